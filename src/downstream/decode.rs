@@ -6,7 +6,7 @@ use super::{
         find_flag, find_rate, find_segments_max, find_text, find_turn, to_messages, to_settings,
         to_speak_request, to_video_frame,
     },
-    framing::{AudioFormat, FrameContent, announced::AnnouncedPart},
+    framing::{AudioFormat, FrameContent},
     messages::NO_TEXT,
     realtime,
 };
@@ -80,7 +80,7 @@ impl Codec {
         matches!(&self.kind, CodecKind::Realtime(realtime) if realtime.is_call)
     }
 
-    fn check_audio_size(&self, bytes: usize) -> Result<(), Error> {
+    pub(super) fn check_audio_size(&self, bytes: usize) -> Result<(), Error> {
         let max = self.mapping.audio_in.frame_max_bytes;
         if bytes > max {
             let error = Error::new(ErrorKind::FrameTooLarge, format!("{bytes} bytes (max {max})"));
@@ -89,42 +89,8 @@ impl Codec {
         Ok(())
     }
 
-    /// Reads audio with a header before each utterance. The end of an utterance is a request for its final transcript.
-    fn decode_announced(
-        &mut self,
-        mut message: &[u8],
-        mut handle: impl FnMut(ClientEvent<'_>),
-    ) -> Result<(), Error> {
-        while let Some(part) = self.announced.next(&mut message) {
-            let is_end = match part {
-                AnnouncedPart::Header { rate_hz, bytes } => {
-                    self.check_audio_size(bytes)?;
-                    let sample_bytes = self.mapping.audio_in.encoding.bytes_per_sample();
-                    if rate_hz == 0 || bytes % sample_bytes != 0 {
-                        let detail =
-                            format!("header: {rate_hz} Hz, {bytes} bytes of {sample_bytes} for each sample");
-                        return Err(Error::new(ErrorKind::Invalid, detail));
-                    }
-                    let format = AudioFormat { rate_hz, channels: 0 };
-                    self.note_format(format)?.into_iter().for_each(&mut handle);
-                    self.announced.expect(bytes);
-                    bytes == 0
-                }
-                AnnouncedPart::Audio(audio, is_last) => {
-                    handle(ClientEvent::Audio(audio));
-                    is_last
-                }
-            };
-            if is_end {
-                self.completions.ask_final();
-                handle(ClientEvent::Finalize);
-            }
-        }
-        Ok(())
-    }
-
     /// Notes the format of a message's audio; gives the change of settings, if it is another one.
-    fn note_format(&mut self, format: AudioFormat) -> Result<Option<ClientEvent<'static>>, Error> {
+    pub(super) fn note_format(&mut self, format: AudioFormat) -> Result<Option<ClientEvent<'static>>, Error> {
         if format == self.frame_format {
             return Ok(None);
         }

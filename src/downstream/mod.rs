@@ -10,6 +10,7 @@
 mod completions;
 pub(crate) mod date;
 mod decode;
+mod decode_announced;
 mod encode;
 mod field_values;
 mod framing;

@@ -144,7 +144,7 @@ mod tests {
         assert!(segments.note(&final_words(3, "Ten.", (1350, 2000))));
         assert!(segments.note(&partial(4, "meters", 2100)));
         assert_eq!(texts(&segments), [("Ten.", 1400, true), ("meters", 2100, false)]);
-        assert_eq!(segments.bytes(), "Ten.meters".len());
+        assert_eq!(segments.bytes(), "Go forward.Ten.meters".len());
         segments.set_max(0);
         assert_eq!(texts(&segments), [("meters", 2100, false)]);
         segments.set_max(usize::MAX);

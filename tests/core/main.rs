@@ -4,6 +4,7 @@
 mod allocations;
 mod binary;
 mod captured_exchange;
+mod client_pages;
 mod conversation;
 mod fuzz_seeds;
 mod gemini;

@@ -36,6 +36,7 @@ class UnusedFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 sys.meta_path.insert(0, UnusedFinder())
 
 import dashscope  # noqa: E402
+from dashscope.common.error import InvalidTask  # noqa: E402
 from dashscope.audio.asr import Recognition, RecognitionCallback  # noqa: E402
 from dashscope.audio.tts_v2 import AudioFormat, ResultCallback, SpeechSynthesizer  # noqa: E402
 
@@ -70,7 +71,12 @@ def recognize(recording, format="pcm"):
     recognition = Recognition(
         model="paraformer-realtime-v2", format=format, sample_rate=16000, callback=heard, language_hints=["en"]
     )
-    recognition.start()
+    try:
+        recognition.start()
+    except InvalidTask:
+        # The task was refused before `start` came back.
+        assert heard.errors
+        return heard
     with wave.open(recording, "rb") as audio:
         while frames := audio.readframes(int(audio.getframerate() * CHUNK_S)):
             if heard.errors:

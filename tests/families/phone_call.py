@@ -77,11 +77,19 @@ class Provider:
 
     def encode(self, pcm):
         pcm, self.from_caller = audioop.ratecv(pcm, 2, 1, RATE, self.rate, self.from_caller)
-        return {"mulaw": audioop.lin2ulaw, "alaw": audioop.lin2alaw}[self.encoding](pcm, 2) if self.encoding != "s16le" else pcm
+        match self.encoding:
+            case "mulaw":
+                return audioop.lin2ulaw(pcm, 2)
+            case "alaw":
+                return audioop.lin2alaw(pcm, 2)
+        return pcm
 
     def decode(self, audio):
-        if self.encoding != "s16le":
-            audio = {"mulaw": audioop.ulaw2lin, "alaw": audioop.alaw2lin}[self.encoding](audio, 2)
+        match self.encoding:
+            case "mulaw":
+                audio = audioop.ulaw2lin(audio, 2)
+            case "alaw":
+                audio = audioop.alaw2lin(audio, 2)
         pcm, self.to_caller = audioop.ratecv(audio, 2, 1, self.rate, RATE, self.to_caller)
         return pcm
 

@@ -1,6 +1,6 @@
 """Soniox's public Python library, unmodified: soniox.py CELL BASE_URL RECORDING.wav HEARD.wav TEXT
 
-Prints one JSON object. Cells: transcription, error, close.
+Prints one JSON object. Cells: transcription, error and close of speech to text; speech and interruption of text to speech.
 """
 
 import json
@@ -12,12 +12,14 @@ import wave
 # This script has the library's name, and stands in front of it.
 sys.path.pop(0)
 import soniox
-from soniox.types.realtime import RealtimeSTTConfig
+from soniox.types.realtime import RealtimeSTTConfig, RealtimeTTSConfig
 
 CHUNK_S = 0.05
-cell, base_url, recording = sys.argv[1:4]
+RATE = 24000
+cell, base_url, recording, heard, text = sys.argv[1:6]
 url = base_url.replace("http", "ws", 1) + "/transcribe-websocket"
-client = soniox.SonioxClient(api_key="any-key", websocket_base_url=url)
+tts_url = base_url.replace("http", "ws", 1) + "/tts-websocket"
+client = soniox.SonioxClient(api_key="any-key", websocket_base_url=url, tts_websocket_base_url=tts_url)
 
 
 def config(**changes):
@@ -42,6 +44,37 @@ def stream(session):
     session.finish()
 
 
+def speech_config(stream_id):
+    return RealtimeTTSConfig(
+        stream_id=stream_id, model="tts-rt-v1", language="en", voice="any-voice", audio_format="pcm_s16le", sample_rate=RATE
+    )
+
+
+def speak():
+    """A text in pieces, as a model writes it."""
+    with client.realtime.tts.connect(config=speech_config("one")) as session:
+        session.send_text_chunks(word + " " for word in text.split())
+        return b"".join(session.receive_audio_chunks())
+
+
+def interrupt():
+    """A long text that is cancelled after its first audio."""
+    heard_bytes = late_bytes = 0
+    cancelled = terminated = False
+    with client.realtime.tts.connect(config=speech_config("one")) as session:
+        session.send_text_chunk(f"{text}. " * 10, text_end=True)
+        for event in session.receive_events():
+            audio = event.audio_bytes() or b""
+            terminated |= event.terminated
+            if audio and not cancelled:
+                heard_bytes += len(audio)
+                session.cancel()
+                cancelled = True
+            elif terminated:
+                late_bytes += len(audio)
+    return {"audio_s": heard_bytes / 2 / RATE, "stopped": terminated, "late_audio_s": late_bytes / 2 / RATE}
+
+
 if cell == "transcription":
     words, marks, finished = [], [], False
     with client.realtime.stt.connect(config=config()) as session:
@@ -63,5 +96,13 @@ elif cell == "close":
         events = list(session.receive_events())
         code = session._ws.close_code
     print(json.dumps({"code": code, "clean": bool(events) and events[-1].finished}))
+elif cell == "speech":
+    audio = speak()
+    with wave.open(heard, "wb") as file:
+        file.setparams((1, 2, RATE, 0, "NONE", ""))
+        file.writeframes(audio)
+    print(json.dumps({"audio_s": len(audio) / 2 / RATE}))
+elif cell == "interruption":
+    print(json.dumps(interrupt()))
 else:
     sys.exit(f"no cell {cell}")

@@ -40,12 +40,57 @@ const ANSWER: [StepKind; 3] = [StepKind::ModelDelta, StepKind::ModelEvent, StepK
 
 /// Frames are 20 ms of int16 at 48 kHz, or at 24 kHz where the name says so and for clients of OpenAI's protocol; units and
 /// deltas are one second.
-static BENCHMARKS: [Benchmark; 36] = [
+static BENCHMARKS: [Benchmark; 44] = [
     benchmark("speech-frame-quiet", FRAMES_PER_SECOND, || {
         count_steps(Scenario::transcription(audio_input::quiet_room), &[StepKind::ClientFrame])
     }),
     benchmark("speech-frame-spoken", FRAMES_PER_SECOND, || {
         count_steps(Scenario::transcription(audio_input::speech), &[StepKind::ClientFrame])
+    }),
+    benchmark("16k-macaw-frame-quiet", FRAMES_PER_SECOND, || {
+        count_steps(
+            Scenario::transcription(audio_input::quiet_room).at_16k_of("macaw"),
+            &[StepKind::ClientFrame],
+        )
+    }),
+    benchmark("16k-macaw-frame-spoken", FRAMES_PER_SECOND, || {
+        count_steps(Scenario::transcription(audio_input::speech).at_16k_of("macaw"), &[StepKind::ClientFrame])
+    }),
+    benchmark("16k-funasr-frame-quiet", FRAMES_PER_SECOND, || {
+        count_steps(
+            Scenario::transcription(audio_input::quiet_room).at_16k_of("funasr"),
+            &[StepKind::ClientFrame],
+        )
+    }),
+    benchmark("16k-funasr-frame-spoken", FRAMES_PER_SECOND, || {
+        count_steps(
+            Scenario::transcription(audio_input::speech).at_16k_of("funasr"),
+            &[StepKind::ClientFrame],
+        )
+    }),
+    benchmark("16k-whisper-live-frame-quiet", FRAMES_PER_SECOND, || {
+        count_steps(
+            Scenario::transcription(audio_input::quiet_room).at_16k_of("whisper-live"),
+            &[StepKind::ClientFrame],
+        )
+    }),
+    benchmark("16k-whisper-live-frame-spoken", FRAMES_PER_SECOND, || {
+        count_steps(
+            Scenario::transcription(audio_input::speech).at_16k_of("whisper-live"),
+            &[StepKind::ClientFrame],
+        )
+    }),
+    benchmark("16k-speechmatics-frame-quiet", FRAMES_PER_SECOND, || {
+        count_steps(
+            Scenario::transcription(audio_input::quiet_room).at_16k_of("speechmatics"),
+            &[StepKind::ClientFrame],
+        )
+    }),
+    benchmark("16k-speechmatics-frame-spoken", FRAMES_PER_SECOND, || {
+        count_steps(
+            Scenario::transcription(audio_input::speech).at_16k_of("speechmatics"),
+            &[StepKind::ClientFrame],
+        )
     }),
     benchmark("speech-question", None, || {
         count_steps(Scenario::transcription(audio_input::speech_then_quiet), &[StepKind::UpstreamAudio])

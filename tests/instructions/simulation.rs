@@ -11,6 +11,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use voxbridge::{
+    audio::{encoding::Encoding, pcm},
     bridge::{Bridge, Input, Output},
     downstream::Codec,
     event::{Frame, Lane, Message, Mode, VoiceEncoding, VoiceSample},
@@ -121,6 +122,11 @@ impl Scenario {
         Self { rate_hz: 24_000, ..self }
     }
 
+    /// The same for a client of this protocol with a microphone at 16 kHz.
+    pub(crate) fn at_16k_of(self, client: &'static str) -> Self {
+        Self { client, rate_hz: 16_000, ..self }
+    }
+
     /// The same for a client of OpenAI's protocol, which sends this much audio at a time.
     pub(crate) fn openai(self, frame_ms: usize) -> Self {
         Self { client: "openai-realtime", frame_ms, ..self.at_24k() }
@@ -186,6 +192,8 @@ struct Simulation {
     gateway_wait: Option<Instant>,
     step_kinds: Vec<(Duration, StepKind)>,
     counted_steps: BTreeSet<usize>,
+    /// Encoding of the client's audio.
+    encoding: Encoding,
 }
 
 impl Simulation {
@@ -201,6 +209,7 @@ impl Simulation {
             gateway_wait: None,
             step_kinds: Vec::new(),
             counted_steps,
+            encoding: library.client(scenario.client).unwrap().audio_in.encoding,
         };
         simulation.bridge_input(Input::Timeout);
         simulation
@@ -218,8 +227,11 @@ impl Simulation {
             self.bridge_input(Input::Client(Frame::Text(&speak)));
         }
         let Scenario { client, rate_hz, frame_ms, .. } = self.scenario;
+        let encoding = self.encoding;
         for frame in microphone.chunks_exact(rate_hz * frame_ms / 1000) {
-            let bytes = audio_input::to_le_bytes(frame);
+            let mut bytes = Vec::new();
+            let samples: Vec<f32> = frame.iter().map(|sample| pcm::to_f32(*sample)).collect();
+            encoding.encode(&samples, &mut bytes);
             if client == "openai-realtime" {
                 let audio = STANDARD.encode(&bytes);
                 let append = format!(r#"{{"type":"input_audio_buffer.append","audio":"{audio}"}}"#);

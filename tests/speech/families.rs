@@ -4,14 +4,15 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::{process::Command, task::JoinSet};
+use tokio::{process::Command, sync::Semaphore, task::JoinSet, time::timeout};
 use voxbridge::{
-    audio::wav,
-    config::Config,
+    audio::{SPEECH_RATE_HZ, wav},
+    config::{Config, TcpConfig},
     mapping::{
         Library,
         tested_with::{TestCell, TestedClient},
@@ -25,12 +26,14 @@ use voxbridge_test_support::{
     programs::{fetch_packages, installed},
 };
 
-use crate::client_programs::{installed_clients, project, recording, run_in_turn};
+use crate::client_programs::{installed_clients, project, recording};
 use crate::engines::{start_engines, word_error_rate};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const RECORDED_WORDS: &str = "he was not an ill disposed young man";
 const TEXT: &str = "The train to London leaves at half past nine.";
+/// Longer than any client takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(100);
 /// Two of ten words may be wrong, because telephones and codecs cost some.
 const WER: f64 = 0.25;
 /// Most audio of an interrupted answer after the sign of the interruption, s: what was under way.
@@ -56,9 +59,11 @@ families! {
     asterisk "asterisk",
     #[ignore = "takes Asterisk from Debian's unstable release, which changes"]
     asterisk_in_plain_text "asterisk_text",
+    audiosocket "audiosocket",
     cartesia "cartesia",
     dashscope "dashscope_tasks",
     elevenlabs "elevenlabs",
+    elevenlabs_by_livekit "elevenlabs_livekit",
     exotel "exotel",
     freeswitch "freeswitch",
     funasr "funasr",
@@ -74,6 +79,7 @@ families! {
     telnyx "telnyx",
     vonage "vonage",
     whisper_live "whisper_live",
+    wyoming "wyoming",
 }
 
 /// Protocols whose clients can dial only `/` and show no sign there.
@@ -82,6 +88,8 @@ const ROUTED: [&str; 2] = ["sherpa-onnx", "sherpa-onnx-offline"];
 /// A client of a family, and the mapping file that names it.
 struct Subject {
     protocol: String,
+    /// Listener of a protocol on bare TCP.
+    listener: Option<String>,
     tested: TestedClient,
 }
 
@@ -93,11 +101,16 @@ fn subjects() -> Vec<Subject> {
     let library = Library::embedded().unwrap();
     let of_file = |client: &Arc<voxbridge::mapping::ClientMapping>| {
         let protocol = client.name.clone();
+        let listener = client.tcp.as_ref().map(|tcp| tcp.listener.clone());
         client
             .tested_with
             .clone()
             .into_iter()
-            .map(move |tested| Subject { protocol: protocol.clone(), tested })
+            .map(move |tested| Subject {
+            protocol: protocol.clone(),
+            listener: listener.clone(),
+            tested,
+        })
     };
     library.clients().flat_map(of_file).collect()
 }
@@ -149,15 +162,22 @@ async fn start_bench(subject: &Subject, engines: &Arc<EngineProcess>) -> Bench {
     let mut config = Config { profile: subject.tested.profile.clone(), ..Config::default() };
     if ROUTED.contains(&subject.protocol.as_str()) {
         let route = RouteConfig::catch_all("speech");
-        config.routes.push(RouteConfig { protocol: Some(subject.protocol.clone()), ..route });
+        let protocol = Some(subject.protocol.clone());
+        config.routes.push(RouteConfig { path: "/".to_owned(), protocol, ..route });
     }
+    let listener = subject.listener.clone().into_iter();
+    config.tcp.extend(listener.map(|protocol| TcpConfig {
+        protocol,
+        listen: Some("127.0.0.1:0".to_owned()),
+        ..TcpConfig::default()
+    }));
     let engines: Arc<EngineProcess> = engines.clone();
     Bench::with_options(Options { simulator, config, engines: Some(engines), ..Options::default() }).await
 }
 
 /// Runs the client in this cell. The error says what is wrong with that which came.
 async fn run_cell(
-    bench: Arc<Bench>,
+    (bench, url): (Arc<Bench>, Option<String>),
     engines: Arc<EngineProcess>,
     tested: TestedClient,
     cell: TestCell,
@@ -166,9 +186,10 @@ async fn run_cell(
     let dir = scratch(&format!("family-{}-{}-{}", tested.script, bench.address().port(), cell.name()));
     let heard = dir.join("heard.wav");
     let mut client = program(&tested.script, &packages);
-    let url = match tested.tls {
-        false => format!("http://{}", bench.address()),
-        true => {
+    let url = match (url, tested.tls) {
+        (Some(url), _) => url,
+        (None, false) => format!("http://{}", bench.address()),
+        (None, true) => {
             let certificate = certs::self_signed("localhost");
             let address = certs::serve_tls(bench.address(), certs::acceptor(&certificate)).await;
             let trusted = dir.join("trusted.pem");
@@ -178,25 +199,26 @@ async fn run_cell(
         }
     };
     client.args([cell.name(), &url]).arg(recording(RECORDING)).arg(&heard).arg(TEXT);
-    let printed = run_in_turn(client).await;
-    let came: Value =
-        printed.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+    let came = run(client).await?;
     let words = |of: &str| came[of].as_str().unwrap_or_default().to_owned();
     let spoken = || async {
-        let (samples, _) = wav::read(&std::fs::read(&heard).unwrap_or_default(), Duration::from_secs(120))
-            .unwrap_or_default();
+        let file = std::fs::read(&heard).unwrap_or_default();
+        let (samples, rate_hz) = wav::read(&file, Duration::from_secs(120)).unwrap_or_default();
+        let samples = wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ).unwrap_or_default();
         engines.recognise(samples).await.unwrap_or_default()
     };
     let are_close = |reference: &str, words: &str| word_error_rate(reference, words) <= WER;
     let is_right = match cell {
         TestCell::Transcription => are_close(RECORDED_WORDS, &words("text")),
         TestCell::Speech => are_close(TEXT, &spoken().await),
-        // The simulated model repeats what it heard.
+        // The simulated model repeats what it heard; in full duplex, `you said` stands before it.
         TestCell::Conversation => {
+            let repeats = |words: &str| {
+                are_close(RECORDED_WORDS, words) || are_close(&format!("you said {RECORDED_WORDS}"), words)
+            };
             let (text, user) = (words("text"), words("user"));
-            let answer = format!("you said {RECORDED_WORDS}");
-            are_close(&answer, &spoken().await)
-                && (text.is_empty() || are_close(&answer, &text))
+            repeats(&spoken().await)
+                && (text.is_empty() || repeats(&text))
                 && (user.is_empty() || are_close(RECORDED_WORDS, &user))
         }
         TestCell::Interruption => {
@@ -208,6 +230,18 @@ async fn run_cell(
         TestCell::Close => came["clean"] == true,
     };
     if is_right { Ok(()) } else { Err(format!("{came}, heard {:?}", spoken().await)) }
+}
+
+/// What the client's script printed as its last line. The error is what it complained about.
+async fn run(mut client: Command) -> Result<Value, String> {
+    static TURNS: Semaphore = Semaphore::const_new(5);
+    let _turn = TURNS.acquire().await.unwrap();
+    let running = client.stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = timeout(PATIENCE, running).await.map_err(|_| "the client does not end".to_owned())?.unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let came = out.lines().last().and_then(|line| serde_json::from_str(line).ok());
+    // Libraries log to the same place as failures.
+    came.filter(|_| output.status.success()).ok_or_else(|| format!("{}: {out}{err}", output.status))
 }
 
 /// The script with the packages of its family and of nothing else.

@@ -39,7 +39,13 @@ fn invalid_entries_are_rejected_with_their_position() {
         ),
         (WHISPER, "segments_max = 10", "segments_max = 101", "segments_max", "must be 1 to 100"),
         (SHERPA, "completed = {", "flushed = {", "[events]", "answered by an event `completed`"),
-        (SHERPA, "{ text = \"Done!\" }", "{ txt = \"Done!\" }", "completed", "a table { text ="),
+        (
+            SHERPA,
+            "{ text = \"Done!\" }",
+            "{ txt = \"Done!\" }",
+            "completed",
+            "a table of `message` or `text`",
+        ),
         (
             SHERPA,
             "{ text = \"Done!\" }",

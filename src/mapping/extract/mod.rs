@@ -3,11 +3,16 @@
 //! A message of 128 kB with one base64 string costs one scan and no copy of the string: [`LongStrings`] finds its end with
 //! vector instructions, and the JSON parser sees the message without it. Values without a pointer are skipped.
 
+mod key_tree;
 mod long_strings;
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-use self::long_strings::LongStrings;
+pub(crate) use self::key_tree::to_snake_case;
+use self::{
+    key_tree::{ItemTree, KeyNode, KeyTree, pointer_parts},
+    long_strings::LongStrings,
+};
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -86,50 +91,6 @@ pub struct Extractor {
     slots: usize,
     /// A part in camel case is also found in snake case.
     takes_snake_case: bool,
-}
-
-/// Keys of one object level. Few keys, so a scan beats a map.
-#[derive(Debug, Default)]
-struct KeyTree {
-    keys: Vec<(Box<str>, KeyNode)>,
-    /// How an object in a list at this level is read.
-    item: Option<Box<ItemTree>>,
-}
-
-/// Finds the value that an object in a list stands for.
-#[derive(Debug)]
-struct ItemTree {
-    pointer: Box<str>,
-    slot: usize,
-    tree: KeyTree,
-}
-
-#[derive(Debug, Default)]
-struct KeyNode {
-    slot: Option<usize>,
-    children: KeyTree,
-    /// The value is taken verbatim.
-    raw: bool,
-    /// The key is another spelling of one beside it.
-    is_other_spelling: bool,
-}
-
-impl KeyTree {
-    /// The object of this level; `None` if it would be empty. Values inside an object replace a value for the object.
-    fn compose(&self, values: &BTreeMap<usize, Value>) -> Option<Value> {
-        let entry = |(key, node): &(Box<str>, KeyNode)| {
-            let own = node.slot.and_then(|slot| values.get(&slot).cloned());
-            Some((key.to_string(), node.children.compose(values).or(own)?))
-        };
-        let own_keys = self.keys.iter().filter(|(_, node)| !node.is_other_spelling);
-        let mut object: Map<String, Value> = own_keys.filter_map(entry).collect();
-        if self.keys.len() == 1
-            && let Some(element) = object.remove("0")
-        {
-            return Some(Value::Array(vec![element]));
-        }
-        (!object.is_empty()).then_some(Value::Object(object))
-    }
 }
 
 impl Extractor {
@@ -280,67 +241,6 @@ fn restore<'a>(node: Node<'_>, cut: &LongStrings, text: &'a str) -> Node<'a> {
         Node::Int(value) => Node::Int(value),
         Node::Float(value) => Node::Float(value),
         Node::Object => Node::Object,
-    }
-}
-
-/// The parts of a pointer (RFC 6901).
-fn pointer_parts(pointer: &str) -> impl Iterator<Item = String> {
-    pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"))
-}
-
-/// A part of a pointer in snake case: `audio_stream_end` for `audioStreamEnd`.
-pub(crate) fn to_snake_case(part: &str) -> String {
-    let mut spelled = String::with_capacity(part.len() + 4);
-    for letter in part.chars() {
-        if letter.is_ascii_uppercase() {
-            spelled.push('_');
-        }
-        spelled.push(letter.to_ascii_lowercase());
-    }
-    spelled
-}
-
-impl KeyTree {
-    /// The node that a pointer leads to, which is created if it is missing; `None` for an empty pointer.
-    fn node_at(&mut self, pointer: &str) -> Option<&mut KeyNode> {
-        let mut parts = pointer_parts(pointer).peekable();
-        let mut tree = self;
-        loop {
-            let node = tree.child_or_insert(&parts.next()?);
-            if parts.peek().is_none() {
-                return Some(node);
-            }
-            tree = &mut node.children;
-        }
-    }
-
-    /// Adds the parts with each of them in snake case, too.
-    fn insert_spellings(&mut self, parts: &[String], (slot, is_raw): (usize, bool)) {
-        let [part, rest @ ..] = parts else { return };
-        let other = Some(to_snake_case(part)).filter(|other| other != part);
-        for (spelling, is_other) in [(Some(part), false), (other.as_ref(), true)] {
-            let Some(spelling) = spelling else { continue };
-            let node = self.child_or_insert(spelling);
-            node.is_other_spelling |= is_other;
-            if rest.is_empty() {
-                node.raw |= is_raw;
-                node.slot.get_or_insert(slot);
-            } else {
-                node.children.insert_spellings(rest, (slot, is_raw));
-            }
-        }
-    }
-
-    fn child_or_insert(&mut self, key: &str) -> &mut KeyNode {
-        let index = self.keys.iter().position(|(known, _)| **known == *key).unwrap_or_else(|| {
-            self.keys.push((key.into(), KeyNode::default()));
-            self.keys.len() - 1
-        });
-        &mut self.keys[index].1
-    }
-
-    fn get(&self, key: &str) -> Option<&KeyNode> {
-        self.keys.iter().find(|(known, _)| **known == *key).map(|(_, step)| step)
     }
 }
 

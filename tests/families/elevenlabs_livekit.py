@@ -1,0 +1,45 @@
+"""LiveKit's public plugin for ElevenLabs, unmodified: elevenlabs_livekit.py CELL BASE_URL RECORDING.wav HEARD.wav TEXT
+
+It speaks in contexts (multi-stream-input). Prints one JSON object. Cell: speech.
+"""
+
+import asyncio
+import json
+import sys
+import wave
+
+import aiohttp
+from livekit.plugins import elevenlabs
+
+RATE = 24000
+cell, base_url, recording, heard, text = sys.argv[1:6]
+
+
+async def say(tts, pieces):
+    """The audio of one context, whose text comes in pieces."""
+    audio = bytearray()
+    async with tts.stream() as stream:
+        for piece in pieces:
+            stream.push_text(piece)
+        stream.end_input()
+        async for event in stream:
+            audio += bytes(event.frame.data)
+    return bytes(audio)
+
+
+async def speech():
+    async with aiohttp.ClientSession() as session:
+        tts = elevenlabs.TTS(
+            voice_id="any-voice", encoding="pcm_24000", api_key="any-key", base_url=f"{base_url}/v1", http_session=session
+        )
+        words = [word + " " for word in text.split()]
+        first, second = await asyncio.gather(say(tts, words), say(tts, ["The second context."]))
+        await tts.aclose()
+    with wave.open(heard, "wb") as file:
+        file.setparams((1, 2, RATE, 0, "NONE", ""))
+        file.writeframes(first)
+    return {"audio_s": len(first) / 2 / RATE, "second_audio_s": len(second) / 2 / RATE}
+
+
+assert cell == "speech", f"no cell {cell}"
+print(json.dumps(asyncio.run(asyncio.wait_for(speech(), 40))))
