@@ -74,7 +74,7 @@ async fn plain_http_requests_get_http_answers() {
     let posted = ask("POST /v1/realtime?model=x", "Content-Length: 0\r\n").await;
     assert!(posted.starts_with("http/1.1 405 ") && posted.contains("\r\nallow: get\r\n"), "{posted}");
     assert!(posted.ends_with(r#"{"detail":"method not allowed"}"#), "{posted}");
-    let lost = ask("GET /v2/realtime?model=x", "").await;
+    let lost = ask("GET /v9/realtime?model=x", "").await;
     assert!(
         lost.starts_with("http/1.1 404 ")
             && lost.contains("/api/v1/realtime, /openai/realtime, ")

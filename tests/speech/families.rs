@@ -102,11 +102,7 @@ fn subjects() -> Vec<Subject> {
     let of_file = |client: &Arc<voxbridge::mapping::ClientMapping>| {
         let protocol = client.name.clone();
         let listener = client.tcp.as_ref().map(|tcp| tcp.listener.clone());
-        client
-            .tested_with
-            .clone()
-            .into_iter()
-            .map(move |tested| Subject {
+        client.tested_with.clone().into_iter().map(move |tested| Subject {
             protocol: protocol.clone(),
             listener: listener.clone(),
             tested,
