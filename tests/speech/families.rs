@@ -125,8 +125,10 @@ async fn run_family(family: &str) {
         let bench = Arc::new(start_bench(&subject, &engines).await);
         for cell in subject.tested.cells.clone() {
             let name = format!("{} {}: {}", subject.protocol, subject.tested.client, cell.name());
-            let run =
-                run_cell(bench.clone(), engines.clone(), subject.tested.clone(), cell, packages.clone());
+            let address = subject.listener.as_ref().map(|_| bench.tcp_address(0));
+            let url = address.map(|address| format!("tcp://{address}"));
+            let tested = subject.tested.clone();
+            let run = run_cell((bench.clone(), url), engines.clone(), tested, cell, packages.clone());
             running.spawn(async move { (name, run.await) });
         }
     }

@@ -23,8 +23,12 @@ fn problems(library: &Library, [client, profile, dialect]: [&str; 3]) -> Vec<Str
 fn built_in_mappings_work() {
     let library = Library::embedded().unwrap();
     for client in library.clients().filter(|client| !client.is_relayed()) {
+        // A client notices nothing of the dialect but what these two have: transcripts and texts, and answers.
+        let needs_all = ["macaw", "openai-realtime"].contains(&client.name.as_str());
         for profile in library.profiles() {
-            for dialect in library.upstreams().filter(|dialect| dialect.is_plain() || dialect.is_http()) {
+            let is_tried = |name: &str| needs_all || name == "minicpm-o";
+            let dialects = library.upstreams().filter(|dialect| dialect.is_plain() || dialect.is_http());
+            for dialect in dialects.filter(|dialect| is_tried(&dialect.name)) {
                 if check_compatible(client, profile, dialect).is_ok() {
                     let names = [client.name.as_str(), &profile.name, &dialect.name];
                     assert_eq!(problems(&library, names), [""; 0], "{names:?}");
