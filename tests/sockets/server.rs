@@ -78,7 +78,8 @@ async fn plain_http_requests_get_http_answers() {
     assert!(
         lost.starts_with("http/1.1 404 ")
             && lost.contains("/api/v1/realtime, /openai/realtime, ")
-            && lost.contains("/twilio, /v1/listen"),
+            && lost.contains("/twilio, ")
+            && lost.contains("/v1/listen, "),
         "{lost}"
     );
     let long = ask("GET /v1/realtime?model=x", &format!("X: {}\r\n", "x".repeat(20_000))).await;
