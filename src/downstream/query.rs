@@ -36,6 +36,9 @@ impl Codec {
             let absent = given.iter().all(|(name, _)| *name != *field.name);
             if let Some(text) = field.file.default.as_ref().filter(|_| absent) {
                 self.decode_parameter(field, vec![text.as_str().into()], &mut connect);
+            } else if let Some(problem) = field.read(None).err().filter(|_| absent && !field.names_model()) {
+                // A missing model has an error of its own.
+                connect.problems.push(invalid_error("connect", [(field, problem)]));
             }
         }
         for (at, (name, value)) in given.iter().enumerate() {
@@ -61,8 +64,7 @@ impl Codec {
         connect: &mut ConnectQuery,
     ) {
         // A model's name is only matched and echoed, so that a long one is cut rather than rejected.
-        let names_model = matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice));
-        if let Some(max) = field.file.max.filter(|_| names_model) {
+        if let Some(max) = field.file.max.filter(|_| field.names_model()) {
             values.iter_mut().for_each(|value| *value = value.chars().take(max as usize).collect());
         }
         let mut nodes = values.into_iter().map(Node::Str);
@@ -145,7 +147,23 @@ fn add_default_rates(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Library;
+    use crate::{error::ErrorKind, mapping::Library};
+
+    #[test]
+    fn missing_parameter_is_an_error_if_the_file_requires_it() {
+        let source = include_str!("../../mappings/client/vosk.toml");
+        let own = source.replace(
+            "[query]\n",
+            "[query]\nmust = { type = \"text\", required = true, because = \"a test\" }\n",
+        );
+        let mut library = Library::embedded().unwrap();
+        library.add("vosk.toml", &own).unwrap();
+        let problems =
+            |query: &str| Codec::new(library.client("vosk").unwrap(), 0.0).decode_query(query).problems;
+        assert_eq!(problems("must=1"), []);
+        let [problem] = &problems("")[..] else { panic!() };
+        assert_eq!((problem.kind, problem.param.as_deref()), (ErrorKind::Invalid, Some("must")));
+    }
 
     #[test]
     fn query_parameters_are_bounded() {

@@ -252,6 +252,12 @@ pub struct ProtocolField {
 }
 
 impl ProtocolField {
+    /// True for a field with the requested model.
+    #[must_use]
+    pub const fn names_model(&self) -> bool {
+        matches!(self.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice))
+    }
+
     /// Checks a value; `Ok(None)` if it is missing or ignored.
     ///
     /// # Errors

@@ -42,6 +42,9 @@ impl ProtocolField {
         if needs_list && file.type_name != FieldType::List {
             return problem_with("needs `type = \"list\"` and `items`");
         }
+        if file.at.is_some() && in_query {
+            return problem_with("has an `at`; a query parameter is found by its name");
+        }
         if file.at.as_ref().is_some_and(|at| !at.starts_with('/')) {
             return problem_with("has an `at` that is no JSON pointer; one begins with `/`");
         }
