@@ -349,6 +349,10 @@ impl<'s> SessionRun<'s> {
                 EventSlot::Event(Slot::Text) => SlotValue::Str(WORDS),
                 _ => SlotValue::Null,
             });
+            let lists_words = it.template.uses_slot(EventSlot::Event(Slot::Words));
+            if lists_words && !json.contains(WORDS) {
+                return WORDS.split(' ').all(|word| line.contains(word));
+            }
             if it.is_text || it.template.uses_slot(EventSlot::Event(Slot::LastSegments)) {
                 return line.contains(WORDS);
             }

@@ -38,6 +38,20 @@ fn invalid_entries_are_rejected_with_their_position() {
             "no remembered value `task`",
         ),
         (WHISPER, "segments_max = 10", "segments_max = 101", "segments_max", "must be 1 to 100"),
+        (
+            SHERPA,
+            "completed = {",
+            "transcript_word = ['1', '2']\ncompleted = {",
+            "transcript_word",
+            "one element of JSON",
+        ),
+        (
+            WHISPER,
+            "[query]",
+            "[query]\nlang = { at = \"/l\", to = \"language\", type = \"text\" }",
+            "lang",
+            "found by its name",
+        ),
         (SHERPA, "completed = {", "flushed = {", "[events]", "answered by an event `completed`"),
         (
             SHERPA,
