@@ -68,7 +68,7 @@ fn invalid_entries_are_rejected_with_their_position() {
             "unknown slot `${text}`",
         ),
         (SHERPA, "paths =", "command_syntax = \"words\"\npaths =", "command_syntax", "needs a `command_key`"),
-        (SHERPA, "paths =", "lock_step = \"final\"\npaths =", "lock_step", "\"finals\""),
+        (SHERPA, "paths =", "lock_step = \"final\"\npaths =", "lock_step", "did you mean `finals`"),
         (VOSK, "paths = [\"/\"]", "paths = [\"vosk\"]", "paths", "write \"/vosk\""),
         (VOSK, "paths = [\"/\"]", "paths = [\"/?a\"]", "paths", "has no query"),
         (VOSK, "paths = [\"/\"]", "paths = []", "paths", "must not be empty"),
