@@ -412,7 +412,7 @@ mod tests {
             codec.set_session("id", "model", 1);
             let mut sent = Vec::new();
             codec.encode(&ClientCommand::Flushed { sequence: 3, request_id: None }, 0.0, |message, _| {
-                sent.push(message)
+                sent.push(message);
             });
             assert_eq!(sent, [first, "{}"].map(|json| Message::Text(json.to_owned())), "{query}");
         }

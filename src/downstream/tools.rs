@@ -102,7 +102,13 @@ fn lower_types(schema: &mut Value) -> bool {
             }
             has_changed
         }
-        Value::Array(items) => items.iter_mut().fold(false, |changed, item| lower_types(item) || changed),
+        Value::Array(items) => {
+            let mut changed = false;
+            for item in items {
+                changed |= lower_types(item);
+            }
+            changed
+        }
         _ => false,
     }
 }

@@ -77,7 +77,8 @@ async fn plain_http_requests_get_http_answers() {
     let lost = ask("GET /v9/realtime?model=x", "").await;
     assert!(
         lost.starts_with("http/1.1 404 ")
-            && lost.contains("/api/v1/realtime, /openai/realtime, ")
+            && lost.contains("/api/v1/realtime, ")
+            && lost.contains("/openai/realtime, ")
             && lost.contains("/twilio, ")
             && lost.contains("/v1/listen, "),
         "{lost}"

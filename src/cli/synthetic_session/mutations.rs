@@ -181,6 +181,7 @@ fn close_codes(client: &ClientMapping) -> Vec<u16> {
 }
 
 #[test]
+#[allow(clippy::print_stdout, reason = "the test runner shows it")]
 fn changed_messages_end_no_session_badly_and_lose_nothing() {
     let library = Library::embedded().unwrap();
     for client in library.clients().filter(|client| !client.is_relayed() && !client.is_rest) {

@@ -43,8 +43,9 @@ const INSTEAD: [(&str, &str); 5] = [
 
 /// The message for an unknown path.
 pub(super) fn message(path: &str, library: &Library) -> String {
-    let sockets: BTreeSet<_> =
-        library.clients().flat_map(|client| &client.paths).map(String::as_str).collect();
+    let paths = library.clients().flat_map(|client| &client.paths).map(String::as_str);
+    // Some libraries double the first slash. People need not.
+    let sockets: BTreeSet<_> = paths.filter(|path| !path.starts_with("//")).collect();
     let sockets = sockets.into_iter().collect::<Vec<_>>().join(", ");
     let instead = INSTEAD.iter().find(|(end, _)| path.trim_end_matches('/').ends_with(end));
     let problem = instead.map_or(String::new(), |(_, instead)| format!(": {instead}"));
