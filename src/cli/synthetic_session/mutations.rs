@@ -4,7 +4,7 @@
 //! answered by an error of the protocol, or by its close code, and changes nothing: what was said is transcribed, and what was to
 //! be spoken is spoken.
 
-use std::sync::Arc;
+use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use fastrand::Rng;
@@ -27,7 +27,7 @@ const ONE_OF: usize = 12;
 const TRIES: usize = 20;
 
 /// Makes changed messages.
-pub(super) struct Mutations {
+struct Mutations {
     rng: Rng,
     client: Arc<ClientMapping>,
     /// Reads what the session reads.
@@ -55,7 +55,7 @@ impl Mutations {
     }
 
     /// Messages that the client sends before this one.
-    pub(super) fn before(&mut self, message: &Message) -> Option<Message> {
+    fn before(&mut self, message: &Message) -> Option<Message> {
         let changed = (self.rng.usize(..ONE_OF) == 0).then(|| self.next_change(message));
         if let Some(changed) = &changed {
             self.made.push(changed.clone());
@@ -197,9 +197,11 @@ fn changed_messages_end_no_session_badly_and_lose_nothing() {
         let (mut refused, mut kept) = (0, 0);
         for seed in 0..EXCHANGES {
             let mut run = SessionRun::new(&session, replay_epoch());
-            run.mutations = Some(Mutations::new(client, seed));
+            let mutations = Rc::new(RefCell::new(Mutations::new(client, seed)));
+            let shared = mutations.clone();
+            run.before_each = Some(Box::new(move |message| shared.borrow_mut().before(message)));
             let _spoken = session.play(&mut run);
-            let mutations = run.mutations.take().unwrap();
+            let mutations = mutations.borrow();
             let what = format!("{} {seed}: {}", client.name, brief(&mutations.made));
             assert!(run.is_finished, "it does not end: {what}");
             for (at, message) in run.got.iter().enumerate() {

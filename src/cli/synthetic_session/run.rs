@@ -78,9 +78,9 @@ pub(super) struct SessionRun<'s> {
     pub(super) has_audio: bool,
     pub(super) is_finished: bool,
     pub(super) errors: Vec<String>,
-    /// Further, changed messages of the client.
+    /// A further message of the client before this one.
     #[cfg(test)]
-    pub(super) mutations: Option<super::mutations::Mutations>,
+    pub(super) before_each: Option<Box<dyn FnMut(&Message) -> Option<Message>>>,
     /// All messages to the client.
     #[cfg(test)]
     pub(super) got: Vec<Message>,
@@ -110,7 +110,7 @@ impl<'s> SessionRun<'s> {
             is_finished: false,
             errors: Vec::new(),
             #[cfg(test)]
-            mutations: None,
+            before_each: None,
             #[cfg(test)]
             got: Vec::new(),
         };
@@ -225,7 +225,7 @@ impl<'s> SessionRun<'s> {
     /// Sends a message of the client.
     fn send(&mut self, message: Message) {
         #[cfg(test)]
-        if let Some(changed) = self.mutations.as_mut().and_then(|mutations| mutations.before(&message)) {
+        if let Some(changed) = self.before_each.as_mut().and_then(|before| before(&message)) {
             self.feed_message(&changed);
         }
         self.feed_message(&message);
