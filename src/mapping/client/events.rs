@@ -216,7 +216,8 @@ client_events! {
     Completed from "the bridge, after the last transcript and audio of what came before the client's request to complete"
     [UnixS];
 
-    /// Words that are final and part of a transcript that the client has not asked for yet. Only with `lock_step = "finals"`.
+    /// Words that are final and part of a transcript that the client has not asked for yet. Only where the
+    /// client asks for finals: with `lock_step`, or `finals_only`.
     TranscriptPart {
         /// The words, with a space before them if others come before.
         text: String,

@@ -132,6 +132,9 @@ impl FrameBoundary {
     /// Notes the memory of the incomplete message of a stream without frames, bytes.
     pub(super) const fn note_held(&mut self, bytes: usize) {
         (self.payload, self.message_is_open) = (bytes as u64, bytes > 0);
+        if self.payload > self.longest_payload {
+            self.longest_payload = self.payload;
+        }
     }
 
     /// Sets the longest message, and the longest binary message, bytes.

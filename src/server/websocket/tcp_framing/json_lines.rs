@@ -12,6 +12,9 @@ use crate::mapping::{
     template::SlotValue,
 };
 
+/// Longest line, with the JSON behind it, that is compared with the next one.
+const KNOWN_MAX_BYTES: usize = 4096;
+
 /// Bytes to read while the end of a line is not in sight.
 const LINE_READ_BYTES: usize = 512;
 
@@ -67,11 +70,14 @@ impl LineReader {
             let members = line.members.map_or_else(|| parse_object(&text, "the line"), Ok)?;
             ready.push_back(Message::text(merge(rules, members, &more)?));
         }
-        if bytes.is_empty() {
-            self.known_line.clear();
-        } else {
-            (self.known_line, self.known_more) = (text, more);
+        if bytes.is_empty() || text.len() + more.len() > KNOWN_MAX_BYTES {
+            (self.known_line, self.known_more) = (BytesMut::new(), BytesMut::new());
+        } else if !is_known {
+            // Copies: a part of the input would keep all of it.
+            (self.known_line, self.known_more) = (text[..].into(), more[..].into());
             self.known_lengths = (line.more, line.bytes);
+        }
+        if !bytes.is_empty() {
             ready.push_back(Message::Binary(bytes));
         }
         Ok(Progress::Complete)
