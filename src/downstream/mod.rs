@@ -97,7 +97,7 @@ pub struct Codec {
     speaking_id: String,
     /// The user's words, for protocols with [`crate::mapping::client::EventName::UserDelta`].
     user_words: UserWords,
-    /// What the client waits for after a `complete`.
+    /// The completions that the client waits for.
     completions: Completions,
     /// The time of the event that is rendered as RFC 3339, once its message needs it.
     event_time: OnceLock<String>,

@@ -13,7 +13,7 @@ fn gemini() -> Codec {
     Codec::new(Library::embedded().unwrap().client("gemini-live").unwrap(), 0.0)
 }
 
-/// What a message leads to, in short.
+/// The events of a message, in short.
 fn decode(codec: &mut Codec, frame: Frame<'_>) -> Result<Vec<String>, Error> {
     let mut events = Vec::new();
     codec.decode(frame, |event| {

@@ -10,7 +10,7 @@ pub(super) struct UserWords {
 }
 
 impl UserWords {
-    /// What continues the words that were sent; `None` if nothing does.
+    /// The words behind those that were sent; `None` if nothing does.
     pub(super) fn take_new<'t>(&mut self, segment_id: u32, text: &'t str) -> Option<&'t str> {
         if self.segment_id != segment_id {
             self.segment_id = segment_id;

@@ -129,7 +129,7 @@ pub struct ClientMapping {
     pub relay: Option<RelayProtocol>,
     /// Signs that distinguish its clients from others at the same path.
     pub signs: ClientSigns,
-    /// What holds for the first message of its clients, and of no others at the same path.
+    /// Condition on the first message that tells its clients from others at the same path.
     first_message: Option<FirstMessage>,
     /// Profile of a configuration without routes; `None` for the usual one.
     pub default_profile: Option<String>,

@@ -61,7 +61,7 @@ pub struct MoreJson {
 /// The records of a protocol.
 #[derive(Debug, Default)]
 pub struct Records {
-    /// What becomes of each kind.
+    /// The meaning of each kind.
     pub kinds: BTreeMap<u8, Record>,
     /// Kind of the last record to the client, without content.
     pub close: Option<u8>,
