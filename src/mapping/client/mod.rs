@@ -460,6 +460,14 @@ impl ClientMapping {
         self.event(EventName::TranscriptFinal).iter().any(uses_words)
     }
 
+    /// True if the elements of the slot `words` are words with times, which only some transcripts have.
+    #[must_use]
+    pub fn lists_timed_words(&self) -> bool {
+        let uses = |it: &EventMessage, slot| it.template.uses_slot(EventSlot::Event(slot));
+        let element = self.event(EventName::TranscriptWord).first();
+        element.is_some_and(|it| uses(it, Slot::FromS) || uses(it, Slot::ToS))
+    }
+
     /// Query parameter in which clients must name a model; `None` if they need not.
     #[must_use]
     pub fn required_model_parameter(&self) -> Option<&str> {
