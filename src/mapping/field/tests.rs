@@ -165,3 +165,18 @@ fn presence_is_a_flag_and_true_is_a_word() {
     let inverted = field("type = \"flag\"\nvalue_map = { NEVER = \"false\", ALWAYS = \"true\" }");
     assert_eq!(inverted.read(Some(&Node::Str("NEVER".into()))), Ok(Some(FieldValue::Flag(false))));
 }
+
+#[test]
+fn star_stands_at_the_end_of_a_word() {
+    for (words, is_valid) in [
+        ("value_map = { \"*\" = \"a\", \"pcm;rate=*\" = \"*\" }", true),
+        ("value_map = { \"pcm_*_le\" = \"a\" }", false),
+        ("value_map = { \"*_le\" = \"a\" }", false),
+        ("values = [\"1.*\"]", true),
+        ("values = [\"1.*\", \"*.2\"]", false),
+    ] {
+        let problem = field(&format!("to = \"voice\"\ntype = \"choice\"\n{words}")).validate(false);
+        assert_eq!(problem.is_none(), is_valid, "{words}: {problem:?}");
+        assert!(problem.is_none_or(|it| it.contains("`*` stands at the end")), "{words}");
+    }
+}

@@ -51,6 +51,10 @@ impl ProtocolField {
         if is_composite && !file.value_map.is_empty() {
             return problem_with("has `value_map`, which a list or an object cannot have");
         }
+        let has_inner_star = |word: &&String| word.strip_suffix('*').unwrap_or(word).contains('*');
+        if let Some(word) = file.value_map.keys().chain(&file.values).find(has_inner_star) {
+            return problem_with(&format!("has the word `{word}`; a `*` stands at the end of a word"));
+        }
         if file.type_name == FieldType::Choice && file.values.is_empty() && file.value_map.is_empty() {
             return problem_with("is a `choice` without `values` and without `value_map`");
         }
