@@ -266,7 +266,7 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::Voice => "the configured voice of that name, or the default voice",
         FieldRole::InputEncoding => "encoding of the binary frames",
         FieldRole::OutputEncoding => "encoding of the audio sent back",
-        FieldRole::InputFormat => "encoding and sample rate of the client's audio",
+        FieldRole::InputFormat => "encoding, sample rate and perhaps channels of the client's audio",
         FieldRole::OutputFormat => "encoding and sample rate of the audio sent back",
         FieldRole::SpeechEvents => "enables events for the start and end of speech",
         FieldRole::FinalsOnly => {

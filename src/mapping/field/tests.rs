@@ -118,6 +118,13 @@ fn format_names_encoding_and_rate() {
         let problem = field(&format.replace("s16le 16000", wrong)).validate(true).unwrap();
         assert!(problem.contains("such as `s16le 16000`"), "{problem}");
     }
+    let stereo = format.replace("16000\" }", "48000 2\" }");
+    assert_eq!(field(&stereo).validate(true), None);
+    for wrong in ["48000 0", "48000 9", "48000 2 1", "48000  2"] {
+        assert!(field(&stereo.replace("48000 2", wrong)).validate(true).is_some(), "{wrong}");
+    }
+    let output = stereo.replace("input_format", "output_format");
+    assert!(field(&output).validate(true).is_some(), "audio to the client has one channel");
     let text = "to = \"output_format\"\ntype = \"text\"";
     assert!(field(text).validate(true).unwrap().contains("`choice` with a `value_map`"));
 }
