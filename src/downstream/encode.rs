@@ -11,7 +11,7 @@ use crate::{
     event::{ClientCommand, CloseReason, Message, Speaker, SpeechId},
     mapping::{
         client::{
-            CloseSpelling, EventMessage, EventName, EventSlot, ProtocolCommand, ReportedAs, Slot, ValueScope,
+            CloseSpelling, EventMessage, EventName, EventSlot, ProtocolCommand, ReportedAs, ValueScope,
         },
         error_spelling::ErrorSpelling,
     },
@@ -242,8 +242,7 @@ impl Codec {
         let mut json = std::mem::take(&mut self.words_json);
         json.clear();
         if let Some(message) = self.mapping.event(EventName::TranscriptWord).first() {
-            let uses = |slot| message.template.uses_slot(EventSlot::Event(slot));
-            let has_times = uses(Slot::FromS) || uses(Slot::ToS);
+            let has_times = self.mapping.lists_timed_words();
             let words = if has_times { Cow::Borrowed(timed) } else { Cow::Owned(untimed_words(text)) };
             for word in words.iter() {
                 if !json.is_empty() {

@@ -7,7 +7,7 @@ use crate::{
     audio::{encoding::Encoding, vad::Sensitivity},
     error::{Error, ErrorKind},
     event::{EntryPart, MicrophoneMode, Role, Setting, SpeakRequest, SpeechId, TurnDetection, VideoFrame},
-    mapping::field::{FieldRole, FieldValue, parse_format},
+    mapping::field::{AudioFormat, FieldRole, FieldValue},
 };
 
 /// Longest part of an unknown role in an error, characters.
@@ -113,22 +113,24 @@ fn to_turn_detection(values: &[(FieldRole, FieldValue)]) -> Option<Setting> {
     is_given.then_some(Setting::TurnDetection(detection))
 }
 
-/// Makes the settings of a value by its role: one, two for a format, none for other roles.
+/// Makes the settings of a value by its role: one, up to three for a format, none for other roles.
 pub(super) fn settings_of(role: FieldRole, value: FieldValue) -> impl Iterator<Item = Setting> {
     let format = match &value {
-        FieldValue::Text(name) if role.is_format() => parse_format(name),
+        FieldValue::Text(name) if role.is_format() => AudioFormat::parse(name),
         _ => None,
     };
-    let (first, second) = match format {
-        Some((encoding, rate_hz)) if role == FieldRole::InputFormat => {
-            (Some(Setting::InputEncoding(encoding)), Some(Setting::InputRate(rate_hz)))
+    let settings = match format {
+        Some(AudioFormat { encoding, rate_hz, channels }) if role == FieldRole::InputFormat => [
+            Some(Setting::InputEncoding(encoding)),
+            Some(Setting::InputRate(rate_hz)),
+            channels.map(Setting::InputChannels),
+        ],
+        Some(AudioFormat { encoding, rate_hz, .. }) => {
+            [Some(Setting::OutputEncoding(encoding)), Some(Setting::OutputRate(rate_hz)), None]
         }
-        Some((encoding, rate_hz)) => {
-            (Some(Setting::OutputEncoding(encoding)), Some(Setting::OutputRate(rate_hz)))
-        }
-        None => (to_setting(role, value), None),
+        None => [to_setting(role, value), None, None],
     };
-    first.into_iter().chain(second)
+    settings.into_iter().flatten()
 }
 
 /// Makes a setting of a value by its role; `None` for other roles.

@@ -166,6 +166,24 @@ mod tests {
     }
 
     #[test]
+    fn format_may_name_the_channels() {
+        let source = include_str!("../../mappings/client/vosk.toml");
+        let own = source.replace(
+            "[query]\n",
+            "[query]\nformat = { to = \"input_format\", type = \"choice\", value_map = { stereo = \"s16le 48000 2\", mono = \"s16le 16000\" } }\n",
+        );
+        let mut library = Library::embedded().unwrap();
+        library.add("vosk.toml", &own).unwrap();
+        let settings =
+            |query: &str| Codec::new(library.client("vosk").unwrap(), 0.0).decode_query(query).settings;
+        let encoding = Setting::InputEncoding(Encoding::S16le);
+        // In front stands the default of another parameter.
+        let stereo = [encoding.clone(), Setting::InputRate(48_000), Setting::InputChannels(2)];
+        assert!(settings("format=stereo").ends_with(&stereo));
+        assert!(settings("format=mono").ends_with(&[encoding, Setting::InputRate(16_000)]));
+    }
+
+    #[test]
     fn query_parameters_are_bounded() {
         let long = "a".repeat(257);
         let connect = Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 0.0)

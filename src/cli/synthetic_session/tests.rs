@@ -67,3 +67,18 @@ fn mistakes_that_compile_are_found() {
         assert!(found.iter().any(|it| it == problem), "{new}: {found:?}");
     }
 }
+
+#[test]
+fn transcripts_of_words_or_segments_count_as_transcripts() {
+    for messages in [
+        "transcript_final = '{\"result\": ${words}}'\ntranscript_word = '{\"word\": ${word}}'\n",
+        "transcript_final = '{\"result\": ${last_segments}}'\ntranscript_segment = '{\"said\": ${text}}'\n",
+    ] {
+        let is_kept =
+            |line: &&str| !line.starts_with("transcript_final") && !line.starts_with("transcript_word");
+        let kept: String = VOSK.lines().filter(is_kept).flat_map(|line| [line, "\n"]).collect();
+        let mut library = Library::embedded().unwrap();
+        library.add("changed.toml", &kept.replace("[events]\n", &format!("[events]\n{messages}"))).unwrap();
+        assert_eq!(problems(&library, ["vosk", "speech", "minicpm-o"]), [""; 0], "{messages}");
+    }
+}

@@ -8,7 +8,7 @@ use crate::{
         encoding::Encoding, format::FormatError, input_converter::InputConverter, opus::PacketOptions,
         output_converter::OutputConverter,
     },
-    mapping::field::{FieldRole, parse_format},
+    mapping::field::{AudioFormat, FieldRole},
 };
 
 impl ClientMapping {
@@ -85,7 +85,7 @@ impl ClientMapping {
             .filter(|field| roles.contains(&field.file.to))
             .flat_map(|field| field.file.values.iter().chain(field.file.value_map.values()));
         let encoding_of = |name: &str| {
-            parse_format(name).map_or_else(|| Encoding::from_name(name), |(encoding, _)| Some(encoding))
+            AudioFormat::parse(name).map_or_else(|| Encoding::from_name(name), |format| Some(format.encoding))
         };
         self.audio_out.encoding == Encoding::Opus
             || self.audio_out.rates_hz.contains_key(&Encoding::Opus)

@@ -71,7 +71,7 @@ pub(super) struct ClientFile {
     #[serde(default)]
     pub(super) query: BTreeMap<Spanned<String>, FieldFile>,
     pub(super) audio_in: AudioIn,
-    pub(super) audio_out: AudioOut,
+    pub(super) audio_out: Option<AudioOut>,
     #[serde(default)]
     pub(super) transcripts: TranscriptRules,
     #[serde(default)]
@@ -174,6 +174,11 @@ pub struct AudioOut {
 }
 
 impl AudioOut {
+    /// The table of a protocol without audio to the client. Its format is valid and unused.
+    pub(super) fn none() -> Self {
+        Self { rate_hz: 24_000, ..Self::default() }
+    }
+
     /// How Opus is encoded.
     pub(crate) fn packet_options(&self) -> PacketOptions {
         let default = PacketOptions::default();

@@ -233,7 +233,7 @@ impl ClientMapping {
             headers: read.headers,
             query: compile_fields(read.query, &mut Extractor::default(), &values, true, document)?,
             audio_in: read.audio_in,
-            audio_out: read.audio_out,
+            audio_out: read.audio_out.unwrap_or_else(AudioOut::none),
             transcripts: read.transcripts,
             values,
             has_audio_in_json: has_verb(&commands, Verb::Audio),
@@ -326,7 +326,12 @@ impl ClientMapping {
         }
         let speaks = [Verb::Speak, Verb::AppendText].into_iter().any(|verb| self.has_verb(verb));
         let most = self.audio_out.frame_max_bytes;
-        if most < Encoding::MAX_BYTES_PER_SAMPLE && (most > 0 || speaks) {
+        let plays =
+            speaks || !self.event(EventName::Audio).is_empty() || self.realtime.is_some() || self.is_live;
+        if plays && document.offset_of(&["audio_out"]).is_none() {
+            let message = "the protocol has audio to the client, and so needs a table [audio_out]";
+            problems.push(error_at_key(&["audio_in"], message.to_owned()));
+        } else if most < Encoding::MAX_BYTES_PER_SAMPLE && (most > 0 || speaks) {
             let none = if speaks { "" } else { ", or be 0 for a protocol that sends none" };
             let message = format!(
                 "`frame_max_bytes` must hold a sample: {} or more{none}",
@@ -458,6 +463,14 @@ impl ClientMapping {
     pub fn has_word_times(&self) -> bool {
         let uses_words = |it: &EventMessage| it.template.uses_slot(EventSlot::Event(Slot::Words));
         self.event(EventName::TranscriptFinal).iter().any(uses_words)
+    }
+
+    /// True if the elements of the slot `words` are words with times, which only some transcripts have.
+    #[must_use]
+    pub fn lists_timed_words(&self) -> bool {
+        let uses = |it: &EventMessage, slot| it.template.uses_slot(EventSlot::Event(slot));
+        let element = self.event(EventName::TranscriptWord).first();
+        element.is_some_and(|it| uses(it, Slot::FromS) || uses(it, Slot::ToS))
     }
 
     /// Query parameter in which clients must name a model; `None` if they need not.

@@ -76,23 +76,30 @@ fn invalid_entries_are_rejected_with_their_position() {
         (REST, "rest = true", "", "paths", "must not be empty"),
         (REST, "parallel_max = 4", "parallel_max = 0", "parallel_max", "must be 1 to 16"),
         (VOSK, "rate_hz = 8000", "rate_hz = 0", "rate_hz = 0", "0"),
-        (VOSK, "rate_hz = 24000", "rate_hz = 7999", "rate_hz = 7999", "7999"),
+        (MACAW, "rate_hz = 24000", "rate_hz = 7999", "rate_hz = 7999", "7999"),
         (
-            VOSK,
+            MACAW,
+            "[audio_out]\nencoding = \"s16le\"\nrate_hz = 24000\nframe_max_bytes = 65536",
+            "",
+            "[audio_in]",
+            "needs a table [audio_out]",
+        ),
+        (
+            MACAW,
             "rate_hz = 24000",
             "bit_rate = 9000\nrate_hz = 24000",
             "bit_rate",
             "no audio to the client is",
         ),
         (
-            VOSK,
+            MACAW,
             "rate_hz = 24000",
             "rates_hz = { opus = 44100 }\nrate_hz = 24000",
             "rates_hz",
             "44100 Hz (it has",
         ),
         (
-            VOSK,
+            MACAW,
             "rate_hz = 24000",
             "rates_hz = { opus = 8000 }\ncomplexity = 11\nrate_hz = 24000",
             "complexity",
@@ -207,5 +214,17 @@ fn wrong_settings_have_an_error_of_their_own_where_the_file_spells_it() {
         let mut library = Library::embedded().unwrap();
         library.add("twilio.toml", &source).unwrap();
         assert_eq!(library.client("twilio").unwrap().spells_configure_errors(), is_spelled);
+    }
+}
+
+#[test]
+fn protocol_without_audio_output_needs_no_table_for_it() {
+    let table =
+        "[audio_out]\nencoding = \"s16le\"\nrate_hz = 24000\nframe_max_bytes = 0\n\n[commands.config]";
+    for source in [VOSK.to_owned(), VOSK.replacen("[commands.config]", table, 1)] {
+        let mut library = Library::default();
+        library.add("vosk.toml", &source).unwrap();
+        let audio = &library.client("vosk").unwrap().audio_out;
+        assert_eq!((audio.rate_hz, audio.frame_max_bytes), (24_000, 0));
     }
 }

@@ -323,7 +323,7 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
             EventName::Queued if client.is_rest => {
                 "the upstream's queue, while the first utterance or the text waits in it"
             }
-            name => describe_event(name, profile, dialect),
+            name => describe_event(name, client, profile, dialect),
         };
         let becomes = match message.conditions.as_str() {
             "" => origin.to_owned(),
@@ -392,6 +392,20 @@ mod tests {
             "{on}"
         );
         assert!(off.contains("never: MiniCPM-o provides no word times"), "{off}");
+    }
+
+    #[test]
+    fn words_without_times_are_explained_as_sent() {
+        let source = include_str!("../../../mappings/client/vosk.toml");
+        let start = source.find("transcript_word =").unwrap();
+        let length = source[start..].find('\n').unwrap();
+        let mut library = Library::embedded().unwrap();
+        let untimed = source.replace(&source[start..start + length], "transcript_word = '{\"w\": ${word}}'");
+        library.add("vosk.toml", &untimed).unwrap();
+        let (profile, dialect) = (library.profile("speech").unwrap(), library.upstream("minicpm-o").unwrap());
+        let text = super::explain_markdown(&library.client("vosk").unwrap(), &profile, &dialect);
+        assert!(text.contains("an element of the user's transcripts"), "{text}");
+        assert!(!text.contains("provides no word times"), "{text}");
     }
 
     #[test]

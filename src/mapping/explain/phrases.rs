@@ -2,7 +2,7 @@
 //! dialect.
 
 use super::super::{
-    Profile, UpstreamMapping,
+    ClientMapping, Profile, UpstreamMapping,
     client::{EventName, RealtimeEvent, Verb},
     field::FieldRole,
     upstream::Mode,
@@ -126,7 +126,12 @@ fn transcribes_user(profile: &Profile) -> bool {
 }
 
 /// Origin of an event.
-pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &UpstreamMapping) -> &'static str {
+pub(super) fn describe_event(
+    name: EventName,
+    client: &ClientMapping,
+    profile: &Profile,
+    dialect: &UpstreamMapping,
+) -> &'static str {
     let talk = converse_rules(profile);
     let assistant = talk.is_some_and(|converse| converse.text == AssistantText::Transcripts);
     match name {
@@ -159,7 +164,7 @@ pub(super) fn describe_event(name: EventName, profile: &Profile, dialect: &Upstr
         {
             "never: this profile does not transcribe the user"
         }
-        EventName::TranscriptWord if !profile.hear.estimated_word_times => {
+        EventName::TranscriptWord if client.lists_timed_words() && !profile.hear.estimated_word_times => {
             "never: MiniCPM-o provides no word times, and `[hear] estimated_word_times` is false in this profile"
         }
         EventName::SpeakingStarted if talk.is_some() && !can_speak(dialect) => {
@@ -261,7 +266,7 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::Voice => "the configured voice of that name, or the default voice",
         FieldRole::InputEncoding => "encoding of the binary frames",
         FieldRole::OutputEncoding => "encoding of the audio sent back",
-        FieldRole::InputFormat => "encoding and sample rate of the client's audio",
+        FieldRole::InputFormat => "encoding, sample rate and perhaps channels of the client's audio",
         FieldRole::OutputFormat => "encoding and sample rate of the audio sent back",
         FieldRole::SpeechEvents => "enables events for the start and end of speech",
         FieldRole::FinalsOnly => {

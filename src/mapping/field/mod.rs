@@ -13,7 +13,7 @@ use serde::Deserialize;
 use self::word_list::parse_word_list;
 pub use self::{
     items::{ItemPaths, ItemsFile, ListItem},
-    unit::{FieldUnit, parse_format},
+    unit::{AudioFormat, FieldUnit},
 };
 use super::extract::Node;
 
@@ -65,7 +65,7 @@ pub enum FieldRole {
     OutputEncoding,
     /// Sample rate of the audio for the client, Hz.
     OutputRateHz,
-    /// Encoding and sample rate of the client's audio, in one word.
+    /// Encoding, sample rate and perhaps channels of the client's audio, in one word.
     InputFormat,
     /// Encoding and sample rate of the audio for the client, in one word.
     OutputFormat,

@@ -118,6 +118,13 @@ fn format_names_encoding_and_rate() {
         let problem = field(&format.replace("s16le 16000", wrong)).validate(true).unwrap();
         assert!(problem.contains("such as `s16le 16000`"), "{problem}");
     }
+    let stereo = format.replace("16000\" }", "48000 2\" }");
+    assert_eq!(field(&stereo).validate(true), None);
+    for wrong in ["48000 0", "48000 9", "48000 2 1", "48000  2"] {
+        assert!(field(&stereo.replace("48000 2", wrong)).validate(true).is_some(), "{wrong}");
+    }
+    let output = stereo.replace("input_format", "output_format");
+    assert!(field(&output).validate(true).is_some(), "audio to the client has one channel");
     let text = "to = \"output_format\"\ntype = \"text\"";
     assert!(field(text).validate(true).unwrap().contains("`choice` with a `value_map`"));
 }
@@ -164,4 +171,19 @@ fn presence_is_a_flag_and_true_is_a_word() {
     );
     let inverted = field("type = \"flag\"\nvalue_map = { NEVER = \"false\", ALWAYS = \"true\" }");
     assert_eq!(inverted.read(Some(&Node::Str("NEVER".into()))), Ok(Some(FieldValue::Flag(false))));
+}
+
+#[test]
+fn star_stands_at_the_end_of_a_word() {
+    for (words, is_valid) in [
+        ("value_map = { \"*\" = \"a\", \"pcm;rate=*\" = \"*\" }", true),
+        ("value_map = { \"pcm_*_le\" = \"a\" }", false),
+        ("value_map = { \"*_le\" = \"a\" }", false),
+        ("values = [\"1.*\"]", true),
+        ("values = [\"1.*\", \"*.2\"]", false),
+    ] {
+        let problem = field(&format!("to = \"voice\"\ntype = \"choice\"\n{words}")).validate(false);
+        assert_eq!(problem.is_none(), is_valid, "{words}: {problem:?}");
+        assert!(problem.is_none_or(|it| it.contains("`*` stands at the end")), "{words}");
+    }
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{FieldRole, FieldValue, ProtocolField};
-use crate::audio::encoding::Encoding;
+use crate::audio::{encoding::Encoding, format::MAX_CHANNELS};
 
 /// Unit of a number whose role is in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -38,9 +38,30 @@ impl ProtocolField {
     }
 }
 
-/// Reads an encoding and a rate, such as `s16le 16000`.
-#[must_use]
-pub fn parse_format(text: &str) -> Option<(Encoding, u32)> {
-    let (encoding, rate_hz) = text.split_once(' ')?;
-    Some((Encoding::from_name(encoding)?, rate_hz.parse().ok().filter(|rate_hz| *rate_hz > 0)?))
+/// An encoding, a rate and perhaps a number of channels, in one word of a protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AudioFormat {
+    /// Encoding of the samples.
+    pub encoding: Encoding,
+    /// Sample rate, Hz.
+    pub rate_hz: u32,
+    /// Channels; `None` if the word says nothing about them.
+    pub channels: Option<u16>,
+}
+
+impl AudioFormat {
+    /// Reads a format, such as `s16le 16000` or `s16le 48000 2`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (encoding, rest) = text.split_once(' ')?;
+        let (rate_hz, channels) = match rest.split_once(' ') {
+            Some((rate_hz, channels)) => {
+                let channels = channels.parse().ok().filter(|count| (1..=MAX_CHANNELS).contains(count))?;
+                (rate_hz, Some(channels))
+            }
+            None => (rest, None),
+        };
+        let rate_hz = rate_hz.parse().ok().filter(|rate_hz| *rate_hz > 0)?;
+        Some(Self { encoding: Encoding::from_name(encoding)?, rate_hz, channels })
+    }
 }

@@ -1,6 +1,6 @@
 //! Checks the definition of a field.
 
-use super::{FieldRole, FieldType, ProtocolField, parse_format};
+use super::{AudioFormat, FieldRole, FieldType, ProtocolField};
 use crate::{audio::encoding::Encoding, mapping::check::suggest_known};
 
 impl ProtocolField {
@@ -51,6 +51,10 @@ impl ProtocolField {
         if is_composite && !file.value_map.is_empty() {
             return problem_with("has `value_map`, which a list or an object cannot have");
         }
+        let has_inner_star = |word: &&String| word.strip_suffix('*').unwrap_or(word).contains('*');
+        if let Some(word) = file.value_map.keys().chain(&file.values).find(has_inner_star) {
+            return problem_with(&format!("has the word `{word}`; a `*` stands at the end of a word"));
+        }
         if file.type_name == FieldType::Choice && file.values.is_empty() && file.value_map.is_empty() {
             return problem_with("is a `choice` without `values` and without `value_map`");
         }
@@ -81,10 +85,15 @@ impl ProtocolField {
 
     fn unknown_format(&self) -> Option<String> {
         let formats = self.file.value_map.values().filter(|_| self.file.to.is_some_and(FieldRole::is_format));
-        let wrong = formats.into_iter().find(|format| parse_format(format).is_none())?;
+        let takes_channels = self.file.to == Some(FieldRole::InputFormat);
+        let is_valid = |format: &AudioFormat| takes_channels || format.channels.is_none();
+        let wrong =
+            formats.into_iter().find(|format| !AudioFormat::parse(format).as_ref().is_some_and(is_valid))?;
+        let channels =
+            if takes_channels { ", and perhaps a number of channels, such as `s16le 48000 2`" } else { "" };
         let known = Encoding::ALL.map(|(name, _)| name);
         Some(format!(
-            "field `{}` has the format `{wrong}`; a format is an encoding ({}) and a rate in Hz, such as `s16le 16000`",
+            "field `{}` has the format `{wrong}`; a format is an encoding ({}) and a rate in Hz, such as `s16le 16000`{channels}",
             self.name,
             known.join(", ")
         ))
