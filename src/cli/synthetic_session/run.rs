@@ -61,6 +61,10 @@ enum Reply {
     Closed(Lane),
 }
 
+/// Makes a further message of the client from the one that follows it.
+#[cfg(test)]
+pub(super) type FurtherMessage = Box<dyn FnMut(&Message) -> Option<Message>>;
+
 /// A running session: the bridge, the client and the scripted upstream.
 pub(super) struct SessionRun<'s> {
     session: &'s SyntheticSession,
@@ -80,7 +84,7 @@ pub(super) struct SessionRun<'s> {
     pub(super) errors: Vec<String>,
     /// A further message of the client before this one.
     #[cfg(test)]
-    pub(super) before_each: Option<Box<dyn FnMut(&Message) -> Option<Message>>>,
+    pub(super) before_each: Option<FurtherMessage>,
     /// All messages to the client.
     #[cfg(test)]
     pub(super) got: Vec<Message>,
