@@ -139,7 +139,9 @@ fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> {
     let as_u32 = |number: i64| u32::try_from(number).unwrap_or(if number < 0 { 0 } else { u32::MAX });
     Some(match (role, value) {
         (FieldRole::Language, FieldValue::Text(language)) => Setting::Language(language),
-        (FieldRole::HotWords, FieldValue::TextList(words)) => Setting::HotWords(words),
+        (FieldRole::HotWords, FieldValue::Items(items)) => {
+            Setting::HotWords(items.iter().flat_map(|item| item.texts.iter().cloned()).collect())
+        }
         (FieldRole::TranscriptionPrompt, FieldValue::Text(words)) => Setting::TranscriptionPrompt(words),
         (FieldRole::Task, FieldValue::Text(name)) => Setting::Translation(name == "translate"),
         (FieldRole::VadSensitivity, FieldValue::Text(name)) => Setting::VadSensitivity(match name.as_str() {

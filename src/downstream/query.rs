@@ -10,7 +10,7 @@ use crate::{
     mapping::{
         client::Framing,
         extract::Node,
-        field::{FieldRole, FieldType, FieldValue, ProtocolField},
+        field::{FieldRole, FieldValue, ProtocolField},
     },
 };
 
@@ -43,7 +43,7 @@ impl Codec {
         }
         for (at, (name, value)) in given.iter().enumerate() {
             let Some(field) = mapping.query.iter().find(|field| field.name == *name) else { continue };
-            if field.file.type_name != FieldType::TextList {
+            if !field.is_repeated() {
                 self.decode_parameter(field, vec![value.clone()], &mut connect);
             } else if given[..at].iter().all(|(before, _)| before != name) {
                 // A list is spelled by repeating the parameter.
@@ -68,10 +68,7 @@ impl Codec {
             values.iter_mut().for_each(|value| *value = value.chars().take(max as usize).collect());
         }
         let mut nodes = values.into_iter().map(Node::Str);
-        let node = match field.file.type_name {
-            FieldType::TextList => Some(Node::List(nodes.collect())),
-            _ => nodes.next(),
-        };
+        let node = if field.is_repeated() { Some(Node::List(nodes.collect())) } else { nodes.next() };
         let read = match field.read(node.as_ref()) {
             Ok(read) => read,
             Err(problem) => return connect.problems.push(invalid_error("connect", [(field, problem)])),

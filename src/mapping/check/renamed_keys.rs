@@ -1,7 +1,7 @@
 //! Keys that had another name in an earlier version.
 
 /// Old and new names. Where a name occurs twice, the valid keys at its place decide.
-const RENAMED: [(&str, &str); 30] = [
+const RENAMED: [(&str, &str); 33] = [
     // Configuration and key file.
     ("connections_max", "handshakes_max"),
     ("new_per_minute", "sessions_per_minute"),
@@ -23,6 +23,7 @@ const RENAMED: [(&str, &str); 30] = [
     ("heard_ms", "playing_ms"),
     ("hold_back_ms", "backpressure_ms"),
     ("hold_ms", "audio_hold_ms"),
+    ("item", "items"),
     ("kept_max_bytes", "buffer_max_bytes"),
     ("linger_ms", "trailing_silence_ms"),
     ("memory", "history"),
@@ -31,7 +32,9 @@ const RENAMED: [(&str, &str); 30] = [
     ("refused", "reject_status"),
     ("step_max_ms", "unit_reply_max_ms"),
     ("told", "reported_as"),
+    ("text_list", "list"),
     ("used_up", "limit_reached"),
+    ("word_list", "list"),
     ("means", "value_map"),
     ("own", "use_client_reason"),
 ];

@@ -12,7 +12,7 @@ use super::{
 use crate::mapping::{
     check::{Document, FileError, values::UrlPath},
     extract::Extractor,
-    field::{FieldFile, FieldRole, FieldType, ProtocolField},
+    field::{FieldFile, FieldRole, ProtocolField},
 };
 
 pub(super) fn compile_fields(
@@ -27,16 +27,10 @@ pub(super) fn compile_fields(
         let at = name.span().start;
         let name = name.into_inner();
         let pointer = file.at.clone().unwrap_or_else(|| format!("/{name}"));
-        let slot = match (&file.item, file.type_name) {
-            (Some(item), _) => extractor.add_list(&pointer, item),
-            (None, FieldType::List) => Some(extractor.add_raw(&pointer)),
-            (None, _) => Some(extractor.add(&pointer)),
+        let slot = match file.items {
+            Some(_) => extractor.add_raw(&pointer),
+            None => extractor.add(&pointer),
         };
-        if slot.is_none() {
-            let message = format!("field `{name}` has another `item` than a field with the same pointer");
-            problems.push(document.problem(at, message));
-        }
-        let slot = slot.unwrap_or_default();
         let items = file.items.as_ref().map(|items| items.compile(extractor.takes_snake_case()));
         let mut unknown = Vec::new();
         let mut find = |value: &Option<String>| {
@@ -51,6 +45,23 @@ pub(super) fn compile_fields(
     });
     let fields = compiled.collect();
     FileError::combine(problems).map(|()| fields)
+}
+
+/// Reports a place in messages that one command reads as a list with `items`, whose value is taken as it stands, and another
+/// one in another way.
+pub(super) fn check_lists(commands: &[ProtocolCommand], document: &Document<'_>) -> Vec<FileError> {
+    let fields = || commands.iter().flat_map(|it| it.fields.iter().map(move |field| (&it.name, field)));
+    let has_items = |field: &ProtocolField| field.file.items.is_some();
+    let mixed = fields().filter(|(_, field)| {
+        let other = |(_, other): (_, &ProtocolField)| other.slot == field.slot && !has_items(other);
+        has_items(field) && fields().any(other)
+    });
+    let problem = |(command, field): (&String, &ProtocolField)| {
+        let message =
+            format!("field `{}` has `items`, and another field with the same pointer has none", field.name);
+        document.problem_at_key(&["commands", command, "fields", &field.name], message)
+    };
+    mixed.map(problem).collect()
 }
 
 /// Compiles the paths that have parameters.

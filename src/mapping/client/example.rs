@@ -48,13 +48,11 @@ impl ProtocolField {
     fn example(&self) -> Value {
         let least = self.file.min.or(self.file.above.map(|above| above + 1.0)).unwrap_or(1.0);
         match self.file.type_name {
-            FieldType::Text | FieldType::Base64 | FieldType::WordList => {
-                "x".repeat((least as usize).clamp(1, 64)).into()
-            }
+            FieldType::Text | FieldType::Base64 => "x".repeat((least as usize).clamp(1, 64)).into(),
             FieldType::Integer => (least as i64).into(),
             FieldType::Number => least.into(),
             FieldType::Flag | FieldType::Presence => true.into(),
-            FieldType::TextList | FieldType::List => json!([]),
+            FieldType::List => json!([]),
             FieldType::Choice => {
                 self.file.values.first().or_else(|| self.file.value_map.keys().next()).cloned().into()
             }

@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 pub(crate) use self::events::seconds;
 use self::{
-    compile::{compile_fields, compile_key_headers, compile_patterns, compile_subprotocols},
+    compile::{check_lists, compile_fields, compile_key_headers, compile_patterns, compile_subprotocols},
     file::{ClientFile, ErrorKey},
     recognition::{FirstMessage, longest_exact_message},
     tcp::TcpProtocol,
@@ -255,6 +255,7 @@ impl ClientMapping {
             errors: check::collect_compiled(errors, &mut problems),
             closes: read.closes,
         };
+        problems.extend(check_lists(&mapping.commands, document));
         problems.extend(mapping.check_complete(document).err());
         FileError::combine(problems.into_iter().flat_map(FileError::flatten))?;
         Ok(mapping)

@@ -163,6 +163,13 @@ fn invalid_entries_are_rejected_with_their_position() {
             "tools =",
             "`type = \"list\"`",
         ),
+        (
+            GEMINI,
+            "responses = {",
+            "more = { at = \"/setup/tools\", type = \"object\", because = \"a test\" }\nresponses = {",
+            "tools =",
+            "another field with the same pointer",
+        ),
         (GEMINI, ", output = \"/response\" }", " }", "responses =", "needs the path of `output`"),
         (
             GEMINI,

@@ -8,16 +8,6 @@ use serde_json::{Map, Value};
 #[derive(Debug, Default)]
 pub(super) struct KeyTree {
     pub(super) keys: Vec<(Box<str>, KeyNode)>,
-    /// How an object in a list at this level is read.
-    pub(super) item: Option<Box<ItemTree>>,
-}
-
-/// Finds the value that an object in a list stands for.
-#[derive(Debug)]
-pub(super) struct ItemTree {
-    pub(super) pointer: Box<str>,
-    pub(super) slot: usize,
-    pub(super) tree: KeyTree,
 }
 
 #[derive(Debug, Default)]

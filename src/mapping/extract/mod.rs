@@ -10,7 +10,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 pub(crate) use self::key_tree::to_snake_case;
 use self::{
-    key_tree::{ItemTree, KeyNode, KeyTree, pointer_parts},
+    key_tree::{KeyNode, KeyTree, pointer_parts},
     long_strings::LongStrings,
 };
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -118,22 +118,6 @@ impl Extractor {
     /// Adds a pointer and returns its slot; a known pointer keeps its slot.
     pub fn add(&mut self, pointer: &str) -> usize {
         self.insert(pointer, false)
-    }
-
-    /// Adds a pointer to a list and returns its slot. Each object in the list is read as the value that `item` points to,
-    /// or as `null` without one. `None` if the objects of this list are read in another way already.
-    pub fn add_list(&mut self, pointer: &str, item: &str) -> Option<usize> {
-        let slot = self.add(pointer);
-        let list = &mut self.root.node_at(pointer)?.children;
-        if let Some(known) = &list.item {
-            return (*known.pointer == *item).then_some(slot);
-        }
-        let item_slot = self.slots;
-        self.slots += 1;
-        let mut tree = KeyTree::default();
-        tree.node_at(item)?.slot = Some(item_slot);
-        list.item = Some(Box::new(ItemTree { pointer: item.into(), slot: item_slot, tree }));
-        Some(slot)
     }
 
     /// Adds a pointer whose value is taken verbatim. No other pointer may lead into this value.
@@ -335,13 +319,8 @@ impl<'a> Visitor<'a> for NodeVisitor<'_, '_, 'a> {
             let is_known = !self.tree.keys.is_empty();
             let step = if is_known { self.tree.get(&list.len().to_string()) } else { None };
             let tree = step.map_or(&empty, |step| &step.children);
-            let item = self.tree.item.as_deref();
-            let tree = item.map_or(tree, |item| &item.tree);
             let found = items.next_element_seed(NodeVisitor { tree, values: &mut *self.values })?;
-            let Some(mut node) = found else { return Ok(Node::List(list)) };
-            if let Some(item) = item.filter(|_| node == Node::Object) {
-                node = self.values.0[item.slot].take().unwrap_or(Node::Null);
-            }
+            let Some(node) = found else { return Ok(Node::List(list)) };
             if let Some(slot) = step.and_then(|step| step.slot) {
                 self.values.0[slot] = Some(node.clone());
             }

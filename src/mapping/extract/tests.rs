@@ -156,21 +156,6 @@ fn lists_of_a_message_have_a_bound_together() {
 }
 
 #[test]
-fn objects_in_a_list_are_read_as_one_of_their_values() {
-    let mut extractor = Extractor::default();
-    let words = extractor.add_list("/words", "/a/content").unwrap();
-    let plain = extractor.add("/plain");
-    let text = r#"{"words":["x",{"a":{"content":"y","b":[1]}},{"a":1},7,{"c":{"a":{"content":"no"}}}],"plain":[{}]}"#;
-    let found = extractor.extract(text).unwrap();
-    let texts = ["x", "y"].map(|text| Node::Str(text.into()));
-    let expected = [texts.as_slice(), &[Node::Null, Node::Int(7), Node::Null]].concat();
-    assert_eq!(found.get(words), Some(&Node::List(expected)));
-    assert_eq!(found.get(plain), Some(&Node::List(vec![Node::Object])));
-    assert_eq!(extractor.add_list("/words", "/a/content"), Some(words));
-    assert_eq!(extractor.add_list("/words", "/b"), None, "another way to read the same list");
-}
-
-#[test]
 fn camel_case_is_found_in_snake_case_too() {
     let mut extractor = Extractor::with_snake_case(true);
     let end = extractor.add("/realtimeInput/audioStreamEnd");

@@ -1,5 +1,5 @@
 //! A field whose value is a list of objects: where its items stand, and what is taken of each. The session reads tools, results
-//! of tools, messages and instructions in this way.
+//! of tools, messages, instructions and hot words in this way.
 //!
 //! A path is a JSON pointer in which `*` stands for every element of an array. Only what a path leads to is kept; the rest of
 //! the message takes no memory.
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use super::FieldRole;
 use crate::mapping::extract::to_snake_case;
 
-/// Most items of a list, and most elements of an array that a path leads through.
+/// Most items of a list without `max`, and most elements of an array that a path leads through.
 const ITEMS_MAX: usize = 256;
 /// Most bytes of all items together, without their pictures: many times the model's context.
 const ITEMS_MAX_BYTES: usize = 256 * 1024;
@@ -92,6 +92,13 @@ enum PathStep {
     Member(Vec<String>),
 }
 
+impl ListItem {
+    /// An item that is a text.
+    pub(super) fn of_text(text: &str) -> Self {
+        Self { texts: vec![text.to_owned()], ..Self::default() }
+    }
+}
+
 fn each_element() -> String {
     "/*".to_owned()
 }
@@ -135,12 +142,7 @@ impl ItemsFile {
             Some(FieldRole::Tools) => (&["name"], &["name", "description", "parameters"]),
             Some(FieldRole::ToolResults) => (&["call_id", "output"], &["name", "call_id", "output"]),
             Some(FieldRole::Messages) => (&["text"], &["role", "text", "image"]),
-            Some(FieldRole::Instructions) => (&["text"], &["text"]),
-            _ => {
-                return Some(
-                    "is a `list`, which is for tools, tool_results, messages and instructions".to_owned(),
-                );
-            }
+            _ => (&["text"], &["text"]),
         };
         let has = |name: &str| parts.iter().any(|(known, paths)| *known == name && paths.is_some());
         if let Some(missing) = needed.iter().find(|name| !has(name)) {
@@ -173,16 +175,18 @@ impl ItemPath {
         Self(pointer.split('/').skip(1).map(step).collect())
     }
 
-    /// The values that the path leads to.
-    fn find<'j>(&self, json: &'j RawValue) -> Result<Vec<&'j RawValue>, String> {
+    /// The values that the path leads to; an error if they are more than this.
+    fn find<'j>(&self, json: &'j RawValue, max: usize) -> Result<Vec<&'j RawValue>, String> {
         let mut found = vec![json];
-        for step in &self.0 {
-            let mut next = Vec::new();
+        for (at, step) in self.0.iter().enumerate() {
+            let is_last = at + 1 == self.0.len();
+            let max = if is_last { max } else { ITEMS_MAX };
+            let (mut next, mut count) = (Vec::new(), 0);
             for value in found {
-                step.follow(value, &mut next)?;
+                count += step.follow(value, max, &mut next)?;
             }
-            if next.len() > ITEMS_MAX {
-                return Err(too_many());
+            if count > max {
+                return Err(format!("List should have at most {max} items, got {count}"));
             }
             found = next;
         }
@@ -192,50 +196,57 @@ impl ItemPath {
 }
 
 impl PathStep {
-    fn follow<'j>(&self, json: &'j RawValue, found: &mut Vec<&'j RawValue>) -> Result<(), String> {
+    /// Adds the values behind this step to `found`, which takes `max`, and returns their number.
+    fn follow<'j>(
+        &self,
+        json: &'j RawValue,
+        max: usize,
+        found: &mut Vec<&'j RawValue>,
+    ) -> Result<usize, String> {
         let mut value = serde_json::Deserializer::from_str(json.get());
         let read = match (self, json.get().as_bytes().first()) {
-            (Self::Each, Some(b'[')) => value.deserialize_seq(Elements { index: None, found }),
+            (Self::Each, Some(b'[')) => value.deserialize_seq(Elements { index: None, max, found }),
             (Self::Each, _) => {
                 found.push(json);
-                Ok(())
+                Ok(1)
             }
             (Self::Member(names), Some(b'{')) => value.deserialize_map(Member { names, found }),
             (Self::Member(names), Some(b'[')) => match names.first().and_then(|name| name.parse().ok()) {
-                Some(index) => value.deserialize_seq(Elements { index: Some(index), found }),
-                None => Ok(()),
+                Some(index) => value.deserialize_seq(Elements { index: Some(index), max, found }),
+                None => Ok(0),
             },
-            (Self::Member(_), _) => Ok(()),
+            (Self::Member(_), _) => Ok(0),
         };
         read.map_err(|error| error.to_string())
     }
 }
 
-/// Takes every element of an array, or the one with an index.
+/// Takes every element of an array, or the one with an index, and counts them. Only `max` are kept.
 struct Elements<'f, 'j> {
     index: Option<usize>,
+    max: usize,
     found: &'f mut Vec<&'j RawValue>,
 }
 
 impl<'j> Visitor<'j> for Elements<'_, 'j> {
-    type Value = ();
+    type Value = usize;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an array of at most {ITEMS_MAX} elements")
+        f.write_str("an array")
     }
 
-    fn visit_seq<A: SeqAccess<'j>>(self, mut elements: A) -> Result<(), A::Error> {
-        let mut at = 0;
+    fn visit_seq<A: SeqAccess<'j>>(self, mut elements: A) -> Result<usize, A::Error> {
+        let (mut at, mut count) = (0, 0);
         while let Some(element) = elements.next_element()? {
-            if at == ITEMS_MAX {
-                return Err(serde::de::Error::invalid_length(ITEMS_MAX + 1, &self));
-            }
             if self.index.is_none_or(|index| index == at) {
-                self.found.push(element);
+                count += 1;
+                if self.found.len() < self.max {
+                    self.found.push(element);
+                }
             }
             at += 1;
         }
-        Ok(())
+        Ok(count)
     }
 }
 
@@ -246,13 +257,13 @@ struct Member<'f, 'j> {
 }
 
 impl<'j> Visitor<'j> for Member<'_, 'j> {
-    type Value = ();
+    type Value = usize;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'j>>(self, mut members: A) -> Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'j>>(self, mut members: A) -> Result<usize, A::Error> {
         let mut last: Option<&RawValue> = None;
         while let Some(is_it) = members.next_key_seed(IsNamed(self.names))? {
             if is_it {
@@ -262,7 +273,7 @@ impl<'j> Visitor<'j> for Member<'_, 'j> {
             }
         }
         self.found.extend(last);
-        Ok(())
+        Ok(usize::from(last.is_some()))
     }
 }
 
@@ -296,11 +307,7 @@ impl ItemPaths {
     /// Description of the mistake, without the field's name.
     pub(super) fn read(&self, json: &str, max: Option<f64>) -> Result<Arc<[ListItem]>, String> {
         let value: &RawValue = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        let found = self.each.find(value)?;
-        let max = max.map_or(ITEMS_MAX, |max| max as usize);
-        if found.len() > max {
-            return Err(format!("List should have at most {max} items, got {}", found.len()));
-        }
+        let found = self.each.find(value, max.map_or(ITEMS_MAX, |max| max as usize))?;
         let mut budget = ITEMS_MAX_BYTES;
         let items = found.into_iter().enumerate().map(|(at, item)| {
             self.read_item(item, &mut budget).map_err(|problem| format!("item {}: {problem}", at + 1))
@@ -336,7 +343,7 @@ fn first(
     read: impl Fn(&RawValue) -> Option<String>,
 ) -> Result<Option<String>, String> {
     for path in paths {
-        if let Some(value) = path.find(item)?.first() {
+        if let Some(value) = path.find(item, ITEMS_MAX)?.first() {
             spend(budget, value)?;
             return read(value).map(Some).ok_or_else(|| wrong_part(name));
         }
@@ -344,10 +351,11 @@ fn first(
     Ok(None)
 }
 
-/// All texts of the first path that leads to some.
+/// All texts of the first path that leads to some. An empty path leads to an item that is a text itself.
 fn all(paths: &[ItemPath], item: &RawValue, name: &str, budget: &mut usize) -> Result<Vec<String>, String> {
-    for path in paths {
-        let found = path.find(item)?;
+    let is_text = item.get().starts_with('"');
+    for path in paths.iter().filter(|path| is_text || !path.0.is_empty()) {
+        let found = path.find(item, ITEMS_MAX)?;
         if found.is_empty() {
             continue;
         }
@@ -380,10 +388,6 @@ fn as_any(value: &RawValue) -> Option<String> {
 
 fn wrong_part(name: &str) -> String {
     format!("`{name}` is of the wrong type")
-}
-
-fn too_many() -> String {
-    format!("List should have at most {ITEMS_MAX} items")
 }
 
 #[cfg(test)]
@@ -454,7 +458,7 @@ mod tests {
             ("name = \"name\"", FieldRole::Tools, Some("begins with `/`")),
             ("call_id = \"/id\"\noutput = \"/o\"\nimage = \"/i\"", FieldRole::ToolResults, Some("`image`")),
             ("text = \"\"", FieldRole::Messages, None),
-            ("text = \"/t\"", FieldRole::Language, Some("`list`")),
+            ("name = \"/n\"\ntext = \"\"", FieldRole::HotWords, Some("`name`")),
         ] {
             let problem = toml::from_str::<ItemsFile>(toml).unwrap().validate(Some(role));
             assert_eq!(problem.is_some(), words.is_some(), "{toml}: {problem:?}");

@@ -4,13 +4,11 @@ mod items;
 mod list;
 mod unit;
 mod validate;
-mod word_list;
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 
-use self::word_list::parse_word_list;
 pub use self::{
     items::{ItemPaths, ItemsFile, ListItem},
     unit::{AudioFormat, FieldUnit},
@@ -154,13 +152,14 @@ pub struct FieldFile {
     /// Type.
     #[serde(rename = "type")]
     pub type_name: FieldType,
-    /// Where the items of a `list` stand, and their parts.
+    /// Where the items of a `list` stand, and their parts; without it, they are texts.
     pub items: Option<ItemsFile>,
+    /// A `list` may also be one text of words.
+    #[serde(default)]
+    pub split: bool,
     /// Values of a `choice`; `*` at the end of one stands for anything.
     #[serde(default)]
     pub values: Vec<String>,
-    /// Where an item of a list has its text, if it is an object.
-    pub item: Option<String>,
     /// Unit of a number whose role is in milliseconds.
     pub unit: Option<FieldUnit>,
     /// The protocol's words, and the values they stand for.
@@ -201,17 +200,13 @@ pub enum FieldType {
     Number,
     /// A boolean; 0, 1, "yes", "no" and their like count.
     Flag,
-    /// An array of strings.
-    TextList,
-    /// A string of several words.
-    WordList,
     /// One of `values`.
     Choice,
     /// An object, whose contents are ignored.
     Object,
     /// Whether the message has the value at all: not `null`, and not `false`.
     Presence,
-    /// An array of objects, of which `items` says what is taken.
+    /// An array of texts, or of objects of which `items` says what is taken.
     List,
 }
 
@@ -226,9 +221,7 @@ pub enum FieldValue {
     Number(f64),
     /// A boolean.
     Flag(bool),
-    /// Strings.
-    TextList(Vec<String>),
-    /// Items of a list.
+    /// Items of a list; of a text, its only part.
     Items(Arc<[ListItem]>),
     /// Present, without a value here.
     Object,
@@ -245,13 +238,19 @@ pub struct ProtocolField {
     pub remember: Option<usize>,
     /// Index of the remembered value that this one must repeat.
     pub same_as: Option<usize>,
-    /// Paths of a list's items; empty for other types.
+    /// Paths of the parts of a list's items; empty for texts and for other types.
     pub items: ItemPaths,
     /// The field in the file.
     pub file: FieldFile,
 }
 
 impl ProtocolField {
+    /// True for a query parameter that stands once for each of its texts.
+    #[must_use]
+    pub fn is_repeated(&self) -> bool {
+        self.file.type_name == FieldType::List && !self.file.split
+    }
+
     /// True for a field with the requested model.
     #[must_use]
     pub const fn names_model(&self) -> bool {
@@ -298,10 +297,8 @@ impl ProtocolField {
     /// # Errors
     /// Description of the mistake, without the field's name.
     pub fn read_text(&self, text: &str) -> Result<Option<FieldValue>, String> {
-        match self.file.type_name {
-            FieldType::TextList => self.read(Some(&Node::List(vec![Node::Str(text.into())]))),
-            _ => self.read(Some(&Node::Str(text.into()))),
-        }
+        let node = Node::Str(text.into());
+        self.read(Some(&if self.is_repeated() { Node::List(vec![node]) } else { node }))
     }
 
     fn convert(&self, node: &Node<'_>) -> Result<FieldValue, String> {
@@ -323,22 +320,9 @@ impl ProtocolField {
                 value.map(|value| self.in_unit_of_role(value))
             }
             FieldType::Flag => self.name_words(node, "boolean", parse_flag(node).map(FieldValue::Flag)),
-            FieldType::TextList => self.parse_text_list(node).map(FieldValue::TextList),
-            FieldType::WordList => match node {
-                Node::Str(text) => {
-                    let words = parse_word_list(text, self.file.item.as_deref())?
-                        .into_iter()
-                        .map(|word| Node::Str(word.into()));
-                    self.parse_text_list(&Node::List(words.collect())).map(FieldValue::TextList)
-                }
-                list => self.parse_text_list(list).map(FieldValue::TextList),
-            },
             FieldType::Choice => self.parse_choice(node),
             FieldType::Presence => Ok(FieldValue::Flag(true)),
-            FieldType::List => match node {
-                Node::Raw(json) => self.items.read(json, self.file.max).map(FieldValue::Items),
-                other => Err(format!("Input should be a valid list, got {}", display_node(other))),
-            },
+            FieldType::List => self.parse_list(node).map(FieldValue::Items),
             FieldType::Object => match node {
                 Node::Object => Ok(FieldValue::Object),
                 other => Err(format!("Input should be an object, got {}", display_node(other))),

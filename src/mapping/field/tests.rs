@@ -1,14 +1,16 @@
 use super::{list::ITEM_MAX_CHARS, *};
 
 fn field(toml: &str) -> ProtocolField {
-    let file = toml::from_str(toml).unwrap();
-    ProtocolField {
-        name: "f".into(),
-        slot: 0,
-        remember: None,
-        same_as: None,
-        items: ItemPaths::default(),
-        file,
+    let file: FieldFile = toml::from_str(toml).unwrap();
+    let items = file.items.as_ref().map(|items| items.compile(false)).unwrap_or_default();
+    ProtocolField { name: "f".into(), slot: 0, remember: None, same_as: None, items, file }
+}
+
+/// The texts of a list, or what is wrong with it.
+fn texts(field: &ProtocolField, node: &Node<'_>) -> Result<Vec<String>, String> {
+    match field.read(Some(node))? {
+        Some(FieldValue::Items(items)) => Ok(items.iter().flat_map(|item| item.texts.clone()).collect()),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -46,14 +48,14 @@ fn flags_choices_and_lists_are_validated() {
     assert_eq!(problem, "Input should be 'high', 'normal' or 'low', got 'HIGH'");
     let lenient = field("type = \"choice\"\nvalues = [\"a\"]\nlenient = true");
     assert_eq!(lenient.read(Some(&Node::Int(1))), Ok(None));
-    let words = field("type = \"text_list\"");
+    let words = field("type = \"list\"");
     assert!(words.read(Some(&Node::Str("PIX".into()))).is_err());
     assert!(words.read(Some(&Node::List(vec![Node::Int(1)]))).is_err());
 }
 
 #[test]
 fn lists_are_bounded_in_count_and_item_length() {
-    let words = field("type = \"text_list\"\nmax = 2");
+    let words = field("type = \"list\"\nmax = 2");
     fn list<'t>(texts: &[&'t str]) -> Node<'t> {
         Node::List(texts.iter().map(|text| Node::Str((*text).into())).collect())
     }
@@ -68,18 +70,77 @@ fn lists_are_bounded_in_count_and_item_length() {
 }
 
 #[test]
-fn words_in_a_text_are_bounded_like_a_list() {
-    let words = field("type = \"word_list\"\nmax = 2");
-    let list = |words: &[&str]| {
-        Ok(Some(FieldValue::TextList(words.iter().map(|word| (*word).to_owned()).collect())))
-    };
-    assert_eq!(words.read(Some(&Node::Str("{\"a\": 20}".into()))), list(&["a"]));
-    assert_eq!(words.read(Some(&Node::List(vec![Node::Str("a".into())]))), list(&["a"]));
-    assert_eq!(words.read_text("a,b"), list(&["a", "b"]));
-    for wrong in ["a,b,c", "{", &"x".repeat(ITEM_MAX_CHARS + 1)] {
+fn words_are_found_in_each_spelling_and_bounded_like_a_list() {
+    let words = field("type = \"list\"\nsplit = true\nmax = 2");
+    let split = |text: &str| texts(&words, &Node::Str(text.into()));
+    for text in [
+        "阿里, voxbridge",
+        "阿里，voxbridge,,",
+        "{\"阿里\": 20, \"voxbridge\": 30}",
+        " [\"阿里\", \"voxbridge \"]",
+        "阿里\nvoxbridge\n",
+    ] {
+        let mut found = split(text).unwrap();
+        found.sort();
+        assert_eq!(found, ["voxbridge", "阿里"], "{text}");
+    }
+    assert_eq!(split(" "), Ok(Vec::new()));
+    assert_eq!(texts(&words, &Node::List(vec![Node::Str("a,b".into())])), Ok(vec!["a,b".to_owned()]));
+    for wrong in ["a,b,c", "{", "{\"a\"}", "[1]", "[[\"a\"]]", &"x".repeat(ITEM_MAX_CHARS + 1)] {
         assert!(words.read_text(wrong).unwrap_err().chars().count() < 100, "{wrong}");
     }
     assert!(words.read(Some(&Node::Int(1))).is_err());
+}
+
+#[test]
+fn texts_in_objects_are_found_by_their_paths() {
+    let words = "to = \"hot_words\"\ntype = \"list\"\nmax = 300\nitems.text = [\"/word/text\", \"\"]";
+    let json = r#"["a", {"word": {"text": "b", "other": [1]}}]"#;
+    let expected = Ok(vec!["a".to_owned(), "b".to_owned()]);
+    assert_eq!(texts(&field(words), &Node::Raw(json)), expected);
+    let split = field(&format!("{words}\nsplit = true"));
+    assert_eq!(texts(&split, &Node::Raw(json)), expected);
+    assert_eq!(texts(&split, &Node::Str(json.into())), expected);
+    assert_eq!(texts(&split, &Node::Raw("\"a, b\"")), expected);
+    let many = |count| format!("[{}]", vec!["\"a\""; count].join(","));
+    assert_eq!(texts(&field(words), &Node::Raw(&many(300))).map(|texts| texts.len()), Ok(300));
+    let long = format!("[\"{}\"]", "ä".repeat(ITEM_MAX_CHARS + 1));
+    for (json, problem) in [
+        (many(301).as_str(), "List should have at most 300 items, got 301"),
+        (r#"["a", {"word": {"text": 5}}]"#, "item 2: `text` is of the wrong type"),
+        (r#"["a", {"text": "b"}]"#, "item 2: Input should be a valid string, or an object with one"),
+        ("[5]", "item 1: Input should be an object"),
+        (&long, "item 1: String should have at most 256 characters, got 'ä"),
+    ] {
+        let found = texts(&field(words), &Node::Raw(json)).unwrap_err();
+        assert!(found.starts_with(problem), "{found}");
+    }
+    let objects = field("to = \"hot_words\"\ntype = \"list\"\nitems.text = \"/a\"");
+    assert_eq!(
+        texts(&objects, &Node::Raw(r#"[{"b": 1}]"#)),
+        Err("item 1: Input should be a valid string, or an object with one".to_owned())
+    );
+}
+
+#[test]
+fn lists_are_for_roles_that_take_them() {
+    let list = "because = \"a test\"\ntype = \"list\"";
+    for (toml, in_query, words) in [
+        (list, true, None),
+        (&format!("{list}\nsplit = true\nitems.text = \"/a\""), true, None),
+        (&format!("{list}\nto = \"instructions\"\nitems.text = \"/a\""), false, None),
+        (&format!("{list}\nitems.text = \"/a\""), true, Some("only with `split`")),
+        (&format!("{list}\nto = \"language\""), false, Some("is a `list`, which is for")),
+        (&format!("{list}\nto = \"tools\""), false, Some("and `items`")),
+        (&format!("{list}\nto = \"tools\"\nitems.name = \"/a\""), true, Some("a `list` of objects")),
+        (&format!("{list}\nto = \"tools\"\nsplit = true\nitems.name = \"/a\""), false, Some("has `split`")),
+        ("to = \"hot_words\"\ntype = \"text\"", false, Some("needs `type = \"list\"`")),
+        ("to = \"text\"\ntype = \"text\"\nsplit = true", false, Some("are for a `list`")),
+    ] {
+        let problem = field(toml).validate(in_query);
+        assert_eq!(problem.is_some(), words.is_some(), "{toml}: {problem:?}");
+        assert!(problem.unwrap_or_default().contains(words.unwrap_or_default()), "{toml}");
+    }
 }
 
 #[test]

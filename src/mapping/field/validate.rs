@@ -7,8 +7,7 @@ impl ProtocolField {
     /// Describes a mistake in the definition; `None` for a valid field.
     pub(in crate::mapping) fn validate(&self, in_query: bool) -> Option<String> {
         let file = &self.file;
-        let is_composite =
-            matches!(file.type_name, FieldType::TextList | FieldType::WordList | FieldType::Object);
+        let is_composite = matches!(file.type_name, FieldType::List | FieldType::Object);
         let problem_with = |what: &str| Some(format!("field `{}` {what}", self.name));
         if file.to.is_none() && file.because.is_none() && file.remember.is_none() && file.same_as.is_none() {
             return problem_with("has neither `to`, `remember`, `same_as` nor `because`");
@@ -28,19 +27,8 @@ impl ProtocolField {
         if file.to == Some(FieldRole::Turn) && file.type_name != FieldType::Integer {
             return problem_with("has `to = \"turn\"`, whose type is `integer`");
         }
-        if file.items.is_some() != (file.type_name == FieldType::List) {
-            return problem_with("must have both `type = \"list\"` and `items`, or neither");
-        }
-        if file.type_name == FieldType::List && in_query {
-            return problem_with("is a `list`, which a query parameter cannot be; a `text_list` can");
-        }
-        if let Some(problem) = file.items.as_ref().and_then(|items| items.validate(file.to)) {
+        if let Some(problem) = self.list_mistake(in_query) {
             return problem_with(&problem);
-        }
-        let needs_list =
-            matches!(file.to, Some(FieldRole::Tools | FieldRole::ToolResults | FieldRole::Messages));
-        if needs_list && file.type_name != FieldType::List {
-            return problem_with("needs `type = \"list\"` and `items`");
         }
         if file.at.is_some() && in_query {
             return problem_with("has an `at`; a query parameter is found by its name");
@@ -63,12 +51,6 @@ impl ProtocolField {
         {
             return problem_with("has a `unit`, which is for numbers whose role is in milliseconds");
         }
-        if file.item.is_some() && !matches!(file.type_name, FieldType::TextList | FieldType::WordList) {
-            return problem_with("has an `item`, which is for a `text_list` or `word_list`");
-        }
-        if file.item.as_ref().is_some_and(|item| !item.starts_with('/')) {
-            return problem_with("has an `item` that is no JSON pointer; one begins with `/`");
-        }
         if file.to.is_some_and(FieldRole::is_format)
             && (file.type_name != FieldType::Choice || file.value_map.is_empty())
         {
@@ -81,6 +63,33 @@ impl ProtocolField {
             return problem_with(&format!("has a `default` that it would refuse itself: {problem}"));
         }
         self.unknown_format().or_else(|| self.unknown_encoding())
+    }
+
+    /// Describes a mistake in the definition of a list, or in a field that should be one.
+    fn list_mistake(&self, in_query: bool) -> Option<String> {
+        let file = &self.file;
+        let is_list = file.type_name == FieldType::List;
+        let of_objects =
+            matches!(file.to, Some(FieldRole::Tools | FieldRole::ToolResults | FieldRole::Messages));
+        let of_texts = matches!(file.to, None | Some(FieldRole::HotWords));
+        let problem = if of_objects && (!is_list || file.items.is_none()) {
+            "needs `type = \"list\"` and `items`"
+        } else if !is_list && (file.items.is_some() || file.split) {
+            "has `items` or `split`, which are for a `list`"
+        } else if file.to == Some(FieldRole::HotWords) && !is_list {
+            "needs `type = \"list\"`"
+        } else if is_list && !of_objects && !of_texts && file.to != Some(FieldRole::Instructions) {
+            "is a `list`, which is for hot_words, tools, tool_results, messages and instructions"
+        } else if file.split && !of_texts {
+            "has `split`, which is for hot words and for lists without a role"
+        } else if is_list && in_query && !of_texts {
+            "is a `list` of objects, which a query parameter cannot be; one of texts can"
+        } else if in_query && file.items.is_some() && !file.split {
+            "has `items`; a query parameter has objects only with `split`, as JSON"
+        } else {
+            return file.items.as_ref().and_then(|items| items.validate(file.to));
+        };
+        Some(problem.to_owned())
     }
 
     fn unknown_format(&self) -> Option<String> {

@@ -69,7 +69,7 @@ pub enum RelayFieldType {
     /// A boolean.
     Flag,
     /// An array of strings.
-    TextList,
+    List,
     /// An object, which is not inspected.
     Object,
     /// An object, kept as JSON text.
@@ -136,9 +136,7 @@ impl RelayField {
             | (RelayFieldType::Flag, Node::Bool(_))
             | (RelayFieldType::Object, Node::Object) => return Ok(()),
             (RelayFieldType::Json, Node::Raw(json)) if json.starts_with('{') => return Ok(()),
-            (RelayFieldType::TextList, Node::List(items))
-                if items.iter().all(|item| item.as_str().is_some()) =>
-            {
+            (RelayFieldType::List, Node::List(items)) if items.iter().all(|item| item.as_str().is_some()) => {
                 return Ok(());
             }
             (RelayFieldType::Samples, Node::Str(text)) => return check_samples(text),
@@ -149,7 +147,7 @@ impl RelayField {
             (RelayFieldType::Text | RelayFieldType::Samples | RelayFieldType::VoiceSample, _) => "a string",
             (RelayFieldType::Integer, _) => "a whole number",
             (RelayFieldType::Flag, _) => "true or false",
-            (RelayFieldType::TextList, _) => "an array of strings",
+            (RelayFieldType::List, _) => "an array of strings",
             (RelayFieldType::Object | RelayFieldType::Json, _) => "an object",
         };
         Err(format!("should be {wanted}, got {}", display_node(node)))

@@ -37,7 +37,7 @@ pub(super) fn with_settings(
         let value = match body.pointer(pointer) {
             None | Some(Value::Null) => continue,
             Some(Value::String(text)) => text.clone(),
-            // Lists stay JSON; a field of [query] reads them as a `word_list`.
+            // Lists stay JSON; a `list` of [query] with `split` reads them.
             Some(other) => other.to_string(),
         };
         pairs.append_pair(name, &value);
