@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
+use super::check::{Document, FileError};
 use crate::named_enum::named_enum;
 
 /// A stock client and what it was tested for.
@@ -12,9 +13,12 @@ pub struct TestedClient {
     /// Name, version and language of the client.
     #[serde(deserialize_with = "deserialize_name")]
     pub client: String,
-    /// File in `tests/families` that drives it.
-    #[serde(deserialize_with = "deserialize_script")]
-    pub script: String,
+    /// File in `tests/families` that drives it, in each of the cells.
+    #[serde(default, deserialize_with = "deserialize_script")]
+    pub script: Option<String>,
+    /// Without a script: the tests that drive it, as `cargo test` names them, behind the test program.
+    #[serde(default, deserialize_with = "deserialize_tests")]
+    pub tests: Vec<String>,
     /// What the client does in the tests.
     #[serde(deserialize_with = "deserialize_cells")]
     pub cells: Vec<TestCell>,
@@ -37,7 +41,7 @@ named_enum! {
         Speech = "speech",
         /// The client speaks and hears an answer.
         Conversation = "conversation",
-        /// The client speaks during an answer, which stops.
+        /// The client speaks during an answer, or cancels a text, which stops.
         Interruption = "interruption",
         /// The client makes a mistake and is told.
         Error = "error",
@@ -56,6 +60,20 @@ impl TestedClient {
     }
 }
 
+/// Checks that each client has either a script or tests.
+///
+/// # Errors
+/// The first client with both or neither.
+pub(super) fn check_drivers(tested: &[TestedClient], document: &Document<'_>) -> Result<(), FileError> {
+    match tested.iter().position(|it| it.script.is_some() == !it.tests.is_empty()) {
+        None => Ok(()),
+        Some(at) => Err(document.problem_at_key(
+            &["tested_with", &at.to_string()],
+            "a stock client has either a `script`, a file of tests/families, or `tests`, a list of names",
+        )),
+    }
+}
+
 fn deserialize_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = String::deserialize(from)?;
     match text.trim().is_empty() {
@@ -64,16 +82,30 @@ fn deserialize_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Err
     }
 }
 
-fn deserialize_script<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+fn deserialize_script<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let script = String::deserialize(from)?;
     let (stem, extension) = script.rsplit_once('.').unwrap_or_default();
     let is_name =
         !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     match is_name && ["py", "cjs"].contains(&extension) {
-        true => Ok(script),
+        true => Ok(Some(script)),
         false => Err(D::Error::custom(format!(
             "{script:?} is no script of tests/families, such as \"vosk.py\" or \"vosk.cjs\""
         ))),
+    }
+}
+
+fn deserialize_tests<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let tests = Vec::<String>::deserialize(from)?;
+    let is_word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let is_test = |test: &&String| test.split("::").count() > 2 && test.split("::").all(is_word);
+    match tests.iter().find(|test| !is_test(test)) {
+        Some(wrong) => Err(D::Error::custom(format!(
+            "{wrong:?} is no test, such as \"speech::client_libraries::vosk_clients_receive_words\""
+        ))),
+        None => Ok(tests),
     }
 }
 
@@ -120,6 +152,9 @@ mod tests {
             ("[\"transcription\", \"close\"]", "[]", "must not be empty"),
             ("\"The URL.\"", "\" \"", "must not be empty"),
             ("script =", "scrpt =", "did you mean `script`"),
+            ("script = \"vosk.py\"\n", "", "either a `script`"),
+            ("script =", "tests = [\"a::b::c\"]\nscript =", "either a `script`"),
+            ("script = \"vosk.py\"", "tests = [\"vosk.py\"]", "is no test"),
         ] {
             let problem = vosk_tested_with(&table.replace(old, new)).unwrap_err();
             assert!(problem.contains(words) && problem.starts_with("vosk.toml:"), "{new}: {problem}");

@@ -1,16 +1,20 @@
-//! `mappings/pages`: a page for each client protocol with stock clients, and their table. They say what the mapping files say.
+//! `mappings/pages`: a page for each client protocol, and the table of stock clients. They say what the mapping files say, and each
+//! stock client has a test.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use voxbridge::mapping::{Library, explain::page};
+use voxbridge::mapping::{Library, explain::page, tested_with::TestedClient};
+
+fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
 
 #[test]
 fn pages_say_what_the_mapping_files_say() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mappings/pages");
+    let folder = project().join("mappings/pages");
     let library = Library::embedded().unwrap();
-    let clients: Vec<_> = library.clients().filter(|client| !client.tested_with.is_empty()).collect();
-    let table = ("README".to_owned(), page::clients_page(clients.iter().map(|client| &***client)));
-    let pages = clients.iter().map(|client| (client.name.clone(), page::client_page(client)));
+    let table = ("README".to_owned(), page::clients_page(library.clients().map(AsRef::as_ref)));
+    let pages = library.clients().map(|client| (client.name.clone(), page::client_page(client)));
     let mut expected = BTreeSet::new();
     for (name, page) in pages.chain([table]) {
         let file = folder.join(format!("{name}.md"));
@@ -24,4 +28,39 @@ fn pages_say_what_the_mapping_files_say() {
     }
     let found: BTreeSet<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(found, expected);
+}
+
+#[test]
+fn stock_clients_have_scripts_or_tests() {
+    let library = Library::embedded().unwrap();
+    for tested in library.clients().flat_map(|client| &client.tested_with) {
+        if let Some(script) = &tested.script {
+            assert!(project().join("tests/families").join(script).exists(), "{script}");
+        }
+        for test in &tested.tests {
+            assert!(has_test(test), "{}: there is no test {test}", tested.client);
+        }
+        assert_versions(tested);
+    }
+}
+
+/// True if the file of this module has a test of this name.
+fn has_test(test: &str) -> bool {
+    let (module, name) = test.rsplit_once("::").unwrap();
+    let file = project().join("tests").join(module.replace("::", "/")).with_extension("rs");
+    let source = fs::read_to_string(file).unwrap_or_default();
+    source.contains(&format!("fn {name}()"))
+}
+
+/// Checks that a client of `tests` has the versions that `tests/clients/setup` or a list of `tests/servers` installs.
+fn assert_versions(tested: &TestedClient) {
+    let lists = ["clients/setup", "servers/vllm-omni.txt", "servers/sglang-omni.txt"];
+    let installed =
+        lists.map(|list| fs::read_to_string(project().join("tests").join(list)).unwrap()).join(" ");
+    let is_version =
+        |word: &&str| word.contains('.') && word.starts_with(|first: char| first.is_ascii_digit());
+    let words = tested.client.split([' ', ',', '(', ')']).filter(is_version);
+    for version in words.filter(|_| !tested.tests.is_empty()) {
+        assert!(installed.contains(version), "{}: version {version} is not installed", tested.client);
+    }
 }

@@ -1,4 +1,5 @@
-//! Families of clients that mapping files serve: the stock clients of each file's `[[tested_with]]`, in the cells that it names.
+//! Families of clients that mapping files serve: the stock clients with a script in each file's `[[tested_with]]`, in the cells
+//! that it names. Other files here run the clients that have `tests` there.
 //!
 //! A script of `tests/families` drives one client in one cell, and prints what came as one line of JSON.
 
@@ -91,6 +92,7 @@ struct Subject {
     /// Listener of a protocol on bare TCP.
     listener: Option<String>,
     tested: TestedClient,
+    script: String,
 }
 
 fn family_of(script: &str) -> &str {
@@ -102,10 +104,9 @@ fn subjects() -> Vec<Subject> {
     let of_file = |client: &Arc<voxbridge::mapping::ClientMapping>| {
         let protocol = client.name.clone();
         let listener = client.tcp.as_ref().map(|tcp| tcp.listener.clone());
-        client.tested_with.clone().into_iter().map(move |tested| Subject {
-            protocol: protocol.clone(),
-            listener: listener.clone(),
-            tested,
+        client.tested_with.clone().into_iter().filter_map(move |tested| {
+            let script = tested.script.clone()?;
+            Some(Subject { protocol: protocol.clone(), listener: listener.clone(), tested, script })
         })
     };
     library.clients().flat_map(of_file).collect()
@@ -113,7 +114,7 @@ fn subjects() -> Vec<Subject> {
 
 #[test]
 fn each_family_has_a_test() {
-    let named: BTreeSet<_> = subjects().iter().map(|it| family_of(&it.tested.script).to_owned()).collect();
+    let named: BTreeSet<_> = subjects().iter().map(|it| family_of(&it.script).to_owned()).collect();
     assert_eq!(named, FAMILIES.iter().map(|name| (*name).to_owned()).collect());
 }
 
@@ -121,14 +122,14 @@ async fn run_family(family: &str) {
     let Some(packages) = packages_of(family) else { return };
     let Some(engines) = start_engines().await.map(Arc::new) else { return };
     let mut running = JoinSet::new();
-    for subject in subjects().into_iter().filter(|it| family_of(&it.tested.script) == family) {
+    for subject in subjects().into_iter().filter(|it| family_of(&it.script) == family) {
         let bench = Arc::new(start_bench(&subject, &engines).await);
         for cell in subject.tested.cells.clone() {
             let name = format!("{} {}: {}", subject.protocol, subject.tested.client, cell.name());
             let address = subject.listener.as_ref().map(|_| bench.tcp_address(0));
             let url = address.map(|address| format!("tcp://{address}"));
-            let tested = subject.tested.clone();
-            let run = run_cell((bench.clone(), url), engines.clone(), tested, cell, packages.clone());
+            let client = (subject.script.clone(), subject.tested.tls);
+            let run = run_cell((bench.clone(), url), engines.clone(), client, cell, packages.clone());
             running.spawn(async move { (name, run.await) });
         }
     }
@@ -177,14 +178,14 @@ async fn start_bench(subject: &Subject, engines: &Arc<EngineProcess>) -> Bench {
 async fn run_cell(
     (bench, url): (Arc<Bench>, Option<String>),
     engines: Arc<EngineProcess>,
-    tested: TestedClient,
+    (script, tls): (String, bool),
     cell: TestCell,
     packages: Vec<PathBuf>,
 ) -> Result<(), String> {
-    let dir = scratch(&format!("family-{}-{}-{}", tested.script, bench.address().port(), cell.name()));
+    let dir = scratch(&format!("family-{script}-{}-{}", bench.address().port(), cell.name()));
     let heard = dir.join("heard.wav");
-    let mut client = program(&tested.script, &packages);
-    let url = match (url, tested.tls) {
+    let mut client = program(&script, &packages);
+    let url = match (url, tls) {
         (Some(url), _) => url,
         (None, false) => format!("http://{}", bench.address()),
         (None, true) => {

@@ -49,7 +49,7 @@ use super::{
     field::{FieldRole, ProtocolField},
     relay::{RelayProtocol, RelayProtocolFile},
     template::Template,
-    tested_with::TestedClient,
+    tested_with::{TestedClient, check_drivers},
 };
 use crate::{audio::encoding::Encoding, error::ErrorKind};
 
@@ -255,6 +255,7 @@ impl ClientMapping {
             errors: check::collect_compiled(errors, &mut problems),
             closes: read.closes,
         };
+        problems.extend(check_drivers(&mapping.tested_with, document).err());
         problems.extend(check_lists(&mapping.commands, document));
         problems.extend(mapping.check_complete(document).err());
         FileError::combine(problems.into_iter().flat_map(FileError::flatten))?;
@@ -267,6 +268,7 @@ impl ClientMapping {
         if read.paths.is_empty() {
             return Err(document.problem_at_key(&["paths"], NO_PATHS));
         }
+        check_drivers(&read.tested_with, document)?;
         Ok(Self {
             name: std::mem::take(&mut read.name),
             title: std::mem::take(&mut read.title),

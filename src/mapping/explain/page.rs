@@ -4,10 +4,7 @@
 use std::fmt::Write as _;
 
 use super::ClientMapping;
-use crate::mapping::{
-    field::ProtocolField,
-    tested_with::{TestCell, TestedClient},
-};
+use crate::mapping::{field::ProtocolField, tested_with::TestCell};
 
 /// Profile of protocols that name none.
 const USUAL_PROFILE: &str = "speech";
@@ -16,16 +13,17 @@ const USUAL_PROFILE: &str = "speech";
 #[must_use]
 pub fn client_page(client: &ClientMapping) -> String {
     let mut out = format!("# {}\n\n", client.title);
-    let paths: Vec<_> = client.paths.iter().map(|path| format!("`{path}`")).collect();
     let _ = writeln!(
         out,
-        "From `client/{}.toml`, printed by `voxbridge mappings page {0}`. Served at {}, in the profile `{}` unless the \
+        "From `client/{}.toml`, printed by `voxbridge mappings page {0}`. Served {}, in the profile `{}` unless the \
          configuration says otherwise.",
         client.name,
-        paths.join(", "),
+        places_of(client),
         profile_of(client)
     );
-    if !client.tested_with.is_empty() {
+    if client.tested_with.is_empty() {
+        let _ = writeln!(out, "\nNo stock client of this protocol runs in the tests.");
+    } else {
         let _ = writeln!(out, "\n## Clients\n\nThese run in the tests, unmodified:\n");
         let _ = writeln!(out, "| client | what to change |\n|---|---|");
         for tested in &client.tested_with {
@@ -35,7 +33,7 @@ pub fn client_page(client: &ClientMapping) -> String {
         }
         out.push('\n');
         matrix_head(&mut out, "client");
-        client.tested_with.iter().for_each(|tested| matrix_row(&mut out, &tested.client, tested));
+        client.tested_with.iter().for_each(|tested| matrix_row(&mut out, &tested.client, &tested.cells));
     }
     if !client.notes.is_empty() {
         let _ = writeln!(out, "\n## Notes\n");
@@ -70,15 +68,30 @@ pub fn clients_page<'c>(clients: impl Iterator<Item = &'c ClientMapping>) -> Str
         .to_owned();
     matrix_head(&mut out, "protocol and client");
     for client in clients {
+        let page = format!("[{}]({}.md)", client.title, client.name);
         for tested in &client.tested_with {
-            let name = format!("[{}]({}.md): {}", client.title, client.name, tested.client);
-            matrix_row(&mut out, &name, tested);
+            matrix_row(&mut out, &format!("{page}: {}", tested.client), &tested.cells);
+        }
+        if client.tested_with.is_empty() {
+            matrix_row(&mut out, &format!("{page}: no stock client"), &[]);
         }
     }
     out
 }
 
+/// Where the protocol is served.
+fn places_of(client: &ClientMapping) -> String {
+    let paths: Vec<_> = client.paths.iter().map(|path| format!("`{path}`")).collect();
+    let at_paths = (!paths.is_empty()).then(|| format!("at {}", paths.join(", ")));
+    let on_tcp = client.tcp.as_ref().map(|tcp| format!("by `[[tcp]]` listeners of `{}`", tcp.listener));
+    let places: Vec<_> = at_paths.into_iter().chain(on_tcp).collect();
+    if places.is_empty() { "to REST requests".to_owned() } else { places.join(" and ") }
+}
+
 fn profile_of(client: &ClientMapping) -> &str {
+    if client.is_relayed() {
+        return "relay";
+    }
     client.default_profile.as_deref().unwrap_or(USUAL_PROFILE)
 }
 
@@ -88,10 +101,10 @@ fn matrix_head(out: &mut String, first: &str) {
     let _ = writeln!(out, "\n|---|{}", "---|".repeat(TestCell::ALL.len()));
 }
 
-fn matrix_row(out: &mut String, name: &str, tested: &TestedClient) {
+fn matrix_row(out: &mut String, name: &str, cells: &[TestCell]) {
     let _ = write!(out, "| {name} |");
     for cell in TestCell::ALL {
-        out.push_str(if tested.cells.contains(&cell) { " yes |" } else { " |" });
+        out.push_str(if cells.contains(&cell) { " yes |" } else { " |" });
     }
     out.push('\n');
 }
