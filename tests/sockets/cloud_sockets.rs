@@ -31,6 +31,7 @@ async fn part_of_the_path_is_a_parameter() {
         ("/v1/text-to-speech/a/multi-stream-input", "101"),
         ("/v2/en", "101"),
         ("/v2", "101"),
+        ("/v2/realtime", "404"),
         ("/v1/text-to-speech//stream-input", "404"),
         ("/v1/text-to-speech/a/b/stream-input", "404"),
         // Deepgram's path has no part in braces, and so comes before Speechmatics' languages.

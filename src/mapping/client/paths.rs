@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::ClientMapping;
+use crate::mapping::field::FieldRole;
 
 /// Longest part of a path that is a parameter, bytes as they are sent.
 const PART_MAX_BYTES: usize = 1024;
@@ -81,6 +82,16 @@ impl PathPattern {
     }
 }
 
+/// True for a text in the shape of a language tag (RFC 5646 §2.1), such as `en`, `cmn` or `pt-BR`; `_` may separate its parts.
+fn is_language_tag(text: &str) -> bool {
+    let mut parts = text.split(['-', '_']);
+    let is_language =
+        |part: &str| (2..=3).contains(&part.len()) && part.bytes().all(|it| it.is_ascii_alphabetic());
+    let is_part =
+        |part: &str| (1..=8).contains(&part.len()) && part.bytes().all(|it| it.is_ascii_alphanumeric());
+    parts.next().is_some_and(is_language) && parts.all(is_part)
+}
+
 /// Decodes `%2F` and its like (RFC 3986 §2.1). Other bytes stay, `+` too; wrong UTF-8 becomes U+FFFD.
 fn decode_percent(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
@@ -106,7 +117,15 @@ impl ClientMapping {
     /// The query parameters in a request's path; `None` if the protocol has no such path.
     #[must_use]
     pub fn path_parameters(&self, path: &str) -> Option<Vec<(&str, String)>> {
-        self.path_patterns.iter().find_map(|pattern| pattern.parameters(path))
+        let found = self.path_patterns.iter().filter_map(|pattern| pattern.parameters(path));
+        found.into_iter().find(|found| found.iter().all(|(name, value)| self.may_be(name, value)))
+    }
+
+    /// False for a part that is no language although the parameter is one, so that `/v2/{language}` is not every path below `/v2`.
+    fn may_be(&self, name: &str, part: &str) -> bool {
+        let field = self.query.iter().find(|field| field.name == name);
+        let is_language = field.is_some_and(|field| field.file.to == Some(FieldRole::Language));
+        !is_language || is_language_tag(part)
     }
 
     /// True if both protocols are served at some path.
@@ -119,6 +138,24 @@ impl ClientMapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn language_in_a_path_is_a_language_tag() {
+        let library = crate::mapping::Library::embedded().unwrap();
+        let speechmatics = library.client("speechmatics").unwrap();
+        for (path, is_served) in [
+            ("/v2/en", true),
+            ("/v2/cmn_en_ms_ta", true),
+            ("/v2/pt-BR", true),
+            ("/v2/realtime", false),
+            ("/v2/en-", false),
+            ("/v2/e1", false),
+        ] {
+            assert_eq!(speechmatics.path_parameters(path).is_some(), is_served, "{path}");
+        }
+        let speaks = library.client("elevenlabs-speak").unwrap();
+        assert!(speaks.path_parameters("/v1/text-to-speech/any voice/stream-input").is_some());
+    }
 
     #[test]
     fn parts_in_braces_are_parameters() {
