@@ -9,14 +9,22 @@ const UPSTREAM: &str = include_str!("scaffold/upstream.toml");
 const PROFILE: &str = include_str!("scaffold/profile.toml");
 const RELAY: &str = include_str!("scaffold/relay.toml");
 
-/// Generates a starting point of this kind.
+/// Generates a starting point of this kind; a client protocol with or without speech to the client.
 ///
 /// # Errors
 /// An invalid name, or one that is already in use.
-pub fn generate(library: &Library, kind: MappingKind, name: &str) -> Result<String, String> {
+pub fn generate(
+    library: &Library,
+    kind: MappingKind,
+    name: &str,
+    has_speech: bool,
+) -> Result<String, String> {
     check_name_is_free(library, kind, name)?;
     Ok(match kind {
-        MappingKind::Client => CLIENT.replace("NAME", name),
+        MappingKind::Client => client_start(has_speech).replace("NAME", name),
+        _ if !has_speech => {
+            return Err(format!("a mapping of kind {} has no speech to leave out", kind.name()));
+        }
         MappingKind::Upstream => UPSTREAM.replace("NAME", name),
         MappingKind::Profile => extend_profile(library, "speech", name)?,
     })
@@ -37,6 +45,17 @@ pub fn generate_from(library: &Library, kind: MappingKind, from: &str, name: &st
     let mut changes = vec![("name", title.clone()), ("title", title)];
     changes.extend((kind == MappingKind::Client).then_some(("paths", paths)));
     replace_values(source, &changes).map_err(|error| error.to_string())
+}
+
+/// The file of a client protocol. Its lines between `#< speech` and `#>` are for protocols with speech to the client.
+fn client_start(has_speech: bool) -> String {
+    let mut is_speech = false;
+    let is_kept = |line: &&str| {
+        let is_mark = line.starts_with("#<") || line.starts_with("#>");
+        is_speech = if is_mark { line.starts_with("#<") } else { is_speech };
+        !is_mark && (has_speech || !is_speech)
+    };
+    CLIENT.split_inclusive('\n').filter(is_kept).collect()
 }
 
 fn extend_profile(library: &Library, base: &str, name: &str) -> Result<String, String> {
@@ -89,12 +108,23 @@ mod tests {
     #[test]
     fn every_generated_file_passes_check() {
         let embedded = Library::embedded().unwrap();
-        for kind in [MappingKind::Client, MappingKind::Upstream, MappingKind::Profile] {
-            let source = generate(&embedded, kind, "my-own").unwrap();
+        for (kind, has_speech) in [
+            (MappingKind::Client, true),
+            (MappingKind::Client, false),
+            (MappingKind::Upstream, true),
+            (MappingKind::Profile, true),
+        ] {
+            let source = generate(&embedded, kind, "my-own", has_speech).unwrap();
             assert!(!source.contains("NAME") && source.lines().count() < 140, "{source}");
+            assert!(!source.contains("#<") && !source.contains("#>"), "{source}");
+            assert_eq!(
+                source.contains("speaking_ended") || kind != MappingKind::Client,
+                has_speech,
+                "{source}"
+            );
             let mut library = embedded.clone();
             assert_eq!(library.add_and_identify("my-own.toml", &source), Ok((kind, "my-own".to_owned())));
-            assert!(generate(&library, kind, "my-own").unwrap_err().contains("already"));
+            assert!(generate(&library, kind, "my-own", has_speech).unwrap_err().contains("already"));
         }
     }
 
@@ -118,7 +148,8 @@ mod tests {
     fn invalid_names_are_rejected() {
         let library = Library::embedded().unwrap();
         for name in ["", "Mine", "my own", "a/b", "-a", "ä", &"a".repeat(65)] {
-            assert!(generate(&library, MappingKind::Client, name).is_err(), "{name:?}");
+            assert!(generate(&library, MappingKind::Client, name, true).is_err(), "{name:?}");
         }
+        assert!(generate(&library, MappingKind::Profile, "mine", false).unwrap_err().contains("no speech"));
     }
 }

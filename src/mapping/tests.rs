@@ -50,8 +50,9 @@ fn live_profile_is_speech_with_interim_transcripts() {
 #[test]
 fn errors_of_every_file_in_a_directory_are_reported() {
     let file = |name: &str, source: String| (format!("{name}.toml"), source);
-    let client =
-        |name: &str| scaffold::generate(&Library::embedded().unwrap(), MappingKind::Client, name).unwrap();
+    let client = |name: &str| {
+        scaffold::generate(&Library::embedded().unwrap(), MappingKind::Client, name, true).unwrap()
+    };
     let twice = client("two").replace("\"/two\"", "\"/elsewhere\"");
     let copy = scaffold::generate_from(&Library::embedded().unwrap(), MappingKind::Client, "macaw", "three")
         .unwrap();

@@ -79,6 +79,9 @@ pub enum MappingsCommand {
         /// Mapping to copy; a profile extends it instead
         #[arg(long, value_name = "NAME")]
         from: Option<String>,
+        /// For a client protocol that only transcribes: without speech to the client
+        #[arg(long, conflicts_with = "from")]
+        no_speech: bool,
         /// File to write [default: standard output]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,

@@ -45,8 +45,8 @@ pub(super) fn run(args: MappingsArgs) -> Result<(), CommandError> {
             let client = library.client(&name).map_err(CommandError::usage)?;
             output::print(page::client_page(&client))?;
         }
-        MappingsCommand::New { name, kind, from, output, force } => {
-            let source = new_mapping(&library, kind, from.as_deref(), &name)?;
+        MappingsCommand::New { name, kind, from, no_speech, output, force } => {
+            let source = new_mapping(&library, kind, from.as_deref(), &name, !no_speech)?;
             match output {
                 None => output::print(source)?,
                 Some(path) => write_mapping(&path, &source, force)?,
@@ -132,10 +132,11 @@ fn new_mapping(
     kind: Option<KindArg>,
     from: Option<&str>,
     name: &str,
+    has_speech: bool,
 ) -> Result<String, CommandError> {
     let kind = kind.map(mapping_kind);
     let source = match from {
-        None => generate(library, kind.unwrap_or(MappingKind::Client), name),
+        None => generate(library, kind.unwrap_or(MappingKind::Client), name, has_speech),
         Some(from) => generate_from(library, find_mapping(library, kind, from)?.0, from, name),
     };
     source.map_err(CommandError::usage)
