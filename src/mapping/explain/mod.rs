@@ -214,6 +214,9 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
             let effect = match it.verb {
                 Verb::Audio => becomes.clone(),
                 Verb::Configure => describe_configure(client),
+                Verb::Commit if client.realtime.is_none() && profile.answers.is_some() => {
+                    "completes the utterance, which the model answers".to_owned()
+                }
                 verb => describe_verb(verb, profile, dialect),
             };
             if it.conditions.is_empty() { effect } else { format!("{}: {effect}", it.conditions) }
@@ -373,7 +376,7 @@ mod tests {
         let speak = text.lines().find(|line| line.starts_with("| `tts.speak`")).unwrap();
         assert!(speak.contains("an error: this dialect has no chat mode"), "{speak}");
         assert_complete(&client, &text);
-        for absent in ["\n- tts.speak interrupts", "read-aloud", "or of a text", "the voice for this text"] {
+        for absent in ["read-aloud", "or of a text", "the voice for this text"] {
             assert!(!text.contains(absent), "{absent}: {text}");
         }
     }
