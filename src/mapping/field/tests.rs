@@ -110,7 +110,7 @@ fn texts_in_objects_are_found_by_their_paths() {
         (r#"["a", {"word": {"text": 5}}]"#, "item 2: `text` is of the wrong type"),
         (r#"["a", {"text": "b"}]"#, "item 2: Input should be a valid string, or an object with one"),
         ("[5]", "item 1: Input should be an object"),
-        (&long, "item 1: String should have at most 256 characters, got 'ä"),
+        (long.as_str(), "item 1: String should have at most 256 characters, got 'ä"),
     ] {
         let found = texts(&field(words), &Node::Raw(json)).unwrap_err();
         assert!(found.starts_with(problem), "{found}");
@@ -124,20 +124,19 @@ fn texts_in_objects_are_found_by_their_paths() {
 
 #[test]
 fn lists_are_for_roles_that_take_them() {
-    let list = "because = \"a test\"\ntype = \"list\"";
     for (toml, in_query, words) in [
-        (list, true, None),
-        (&format!("{list}\nsplit = true\nitems.text = \"/a\""), true, None),
-        (&format!("{list}\nto = \"instructions\"\nitems.text = \"/a\""), false, None),
-        (&format!("{list}\nitems.text = \"/a\""), true, Some("only with `split`")),
-        (&format!("{list}\nto = \"language\""), false, Some("is a `list`, which is for")),
-        (&format!("{list}\nto = \"tools\""), false, Some("and `items`")),
-        (&format!("{list}\nto = \"tools\"\nitems.name = \"/a\""), true, Some("a `list` of objects")),
-        (&format!("{list}\nto = \"tools\"\nsplit = true\nitems.name = \"/a\""), false, Some("has `split`")),
-        ("to = \"hot_words\"\ntype = \"text\"", false, Some("needs `type = \"list\"`")),
-        ("to = \"text\"\ntype = \"text\"\nsplit = true", false, Some("are for a `list`")),
+        ("type = \"list\"", true, None),
+        ("type = \"list\"\nsplit = true\nitems.text = \"/a\"", true, None),
+        ("type = \"list\"\nto = \"instructions\"\nitems.text = \"/a\"", false, None),
+        ("type = \"list\"\nitems.text = \"/a\"", true, Some("only with `split`")),
+        ("type = \"list\"\nto = \"language\"", false, Some("is a `list`, which is for")),
+        ("type = \"list\"\nto = \"tools\"", false, Some("and `items`")),
+        ("type = \"list\"\nto = \"tools\"\nitems.name = \"/a\"", true, Some("a `list` of objects")),
+        ("type = \"list\"\nto = \"tools\"\nsplit = true\nitems.name = \"/a\"", false, Some("has `split`")),
+        ("type = \"text\"\nto = \"hot_words\"", false, Some("needs `type = \"list\"`")),
+        ("type = \"text\"\nto = \"text\"\nsplit = true", false, Some("are for a `list`")),
     ] {
-        let problem = field(toml).validate(in_query);
+        let problem = field(&format!("because = \"a test\"\n{toml}")).validate(in_query);
         assert_eq!(problem.is_some(), words.is_some(), "{toml}: {problem:?}");
         assert!(problem.unwrap_or_default().contains(words.unwrap_or_default()), "{toml}");
     }
