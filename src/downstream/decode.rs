@@ -134,7 +134,7 @@ impl Codec {
         found: &ExtractedValues<'_>,
         mut handle: impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
-        let command = find_command(&mapping.commands, found)?;
+        let command = self.find_command(&mapping.commands, found)?;
         let mut verbs = command.verbs.iter().map(|it| it.verb);
         match &mut self.kind {
             CodecKind::Mapped => {}
@@ -158,6 +158,37 @@ impl Codec {
             realtime.acknowledge(verb.verb, self.audio_bytes.len());
         }
         Ok(())
+    }
+
+    /// Finds the command of a message by its name, or by a present field: the first one with a verb that applies, or else the first.
+    fn find_command<'m>(
+        &self,
+        commands: &'m [ProtocolCommand],
+        found: &ExtractedValues<'_>,
+    ) -> Result<&'m ProtocolCommand, Error> {
+        let Some(name) = found.get(0).filter(|name| **name != Node::Null) else {
+            let is_present = |command: &&ProtocolCommand| {
+                let value = command.present.and_then(|slot| found.get(slot));
+                value.is_some_and(|value| *value != Node::Null)
+            };
+            let applies = |command: &&ProtocolCommand| {
+                command.verbs.iter().any(|it| it.applies(found, |at| self.values.get(at)))
+            };
+            let mut present = commands.iter().filter(is_present);
+            let first = present.next().ok_or_else(|| Error::new(ErrorKind::MissingCommand, ""))?;
+            return Ok(std::iter::once(first).chain(present).find(applies).unwrap_or(first));
+        };
+        let is_it = |command: &&ProtocolCommand| {
+            command.present.is_none()
+                && command.exactly.is_none()
+                && Some(command.name.as_str()) == name.as_str()
+        };
+        commands.iter().find(is_it).ok_or_else(|| {
+            // Quotes a number too, like the real server: Unknown command type: '5'.
+            let name = display_node(name);
+            let name = if name.starts_with('\'') { name } else { format!("'{name}'") };
+            Error::new(ErrorKind::UnknownCommand, name)
+        })
     }
 
     /// Reads a command's fields and passes on an event for each verb that applies.
@@ -245,29 +276,12 @@ impl Codec {
                 let request = to_speak_request(values)?;
                 ClientEvent::AppendText(request.text, request.request_id)
             }
-            Verb::Flush => {
-                self.completions.ask_flush();
-                ClientEvent::Flush(to_speak_request(values)?.request_id)
-            }
+            Verb::Flush => ClientEvent::Flush(to_speak_request(values)?.request_id),
             Verb::SpeakAppended => ClientEvent::SpeakAppended(to_speak_request(values)?.request_id),
-            Verb::Clear => {
-                let request_id = to_speak_request(values)?.request_id;
-                if request_id.is_none() {
-                    self.completions.clear();
-                }
-                ClientEvent::Clear(request_id)
-            }
+            Verb::Clear => ClientEvent::Clear(to_speak_request(values)?.request_id),
             Verb::Commit => ClientEvent::Commit { may_be_empty: true },
-            Verb::Finalize => {
-                self.completions.ask_final();
-                ClientEvent::Finalize
-            }
-            Verb::Complete => {
-                self.completions.ask()?;
-                handle(ClientEvent::Finalize);
-                handle(ClientEvent::Flush(None));
-                return Ok(());
-            }
+            Verb::Finalize => ClientEvent::Finalize,
+            Verb::Complete => ClientEvent::Complete,
             Verb::Finish => ClientEvent::Finish,
             Verb::KeepAlive => ClientEvent::KeepAlive,
             Verb::Frame => ClientEvent::VideoFrame(to_video_frame(values)?),
@@ -391,28 +405,6 @@ fn json_error(error: ExtractError) -> Error {
         ExtractError::Json(detail) => Error::new(ErrorKind::MalformedJson, detail),
         ExtractError::NotAnObject(found) => Error::new(ErrorKind::NotAnObject, found),
     }
-}
-
-/// Finds the command of a message by its name, or by a present field.
-fn find_command<'m>(
-    commands: &'m [ProtocolCommand],
-    found: &ExtractedValues<'_>,
-) -> Result<&'m ProtocolCommand, Error> {
-    let Some(name) = found.get(0).filter(|name| **name != Node::Null) else {
-        let present =
-            |command: &&ProtocolCommand| command.present.is_some_and(|slot| found.get(slot).is_some());
-        let command = commands.iter().find(present);
-        return command.ok_or_else(|| Error::new(ErrorKind::MissingCommand, ""));
-    };
-    let is_it = |command: &&ProtocolCommand| {
-        command.present.is_none() && command.exactly.is_none() && Some(command.name.as_str()) == name.as_str()
-    };
-    commands.iter().find(is_it).ok_or_else(|| {
-        // Quotes a number too, like the real server: Unknown command type: '5'.
-        let name = display_node(name);
-        let name = if name.starts_with('\'') { name } else { format!("'{name}'") };
-        Error::new(ErrorKind::UnknownCommand, name)
-    })
 }
 
 pub(super) fn invalid_error<'f>(

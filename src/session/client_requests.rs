@@ -10,11 +10,11 @@ use super::{
     floor::{Claim, Permission},
     input::speech_input::{COMMIT_MIN_MS, SpeechEvent},
     millis,
-    outbox::{Observation, lockstep::AwaitedReply},
+    outbox::{Observation, completions::COMPLETIONS_MAX, lockstep::AwaitedReply},
     settings::EndSettings,
     tools::Tools,
     tts::{
-        queue::{TtsQueue, TtsQueueItem},
+        queue::{QueuedText, TtsQueue, TtsQueueItem},
         synthesizer::SpeechJob,
         text_normalization,
     },
@@ -162,8 +162,14 @@ impl Session {
         {
             match self.tts_queue.pop() {
                 None => return,
-                Some(TtsQueueItem::Text(text, request_id)) => {
-                    self.start_speech(now, SpeakRequest { text, request_id, ..SpeakRequest::default() });
+                Some(TtsQueueItem::Text(QueuedText { text, id: request_id, voice, language })) => {
+                    let request =
+                        SpeakRequest { text, request_id, voice, language, ..SpeakRequest::default() };
+                    // Nothing is said of an emoji, or of an empty line between sentences.
+                    let text = self.normalized_text(&request);
+                    if !text.is_empty() {
+                        self.speak(now, request, &text);
+                    }
                 }
                 Some(TtsQueueItem::Flushed(sequence, request_id)) => {
                     self.tools.out.push_client(ClientCommand::Flushed { sequence, request_id });
@@ -172,13 +178,35 @@ impl Session {
         }
     }
 
-    /// Ends the current utterance and makes all transcripts so far final.
-    pub(super) fn finalize_transcripts(&mut self, now: Instant) {
+    /// Ends the current utterance and makes all transcripts so far final. Reports an error and returns false if too many finals
+    /// are awaited.
+    pub(super) fn finalize_transcripts(&mut self, now: Instant) -> bool {
         self.intake.speech_input.end_utterance(EndCause::Manual, &mut self.intake.speech_events);
         self.process_speech_events(now);
-        self.transcriber.finalize(now, &mut self.tools);
+        // Counted first, because the final may be sent at once.
+        self.tools.out.completions.ask_final();
+        let is_final_to_come = self.transcriber.finalize(now, &mut self.tools);
         self.pass_on_words();
-        self.tools.out.await_reply(AwaitedReply::Final);
+        let is_accepted = self.tools.out.await_reply(AwaitedReply::Final).unwrap_or(is_final_to_come);
+        if !is_accepted {
+            self.tools.out.completions.withdraw_final();
+            let detail = "too many earlier requests for final transcripts wait for their answers";
+            self.report_error(Error::new(ErrorKind::Invalid, detail));
+        }
+        is_accepted
+    }
+
+    /// Makes all transcripts so far final, speaks the appended texts, and reports the end of both.
+    pub(super) fn complete(&mut self, now: Instant) {
+        self.activity.idle_since = now;
+        if !self.tools.out.completions.has_room() {
+            let detail = format!("more than {COMPLETIONS_MAX} requests to complete wait for their answers");
+            return self.report_error(Error::new(ErrorKind::Invalid, detail));
+        }
+        if self.finalize_transcripts(now) {
+            let flushes = self.tts_queue.flush_all();
+            self.tools.out.completions.ask(flushes);
+        }
     }
 
     /// Tracks the end of the last utterance, for the report of silence.
@@ -282,7 +310,10 @@ impl Session {
                 Setting::EchoCancellation(on) => self.cancel_echo(on),
                 Setting::RolloverEvents(on) => self.settings.rollover_events = on,
                 Setting::SpeechEvents(on) => self.tools.out.mutes_speech_events = !on,
-                Setting::FinalsOnly(on) => self.tools.out.set_finals_only(on, self.setup.reports_parts),
+                Setting::FinalsOnly(true) => self.tools.out.hold_transcripts(self.setup.reports_parts),
+                Setting::FinalsOnly(false) => {
+                    self.tools.out.release_transcripts(self.transcriber.queue.finals_to_come());
+                }
                 Setting::UtteranceGap(gap) => self.settings.utterance_gap = Some(gap),
                 Setting::OutputEncoding(encoding) => {
                     self.set_output_format((encoding, self.settings.output_format.1));
@@ -382,14 +413,26 @@ impl Session {
         self.setup.voice_catalog.choose(None, voice, model).ok().and_then(|choice| choice.voice)
     }
 
+    /// Speaks a text now.
     pub(super) fn start_speech(&mut self, now: Instant, request: SpeakRequest) {
+        let text = self.normalized_text(&request);
+        self.speak(now, request, &text);
+    }
+
+    /// The words of a text that the model can say; empty if it has none.
+    fn normalized_text(&self, request: &SpeakRequest) -> String {
+        let language = request.language.as_deref().or(self.settings.language.as_deref()).unwrap_or("en");
+        let symbols = self.setup.profile.speak.symbols(language);
+        text_normalization::normalize_text(&request.text, symbols)
+    }
+
+    /// Speaks a text whose normalised words are `text`.
+    fn speak(&mut self, now: Instant, request: SpeakRequest, text: &str) {
         let named = |error: Error| Error { request_id: request.request_id.clone(), ..error };
         if !self.setup.can_speak {
             return self.report_error(named(Error::new(ErrorKind::SpeakFailed, NO_SPEAKER)));
         }
         let rules = &self.setup.profile.speak;
-        let language = request.language.as_deref().or(self.settings.language.as_deref()).unwrap_or("en");
-        let text = text_normalization::normalize_text(&request.text, rules.symbols(language));
         let choice = self.setup.voice_catalog.choose(
             request.reference,
             request.voice.as_deref().or(self.settings.voice.as_deref()),
@@ -412,7 +455,7 @@ impl Session {
             request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.tools.lanes.rng().u32(..)));
         let job = SpeechJob {
             request_id,
-            parts: text_normalization::split_parts(&text, rules.part_max_chars),
+            parts: text_normalization::split_parts(text, rules.part_max_chars),
             text: request.text,
             instruction: request.instruction,
             voice,

@@ -90,7 +90,10 @@ use self::{
     settings::Settings,
     stt::transcriber::Transcriber,
     tools::Tools,
-    tts::{queue::TtsQueue, synthesizer::Synthesizer},
+    tts::{
+        queue::{QueuedText, TtsQueue},
+        synthesizer::Synthesizer,
+    },
 };
 pub use self::{
     dialogue::UplinkCounts,
@@ -220,20 +223,34 @@ impl Session {
                 self.report_settings();
             }
             ClientEvent::Adjust(settings) => self.apply_settings(now, settings),
-            ClientEvent::AppendText(text, id) => self.update_tts_queue(now, |queue| queue.append(&text, id)),
+            ClientEvent::AppendText(text, id) => {
+                let (voice, language) = (self.settings.voice.clone(), self.settings.language.clone());
+                self.update_tts_queue(now, |queue| queue.append(QueuedText { text, id, voice, language }));
+            }
             ClientEvent::Flush(id) => self.update_tts_queue(now, |queue| queue.flush(id)),
             ClientEvent::SpeakAppended(id) => {
                 self.update_tts_queue(now, |queue| queue.enqueue(id.as_deref()));
             }
             ClientEvent::Clear(request_id) => {
-                let (sequence, concerns_last) = self.tts_queue.clear(request_id.as_deref());
-                if concerns_last {
-                    self.stop_speech(now);
+                let sequence = self.tts_queue.clear(request_id.as_deref());
+                match &request_id {
+                    None => {
+                        self.tools.out.completions.end_flushes(self.tts_queue.flushes());
+                        self.stop_speech(now);
+                    }
+                    Some(id) if self.tools.floor.is_speaking(id) => {
+                        let Tools { lanes, floor, out, .. } = &mut self.tools;
+                        self.synthesizer.cancel(now, floor, lanes, out);
+                    }
+                    Some(_) => {}
                 }
                 self.activity.idle_since = now;
                 self.tools.out.push_client(ClientCommand::Cleared { sequence, request_id });
             }
-            ClientEvent::Finalize => self.finalize_transcripts(now),
+            ClientEvent::Finalize => {
+                self.finalize_transcripts(now);
+            }
+            ClientEvent::Complete => self.complete(now),
             ClientEvent::Finish => self.finish_after_replies(now),
             ClientEvent::KeepAlive => {
                 self.activity.idle_since = now;
