@@ -91,6 +91,8 @@ pub mod media;
 mod named_enum;
 #[cfg(feature = "io")]
 pub mod net;
+#[doc = include_str!("../CHANGELOG.md")]
+pub mod release_notes {}
 #[cfg(feature = "io")]
 pub mod secret;
 #[cfg(feature = "io")]

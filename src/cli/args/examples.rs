@@ -18,6 +18,7 @@ Try the demo first; it needs no installation and no server:
 pub(super) const DEMO_EXAMPLES: &str = "\
 Examples:
   voxbridge demo                             play the built-in recording
+  voxbridge demo --engines                   the same with real words: fetches speech engines first
   voxbridge demo question.wav -o answer.wav  play your own recording
   voxbridge demo --talk                      hold a full-duplex conversation with the model
   voxbridge demo --openai                    show a client of OpenAI's Realtime API, and interrupt the answer

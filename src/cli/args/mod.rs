@@ -109,9 +109,10 @@ pub struct DemoArgs {
     /// for speech
     #[arg(long, value_name = "NAME", default_value = "demo", hide_possible_values = true)]
     pub server: ServerArg,
-    /// Directory with real speech engines for the simulated model, as created by examples/engines/setup
+    /// Use real speech engines for the simulated model: those in this directory, as created by examples/engines/setup. Without
+    /// DIR, fetches them into target/engines if they are not there (about 130 MB; only in voxbridge's source directory)
     #[arg(long, value_name = "DIR")]
-    pub engines: Option<PathBuf>,
+    pub engines: Option<Option<PathBuf>>,
     /// Hold a full-duplex conversation instead of transcribing the recording and speaking a text
     #[arg(long)]
     pub talk: bool,
