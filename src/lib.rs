@@ -91,7 +91,7 @@ pub mod media;
 mod named_enum;
 #[cfg(feature = "io")]
 pub mod net;
-#[doc = include_str!("../CHANGELOG.md")]
+#[doc = include_str!("release_notes.md")]
 pub mod release_notes {}
 #[cfg(feature = "io")]
 pub mod secret;
