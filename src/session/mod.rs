@@ -6,8 +6,8 @@
 //! A message of an upstream goes through [`lanes`] to its owner, and a frame of the client through [`microphone`] and
 //! [`input`] to the conversation and the transcriber. Either returns [`effects`], and [`follow_up`] runs the steps below.
 //!
-//! - [`opening`] makes a session of its [`setup`]; [`client_requests`] handles what clients ask for, and
-//!   [`conversation_settings`] what they set for a conversation; [`settings`] is what they set
+//! - [`opening`] makes a session of its [`setup`]; [`client_requests`] handles what clients ask for, [`texts_to_speak`] what they
+//!   want spoken, [`setting_changes`] and [`conversation_settings`] what they set; [`settings`] is what they have set
 //! - [`microphone`] takes the client's audio, [`input`] finds utterances in it; [`drop_report`] reports what was dropped
 //! - [`pauses`] handles pauses in the user's speech, which a model judges and which early questions use
 //! - [`lanes`] are the upstream sessions with their owners, [`floor`] decides who is heard and plays it
@@ -65,11 +65,13 @@ mod opening;
 pub(crate) mod outbox;
 pub(crate) mod output_filter;
 mod pauses;
+mod setting_changes;
 mod settings;
 mod setup;
 mod shutdown;
 mod status;
 pub(crate) mod stt;
+mod texts_to_speak;
 pub(crate) mod timers;
 pub(crate) mod tools;
 pub(crate) mod tts;
@@ -90,10 +92,7 @@ use self::{
     settings::Settings,
     stt::transcriber::Transcriber,
     tools::Tools,
-    tts::{
-        queue::{QueuedText, TtsQueue},
-        synthesizer::Synthesizer,
-    },
+    tts::{queue::TtsQueue, synthesizer::Synthesizer},
 };
 pub use self::{
     dialogue::UplinkCounts,
@@ -223,30 +222,12 @@ impl Session {
                 self.report_settings();
             }
             ClientEvent::Adjust(settings) => self.apply_settings(now, settings),
-            ClientEvent::AppendText(text, id) => {
-                let (voice, language) = (self.settings.voice.clone(), self.settings.language.clone());
-                self.update_tts_queue(now, |queue| queue.append(QueuedText { text, id, voice, language }));
-            }
+            ClientEvent::AppendText(text, id) => self.append_text(now, text, id),
             ClientEvent::Flush(id) => self.update_tts_queue(now, |queue| queue.flush(id)),
             ClientEvent::SpeakAppended(id) => {
                 self.update_tts_queue(now, |queue| queue.enqueue(id.as_deref()));
             }
-            ClientEvent::Clear(request_id) => {
-                let sequence = self.tts_queue.clear(request_id.as_deref());
-                match &request_id {
-                    None => {
-                        self.tools.out.completions.end_flushes(self.tts_queue.flushes());
-                        self.stop_speech(now);
-                    }
-                    Some(id) if self.tools.floor.is_speaking(id) => {
-                        let Tools { lanes, floor, out, .. } = &mut self.tools;
-                        self.synthesizer.cancel(now, floor, lanes, out);
-                    }
-                    Some(_) => {}
-                }
-                self.activity.idle_since = now;
-                self.tools.out.push_client(ClientCommand::Cleared { sequence, request_id });
-            }
+            ClientEvent::Clear(request_id) => self.clear_texts(now, request_id),
             ClientEvent::Finalize => {
                 self.finalize_transcripts(now);
             }
