@@ -1,0 +1,3 @@
+//! How well a server does: word errors of a transcript beside its reference, in [`words`].
+
+pub mod words;
