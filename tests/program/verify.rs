@@ -183,9 +183,9 @@ async fn fault_that_cannot_be_hidden_fails_the_figure_that_is_about_it() {
             let config = SimulatorConfig { faults, ..SimulatorConfig::default() };
             let (url, _server) = start(config, engines).await;
             let case = format!("{fault} in {section}");
-            let report =
-                Report::run(&case.replace([' ', '=', '.'], "-"), &url, &["--quick", "--only", section]);
-            report.await.assert_failed(&case, figure, words);
+            let name = case.replace([' ', '=', '.'], "-");
+            let report = Report::run(&name, &url, &["--quick", "--only", section]).await;
+            report.assert_failed(&case, figure, words);
         }
     });
     join_all(runs).await;
