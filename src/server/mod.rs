@@ -11,7 +11,7 @@
 //!   says when to read a client that streams
 //! - [`webrtc`]: calls, whose sessions are like any other
 //! - [`websocket`]: the WebSockets and the byte streams under them; [`tls`] encrypts those of clients
-//! - [`upstream_pool`]: chooses and dials upstreams; [`session_task::lane_leases`] reports to it how each lane fares
+//! - [`upstream_pool`]: chooses and dials upstreams; [`upstream_pool::lane_leases`] reports to it how each lane fares
 //! - [`queue_keeper`]: ended sessions whose lanes wait in a queue; [`cut_off`]: the order that ends what still runs
 //! - [`memory`]: bounds what messages in transit hold, over all connections
 //! - [`registry`]: the running sessions, their statistics and operator orders; [`registry::observer`] keeps metrics
