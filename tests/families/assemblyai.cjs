@@ -1,13 +1,11 @@
 // AssemblyAI's public JavaScript library, unmodified: node assemblyai.cjs CELL BASE_URL RECORDING.wav HEARD.wav TEXT
 //
 // Prints one JSON object. Cells: transcription, error, close. The library takes wss:// only, so BASE_URL is https://.
-const fs = require("node:fs");
 const { StreamingTranscriber } = require("assemblyai");
+const { run, sleep, speak } = require("./script.cjs");
 
 const [cell, baseUrl, recording] = process.argv.slice(2);
-const CHUNK_BYTES = 1600;
 const url = baseUrl.replace(/^http/, "ws") + "/v3/ws";
-const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function main() {
     const options = { websocketBaseUrl: url, apiKey: "any-key", sampleRate: 16000, formatTurns: true, keytermsPrompt: ["Dashwood"] };
@@ -25,11 +23,7 @@ async function main() {
     }
     const begin = await session.connect();
     if (cell === "transcription") {
-        const audio = fs.readFileSync(recording).subarray(44);
-        for (let at = 0; at < audio.length; at += CHUNK_BYTES) {
-            session.sendAudio(audio.subarray(at, at + CHUNK_BYTES));
-            await sleep(50);
-        }
+        await speak(recording, (piece) => session.sendAudio(piece));
         session.forceEndpoint();
     }
     await session.close();
@@ -40,10 +34,4 @@ async function main() {
     return { code: closed, clean: problem === null && typeof begin.id === "string" };
 }
 
-main().then((result) => {
-    console.log(JSON.stringify(result));
-    process.exit(0);
-}, (error) => {
-    console.error(error);
-    process.exit(1);
-});
+run(main);

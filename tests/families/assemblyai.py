@@ -6,14 +6,13 @@ Prints one JSON object, which tests/clients/README of the matrix describes. Cell
 import json
 import sys
 import threading
-import time
-import wave
+
+import sound
 
 # This script has the library's name, and stands in front of it.
 sys.path.pop(0)
 from assemblyai.streaming import v3
 
-CHUNK_S = 0.05
 cell, base_url, recording = sys.argv[1:4]
 host = base_url.replace("http", "ws", 1)
 
@@ -37,29 +36,22 @@ class Session:
 
 
 def stream(session):
-    with wave.open(recording) as file:
-        rate = file.getframerate()
-        session.open(sample_rate=rate, encoding="pcm_s16le", format_turns=True, keyterms_prompt=["Dashwood"])
-        assert session.began.wait(10), session.errors
-        while chunk := file.readframes(int(rate * CHUNK_S)):
-            session.client.stream(chunk)
-            time.sleep(CHUNK_S)
+    session.open(sample_rate=16000, encoding="pcm_s16le", format_turns=True, keyterms_prompt=["Dashwood"])
+    assert session.began.wait(10), session.errors
+    for piece in sound.spoken(recording):
+        session.client.stream(piece)
     session.client.force_endpoint()
 
 
 session = Session()
 if cell == "transcription":
     stream(session)
-    until = time.monotonic() + 25
-    while not session.finals() and time.monotonic() < until:
-        time.sleep(0.1)
+    sound.wait_until(session.finals, 25)
     session.client.disconnect(terminate=True)
     print(json.dumps({"text": session.finals(), "terminated": session.ended.is_set()}))
 elif cell == "error":
     session.open(sample_rate=16000, encoding="ogg_opus")
-    until = time.monotonic() + 10
-    while not session.errors and time.monotonic() < until:
-        time.sleep(0.1)
+    sound.wait_until(lambda: session.errors)
     session.client.disconnect()
     print(json.dumps({"error": f"{session.errors[0].code}: {session.errors[0]}"}))
 elif cell == "close":

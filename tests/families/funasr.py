@@ -3,17 +3,11 @@
 import asyncio
 import json
 import sys
-import wave
 
+import sound
 from funasr_client import async_funasr_client
 
 CHUNK_S = 0.06
-
-
-def chunks(path):
-    with wave.open(path, "rb") as recording:
-        while frames := recording.readframes(int(recording.getframerate() * CHUNK_S)):
-            yield frames
 
 
 def connect(url, got, **settings):
@@ -30,8 +24,8 @@ async def transcription(url, recording):
         got = []
         client = connect(url, got, mode=mode, wav_name=mode, hotwords={"voxbridge": 20}, itn=True)
         async with client:
-            for frames in chunks(recording):
-                await client.send(frames)
+            for piece in sound.pieces(recording, CHUNK_S):
+                await client.send(piece)
                 await asyncio.sleep(CHUNK_S)
         assert client.received_final, f"{mode}: no final message"
         assert all(message["wav_name"] == mode for message in got), got
@@ -55,7 +49,7 @@ async def close(url, recording):
     got = []
     client = connect(url, got, mode="2pass")
     await client.connect()
-    await client.send(next(chunks(recording)))
+    await client.send(next(sound.pieces(recording, CHUNK_S)))
     socket = client._ws
     await client.close(timeout=20)
     return {"code": socket.close_code, "clean": client.received_final}

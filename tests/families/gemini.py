@@ -8,8 +8,8 @@ The client speaks TLS only, so that BASE_URL begins with https:// and SSL_CERT_F
 import asyncio
 import json
 import sys
-import wave
 
+import sound
 from google import genai
 from google.genai import errors, types
 
@@ -24,24 +24,6 @@ def config(**more):
         output_audio_transcription={},
         **more,
     )
-
-
-def read_recording(path):
-    with wave.open(path) as file:
-        assert file.getframerate() == IN_HZ and file.getnchannels() == 1 and file.getsampwidth() == 2
-        return file.readframes(file.getnframes())
-
-
-def write_heard(path, audio):
-    with wave.open(path, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(OUT_HZ)
-        file.writeframes(audio)
-
-
-def seconds(audio):
-    return round(len(audio) / 2 / OUT_HZ, 3)
 
 
 async def say(session, pcm, silence_s=60.0):
@@ -60,7 +42,7 @@ async def say(session, pcm, silence_s=60.0):
 async def conversation(client, recording, heard, _text):
     audio, words, user = b"", "", ""
     async with client.aio.live.connect(model="gemini-live", config=config()) as session:
-        speaking = asyncio.create_task(say(session, read_recording(recording)))
+        speaking = asyncio.create_task(say(session, sound.read(recording, IN_HZ)))
         async for message in session.receive():
             audio += message.data or b""
             content = message.server_content
@@ -69,8 +51,8 @@ async def conversation(client, recording, heard, _text):
             if content and content.input_transcription:
                 user += content.input_transcription.text or ""
         speaking.cancel()
-    write_heard(heard, audio)
-    return {"text": words.strip(), "user": user.strip(), "audio_s": seconds(audio)}
+    sound.write(heard, audio, OUT_HZ)
+    return {"text": words.strip(), "user": user.strip(), "audio_s": sound.seconds(audio, OUT_HZ)}
 
 
 async def interruption(client, recording, _heard, text):
@@ -85,10 +67,10 @@ async def interruption(client, recording, _heard, text):
             else:
                 before += message.data or b""
             if before and not speaking:
-                speaking = asyncio.create_task(say(session, read_recording(recording)))
+                speaking = asyncio.create_task(say(session, sound.read(recording, IN_HZ)))
         if speaking:
             speaking.cancel()
-    return {"audio_s": seconds(before), "stopped": stopped, "late_audio_s": seconds(late)}
+    return {"audio_s": sound.seconds(before, OUT_HZ), "stopped": stopped, "late_audio_s": sound.seconds(late, OUT_HZ)}
 
 
 async def error(client, _recording, _heard, _text):

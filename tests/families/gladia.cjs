@@ -1,12 +1,10 @@
 // Gladia's public JavaScript library, unmodified: node gladia.cjs CELL BASE_URL RECORDING.wav HEARD.wav TEXT
 //
 // Prints one JSON object. Cells: transcription, error, close.
-const fs = require("node:fs");
 const { GladiaClient } = require("@gladiaio/sdk");
+const { run, speak } = require("./script.cjs");
 
 const [cell, baseUrl, recording] = process.argv.slice(2);
-const CHUNK_BYTES = 1600;
-const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function main() {
     const client = new GladiaClient({ apiKey: "any-key", apiUrl: baseUrl, httpRetry: { maxAttempts: 1 } });
@@ -32,11 +30,7 @@ async function main() {
     }
     await new Promise((resolve) => session.once("connected", resolve));
     if (cell === "transcription") {
-        const audio = fs.readFileSync(recording).subarray(44);
-        for (let at = 0; at < audio.length; at += CHUNK_BYTES) {
-            session.sendAudio(audio.subarray(at, at + CHUNK_BYTES));
-            await sleep(50);
-        }
+        await speak(recording, (piece) => session.sendAudio(piece));
     }
     session.stopRecording();
     const { code } = await ended;
@@ -44,10 +38,4 @@ async function main() {
     return cell === "transcription" ? { text: finals.join(" ").trim() } : { code, clean: true };
 }
 
-main().then((result) => {
-    console.log(JSON.stringify(result));
-    process.exit(0);
-}, (error) => {
-    console.error(error);
-    process.exit(1);
-});
+run(main);

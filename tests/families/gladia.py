@@ -6,12 +6,10 @@ Prints one JSON object. Cells: transcription, error, close.
 import json
 import sys
 import threading
-import time
-import wave
 
+import sound
 from gladiaio_sdk import GladiaClient
 
-CHUNK_S = 0.05
 cell, base_url, recording = sys.argv[1:4]
 client = GladiaClient(api_key="any-key", api_url=base_url)
 OPTIONS = {
@@ -49,20 +47,17 @@ class Session:
 session = Session({**OPTIONS, "encoding": "mp3"} if cell == "error" else OPTIONS)
 if cell == "transcription":
     assert session.session.wait_until_ready(10), session.errors
-    with wave.open(recording) as file:
-        sent = 2 * file.getnframes()
-        while chunk := file.readframes(int(file.getframerate() * CHUNK_S)):
-            session.session.send_audio(chunk)
-            time.sleep(CHUNK_S)
+    sent = 0
+    for piece in sound.spoken(recording):
+        session.session.send_audio(piece)
+        sent += len(piece)
     session.session.stop_recording()
     assert session.ended.wait(25), session.errors
     acknowledged = max((it.data.byte_range[1] for it in session.messages if it.type == "audio_chunk"), default=0)
     kinds = sorted({message.type for message in session.messages})
     print(json.dumps({"text": session.texts(), "kinds": kinds, "acknowledged": acknowledged == sent}))
 elif cell == "error":
-    until = time.monotonic() + 10
-    while not session.errors and time.monotonic() < until:
-        time.sleep(0.1)
+    sound.wait_until(lambda: session.errors)
     print(json.dumps({"error": str(session.errors[0])}))
 elif cell == "close":
     assert session.session.wait_until_ready(10), session.errors

@@ -11,12 +11,12 @@ import queue
 import sys
 import threading
 import time
-import wave
 from unittest.mock import MagicMock
 
 for name in ["agentic_rl", "reinforcement", "reinforcement.common", "reinforcement.common.errors"]:
     sys.modules[f"dashscope.finetune.{name}"] = MagicMock()
 
+import sound
 from dashscope.audio.qwen_omni import MultiModality, OmniRealtimeCallback, OmniRealtimeConversation
 from dashscope.audio.qwen_omni.omni_realtime import TranscriptionParams
 
@@ -65,9 +65,7 @@ def connect(base_url, model="qwen3-omni-flash-realtime", settings=CONVERSATION):
 
 def say(conversation, recording):
     """Sends a recording as it would be spoken, and silence behind it, until the returned event is set."""
-    with wave.open(recording) as file:
-        assert file.getframerate() == IN_HZ and file.getnchannels() == 1
-        pcm = file.readframes(file.getnframes())
+    pcm = sound.read(recording, IN_HZ)
     stop = threading.Event()
 
     def run():
@@ -79,18 +77,6 @@ def say(conversation, recording):
 
     threading.Thread(target=run, daemon=True).start()
     return stop
-
-
-def write_heard(path, audio):
-    with wave.open(path, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(OUT_HZ)
-        file.writeframes(audio)
-
-
-def seconds(audio):
-    return round(len(audio) / 2 / OUT_HZ, 3)
 
 
 def transcription(base_url, recording, _heard, _text):
@@ -117,10 +103,10 @@ def conversation(base_url, recording, heard, _text):
         elif event["type"] == "conversation.item.input_audio_transcription.completed":
             user = event["transcript"]
     stop.set()
-    write_heard(heard, audio)
+    sound.write(heard, audio, OUT_HZ)
     talk.end_session()
     talk.close()
-    return {"text": words.strip(), "user": user.strip(), "audio_s": seconds(audio)}
+    return {"text": words.strip(), "user": user.strip(), "audio_s": sound.seconds(audio, OUT_HZ)}
 
 
 def interruption(base_url, recording, _heard, text):
@@ -139,7 +125,7 @@ def interruption(base_url, recording, _heard, text):
     if stop:
         stop.set()
     talk.close()
-    return {"audio_s": seconds(before), "stopped": stopped, "late_audio_s": seconds(late)}
+    return {"audio_s": sound.seconds(before, OUT_HZ), "stopped": stopped, "late_audio_s": sound.seconds(late, OUT_HZ)}
 
 
 def error(base_url, _recording, _heard, _text):

@@ -1,15 +1,13 @@
 // Soniox's public library for Node.js, unmodified: node soniox.cjs CELL BASE_URL RECORDING.wav HEARD.wav TEXT
 //
 // Prints one JSON object. Cells: transcription, error, close.
-const fs = require("node:fs");
 const { SonioxNodeClient } = require("@soniox/node");
+const { run, sleep, speak } = require("./script.cjs");
 
 // Node.js has one of its own from version 22 on.
 globalThis.WebSocket ??= require("ws");
 
 const [cell, baseUrl, recording] = process.argv.slice(2);
-const CHUNK_BYTES = 1600;
-const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function main() {
     const url = baseUrl.replace(/^http/, "ws") + "/transcribe-websocket";
@@ -33,11 +31,7 @@ async function main() {
         return { error: `${problem.code}: ${problem.message}` };
     }
     if (cell === "transcription") {
-        const audio = fs.readFileSync(recording).subarray(44);
-        for (let at = 0; at < audio.length; at += CHUNK_BYTES) {
-            session.sendAudio(audio.subarray(at, at + CHUNK_BYTES));
-            await sleep(50);
-        }
+        await speak(recording, (piece) => session.sendAudio(piece));
     }
     await session.finish();
     if (problem) throw problem;
@@ -45,10 +39,4 @@ async function main() {
     return cell === "transcription" ? { text } : { code: null, clean: true };
 }
 
-main().then((result) => {
-    console.log(JSON.stringify(result));
-    process.exit(0);
-}, (error) => {
-    console.error(error);
-    process.exit(1);
-});
+run(main);

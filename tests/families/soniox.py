@@ -6,15 +6,14 @@ Prints one JSON object. Cells: transcription, error and close of speech to text;
 import json
 import sys
 import threading
-import time
-import wave
+
+import sound
 
 # This script has the library's name, and stands in front of it.
 sys.path.pop(0)
 import soniox
 from soniox.types.realtime import RealtimeSTTConfig, RealtimeTTSConfig
 
-CHUNK_S = 0.05
 RATE = 24000
 cell, base_url, recording, heard, text = sys.argv[1:6]
 url = base_url.replace("http", "ws", 1) + "/transcribe-websocket"
@@ -36,10 +35,8 @@ def config(**changes):
 
 
 def stream(session):
-    with wave.open(recording) as file:
-        while chunk := file.readframes(int(file.getframerate() * CHUNK_S)):
-            session.send_byte_chunk(chunk)
-            time.sleep(CHUNK_S)
+    for piece in sound.spoken(recording):
+        session.send_byte_chunk(piece)
     session.finalize()
     session.finish()
 
@@ -59,7 +56,7 @@ def speak():
 
 def interrupt():
     """A long text that is cancelled after its first audio."""
-    heard_bytes = late_bytes = 0
+    before = late = b""
     cancelled = terminated = False
     with client.realtime.tts.connect(config=speech_config("one")) as session:
         session.send_text_chunk(f"{text}. " * 10, text_end=True)
@@ -67,12 +64,12 @@ def interrupt():
             audio = event.audio_bytes() or b""
             terminated |= event.terminated
             if audio and not cancelled:
-                heard_bytes += len(audio)
+                before += audio
                 session.cancel()
                 cancelled = True
             elif terminated:
-                late_bytes += len(audio)
-    return {"audio_s": heard_bytes / 2 / RATE, "stopped": terminated, "late_audio_s": late_bytes / 2 / RATE}
+                late += audio
+    return {"audio_s": sound.seconds(before, RATE), "stopped": terminated, "late_audio_s": sound.seconds(late, RATE)}
 
 
 if cell == "transcription":
@@ -98,10 +95,8 @@ elif cell == "close":
     print(json.dumps({"code": code, "clean": bool(events) and events[-1].finished}))
 elif cell == "speech":
     audio = speak()
-    with wave.open(heard, "wb") as file:
-        file.setparams((1, 2, RATE, 0, "NONE", ""))
-        file.writeframes(audio)
-    print(json.dumps({"audio_s": len(audio) / 2 / RATE}))
+    sound.write(heard, audio, RATE)
+    print(json.dumps({"audio_s": sound.seconds(audio, RATE)}))
 elif cell == "interruption":
     print(json.dumps(interrupt()))
 else:

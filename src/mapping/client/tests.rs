@@ -43,7 +43,7 @@ fn invalid_entries_are_rejected_with_their_position() {
         (
             SHERPA,
             "completed = {",
-            "transcript_word = ['1', '2']\ncompleted = {",
+            "transcript_word = ['1']\ncompleted = {",
             "transcript_word",
             "one element of JSON",
         ),

@@ -233,8 +233,10 @@ fn compile_messages(
     if texts.is_empty() {
         return Err(problem("a list without messages is left out, not empty".to_owned()));
     }
-    if is_element && texts.len() > 1 {
-        return Err(problem("it is one element of JSON, not a list of them".to_owned()));
+    if is_element && matches!(file.get_ref(), EventFile::Several(_)) {
+        return Err(problem(
+            "it is one element of JSON, not a list; write its template in quotes".to_owned(),
+        ));
     }
     let find_slot = |slot: &str| {
         let known = || slots.iter().map(|(name, _)| *name);
