@@ -29,8 +29,8 @@ const DECLINED: &str = "target/engines-declined";
 
 const QUESTION: &str = "\
 The simulated model recognises no words yet. Real speech engines for it can be fetched into target/engines: Moonshine (MIT) to
-recognise English and flite (BSD) to speak it, with their Python packages, about 130 MB to download and 300 MB on the disk. As
-root on Debian this also installs Python, pip and npm where they are missing.
+recognise English and flite (BSD) to speak it, with their Python packages, about 130 MB to download (190 MB without npm) and
+250 MB on the disk. As root on Debian this also installs Python and pip where they are missing.
 
 Fetch them now? You are asked only once. [Y/n] ";
 
