@@ -55,6 +55,13 @@ fn is_printable(letter: char) -> bool {
         && !matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// A text as the content or the quoted value of an attribute of HTML or SVG. Control characters, which XML does not have, become
+/// spaces.
+pub(crate) fn escape_markup(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
 /// The beginning of a peer's text, for ids and reasons that are kept: at most 1024 bytes.
 pub(crate) fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(KEPT_MAX_BYTES)]

@@ -20,6 +20,7 @@
 //! | [`trace`] | records sessions to files and replays them | no |
 //! | [`simulator`] | a MiniCPM-o gateway without a model | sans-IO core, sockets around it |
 //! | [`doctor`] | diagnoses the connection to an upstream step by step | sans-IO core, sockets around it |
+//! | [`verify`] | figures of an acceptance run, their verdicts and reports | no |
 //! | [`media`] | file formats of uploads and answers: wav, mp3, mp4, webm, ogg, flac, subtitles | no |
 //! | `secret` | secrets that never reach logs | no |
 //! | `net`, `server` | accepts clients, routes them, dials upstreams, runs one task per session | yes |
@@ -91,6 +92,8 @@ pub mod media;
 mod named_enum;
 #[cfg(feature = "io")]
 pub mod net;
+#[doc = include_str!("release_notes.md")]
+pub mod release_notes {}
 #[cfg(feature = "io")]
 pub mod secret;
 #[cfg(feature = "io")]
@@ -100,3 +103,4 @@ pub mod simulator;
 pub mod telemetry;
 pub mod trace;
 pub mod upstream;
+pub mod verify;

@@ -88,6 +88,19 @@ impl Encoding {
         }
     }
 
+    /// Decodes the first sample of each group of `group_bytes` bytes, and appends them to `out`.
+    pub(super) fn append_first_channel(self, groups: &[u8], group_bytes: usize, out: &mut Vec<i16>) {
+        match (self, group_bytes) {
+            (Self::S16le, 2) => {
+                dispatch!(Level::new(), simd => append_s16le(simd, groups.as_chunks().0, out));
+            }
+            (Self::F32le, 4) => {
+                dispatch!(Level::new(), simd => append_f32le(simd, groups.as_chunks().0, out));
+            }
+            _ => out.extend(groups.chunks_exact(group_bytes).map(|group| self.decode_first(group))),
+        }
+    }
+
     /// Encodes float32 samples, rounded and clipped, and appends them to `out`.
     pub fn encode(self, samples: &[f32], out: &mut Vec<u8>) {
         match self {
@@ -105,6 +118,18 @@ fn decode_s16le<S: Simd>(_: S, bytes: &[[u8; 2]], out: &mut [f32]) {
     for (out, two) in out.iter_mut().zip(bytes) {
         *out = pcm::to_f32(i16::from_le_bytes(*two));
     }
+}
+
+/// The same, to int16.
+#[inline(always)]
+fn append_s16le<S: Simd>(_: S, bytes: &[[u8; 2]], out: &mut Vec<i16>) {
+    out.extend(bytes.iter().map(|two| i16::from_le_bytes(*two)));
+}
+
+/// Decodes float32 to int16, rounded and clipped.
+#[inline(always)]
+fn append_f32le<S: Simd>(_: S, bytes: &[[u8; 4]], out: &mut Vec<i16>) {
+    out.extend(bytes.iter().map(|four| pcm::to_i16(f32::from_le_bytes(*four))));
 }
 
 /// Bias that μ-law adds to a 16-bit magnitude, so that every segment begins at a power of two.
@@ -212,6 +237,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn groups_decode_as_their_first_samples(bytes: Vec<u8>, channels in 1usize..3, encoding in 0usize..4) {
+            let encoding = [Encoding::S16le, Encoding::F32le, Encoding::Mulaw, Encoding::Alaw][encoding];
+            let group_bytes = channels * encoding.bytes_per_sample();
+            let mut out = vec![7];
+            encoding.append_first_channel(&bytes, group_bytes, &mut out);
+            let expected = bytes.chunks_exact(group_bytes).map(|group| encoding.decode_first(group));
+            prop_assert_eq!(out, std::iter::once(7).chain(expected).collect::<Vec<_>>());
+        }
+
         #[test]
         fn encoded_samples_decode_within_precision(sample in -1.0f32..1.0) {
             for (_, encoding) in Encoding::ALL {

@@ -94,8 +94,7 @@ impl InputConverter {
         self.input_samples += (completed.is_some() as usize + whole.len() / group_bytes) as u64;
         if self.passthrough {
             out.extend(completed.map(|group| encoding.decode_first(&group)));
-            out.extend(whole.chunks_exact(group_bytes).map(|group| encoding.decode_first(group)));
-            return;
+            return encoding.append_first_channel(whole, group_bytes, out);
         }
         if let Some(group) = completed {
             let sample = pcm::to_f32(encoding.decode_first(&group));

@@ -1,7 +1,7 @@
-//! A server in this process, between a command and the MiniCPM-o servers of `--upstream` or `--config`. It has no address:
-//! the command opens sessions of the client protocol `rest` in memory.
+//! A server in this process, between a command and the MiniCPM-o servers of `--upstream` or `--config`. The command opens
+//! sessions of the client protocol `rest` in memory. Only a command that tests other protocols has the server listen.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use futures_util::{FutureExt as _, future::select_ok};
 use tokio::time::timeout;
@@ -12,7 +12,7 @@ use crate::{
     mapping::Library,
     net::UntrustedCertificate,
     secret::redacted_url,
-    server::{LocalSessions, RestSession, Server, route::RouteConfig},
+    server::{LocalSessions, RestSession, Server, registry::SessionRegistry, route::RouteConfig},
 };
 
 /// Time to close upstream sessions in an orderly way when the command is stopped.
@@ -25,6 +25,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct LocalBridge {
     sessions: LocalSessions,
     voices: Vec<String>,
+    addresses: Vec<SocketAddr>,
+    registry: SessionRegistry,
     server: RunningServer,
 }
 
@@ -33,15 +35,41 @@ impl LocalBridge {
     pub(super) async fn start(args: &UpstreamArgs) -> Result<Self, ClientError> {
         let mut config = config(args)?;
         config.detect_dialects().await;
+        Self::start_with(&config, None).await
+    }
+
+    /// Starts a server with this configuration if an upstream can be reached. It listens only at the address given.
+    pub(super) async fn start_with(config: &Config, listen: Option<&str>) -> Result<Self, ClientError> {
         let voices = config.voices.keys().cloned().collect();
         let mut service = config.build_service().map_err(ClientError::Usage)?;
         // The command's user is the operator.
         service.tells_upstream_addresses = true;
+        if let Some(traces) = &service.traces {
+            traces.create_dir().map_err(|reason| ClientError::UnwritableOutput {
+                destination: traces.dir().to_owned(),
+                reason,
+            })?;
+        }
         connect_to_any(&config.upstream, &service.library).await?;
-        let server = Server::new(service);
-        let sessions = server.local_sessions();
+        let mut server = Server::new(service);
+        let cannot_listen = |error: std::io::Error| ClientError::LocalServer(error.to_string());
+        if let Some(listen) = listen {
+            server.bind_address(listen).await.map_err(cannot_listen)?;
+        }
+        let (sessions, registry) = (server.local_sessions(), server.registry());
+        let addresses = server.local_addrs().map_err(cannot_listen)?;
         let server = RunningServer::start(|stopped| server.run(async { drop(stopped.await) }));
-        Ok(Self { sessions, voices, server })
+        Ok(Self { sessions, voices, addresses, registry, server })
+    }
+
+    /// The address that the server listens at, if any.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.addresses.first().copied()
+    }
+
+    /// The running sessions.
+    pub(super) const fn registry(&self) -> &SessionRegistry {
+        &self.registry
     }
 
     /// Names of the configured voices.
@@ -85,7 +113,7 @@ async fn connect(upstream: &UpstreamConfig, library: &Library) -> Result<(), Cli
 }
 
 /// The configuration: of a file, only what concerns the model.
-fn config(args: &UpstreamArgs) -> Result<Config, ClientError> {
+pub(super) fn config(args: &UpstreamArgs) -> Result<Config, ClientError> {
     let file = args.config.as_deref().map(Config::read).transpose();
     let file = file.map_err(|error| ClientError::Usage(error.to_string()))?.unwrap_or_default();
     let upstream = |url: &String| {

@@ -22,6 +22,7 @@ mod files;
 mod http;
 mod json_summary;
 mod key;
+mod known_recordings;
 mod local_bridge;
 mod output;
 mod output_file;

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, io, path::Path, sync::Arc};
 
-use super::{ClientError, args::ServerArg};
+use super::{ClientError, args::ServerArg, known_recordings};
 use crate::simulator::{
     HttpApi, SimDialect, SimulatorConfig,
     engines::SpeechEngines,
@@ -30,6 +30,11 @@ pub(super) async fn bind(
 pub(super) async fn start_engines(dir: &Path) -> Result<Arc<dyn SpeechEngines>, ClientError> {
     let engines = EngineProcess::start(dir).await.map_err(|error| ClientError::Usage(error.to_string()))?;
     Ok(Arc::new(engines))
+}
+
+/// Speech engines that know the recordings of a directory, or the one in the program.
+pub(super) async fn known_speech(dir: Option<&Path>) -> Result<Arc<dyn SpeechEngines>, ClientError> {
+    Ok(Arc::new(known_recordings::known_speech(dir).await?))
 }
 
 impl ServerArg {

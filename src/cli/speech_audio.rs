@@ -32,6 +32,14 @@ impl SpeechAudio {
         duration_of(self.bytes.len() as u64 / 2)
     }
 
+    /// Encodes the audio.
+    pub(super) fn encode(&self, format: AudioFormat) -> Result<Vec<u8>, ClientError> {
+        let (mut encoder, mut file) = (encoder(format)?, Vec::new());
+        encoder.push(&samples_of(&self.bytes), &mut file);
+        encoder.finish(&mut file);
+        Ok(file)
+    }
+
     /// Converts the audio to a WAV file.
     pub(super) fn to_wav(&self) -> Vec<u8> {
         wav::write_s16(&samples_of(&self.bytes), MODEL_RATE_HZ)
@@ -52,8 +60,7 @@ pub(super) struct SpeechFile {
 impl SpeechFile {
     /// Begins the file.
     pub(super) fn create(destination: &Destination, format: AudioFormat) -> Result<Self, ClientError> {
-        let encoder =
-            Encoder::new(format, MODEL_RATE_HZ).map_err(|error| ClientError::Usage(error.to_string()))?;
+        let encoder = encoder(format)?;
         let out = OutputFile::create(destination)?;
         Ok(Self { out, format, encoder, split: Vec::new(), samples: 0, encoded: Vec::new() })
     }
@@ -91,6 +98,10 @@ impl SpeechFile {
         self.encoded.clear();
         written
     }
+}
+
+fn encoder(format: AudioFormat) -> Result<Encoder, ClientError> {
+    Encoder::new(format, MODEL_RATE_HZ).map_err(|error| ClientError::Usage(error.to_string()))
 }
 
 fn samples_of(bytes: &[u8]) -> Vec<i16> {

@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::{listen, problems::ConfigProblems};
 use crate::{
     mapping::{Library, check::suggest_known},
-    server::TcpService,
+    server::{AnnouncedService, TcpService},
 };
+
+/// Longest name of a service, bytes (RFC 6763, section 4.1.1).
+const ANNOUNCED_NAME_MAX_BYTES: usize = 63;
 
 /// Networks of this machine.
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
@@ -27,6 +30,8 @@ pub struct TcpConfig {
     pub allow: Option<Vec<String>>,
     /// Parameters of every session, as in a WebSocket's URL.
     pub query: Option<String>,
+    /// Name by which the listener is announced on the local network (zeroconf); not announced by default.
+    pub announce: Option<String>,
 }
 
 impl TcpConfig {
@@ -56,12 +61,34 @@ impl TcpConfig {
             let invalid = "is no network; valid examples: \"10.0.0.0/8\", \"127.0.0.1\"";
             network.map_err(|_| ("allow", format!("{text:?} {invalid}")))
         });
+        let announced_as = self.announced_as(library, address).map_err(|problem| ("announce", problem))?;
         let service = TcpService {
+            announced_as,
             protocol: self.protocol.clone(),
             allow: allow.collect::<Result<_, _>>()?,
             query: self.query.clone().unwrap_or_default(),
         };
         Ok((address, service))
+    }
+
+    fn announced_as(
+        &self,
+        library: &Library,
+        address: SocketAddr,
+    ) -> Result<Option<AnnouncedService>, String> {
+        let Some(name) = self.announce.as_deref() else { return Ok(None) };
+        if !(1..=ANNOUNCED_NAME_MAX_BYTES).contains(&name.len()) || name.contains(char::is_control) {
+            return Err(format!("a name has 1 to {ANNOUNCED_NAME_MAX_BYTES} bytes, such as \"voxbridge\""));
+        }
+        if address.ip().is_loopback() {
+            let message = "the listener is of this machine only; others cannot reach it, so `listen` needs another address";
+            return Err(message.to_owned());
+        }
+        let mut protocols = library.clients().filter_map(|client| client.tcp.as_ref());
+        let kind = protocols
+            .find_map(|tcp| tcp.service_kind.clone().filter(|_| tcp.listener == self.protocol))
+            .ok_or_else(|| format!("the protocol {:?} has no `service_kind` to announce", self.protocol))?;
+        Ok(Some(AnnouncedService { name: name.to_owned(), kind }))
     }
 }
 
@@ -106,6 +133,18 @@ mod tests {
             ("protocol = \"wyomin\"\nlisten = 1", "protocol: no protocol on bare TCP is called \"wyomin\""),
             ("protocol = \"macaw\"\nlisten = 1", "protocol: "),
             ("protocol = \"wyoming\"\nlisten = 1\nallow = [\"home\"]", "allow: \"home\" is no network"),
+            (
+                "protocol = \"wyoming\"\nlisten = 1\nannounce = \"vox\"",
+                "announce: the listener is of this machine",
+            ),
+            (
+                "protocol = \"wyoming\"\nlisten = \"0.0.0.0:1\"\nallow = []\nannounce = \"\"",
+                "announce: a name has 1 to 63 bytes",
+            ),
+            (
+                "protocol = \"audiosocket\"\nlisten = \"0.0.0.0:1\"\nallow = []\nannounce = \"vox\"",
+                "announce: the protocol \"audiosocket\" has no `service_kind`",
+            ),
         ] {
             let problem = build(toml).unwrap_err();
             assert!(problem.starts_with(words), "{toml}: {problem}");

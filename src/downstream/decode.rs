@@ -134,7 +134,7 @@ impl Codec {
         found: &ExtractedValues<'_>,
         mut handle: impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
-        let command = find_command(&mapping.commands, found)?;
+        let command = self.find_command(&mapping.commands, found)?;
         let mut verbs = command.verbs.iter().map(|it| it.verb);
         match &mut self.kind {
             CodecKind::Mapped => {}
@@ -158,6 +158,37 @@ impl Codec {
             realtime.acknowledge(verb.verb, self.audio_bytes.len());
         }
         Ok(())
+    }
+
+    /// Finds the command of a message by its name, or by a present field: the first one with a verb that applies, or else the first.
+    fn find_command<'m>(
+        &self,
+        commands: &'m [ProtocolCommand],
+        found: &ExtractedValues<'_>,
+    ) -> Result<&'m ProtocolCommand, Error> {
+        let Some(name) = found.get(0).filter(|name| **name != Node::Null) else {
+            let is_present = |command: &&ProtocolCommand| {
+                let value = command.present.and_then(|slot| found.get(slot));
+                value.is_some_and(|value| *value != Node::Null)
+            };
+            let applies = |command: &&ProtocolCommand| {
+                command.verbs.iter().any(|it| it.applies(found, |at| self.values.get(at)))
+            };
+            let mut present = commands.iter().filter(is_present);
+            let first = present.next().ok_or_else(|| Error::new(ErrorKind::MissingCommand, ""))?;
+            return Ok(std::iter::once(first).chain(present).find(applies).unwrap_or(first));
+        };
+        let is_it = |command: &&ProtocolCommand| {
+            command.present.is_none()
+                && command.exactly.is_none()
+                && Some(command.name.as_str()) == name.as_str()
+        };
+        commands.iter().find(is_it).ok_or_else(|| {
+            // Quotes a number too, like the real server: Unknown command type: '5'.
+            let name = display_node(name);
+            let name = if name.starts_with('\'') { name } else { format!("'{name}'") };
+            Error::new(ErrorKind::UnknownCommand, name)
+        })
     }
 
     /// Reads a command's fields and passes on an event for each verb that applies.
@@ -245,29 +276,12 @@ impl Codec {
                 let request = to_speak_request(values)?;
                 ClientEvent::AppendText(request.text, request.request_id)
             }
-            Verb::Flush => {
-                self.completions.ask_flush();
-                ClientEvent::Flush(to_speak_request(values)?.request_id)
-            }
+            Verb::Flush => ClientEvent::Flush(to_speak_request(values)?.request_id),
             Verb::SpeakAppended => ClientEvent::SpeakAppended(to_speak_request(values)?.request_id),
-            Verb::Clear => {
-                let request_id = to_speak_request(values)?.request_id;
-                if request_id.is_none() {
-                    self.completions.clear();
-                }
-                ClientEvent::Clear(request_id)
-            }
+            Verb::Clear => ClientEvent::Clear(to_speak_request(values)?.request_id),
             Verb::Commit => ClientEvent::Commit { may_be_empty: true },
-            Verb::Finalize => {
-                self.completions.ask_final();
-                ClientEvent::Finalize
-            }
-            Verb::Complete => {
-                self.completions.ask()?;
-                handle(ClientEvent::Finalize);
-                handle(ClientEvent::Flush(None));
-                return Ok(());
-            }
+            Verb::Finalize => ClientEvent::Finalize,
+            Verb::Complete => ClientEvent::Complete,
             Verb::Finish => ClientEvent::Finish,
             Verb::KeepAlive => ClientEvent::KeepAlive,
             Verb::Frame => ClientEvent::VideoFrame(to_video_frame(values)?),
@@ -393,28 +407,6 @@ fn json_error(error: ExtractError) -> Error {
     }
 }
 
-/// Finds the command of a message by its name, or by a present field.
-fn find_command<'m>(
-    commands: &'m [ProtocolCommand],
-    found: &ExtractedValues<'_>,
-) -> Result<&'m ProtocolCommand, Error> {
-    let Some(name) = found.get(0).filter(|name| **name != Node::Null) else {
-        let present =
-            |command: &&ProtocolCommand| command.present.is_some_and(|slot| found.get(slot).is_some());
-        let command = commands.iter().find(present);
-        return command.ok_or_else(|| Error::new(ErrorKind::MissingCommand, ""));
-    };
-    let is_it = |command: &&ProtocolCommand| {
-        command.present.is_none() && command.exactly.is_none() && Some(command.name.as_str()) == name.as_str()
-    };
-    commands.iter().find(is_it).ok_or_else(|| {
-        // Quotes a number too, like the real server: Unknown command type: '5'.
-        let name = display_node(name);
-        let name = if name.starts_with('\'') { name } else { format!("'{name}'") };
-        Error::new(ErrorKind::UnknownCommand, name)
-    })
-}
-
 pub(super) fn invalid_error<'f>(
     command: &str,
     problems: impl IntoIterator<Item = (&'f ProtocolField, String)>,
@@ -427,77 +419,4 @@ pub(super) fn invalid_error<'f>(
     let problems: Vec<String> = problems.into_iter().map(describe).collect();
     let error = Error::new(ErrorKind::Invalid, format!("'{command}': {}", problems.join("; ")));
     Error { param: first.cloned(), ..error }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mapping::Library;
-
-    fn codec() -> Codec {
-        Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 0.0)
-    }
-
-    #[test]
-    fn text_fields_and_their_error_messages_are_bounded() {
-        for (command, field, most) in [
-            ("session.configure", "language", 256),
-            ("session.configure", "model_tts", 256),
-            ("tts.speak", "voice", 256),
-            ("tts.speak", "language", 256),
-            ("tts.speak", "request_id", 256),
-            ("tts.speak", "instruction", 2000),
-        ] {
-            let decode = |letters: usize| {
-                let json = serde_json::json!({"type": command, "text": "Hi", field: "ü".repeat(letters)});
-                codec().decode(Frame::Text(&json.to_string()), |_| ())
-            };
-            assert_eq!(decode(most), Ok(()), "{command} {field}");
-            let error = decode(100_000).unwrap_err();
-            assert!(error.kind == ErrorKind::Invalid && error.detail.len() < 200, "{}", error.detail);
-        }
-        for words in [vec!["a".repeat(257)], vec!["a".to_owned(); 257]] {
-            let json = serde_json::json!({"type": "session.configure", "hot_words": words});
-            assert!(codec().decode(Frame::Text(&json.to_string()), |_| ()).is_err());
-        }
-        // The real server never reads these fields, so a bad value is ignored.
-        let json = serde_json::json!({"type": "session.configure", "tts_voice": "a".repeat(257)});
-        let check = |event: ClientEvent<'_>| assert_eq!(event, ClientEvent::Configure(Vec::new()));
-        assert_eq!(codec().decode(Frame::Text(&json.to_string()), check), Ok(()));
-    }
-
-    #[test]
-    fn frames_are_not_joined_where_a_binary_message_may_be_a_command() {
-        let library = Library::embedded().unwrap();
-        for (client, query, expected) in [
-            ("vosk", "", false),
-            ("whisper-live", "", true),
-            ("sherpa-onnx-offline", "", true),
-            ("xiaozhi", "", false),
-            ("xiaozhi", "version=3", true),
-        ] {
-            let mut codec = Codec::new(library.client(client).unwrap(), 0.0);
-            drop(codec.decode_query(query));
-            assert_eq!(codec.has_binary_commands(), expected, "{client} {query}");
-        }
-    }
-
-    #[test]
-    fn device_without_echo_cancellation_asks_for_it() {
-        let xiaozhi = Library::embedded().unwrap().client("xiaozhi").unwrap();
-        for (features, asked) in
-            [(r#"{"aec": true}"#, Some(true)), (r#"{"aec": false}"#, Some(false)), ("{}", None)]
-        {
-            let mut found = None;
-            let hello = format!(r#"{{"type": "hello", "version": 1, "features": {features}}}"#);
-            let decoded = Codec::new(xiaozhi.clone(), 0.0).decode(Frame::Text(&hello), |event| {
-                let ClientEvent::Configure(settings) = event else { panic!("{event:?}") };
-                found = settings.into_iter().find_map(|setting| match setting {
-                    Setting::EchoCancellation(on) => Some(on),
-                    _ => None,
-                });
-            });
-            assert_eq!((decoded, found), (Ok(()), asked), "{features}");
-        }
-    }
 }

@@ -37,7 +37,6 @@ impl Codec {
                 }
             };
             if is_end {
-                self.completions.ask_final();
                 handle(ClientEvent::Finalize);
             }
         }

@@ -31,15 +31,6 @@ impl Codec {
         }
         let mut send = |message| send(message, command.turn());
         self.encode_command(command, at_s, &mut send);
-        match command {
-            ClientCommand::TranscriptFinal { finalized: true, .. } => self.completions.answer_final(),
-            ClientCommand::Flushed { sequence, .. } => self.completions.answer_flush(*sequence),
-            ClientCommand::Cleared { .. } => {}
-            _ => return,
-        }
-        while self.completions.take_complete() {
-            self.render_event(EventName::Completed, &EventSource::Codec, at_s, &mut send);
-        }
     }
 
     fn encode_command(&mut self, command: &ClientCommand, at_s: f64, mut send: &mut impl FnMut(Message)) {

@@ -227,9 +227,9 @@ pub(super) fn to_video_frame(values: Vec<(FieldRole, FieldValue)>) -> Result<Vid
     to_picture(&image.unwrap_or_default())
 }
 
-/// Reads a picture: base64 of a JPEG file, or a data URL.
+/// Reads a picture: base64 of a JPEG or PNG file, or a data URL.
 fn to_picture(image: &str) -> Result<VideoFrame, Error> {
     let image = image.rsplit_once(";base64,").map_or(image, |(_, data)| data);
-    picture::decode_jpeg(image)
+    picture::decode_picture(image)
         .map_err(|problem| Error::new(ErrorKind::Invalid, format!("'image': {problem}")))
 }

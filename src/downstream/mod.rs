@@ -7,7 +7,6 @@
 //! OpenAI's protocols contain. Audio is binary frames or base64 in a field; ids are
 //! remembered, generated or counted here ([`values`]). The codec knows nothing of sessions.
 
-mod completions;
 pub(crate) mod date;
 mod decode;
 mod decode_announced;
@@ -35,7 +34,6 @@ pub use self::query::ConnectQuery;
 #[cfg(feature = "io")]
 pub(crate) use self::realtime::check_session;
 use self::{
-    completions::Completions,
     framing::{AudioFormat, announced::AnnouncedAudio},
     live::Live,
     realtime::Realtime,
@@ -97,8 +95,6 @@ pub struct Codec {
     speaking_id: String,
     /// The user's words, for protocols with [`crate::mapping::client::EventName::UserDelta`].
     user_words: UserWords,
-    /// The completions that the client waits for.
-    completions: Completions,
     /// The time of the event that is rendered as RFC 3339, once its message needs it.
     event_time: OnceLock<String>,
     /// The model takes texts of the user.
@@ -169,7 +165,6 @@ impl Codec {
             deltas: Sentences::default(),
             speaking_id: String::new(),
             user_words: UserWords::default(),
-            completions: Completions::default(),
             event_time: OnceLock::new(),
             takes_text: true,
             calls_tools: true,

@@ -32,8 +32,6 @@ pub(super) enum EventSource<'e> {
         /// The turn or answer.
         segment_id: u32,
     },
-    /// The codec itself.
-    Codec,
     /// An error in the protocol's spelling.
     Error {
         /// Code of the error.
@@ -80,7 +78,6 @@ impl Codec {
             EventSource::Voice(name) => (slot == Slot::Voice).then_some(SlotValue::Str(name)),
             EventSource::Word(word) => word_value(word, slot),
             EventSource::Segment(segment) => segment_value(segment, slot),
-            EventSource::Codec => None,
             EventSource::Words { text, segment_id } => match slot {
                 Slot::Text => Some(SlotValue::Str(text)),
                 Slot::SegmentId => Some(SlotValue::Int((*segment_id).into())),
@@ -243,6 +240,7 @@ mod tests {
                 end_likely_threshold: Some(0.5),
                 end_wait_max_ms: Some(1),
             },
+            EventName::Completed => ClientCommand::Completed,
             EventName::GoingAway => ClientCommand::GoingAway { left_ms: 1 },
             EventName::StillHere => ClientCommand::StillHere,
             EventName::Queued => ClientCommand::Queued { position: 1, waited_ms: 1, wait_max_ms: 1 },
@@ -263,8 +261,7 @@ mod tests {
                 segments: 1,
             },
             // Their values come from the codec, the protocol's own `[errors]`, and the words or segments of a transcript.
-            EventName::Completed
-            | EventName::Error
+            EventName::Error
             | EventName::RequestFailed
             | EventName::ConfigureFailed
             | EventName::Warning

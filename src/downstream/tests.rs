@@ -1,6 +1,7 @@
 //! Codecs of protocols that their files describe: what a client's messages lead to, and what becomes of the session's events.
 
 mod commands;
+mod fields;
 
 use super::*;
 use crate::{

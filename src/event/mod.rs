@@ -100,6 +100,8 @@ pub enum ClientEvent<'a> {
     },
     /// Makes the transcript so far final and reports it.
     Finalize,
+    /// The same, and speaks the added texts. The end of everything so far is reported.
+    Complete,
     /// Ends the session after everything received so far is answered.
     Finish,
     /// Keeps the session alive.
@@ -242,7 +244,7 @@ impl std::fmt::Debug for VoiceSample {
     }
 }
 
-/// Camera picture: a JPEG file.
+/// Camera picture: a JPEG or PNG file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VideoFrame(pub Bytes);
 

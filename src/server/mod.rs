@@ -11,7 +11,7 @@
 //!   says when to read a client that streams
 //! - [`webrtc`]: calls, whose sessions are like any other
 //! - [`websocket`]: the WebSockets and the byte streams under them; [`tls`] encrypts those of clients
-//! - [`upstream_pool`]: chooses and dials upstreams; [`session_task::lane_leases`] reports to it how each lane fares
+//! - [`upstream_pool`]: chooses and dials upstreams; [`upstream_pool::lane_leases`] reports to it how each lane fares
 //! - [`queue_keeper`]: ended sessions whose lanes wait in a queue; [`cut_off`]: the order that ends what still runs
 //! - [`memory`]: bounds what messages in transit hold, over all connections
 //! - [`registry`]: the running sessions, their statistics and operator orders; [`registry::observer`] keeps metrics
@@ -28,6 +28,7 @@ pub mod access;
 mod active_config;
 pub(crate) mod adaptive_read;
 pub mod admin;
+mod announcement;
 mod cut_off;
 mod loops;
 pub(crate) mod memory;
@@ -76,9 +77,11 @@ use tracing::{info, warn};
 pub use self::{
     accept::bare_tcp::TcpService,
     active_config::{ActiveConfig, ServiceConfig},
+    announcement::AnnouncedService,
 };
 use self::{
     access::{client_secrets::ClientSecrets, handshakes::Handshakes, quota::Quotas},
+    announcement::Announcement,
     loops::{accept_until, wait_for_sessions},
     process::{
         lifecycle::{DrainPolicy, Lifecycle, LifecycleState, ShutdownOutcome},
@@ -112,6 +115,7 @@ pub struct Server {
     local_sessions: LocalSessions,
     calls: Option<Calls>,
     turn_judge: Option<TurnJudge>,
+    announcements: Vec<Announcement>,
 }
 
 /// A socket that accepts clients.
@@ -223,6 +227,7 @@ impl Server {
             local_sessions: LocalSessions::default(),
             calls: None,
             turn_judge: None,
+            announcements: Vec::new(),
         }
     }
 
@@ -241,13 +246,20 @@ impl Server {
         Ok(())
     }
 
-    /// Serves clients of a protocol on bare TCP as well. Returns the address.
+    /// Serves clients of a protocol on bare TCP as well, and announces it if that is wanted. Returns the address.
     ///
     /// # Errors
     /// Fails with the system's error, such as an address in use.
     pub async fn bind_tcp(&mut self, listen: SocketAddr, service: TcpService) -> io::Result<SocketAddr> {
         let socket = TcpListener::bind(listen).await?;
         let address = socket.local_addr()?;
+        if let Some(announced) = &service.announced_as {
+            match Announcement::start(announced, address) {
+                Ok(announcement) => self.announcements.push(announcement),
+                // Clients that know the address still find it.
+                Err(error) => warn!(%error, name = announced.name, "not announced on the local network"),
+            }
+        }
         self.listeners.push(ClientListener { socket, service: Some(Arc::new(service)) });
         Ok(address)
     }
@@ -358,6 +370,7 @@ impl Server {
             local_sessions,
             calls,
             turn_judge,
+            announcements,
         } = self;
         let (_, mut pings) = liveness;
         let ((drain_sender, drain), (cut_off_sender, cut_off)) =
@@ -391,6 +404,9 @@ impl Server {
         lifecycle.mark_serving();
         local_sessions.begin(&server);
         accept_until(&listeners, &server, &mut pings, lifecycle.wait_for(LifecycleState::Draining)).await;
+        for announcement in announcements {
+            announcement.end().await;
+        }
         let DrainPolicy { grace, timeout: drain_timeout } = config.get().drain_policy;
         info!(sessions = registry.len(), "draining: new sessions are rejected with HTTP 503");
         let grace_over = async {

@@ -6,8 +6,8 @@
 //! A message of an upstream goes through [`lanes`] to its owner, and a frame of the client through [`microphone`] and
 //! [`input`] to the conversation and the transcriber. Either returns [`effects`], and [`follow_up`] runs the steps below.
 //!
-//! - [`opening`] makes a session of its [`setup`]; [`client_requests`] handles what clients ask for, and
-//!   [`conversation_settings`] what they set for a conversation; [`settings`] is what they set
+//! - [`opening`] makes a session of its [`setup`]; [`client_requests`] handles what clients ask for, [`texts_to_speak`] what they
+//!   want spoken, [`setting_changes`] and [`conversation_settings`] what they set; [`settings`] is what they have set
 //! - [`microphone`] takes the client's audio, [`input`] finds utterances in it; [`drop_report`] reports what was dropped
 //! - [`pauses`] handles pauses in the user's speech, which a model judges and which early questions use
 //! - [`lanes`] are the upstream sessions with their owners, [`floor`] decides who is heard and plays it
@@ -65,11 +65,13 @@ mod opening;
 pub(crate) mod outbox;
 pub(crate) mod output_filter;
 mod pauses;
+mod setting_changes;
 mod settings;
 mod setup;
 mod shutdown;
 mod status;
 pub(crate) mod stt;
+mod texts_to_speak;
 pub(crate) mod timers;
 pub(crate) mod tools;
 pub(crate) mod tts;
@@ -220,20 +222,16 @@ impl Session {
                 self.report_settings();
             }
             ClientEvent::Adjust(settings) => self.apply_settings(now, settings),
-            ClientEvent::AppendText(text, id) => self.update_tts_queue(now, |queue| queue.append(&text, id)),
+            ClientEvent::AppendText(text, id) => self.append_text(now, text, id),
             ClientEvent::Flush(id) => self.update_tts_queue(now, |queue| queue.flush(id)),
             ClientEvent::SpeakAppended(id) => {
                 self.update_tts_queue(now, |queue| queue.enqueue(id.as_deref()));
             }
-            ClientEvent::Clear(request_id) => {
-                let (sequence, concerns_last) = self.tts_queue.clear(request_id.as_deref());
-                if concerns_last {
-                    self.stop_speech(now);
-                }
-                self.activity.idle_since = now;
-                self.tools.out.push_client(ClientCommand::Cleared { sequence, request_id });
+            ClientEvent::Clear(request_id) => self.clear_texts(now, request_id),
+            ClientEvent::Finalize => {
+                self.finalize_transcripts(now);
             }
-            ClientEvent::Finalize => self.finalize_transcripts(now),
+            ClientEvent::Complete => self.complete(now),
             ClientEvent::Finish => self.finish_after_replies(now),
             ClientEvent::KeepAlive => {
                 self.activity.idle_since = now;

@@ -41,6 +41,8 @@ pub mod engines;
 #[cfg(feature = "io")]
 mod http_api;
 #[cfg(feature = "io")]
+pub mod known_speech;
+#[cfg(feature = "io")]
 pub mod process;
 #[cfg(feature = "io")]
 mod record;

@@ -123,6 +123,7 @@ async fn help_describes_every_command() {
         "speak",
         "check",
         "doctor",
+        "verify",
         "mappings",
         "replay",
         "completions",

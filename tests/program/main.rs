@@ -24,3 +24,4 @@ mod shutdown;
 mod stalls;
 mod tls;
 mod traces_and_reload;
+mod verify;

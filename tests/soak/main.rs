@@ -25,7 +25,7 @@ use voxbridge::simulator::Backend;
 /// Number of parallel sessions, each with its own bridge, gateway and disruptions.
 const SESSIONS: usize = 12;
 /// Default run time. No disruption begins later.
-const DEFAULT_SECONDS: u64 = 40;
+const DEFAULT_SECONDS: u64 = 25;
 /// Permitted memory growth from the first third of the run to the last, KiB: buffers reach their size and
 /// stay there.
 const MAX_GROWTH_KIB: u64 = 6 * 1024;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mdns_sd::{ServiceDaemon, ServiceEvent};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
@@ -245,4 +246,31 @@ async fn audiosocket_call_is_answered_at_its_own_rate() {
     let mut rest = Vec::new();
     timeout(PATIENCE, reader.read_to_end(&mut rest)).await.expect("the call goes on").unwrap();
     assert!(rest.ends_with(&[0, 0, 0]), "hung up");
+}
+
+/// Home Assistant finds a server by multicast DNS, and hears its goodbye.
+#[tokio::test(flavor = "multi_thread")]
+async fn announced_listener_is_found_and_says_goodbye() {
+    let name = format!("Vox test {}", std::process::id());
+    let config = format!(
+        "[[tcp]]\nprotocol = \"wyoming\"\nlisten = \"0.0.0.0:0\"\nallow = [\"127.0.0.0/8\"]\nannounce = \"{name}\"\n"
+    );
+    let bench = Bench::with_config(instant_simulator(), toml::from_str(&config).unwrap()).await;
+    let browser = ServiceDaemon::new().unwrap();
+    let found = browser.browse("_wyoming._tcp.local.").unwrap();
+    let full_name = format!("{name}._wyoming._tcp.local.");
+    let next = async |is_wanted: &dyn Fn(&ServiceEvent) -> bool| loop {
+        let event = timeout(PATIENCE, found.recv_async()).await.expect("nothing is announced").unwrap();
+        if is_wanted(&event) {
+            break event;
+        }
+    };
+    let resolved =
+        next(&|event| matches!(event, ServiceEvent::ServiceResolved(it) if it.fullname == full_name)).await;
+    let ServiceEvent::ServiceResolved(service) = resolved else { unreachable!() };
+    assert_eq!(service.port, bench.tcp_address(0).port());
+    assert!(!service.addresses.is_empty());
+    drop(bench);
+    next(&|event| matches!(event, ServiceEvent::ServiceRemoved(_, name) if *name == full_name)).await;
+    browser.shutdown().unwrap();
 }

@@ -18,6 +18,7 @@ Try the demo first; it needs no installation and no server:
 pub(super) const DEMO_EXAMPLES: &str = "\
 Examples:
   voxbridge demo                             play the built-in recording
+  voxbridge demo --engines                   the same with real words: fetches speech engines first
   voxbridge demo question.wav -o answer.wav  play your own recording
   voxbridge demo --talk                      hold a full-duplex conversation with the model
   voxbridge demo --openai                    show a client of OpenAI's Realtime API, and interrupt the answer
@@ -69,9 +70,28 @@ the other, to find the cause. Ctrl-C also closes open sessions cleanly.
 
 Exit codes: 0 every step passed (the report marks slow steps), 1 a step failed, 2 the configuration is wrong.";
 
+pub(super) const VERIFY_EXAMPLES: &str = "\
+Examples:
+  voxbridge verify --upstream ws://gpu-host:8006/v1/realtime --quick
+  voxbridge verify --upstream ws://gpu-host:8006/v1/realtime --language en,zh --html report.html
+  voxbridge verify --config voxbridge.toml --recordings examples/speech --json > gpu-1.json
+  voxbridge verify --upstream ws://gpu-2:8006/v1/realtime --compare gpu-1.json
+  voxbridge verify --compare gpu-1.json,gpu-2.json
+  voxbridge verify --upstream ws://sglang:18260,http://sglang:8000 --only conversation,capacity
+
+It takes workers of the server one after the other, as a user would; the section capacity takes up to --sessions-max at a time.
+What the server does not offer is skipped. voxbridge's source has seven recordings with their words in examples/speech.
+--json prints a list of {name, value, unit, expected, verdict, note, trace, try}. A trace is a complete record of the session that
+failed, with audio: voxbridge replay FILE --svg session.svg.
+
+Exit codes: 0 every figure is as expected, or was skipped; 1 a figure failed, or with two reports, one fails only in the second;
+2 the command line or the configuration is wrong; 66 a recording or a report cannot be read; 69 no server answers (only without
+the section server).";
+
 pub(super) const SIMULATE_EXAMPLES: &str = "\
 Examples:
   voxbridge simulate
+  voxbridge simulate --recordings examples/speech
   voxbridge simulate --backend cpp --fault slow-init=3
   voxbridge simulate --server legacy
   voxbridge simulate --server vllm --listen 127.0.0.1:8000

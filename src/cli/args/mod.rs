@@ -8,6 +8,7 @@ mod examples;
 mod mappings;
 mod simulate;
 mod sources;
+mod verify;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ use self::examples::{
 pub use self::mappings::{ExplainFormat, KindArg, MappingsArgs, MappingsCommand, ReplayArgs, TryFormat};
 pub use self::simulate::{BackendArg, ServerArg, SimulateArgs};
 pub use self::sources::OptionSources;
+pub use self::verify::VerifyArgs;
 use crate::audio::vad::earshot;
 use crate::config::complete_address;
 
@@ -86,6 +88,8 @@ pub enum CliCommand {
     /// Test the connection to each upstream step by step, and explain failures
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Verify a MiniCPM-o server for its users: words, speech, conversations, tools and capacity, each with a verdict
+    Verify(VerifyArgs),
     /// List, show, explain, create and try mapping files
     Mappings(MappingsArgs),
     /// Replay a recorded session (serve --trace) and show which outputs differ
@@ -109,9 +113,10 @@ pub struct DemoArgs {
     /// for speech
     #[arg(long, value_name = "NAME", default_value = "demo", hide_possible_values = true)]
     pub server: ServerArg,
-    /// Directory with real speech engines for the simulated model, as created by examples/engines/setup
+    /// Use real speech engines for the simulated model: those in this directory, as created by examples/engines/setup. Without
+    /// DIR, fetches them into target/engines if they are not there (about 130 MB; only in voxbridge's source directory)
     #[arg(long, value_name = "DIR")]
-    pub engines: Option<PathBuf>,
+    pub engines: Option<Option<PathBuf>>,
     /// Hold a full-duplex conversation instead of transcribing the recording and speaking a text
     #[arg(long)]
     pub talk: bool,

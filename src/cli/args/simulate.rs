@@ -31,6 +31,10 @@ pub struct SimulateArgs {
     /// Directory with real speech engines, as created by examples/engines/setup
     #[arg(long, value_name = "DIR")]
     pub engines: Option<PathBuf>,
+    /// Without engines: recognise the recordings in DIR, as for verify, or the one in the program without DIR, and all speech of
+    /// the simulated model
+    #[arg(long, value_name = "DIR", num_args = 0..=1, conflicts_with = "engines")]
+    pub recordings: Option<Option<PathBuf>>,
     /// Fault to inject; can be repeated
     #[arg(long = "fault", value_name = "NAME[=VALUE]")]
     pub faults: Vec<String>,

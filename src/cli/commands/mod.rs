@@ -13,6 +13,7 @@ mod serve;
 mod signals;
 mod simulate;
 mod value_sources;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -82,6 +83,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         CliCommand::Health(args) => health::run(args).await,
         CliCommand::Check(args) => check::run(args),
         CliCommand::Doctor(args) => doctor::run(args).await,
+        CliCommand::Verify(args) => verify::run(&args).await,
         CliCommand::Mappings(args) => mappings::run(args),
         CliCommand::Replay(args) => replay::run(&args),
         CliCommand::Completions(args) => generate::print_completions(&args),

@@ -37,7 +37,12 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
         .map_err(CommandError::usage)?;
     let outcome = match (&args.profile, &args.svg) {
         (None, None) => replay(&trace, library, replay_epoch()).map_err(CommandError::failed)?,
-        (None, Some(path)) => replay_and_draw(&trace, library, path)?,
+        (None, Some(path)) => {
+            let (outcome, mut picture) = draw_session(&trace, library)?;
+            write_picture(path, &mut picture)?;
+            output::print_message(format_args!("wrote {}", path.display()));
+            outcome
+        }
         (Some(name_or_file), _) => {
             let (library, profile) = library_with_profile(&trace, library, name_or_file)?;
             let profile = (MappingKind::Profile, profile.as_str());
@@ -53,7 +58,10 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
 }
 
 /// Replays a trace and draws the session. The trace has the inputs; the replay makes the outputs with their audio.
-fn replay_and_draw(trace: &Trace, library: Library, path: &Path) -> Result<ReplayOutcome, CommandError> {
+pub(super) fn draw_session(
+    trace: &Trace,
+    library: Library,
+) -> Result<(ReplayOutcome, SessionPicture), CommandError> {
     let with_own = trace.header.library(library.clone()).map_err(CommandError::failed)?;
     let client = with_own.client(&trace.header.client).map_err(CommandError::failed)?;
     let mut picture = SessionPicture::new(&client);
@@ -72,9 +80,7 @@ fn replay_and_draw(trace: &Trace, library: Library, path: &Path) -> Result<Repla
         _ => {}
     };
     let outcome = replay_observed(trace, library, replay_epoch(), &mut add).map_err(CommandError::failed)?;
-    write_picture(path, &mut picture)?;
-    output::print_message(format_args!("wrote {}", path.display()));
-    Ok(outcome)
+    Ok((outcome, picture))
 }
 
 /// Writes the picture of a session to a file.

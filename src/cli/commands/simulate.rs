@@ -30,9 +30,10 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         return Err(CommandError::usage("--backend cpp works only with --server demo or backend"));
     }
     let stop = stop_signal()?;
-    let engines = match &args.engines {
-        Some(dir) => Some(simulated_server::start_engines(dir).await?),
-        None => None,
+    let engines = match (&args.engines, &args.recordings) {
+        (Some(dir), _) => Some(simulated_server::start_engines(dir).await?),
+        (None, Some(dir)) => Some(simulated_server::known_speech(dir.as_deref()).await?),
+        (None, None) => None,
     };
     let simulator = simulated_server::bind(&args.listen, config, engines)
         .await

@@ -113,9 +113,20 @@ async fn read_recording(bytes: impl Into<Bytes>) -> Result<Vec<i16>, ClientError
 
 async fn transcribe_and_reply(
     client: &mut Client,
-    (mut recording, speech_end): (Recording, usize),
+    recording: (Recording, usize),
     out: &Path,
 ) -> Result<DemoResult, ClientError> {
+    let (transcripts, final_latency) = transcribe_live(client, recording).await?;
+    let reply = speak_reply(client, &transcripts, out).await?;
+    Ok(DemoResult { transcripts, final_latency, reply })
+}
+
+/// Transcribes a recording in real time. Returns also the time from its last audible sample, whose number is given, to the last
+/// transcript.
+pub(in crate::cli) async fn transcribe_live(
+    client: &mut Client,
+    (mut recording, speech_end): (Recording, usize),
+) -> Result<(Vec<String>, Option<Duration>), ClientError> {
     let speech_end = Duration::from_secs_f64(speech_end as f64 / f64::from(SPEECH_RATE_HZ));
     let (mut speech_end_at, mut final_latency) = (None, None);
     let on_progress = |progress: StreamProgress<'_>| {
@@ -131,9 +142,7 @@ async fn transcribe_and_reply(
         Ok(())
     };
     let transcription = stream_recording::stream_and_transcribe(client, &mut recording, on_progress).await?;
-    let transcripts = transcription.texts();
-    let reply = speak_reply(client, &transcripts, out).await?;
-    Ok(DemoResult { transcripts, final_latency, reply })
+    Ok((transcription.texts(), final_latency))
 }
 
 async fn speak_reply(

@@ -17,7 +17,7 @@ use crate::cli::speech_audio::SpeechAudio;
 use crate::cli::stream_recording::end_of_audible_samples;
 
 /// A model's name that tells the protocol.
-const MODEL: &str = "gpt-realtime";
+pub(in crate::cli) const MODEL: &str = "gpt-realtime";
 /// Samples of 100 ms at OpenAI's rate, which is also the model's.
 const CHUNK_SAMPLES: usize = MODEL_RATE_HZ as usize / 10;
 const CHUNK_INTERVAL: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ pub async fn run_openai_demo(url: &str, wav_bytes: Vec<u8>, out: &Path) -> Resul
 }
 
 /// Resamples int16 from 16 kHz to OpenAI's rate.
-fn at_model_rate(samples: &[i16]) -> Vec<i16> {
+pub(in crate::cli) fn at_model_rate(samples: &[i16]) -> Vec<i16> {
     let samples: Vec<f32> = samples.iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
     // Both rates are supported.
     let resampled = wav::resample_all(&samples, SPEECH_RATE_HZ, MODEL_RATE_HZ).unwrap_or_default();

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use super::STEP;
+use crate::foreign::escape_markup;
 
 const WIDTH: f64 = 1200.0;
 /// Left and right end of the time axis.
@@ -51,7 +52,7 @@ impl Drawing {
     }
 
     fn text(&mut self, x: f64, class: &str, text: &str) {
-        let (y, text) = (self.y, escape(text));
+        let (y, text) = (self.y, escape_markup(text));
         let _ = writeln!(self.body, r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{text}</text>"#);
     }
 
@@ -131,7 +132,7 @@ impl LabelRows {
         let start = if from + width > WIDTH { from - width } else { from };
         let free = self.take_rows(lines.len(), start, to.max(start + width) + LETTER);
         drawing.y = self.top + free.unwrap_or(0) as f64 * LINE;
-        let _ = writeln!(drawing.body, "<g><title>{}</title>", escape(label));
+        let _ = writeln!(drawing.body, "<g><title>{}</title>", escape_markup(label));
         let (top, bottom) = (drawing.y - 10.0, drawing.y + 4.0);
         let _ = match class {
             "late-text" => {
@@ -172,12 +173,6 @@ impl LabelRows {
     pub(super) fn finish(self, drawing: &mut Drawing) {
         drawing.y = self.top + self.ends.len().max(1) as f64 * LINE;
     }
-}
-
-fn escape(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
-    // XML has no control characters.
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 /// The first lines of a label, which end between words. A word that is longer than a line continues on the next one.

@@ -9,7 +9,7 @@
 
 pub(super) mod live;
 mod request;
-mod rest_session;
+pub(super) mod rest_session;
 mod voice;
 
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use crate::cli::local_bridge::LocalBridge;
 use crate::server::{RestEvent, RestSession};
 
 /// Speaks the parts of a text one after the other, in one session.
-pub(super) async fn speak(
+pub(in crate::cli) async fn speak(
     bridge: &LocalBridge,
     parts: &[String],
     voice: Option<&str>,

@@ -4,7 +4,14 @@
 //! answered by an error of the protocol, or by its close code, and changes nothing: what was said is transcribed, and what was to
 //! be spoken is spoken.
 
-use std::{cell::RefCell, rc::Rc, sync::Arc};
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use bytes::Bytes;
 use fastrand::Rng;
@@ -181,60 +188,74 @@ fn close_codes(client: &ClientMapping) -> Vec<u16> {
 }
 
 #[test]
-#[allow(clippy::print_stdout, reason = "the test runner shows it")]
 fn changed_messages_end_no_session_badly_and_lose_nothing() {
     let library = Library::embedded().unwrap();
-    for client in library.clients().filter(|client| !client.is_relayed() && !client.is_rest) {
-        let profile = library.profile(client.default_profile.as_deref().unwrap_or("speech")).unwrap();
-        let dialect = library.upstream("minicpm-o").unwrap();
-        if check_compatible(client, &profile, &dialect).is_err() {
-            continue;
-        }
-        let session = SyntheticSession { client: client.clone(), profile, dialect };
-        let mut clean = SessionRun::new(&session, replay_epoch());
-        let _spoken = session.play(&mut clean);
-        let codes = close_codes(client);
-        let (mut refused, mut kept) = (0, 0);
-        for seed in 0..EXCHANGES {
-            let mut run = SessionRun::new(&session, replay_epoch());
-            let mutations = Rc::new(RefCell::new(Mutations::new(client, seed)));
-            let shared = mutations.clone();
-            run.before_each = Some(Box::new(move |message| shared.borrow_mut().before(message)));
-            let _spoken = session.play(&mut run);
-            let mutations = mutations.borrow();
-            let what = format!("{} {seed}: {}", client.name, brief(&mutations.made));
-            assert!(run.is_finished, "it does not end: {what}");
-            for (at, message) in run.got.iter().enumerate() {
-                match message {
-                    Message::Close(code, text) => {
-                        assert!(codes.contains(code), "close {code} {text:?}: {what}");
-                        assert_eq!(at + 1, run.got.len(), "a message behind the close: {what}");
-                    }
-                    Message::Text(text) if text.starts_with('{') => {
-                        assert!(serde_json::from_str::<Value>(text).is_ok(), "{text}: {what}");
-                    }
-                    _ => {}
+    let clients: Vec<_> =
+        library.clients().filter(|client| !client.is_relayed() && !client.is_rest).cloned().collect();
+    // The longest test of its program: a thread for each core, each with the next protocol.
+    let (library, next) = (&library, &AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(client) = clients.get(next.fetch_add(1, Relaxed)) {
+                    play_changed_exchanges(client, library);
                 }
-            }
-            // A message that is understood may change everything, and end the session.
-            let is_all = mutations.refused == mutations.made.len();
-            if is_all && !mutations.ends {
-                assert_eq!(
-                    (run.has_transcript, run.has_audio),
-                    (clean.has_transcript, clean.has_audio),
-                    "lost: {what}: {:?}",
-                    run.errors
-                );
-                kept += 1;
-            }
-            if is_all && mutations.refused > 0 {
-                let is_told = run.errors.len() >= mutations.refused
-                    || matches!(run.got.last(), Some(Message::Close(..))) && !run.errors.is_empty()
-                    || client.event(EventName::Error).is_empty();
-                assert!(is_told, "{} refused, told {:?}: {what}", mutations.refused, run.errors);
-                refused += 1;
+            });
+        }
+    });
+}
+
+#[allow(clippy::print_stdout, reason = "the test runner shows it")]
+fn play_changed_exchanges(client: &Arc<ClientMapping>, library: &Library) {
+    let profile = library.profile(client.default_profile.as_deref().unwrap_or("speech")).unwrap();
+    let dialect = library.upstream("minicpm-o").unwrap();
+    if check_compatible(client, &profile, &dialect).is_err() {
+        return;
+    }
+    let session = SyntheticSession { client: client.clone(), profile, dialect };
+    let mut clean = SessionRun::new(&session, replay_epoch());
+    let _spoken = session.play(&mut clean);
+    let codes = close_codes(client);
+    let (mut refused, mut kept) = (0, 0);
+    for seed in 0..EXCHANGES {
+        let mut run = SessionRun::new(&session, replay_epoch());
+        let mutations = Rc::new(RefCell::new(Mutations::new(client, seed)));
+        let shared = mutations.clone();
+        run.before_each = Some(Box::new(move |message| shared.borrow_mut().before(message)));
+        let _spoken = session.play(&mut run);
+        let mutations = mutations.borrow();
+        let what = format!("{} {seed}: {}", client.name, brief(&mutations.made));
+        assert!(run.is_finished, "it does not end: {what}");
+        for (at, message) in run.got.iter().enumerate() {
+            match message {
+                Message::Close(code, text) => {
+                    assert!(codes.contains(code), "close {code} {text:?}: {what}");
+                    assert_eq!(at + 1, run.got.len(), "a message behind the close: {what}");
+                }
+                Message::Text(text) if text.starts_with('{') => {
+                    assert!(serde_json::from_str::<Value>(text).is_ok(), "{text}: {what}");
+                }
+                _ => {}
             }
         }
-        println!("{}: {refused} of {EXCHANGES} with a refused message, {kept} of them compared", client.name);
+        // A message that is understood may change everything, and end the session.
+        let is_all = mutations.refused == mutations.made.len();
+        if is_all && !mutations.ends {
+            assert_eq!(
+                (run.has_transcript, run.has_audio),
+                (clean.has_transcript, clean.has_audio),
+                "lost: {what}: {:?}",
+                run.errors
+            );
+            kept += 1;
+        }
+        if is_all && mutations.refused > 0 {
+            let is_told = run.errors.len() >= mutations.refused
+                || matches!(run.got.last(), Some(Message::Close(..))) && !run.errors.is_empty()
+                || client.event(EventName::Error).is_empty();
+            assert!(is_told, "{} refused, told {:?}: {what}", mutations.refused, run.errors);
+            refused += 1;
+        }
     }
+    println!("{}: {refused} of {EXCHANGES} with a refused message, {kept} of them compared", client.name);
 }

@@ -5,7 +5,7 @@
 //! - [`rest_session`]: over a bridge in this process, as fast as the model allows
 
 pub(super) mod live;
-mod rest_session;
+pub(super) mod rest_session;
 pub(super) mod upload;
 
 use std::io;

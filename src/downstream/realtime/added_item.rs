@@ -11,7 +11,10 @@ use super::{
 };
 use crate::{
     audio::{input_converter::InputConverter, pcm},
-    downstream::json_text::{Fields, quote, read_str, write_field},
+    downstream::{
+        json_text::{Fields, quote, read_str, write_field},
+        picture::is_picture,
+    },
     error::{Error, ErrorKind},
     event::{EntryId, EntryPart, Role, ToolCall, ToolResult},
 };
@@ -30,8 +33,6 @@ const TOOL_NAME_MAX_BYTES: usize = 256;
 const AUDIO_MAX_S: usize = 30;
 /// Largest picture, bytes: more than a photo of a phone's camera.
 const PICTURE_MAX_BYTES: usize = 8 * 1024 * 1024;
-/// First bytes of the picture formats that MiniCPM-o's back-ends read.
-const PICTURE_MAGIC: [&[u8]; 2] = [&[0xff, 0xd8, 0xff], &[0x89, b'P', b'N', b'G']];
 
 /// An item that the client adds, and its contents for the model.
 #[derive(Debug)]
@@ -232,7 +233,7 @@ fn decode_picture(fields: &Fields<'_>, path: &str) -> Result<EntryPart, Error> {
         return Err(wrong_value(path, &format!("a picture of at most {PICTURE_MAX_BYTES} bytes")));
     }
     let bytes = decode_base64(base64, path)?;
-    if !PICTURE_MAGIC.iter().any(|magic| bytes.starts_with(magic)) {
+    if !is_picture(&bytes) {
         return Err(wrong_value(path, "a JPEG or PNG file"));
     }
     Ok(EntryPart::Picture(bytes.into()))

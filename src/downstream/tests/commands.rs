@@ -38,6 +38,32 @@ fn verb_depends_on_an_earlier_message() {
 }
 
 #[test]
+fn present_field_without_effect_leaves_the_message_to_another_command() {
+    let mut message = json!({"context_id": "a", "transcript": "Hi.", "model_id": "m", "voice": {"id": "v"}});
+    for (cancel, expected) in [
+        (json!(null), vec!["Adjust", "AppendText", "Flush"]),
+        (json!(false), vec!["Adjust", "AppendText", "Flush"]),
+        (json!(true), vec!["Clear"]),
+    ] {
+        message["cancel"] = cancel;
+        assert_eq!(events(&mut codec("cartesia-speak"), &message), expected, "{message}");
+    }
+}
+
+#[test]
+fn chunk_of_media_is_a_picture_by_its_type() {
+    let chunk =
+        |kind: &str| json!({"realtimeInput": {"mediaChunks": [{"mimeType": kind, "data": "iVBORw0KGgo="}]}});
+    for (kind, expected) in [
+        ("image/png", vec!["VideoFrame"]),
+        ("image/jpeg", vec!["VideoFrame"]),
+        ("audio/pcm;rate=16000", vec!["Adjust", "Audio"]),
+    ] {
+        assert_eq!(events(&mut codec("gemini-live"), &chunk(kind)), expected, "{kind}");
+    }
+}
+
+#[test]
 fn default_stands_for_a_field_that_is_missing() {
     let message = |data: Value| json!({"type": "transcript", "data": data});
     for (data, speaks) in [

@@ -210,8 +210,8 @@ client_events! {
     UserTranscript from "the user's words, if they are transcribed"
     [
         Text, SegmentId, FromMs, ToMs, FromS, ToS, SpeechFromMs, SpeechToMs, Finalized, Language, UnixS, LastSegments
-    ]
-    and
+    ];
+
     /// Everything that came before the client's [`super::Verb::Complete`] is transcribed and spoken.
     Completed from "the bridge, after the last transcript and audio of what came before the client's request to complete"
     [UnixS];

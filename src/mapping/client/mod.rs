@@ -323,6 +323,10 @@ impl ClientMapping {
                     .to_owned();
             problems.push(error_at_key(&["audio_in", "backpressure_ms"], message));
         }
+        if self.tcp.is_some() && self.audio_in.idle_ms == 0 {
+            let message = "a client on bare TCP answers no pings, so `idle_ms` must not be 0: nothing else finds out that it is gone";
+            problems.push(error_at_key(&["audio_in", "idle_ms"], message.to_owned()));
+        }
         if !(1..=PARALLEL_MAX).contains(&self.transcripts.parallel_max) {
             let message = format!("`parallel_max` must be 1 to {PARALLEL_MAX}");
             problems.push(error_at_key(&["transcripts", "parallel_max"], message));

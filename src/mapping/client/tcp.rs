@@ -24,6 +24,8 @@ pub struct TcpProtocol {
     pub listener: String,
     /// How messages are told apart.
     pub format: TcpFormat,
+    /// Kind of service as which a listener can be announced (RFC 6763), such as `_wyoming._tcp`.
+    pub service_kind: Option<String>,
 }
 
 /// How the messages of a stream are told apart.
@@ -104,6 +106,9 @@ named_enum! {
     }
 }
 
+/// Longest name of a kind of service (RFC 6335, section 5.1).
+const SERVICE_NAME_MAX: usize = 15;
+
 /// Name of a record's message: the record's own.
 pub const RECORD_COMMAND: &str = "command";
 /// Member of a record's message with its content.
@@ -119,6 +124,7 @@ pub const RECORD_RATE_HZ: &str = "rate_hz";
 pub(super) struct TcpFile {
     format: FormatName,
     listener: Option<String>,
+    service_kind: Option<Spanned<String>>,
     more_json: Option<MoreJson>,
     bytes_length: Option<String>,
     audio: Option<Spanned<String>>,
@@ -192,7 +198,8 @@ impl TcpFile {
                 })
             }
         };
-        Ok(TcpProtocol { listener, format })
+        let service_kind = self.service_kind.map(|kind| check_kind_of_service(kind, document)).transpose()?;
+        Ok(TcpProtocol { listener, format, service_kind })
     }
 }
 
@@ -204,6 +211,23 @@ impl RecordFile {
             _ => Err("a record has `audio_hz`, or `command` and perhaps `content`".to_owned()),
         }
     }
+}
+
+/// The kind of a service: `_NAME._tcp`.
+fn check_kind_of_service(kind: Spanned<String>, document: &Document<'_>) -> Result<String, FileError> {
+    let name = kind.get_ref().strip_prefix('_').and_then(|rest| rest.strip_suffix("._tcp"));
+    let is_name = |name: &str| {
+        (1..=SERVICE_NAME_MAX).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && name.contains(|letter: char| letter.is_ascii_alphabetic())
+            && !(name.starts_with('-') || name.ends_with('-') || name.contains("--"))
+    };
+    if !name.is_some_and(is_name) {
+        let message =
+            format!("`{}` is no kind of service; write one such as \"_wyoming._tcp\"", kind.get_ref());
+        return Err(document.problem(kind.span().start, message));
+    }
+    Ok(kind.into_inner())
 }
 
 /// The number of a kind: `0x10` or `16`.
@@ -261,6 +285,7 @@ mod tests {
             ("[tcp]\nformat = \"records\"\nrecords.1 = {}", "a record has `audio_hz`"),
             ("[tcp]\nformat = \"json_lines\"\naudio = '{\"n\": ${length}}'", "unknown slot"),
             ("[tcp]\nformat = \"lines\"", "json_lines"),
+            ("[tcp]\nformat = \"json_lines\"\nservice_kind = \"wyoming\"", "own.toml:3:16"),
         ] {
             let problem = compile(toml).unwrap_err();
             assert!(problem.contains(words), "{toml}: {problem}");

@@ -5,6 +5,7 @@ const LISTEN: &str = include_str!("../../../mappings/client/deepgram-listen.toml
 const MACAW: &str = include_str!("../../../mappings/client/macaw.toml");
 const RELAYED: &str = include_str!("../../../mappings/client/minicpm-o.toml");
 const REST: &str = include_str!("../../../mappings/client/rest.toml");
+const AUDIOSOCKET: &str = include_str!("../../../mappings/client/audiosocket.toml");
 const SHERPA: &str = include_str!("../../../mappings/client/sherpa-onnx.toml");
 const WHISPER: &str = include_str!("../../../mappings/client/whisper-live.toml");
 const VOSK: &str = include_str!("../../../mappings/client/vosk.toml");
@@ -37,6 +38,7 @@ fn invalid_entries_are_rejected_with_their_position() {
             "config = {",
             "no remembered value `task`",
         ),
+        (AUDIOSOCKET, "idle_ms = 60000", "idle_ms = 0", "idle_ms", "answers no pings"),
         (WHISPER, "segments_max = 10", "segments_max = 101", "segments_max", "must be 1 to 100"),
         (
             SHERPA,

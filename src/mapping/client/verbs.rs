@@ -32,8 +32,8 @@ pub struct CommandVerb {
 pub(super) enum Condition {
     /// There is a value other than `null`, `false` and `""`.
     Given(Place),
-    /// The places have these values.
-    Equal(Vec<(Place, Scalar)>),
+    /// Each place has one of these values.
+    Equal(Vec<(Place, Vec<Scalar>)>),
 }
 
 /// Where a condition finds a value.
@@ -70,7 +70,15 @@ struct VerbFile {
 #[serde(untagged, expecting = "expected a JSON pointer, or a table of JSON pointers and values")]
 pub(super) enum ConditionFile {
     Given(String),
-    Equal(BTreeMap<String, Scalar>),
+    Equal(BTreeMap<String, ScalarsFile>),
+}
+
+/// One value, or several of which one is enough.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, expecting = "expected true, false, a whole number, text in quotes, or a list of these")]
+pub(super) enum ScalarsFile {
+    One(Scalar),
+    Several(Vec<Scalar>),
 }
 
 impl CommandVerb {
@@ -81,8 +89,8 @@ impl CommandVerb {
             Some(Condition::Given(Place::Message(slot))) => vec![(*slot, "example".into())],
             Some(Condition::Given(Place::Value(_))) => Vec::new(),
             Some(Condition::Equal(values)) => {
-                let in_message = |(place, value): &(Place, Scalar)| match place {
-                    Place::Message(slot) => Some((*slot, value.to_json())),
+                let in_message = |(place, values): &(Place, Vec<Scalar>)| match place {
+                    Place::Message(slot) => Some((*slot, values.first()?.to_json())),
                     Place::Value(_) => None,
                 };
                 values.iter().filter_map(in_message).collect()
@@ -125,20 +133,39 @@ impl Condition {
             Self::Given(Place::Value(at)) => {
                 !matches!(remembered(*at), SlotValue::Null | SlotValue::Bool(false) | SlotValue::Str(""))
             }
-            Self::Equal(values) => values.iter().all(|(place, value)| match place {
-                Place::Message(slot) => match (found.get(*slot), value) {
+            Self::Equal(places) => places.iter().all(|(place, values)| match place {
+                Place::Message(slot) => values.iter().any(|value| match (found.get(*slot), value) {
                     (Some(Node::Bool(found)), Scalar::Flag(value)) => found == value,
                     (Some(Node::Int(found)), Scalar::Integer(value)) => found == value,
                     (Some(Node::Str(found)), Scalar::Text(value)) => found == value,
                     _ => false,
-                },
-                Place::Value(at) => match (remembered(*at), value) {
+                }),
+                Place::Value(at) => values.iter().any(|value| match (remembered(*at), value) {
                     (SlotValue::Bool(found), Scalar::Flag(value)) => found == *value,
                     (SlotValue::Int(found), Scalar::Integer(value)) => found == *value,
                     (SlotValue::Str(found), Scalar::Text(value)) => found == value,
                     _ => false,
-                },
+                }),
             }),
+        }
+    }
+}
+
+impl ScalarsFile {
+    fn as_slice(&self) -> &[Scalar] {
+        match self {
+            Self::One(value) => std::slice::from_ref(value),
+            Self::Several(values) => values,
+        }
+    }
+}
+
+impl std::fmt::Display for Scalar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Flag(value) => write!(f, "{value}"),
+            Self::Integer(value) => write!(f, "{value}"),
+            Self::Text(value) => write!(f, "{value:?}"),
         }
     }
 }
@@ -148,15 +175,11 @@ impl std::fmt::Display for ConditionFile {
         match self {
             Self::Given(pointer) => write!(f, "{pointer} is given"),
             Self::Equal(values) => {
-                for (at, (pointer, value)) in values.iter().enumerate() {
-                    let and = if at == 0 { "" } else { " and " };
-                    match value {
-                        Scalar::Flag(value) => write!(f, "{and}{pointer} is {value}")?,
-                        Scalar::Integer(value) => write!(f, "{and}{pointer} is {value}")?,
-                        Scalar::Text(value) => write!(f, "{and}{pointer} is {value:?}")?,
-                    }
-                }
-                Ok(())
+                let describe = |(pointer, values): (&String, &ScalarsFile)| {
+                    let values: Vec<String> = values.as_slice().iter().map(Scalar::to_string).collect();
+                    format!("{pointer} is {}", values.join(" or "))
+                };
+                f.write_str(&values.iter().map(describe).collect::<Vec<_>>().join(" and "))
             }
         }
     }
@@ -178,7 +201,9 @@ impl ConditionFile {
         Ok(match self {
             Self::Given(spelled) => Condition::Given(place(&spelled)?),
             Self::Equal(values) => {
-                let values = values.into_iter().map(|(spelled, value)| Ok((place(&spelled)?, value)));
+                let values = values
+                    .into_iter()
+                    .map(|(spelled, values)| Ok((place(&spelled)?, values.as_slice().to_vec())));
                 Condition::Equal(values.collect::<Result<_, String>>()?)
             }
         })

@@ -155,13 +155,18 @@ impl<S: Copy> Template<S> {
             };
             match fill(*slot) {
                 SlotValue::Null => {}
-                SlotValue::Str(text) => {
+                SlotValue::Str(text) if *format != SlotFormat::Digits => {
                     out.extend(text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }));
+                    if *format == SlotFormat::Spaced && !text.is_empty() {
+                        out.push(' ');
+                    }
                 }
                 other => {
                     let mut json = String::new();
                     write_formatted(other, *format, &mut json);
-                    out.push_str(json.trim_matches('"'));
+                    if json != "null" {
+                        out.push_str(json.trim_matches('"'));
+                    }
                 }
             }
         }

@@ -119,6 +119,17 @@ fn line_has_bare_values_without_control_characters() {
     );
     assert_eq!(filled(SlotValue::Null, SlotValue::Plain("id")), "SAY  n:id/id\n");
     assert!(Template::compile_line("${z}", &[("x", 0)]).is_err());
+    let formatted = Template::compile_line("${x:spaced}|${x:digits}", &[("x", ())]).unwrap();
+    for (value, expected) in [
+        (SlotValue::Str("17"), "17 |17"),
+        (SlotValue::Str("a"), "a |"),
+        (SlotValue::Str(""), "|"),
+        (SlotValue::Null, "|"),
+    ] {
+        let mut out = String::new();
+        formatted.render_line(&mut out, |()| value);
+        assert_eq!(out, expected);
+    }
 }
 
 proptest! {

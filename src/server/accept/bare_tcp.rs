@@ -4,7 +4,11 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, frame::coding::CloseCode};
 use tracing::{debug, info};
 
@@ -18,6 +22,7 @@ use crate::{
     mapping::ClientMapping,
     server::{
         ServerContext, ServiceConfig,
+        announcement::AnnouncedService,
         websocket::{WebSocket, pausable_stream::PausableStream, stream::ClientStream},
     },
     telemetry::metrics::RejectReason,
@@ -35,6 +40,8 @@ pub struct TcpService {
     pub allow: Vec<IpNet>,
     /// Parameters of every session, as in a WebSocket's URL.
     pub query: String,
+    /// How the listener is announced on the local network, if it is.
+    pub announced_as: Option<AnnouncedService>,
 }
 
 impl TcpService {
@@ -128,6 +135,12 @@ async fn refuse(stream: ClientStream, client: &ClientMapping, reason: RejectReas
     };
     let mut client = WebSocket::bare(stream, protocol, 0);
     let frame = CloseFrame { code: CloseCode::Again, reason: text.into() };
+    let farewell = async {
+        let is_told = client.close(frame).await.is_ok() && client.io.shutdown().await.is_ok();
+        // Unread bytes must not turn the reason into a reset.
+        let mut rest = [0; 4096];
+        while is_told && matches!(client.io.read(&mut rest).await, Ok(1..)) {}
+    };
     // A client that does not read is dropped.
-    let _ = timeout(REFUSAL_MAX, client.close(frame)).await;
+    let _ = timeout(REFUSAL_MAX, farewell).await;
 }

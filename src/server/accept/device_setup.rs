@@ -1,9 +1,9 @@
 //! The page that tells clients where to connect, at the `setup_page` of their protocol: xiaozhi's OTA page and Pipecat's `/start`.
 //! The mapping file has its answer.
 //!
-//! The page is open to everybody, unless the protocol has `key_headers`. A device whose id stands in `[access] device_keys` gets its key, and a client that sends a key
-//! gets it back, because a browser cannot send it to the WebSocket as a header. No other client gets one, and no page of an origin
-//! that is not listed.
+//! The page is open to everybody, unless the protocol has `key_headers` or `key_parameters`. A device whose id stands in `[access]
+//! device_keys` gets its key, and a client that sends a key gets it back, because a browser cannot send it to the WebSocket as a
+//! header. No other client gets one, and no page of an origin that is not listed.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ pub(super) async fn answer(
         Method::OPTIONS => preflight_response(),
         Method::POST => {
             check_origin(config, request.headers())?;
-            if !client.key_headers.is_empty() {
+            if !(client.key_headers.is_empty() && client.key_parameters.is_empty()) {
                 Caller::identify(config, &request, peer, Some(&server.client_secrets))?;
             }
             let (head, body) = request.into_parts();

@@ -7,7 +7,6 @@
 
 mod event_loop;
 mod inputs;
-pub(crate) mod lane_leases;
 mod outputs;
 mod pauses;
 mod slice;
@@ -30,7 +29,6 @@ use super::{
     queue_keeper::QueueKeeper,
     registry::{OperatorOrder, RegistryEntry, observer::Observer},
     session_task::{
-        lane_leases::LaneLeases,
         pauses::PauseQuestions,
         slice::TimeSlice,
         socket_poll::{LaneSocket, Wakeup},
@@ -38,7 +36,7 @@ use super::{
     tap::{Tap, TapFrame, TapPoint},
     trace_files::SessionTrace,
     turn_judge::TurnJudge,
-    upstream_pool::Pool,
+    upstream_pool::{Pool, lane_leases::LaneLeases},
     websocket::{
         WebSocket,
         pausable_stream::PausableRead,

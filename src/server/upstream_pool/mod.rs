@@ -11,7 +11,7 @@
 //! while a lane starts there, reports a queue position, and may fail much later.
 //!
 //! - [`health`] is the pure state of one upstream; [`upstream`] adds name, log and probe
-//! - [`lease`] is held by a lane; [`places`] counts the lanes of an upstream that has no queue
+//! - [`lease`] is held by a lane, [`lane_leases`] by a session; [`places`] counts the lanes of an upstream that has no queue
 //! - [`dial`] connects; [`http_socket`] sends the requests of a lane without a WebSocket
 //! - [`probe`] asks an ejected upstream whether it is back
 
@@ -19,6 +19,7 @@ pub mod dial;
 mod health;
 mod http_page;
 pub(crate) mod http_socket;
+pub mod lane_leases;
 pub mod lease;
 mod places;
 pub mod probe;

@@ -100,9 +100,9 @@ pub(crate) struct Floor {
     next_id: u32,
     options: FloorOptions,
     pace: PlayoutPacer,
-    /// No audio is sent before this instant: the user may be about to speak, or the client takes none.
-    paused_until: Option<Instant>,
-    /// The client takes no audio before this instant, unless it says so. Never later than `paused_until`.
+    /// No audio is sent before this instant: the user may be about to speak.
+    suspected_until: Option<Instant>,
+    /// No audio is sent before this instant: the client takes none, unless it says so.
     held_until: Option<Instant>,
     /// Oldest first: the first one plays. Each receives audio until it is finished.
     speeches: VecDeque<Speech>,
@@ -125,7 +125,7 @@ impl Floor {
             next_id: 0,
             options,
             pace: PlayoutPacer::new(lead, ms(playout.hold_max_ms)),
-            paused_until: None,
+            suspected_until: None,
             held_until: None,
             speeches: VecDeque::new(),
             user_spoke_at: None,
@@ -216,6 +216,11 @@ impl Floor {
     /// True while a text or the model is on the floor.
     pub(crate) fn is_busy_with(&self, source: SpeechSource) -> bool {
         self.speeches.iter().any(|speech| speech.source == source)
+    }
+
+    /// True while the text with this id is on the floor.
+    pub(crate) fn is_speaking(&self, request_id: &str) -> bool {
+        self.of_source(SpeechSource::Text).is_some_and(|text| text.request_id == request_id)
     }
 
     fn of_source(&self, source: SpeechSource) -> Option<&Speech> {
@@ -329,7 +334,7 @@ impl Floor {
             }
             // Only the first one is paced.
             if index == 0 {
-                self.paused_until = self.held_until;
+                self.suspected_until = None;
                 self.pace.stop();
                 if let Some(log) = &mut self.playback_log {
                     log.note_cut(now);

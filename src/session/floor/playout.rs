@@ -24,14 +24,13 @@ const CONFIRMATION_MAX: Duration = Duration::from_secs(5);
 impl Floor {
     /// Holds back audio, at most for [`PAUSE_MAX`]. Audio that the client already has is played.
     pub(crate) fn pause(&mut self, now: Instant) {
-        let until = Some(now + PAUSE_MAX).filter(|_| self.is_busy());
-        self.paused_until = until.max(self.held_until);
+        self.suspected_until = Some(now + PAUSE_MAX).filter(|_| self.is_busy());
     }
 
-    /// Continues where playback was paused.
+    /// Continues after [`Floor::pause`].
     pub(crate) fn resume(&mut self, now: Instant, out: &mut Actions) {
-        if self.paused_until.is_some() {
-            self.paused_until = self.held_until.max(Some(now));
+        if self.suspected_until.is_some() {
+            self.suspected_until = Some(now);
             self.advance(now, out);
         }
     }
@@ -39,24 +38,29 @@ impl Floor {
     /// Holds back audio until [`Floor::release`], because the client takes none; at most for [`HOLD_MAX`].
     pub(crate) fn hold(&mut self, now: Instant) {
         self.held_until = Some(now + HOLD_MAX);
-        self.paused_until = self.held_until;
     }
 
     /// Continues after [`Floor::hold`].
     pub(crate) fn release(&mut self, now: Instant, out: &mut Actions) {
-        if self.held_until.take().is_some() {
-            self.resume(now, out);
+        if self.held_until.is_some() {
+            self.held_until = Some(now);
+            self.advance(now, out);
         }
+    }
+
+    /// No audio is sent before this instant.
+    fn paused_until(&self) -> Option<Instant> {
+        self.suspected_until.max(self.held_until)
     }
 
     /// Sends due audio, and ends speeches that were heard.
     pub(crate) fn advance(&mut self, now: Instant, out: &mut Actions) {
         while !self.speeches.is_empty() {
-            if let Some(until) = self.paused_until.take_if(|until| *until <= now) {
-                self.held_until = None;
+            if let Some(until) = self.paused_until().filter(|until| *until <= now) {
+                (self.suspected_until, self.held_until) = (None, None);
                 self.pace.end_pause(until);
             }
-            if self.paused_until.is_none() {
+            if self.paused_until().is_none() {
                 self.send_due(now, out);
             }
             let Some(speech) =
@@ -75,12 +79,12 @@ impl Floor {
                 self.report_end(now, speech, false, out);
             }
         }
-        self.paused_until = self.held_until;
+        self.suspected_until = None;
     }
 
     /// True if audio may leave now, although its time is not up.
     pub(crate) fn may_send(&self, now: Instant) -> bool {
-        self.paused_until.is_none()
+        self.paused_until().is_none()
             && self.speeches.front().filter(|speech| speech.start_reported).is_some_and(|speech| {
                 speech
                     .next_frame(&self.options)
@@ -94,7 +98,7 @@ impl Floor {
         match speech.next_frame(&self.options) {
             Some((_, length)) => {
                 let at = self.pace.latest_send(now, length);
-                Some(self.paused_until.map_or(at, |until| at.max(until)))
+                Some(self.paused_until().map_or(at, |until| at.max(until)))
             }
             None if speech.complete => self.played_at(now),
             None => None,

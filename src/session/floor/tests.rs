@@ -214,6 +214,22 @@ fn held_audio_outlasts_its_speech() {
 }
 
 #[test]
+fn client_that_takes_audio_again_does_not_lift_the_pause_for_the_user() {
+    let (mut floor, now, mut out) = floor();
+    let at = |ms: u64| now + Duration::from_millis(ms);
+    let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
+    floor.push_audio(now, turn, &SECOND, &mut out);
+    client_events(&mut out);
+    floor.hold(at(50));
+    floor.pause(at(100));
+    floor.release(at(200), &mut out);
+    floor.advance(at(600), &mut out);
+    assert_eq!(client_events(&mut out), [""; 0], "the user may be about to speak");
+    floor.advance(at(700), &mut out);
+    assert_eq!(client_events(&mut out), ["100"; 3]);
+}
+
+#[test]
 fn pause_ends_with_its_text() {
     let (mut floor, now, mut out) = floor();
     let at = |ms: u64| now + Duration::from_millis(ms);

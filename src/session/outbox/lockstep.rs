@@ -55,9 +55,17 @@ impl Lockstep {
         None
     }
 
-    /// The final transcripts that were not sent, joined.
-    pub(crate) fn into_held(self) -> Option<ClientCommand> {
-        self.finals
+    /// The replies that are due once transcripts are no longer held: the final transcripts that were not sent, joined, and
+    /// an empty one for each further final that the client waits for, beside those that are still to come.
+    pub(super) fn into_replies(self, finals_to_come: usize) -> impl Iterator<Item = ClientCommand> {
+        let awaited = self.awaited.iter().filter(|reply| **reply == AwaitedReply::Final).count();
+        let due = awaited.saturating_sub(finals_to_come);
+        let held = self.finals.map(|mut held| {
+            mark_finalized(&mut held, due > 0);
+            held
+        });
+        let further = due.saturating_sub(held.is_some().into());
+        held.into_iter().chain(std::iter::repeat_with(empty_final).take(further))
     }
 
     /// The words of a final transcript as they follow those that are held.
@@ -69,11 +77,13 @@ impl Lockstep {
         (!text.trim().is_empty()).then_some(ClientCommand::TranscriptPart { text, segment_id: *segment_id })
     }
 
-    /// Adds a reply that the client waits for.
-    pub(crate) fn await_reply(&mut self, reply: AwaitedReply) {
-        if self.awaited.len() < MAX_AWAITED {
+    /// Adds a reply that the client waits for. Returns false if too many are awaited already.
+    pub(crate) fn await_reply(&mut self, reply: AwaitedReply) -> bool {
+        let has_room = self.awaited.len() < MAX_AWAITED;
+        if has_room {
             self.awaited.push_back(reply);
         }
+        has_room
     }
 
     /// True if the next reply has to be final.
@@ -82,20 +92,30 @@ impl Lockstep {
     }
 
     /// Takes the next reply that is available. `all_settled` means that all audio so far has its final transcript.
+    ///
+    /// A reply is `finalized` if the client asked for all words: whichever utterances it joins, it is the one answer to that.
     pub(crate) fn next_reply(&mut self, all_settled: bool) -> Option<ClientCommand> {
-        match self.awaited.front()? {
-            AwaitedReply::Final if !all_settled => None,
+        let asked = *self.awaited.front()?;
+        let mut reply = match asked {
+            AwaitedReply::Final if !all_settled => return None,
             AwaitedReply::Final => {
-                self.awaited.pop_front();
                 self.partial = None;
-                Some(self.finals.take().unwrap_or_else(empty_final))
+                self.finals.take().unwrap_or_else(empty_final)
             }
             AwaitedReply::Current => {
-                self.awaited.pop_front();
                 let partial = || self.partial.clone().unwrap_or_else(empty_partial);
-                Some(self.finals.take().unwrap_or_else(partial))
+                self.finals.take().unwrap_or_else(partial)
             }
-        }
+        };
+        self.awaited.pop_front();
+        mark_finalized(&mut reply, asked == AwaitedReply::Final);
+        Some(reply)
+    }
+}
+
+const fn mark_finalized(reply: &mut ClientCommand, on: bool) {
+    if let ClientCommand::TranscriptFinal { finalized, .. } = reply {
+        *finalized = on;
     }
 }
 
@@ -152,7 +172,7 @@ const fn empty_partial() -> ClientCommand {
     }
 }
 
-const fn empty_final() -> ClientCommand {
+pub(crate) const fn empty_final() -> ClientCommand {
     ClientCommand::TranscriptFinal {
         speaker: Speaker::User,
         text: String::new(),
@@ -176,6 +196,7 @@ mod tests {
         let (speaker, text) = (Speaker::User, text.to_owned());
         if is_final {
             let mut transcript = empty_final();
+            mark_finalized(&mut transcript, false);
             if let ClientCommand::TranscriptFinal { text: spoken, .. } = &mut transcript {
                 *spoken = text;
             }
@@ -200,6 +221,25 @@ mod tests {
         assert_eq!((text.as_str(), parts.as_str()), ("one two.", "one two."));
     }
 
+    #[test]
+    fn held_words_leave_when_transcripts_are_no_longer_held() {
+        for (awaited, to_come, expected) in [
+            (0, 0, vec![("one", false)]),
+            (2, 0, vec![("one", true), ("", true)]),
+            (2, 2, vec![("one", false)]),
+        ] {
+            let mut lockstep = Lockstep::new(false);
+            lockstep.hold_transcript(transcript("one", true));
+            (0..awaited).for_each(|_| assert!(lockstep.await_reply(AwaitedReply::Final)));
+            let replies: Vec<ClientCommand> = lockstep.into_replies(to_come).collect();
+            let found = replies.iter().map(|reply| match reply {
+                ClientCommand::TranscriptFinal { text, finalized, .. } => (text.as_str(), *finalized),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{awaited} awaited, {to_come} to come");
+        }
+    }
+
     proptest! {
         #[test]
         fn every_request_gets_one_reply_and_every_final_word_is_sent_once(
@@ -207,9 +247,11 @@ mod tests {
         ) {
             let (mut lockstep, mut spoken, mut received, mut requests, mut replies) =
                 (Lockstep::default(), Vec::new(), Vec::new(), 0, 0);
+            let (mut asked_finals, mut finals) = (1, 0);
             let mut take = |lockstep: &mut Lockstep, settled| while let Some(reply) = lockstep.next_reply(settled) {
                 replies += 1;
-                if let ClientCommand::TranscriptFinal { text, .. } = reply {
+                if let ClientCommand::TranscriptFinal { text, finalized, .. } = reply {
+                    finals += usize::from(finalized);
                     received.extend(text.split_whitespace().map(str::to_owned));
                 }
             };
@@ -221,7 +263,7 @@ mod tests {
                         drop(lockstep.hold_transcript(transcript(&format!("word{number}"), true)));
                     }
                     2 | 3 => { lockstep.await_reply(AwaitedReply::Current); requests += 1 }
-                    _ => { lockstep.await_reply(AwaitedReply::Final); requests += 1 }
+                    _ => { lockstep.await_reply(AwaitedReply::Final); requests += 1; asked_finals += 1 }
                 }
                 take(&mut lockstep, settled);
             }
@@ -229,6 +271,7 @@ mod tests {
             take(&mut lockstep, true);
             prop_assert_eq!(replies, requests + 1);
             prop_assert_eq!(received, spoken);
+            prop_assert_eq!(finals, asked_finals);
             prop_assert!(!lockstep.awaits_final());
         }
     }

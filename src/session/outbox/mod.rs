@@ -1,5 +1,6 @@
 //! Outbox of a session: handlers append actions, the bridge takes them in order and encodes them.
 
+pub(crate) mod completions;
 mod describe;
 pub(crate) mod lockstep;
 
@@ -7,7 +8,10 @@ use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     measurement::Measurement,
-    outbox::lockstep::{AwaitedReply, Lockstep},
+    outbox::{
+        completions::Completions,
+        lockstep::{AwaitedReply, Lockstep},
+    },
 };
 use crate::{
     error::Error,
@@ -165,6 +169,8 @@ pub(crate) struct Actions {
     is_speech_reported: bool,
     /// Held transcripts of a client in lock step.
     lockstep: Option<Box<Lockstep>>,
+    /// Requests of the client to complete what it sent.
+    pub(super) completions: Completions,
 }
 
 impl Actions {
@@ -189,7 +195,16 @@ impl Actions {
             Some(lockstep) => lockstep.hold_transcript(command),
             None => Some(command),
         };
-        self.queue.extend(now_due.map(Action::ToClient));
+        if let Some(command) = now_due {
+            self.send(command);
+        }
+    }
+
+    /// Sends a message, and those that are due after it.
+    fn send(&mut self, command: ClientCommand) {
+        let complete = self.completions.note(&command);
+        self.queue.push_back(Action::ToClient(command));
+        self.queue.extend((0..complete).map(|_| Action::ToClient(ClientCommand::Completed)));
     }
 
     /// Sends transcripts only as replies from now on. With `reports_parts`, each one that is held is also reported as a part.
@@ -197,20 +212,28 @@ impl Actions {
         self.lockstep = Some(Box::new(Lockstep::new(reports_parts)));
     }
 
-    /// Sends transcripts only as replies from now on, with `reports_parts` as in [`Actions::enable_lockstep`], or as they come.
-    pub(super) fn set_finals_only(&mut self, on: bool, reports_parts: bool) {
-        if on {
-            self.lockstep.get_or_insert_with(|| Box::new(Lockstep::new(reports_parts)));
-        } else if let Some(held) = self.lockstep.take().and_then(|lockstep| lockstep.into_held()) {
-            self.queue.push_back(Action::ToClient(held));
+    /// Sends transcripts only as replies from now on, with `reports_parts` as in [`Actions::enable_lockstep`]. The finals that
+    /// the client waits for become replies.
+    pub(super) fn hold_transcripts(&mut self, reports_parts: bool) {
+        if self.lockstep.is_none() {
+            let mut lockstep = Box::new(Lockstep::new(reports_parts));
+            for _ in 0..self.completions.pending_finals() {
+                lockstep.await_reply(AwaitedReply::Final);
+            }
+            self.lockstep = Some(lockstep);
         }
     }
 
-    /// Records that a client in lock step waits for a reply.
-    pub(super) fn await_reply(&mut self, reply: AwaitedReply) {
-        if let Some(lockstep) = &mut self.lockstep {
-            lockstep.await_reply(reply);
-        }
+    /// Sends transcripts as they come. Of those that the client asked for, `finals_to_come` are not settled yet.
+    pub(super) fn release_transcripts(&mut self, finals_to_come: usize) {
+        let replies = self.lockstep.take().map(|lockstep| lockstep.into_replies(finals_to_come));
+        replies.into_iter().flatten().for_each(|reply| self.send(reply));
+    }
+
+    /// Records that a client in lock step waits for a reply. Returns false if it waits for too many, and `None` if it is not in
+    /// lock step.
+    pub(super) fn await_reply(&mut self, reply: AwaitedReply) -> Option<bool> {
+        self.lockstep.as_mut().map(|lockstep| lockstep.await_reply(reply))
     }
 
     /// True if a client in lock step waits for a final transcript.
@@ -220,9 +243,8 @@ impl Actions {
 
     /// Sends the replies that are available. `all_settled` means that all audio so far has its final transcript.
     pub(super) fn push_replies(&mut self, all_settled: bool) {
-        let Some(lockstep) = &mut self.lockstep else { return };
-        while let Some(reply) = lockstep.next_reply(all_settled) {
-            self.queue.push_back(Action::ToClient(reply));
+        while let Some(reply) = self.lockstep.as_mut().and_then(|lockstep| lockstep.next_reply(all_settled)) {
+            self.send(reply);
         }
     }
 

@@ -274,10 +274,12 @@ impl Transcriber {
         self.queue.report_progress(now, Duration::ZERO, timers, out);
     }
 
-    /// Makes the audio so far final. The client gets one more final transcript, which may be empty.
-    pub(crate) fn finalize(&mut self, now: Instant, tools: &mut Tools) {
-        self.queue.finalize(&mut tools.segment_ids);
+    /// Makes the audio so far final. The client gets one more final transcript, which may be empty. Returns false, and does
+    /// nothing, if too many wait.
+    pub(crate) fn finalize(&mut self, now: Instant, tools: &mut Tools) -> bool {
+        let is_accepted = self.queue.finalize(&mut tools.segment_ids);
         self.advance(now, &mut tools.lanes, &mut tools.timers, &mut tools.out);
+        is_accepted
     }
 
     /// Drops the unfinished utterance because the session ends; its speech ends at `at_ms`.

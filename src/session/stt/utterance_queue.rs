@@ -96,15 +96,24 @@ impl UtteranceQueue {
         self.utterances.is_empty()
     }
 
-    /// Makes the audio so far final. The client gets one more final transcript, which may be empty.
-    pub(super) fn finalize(&mut self, segment_ids: &mut SegmentIds) {
+    /// Final transcripts that the client asked for and that are not reported yet.
+    pub(crate) fn finals_to_come(&self) -> usize {
+        self.utterances.iter().filter(|utterance| utterance.finalized).count()
+    }
+
+    /// Makes the audio so far final. The client gets one more final transcript, which may be empty. Returns false, and does
+    /// nothing, if too many wait.
+    pub(super) fn finalize(&mut self, segment_ids: &mut SegmentIds) -> bool {
         let can_be_finalized =
             |last: &&mut Utterance| !last.finalized && !matches!(last.state, UtteranceState::Recording);
         if let Some(last) = self.utterances.back_mut().filter(can_be_finalized) {
             last.finalized = true;
         } else if self.utterances.len() < MAX_FINALITY_MARKERS {
             self.utterances.push_back(Utterance::finality_marker(segment_ids.next_id()));
+        } else {
+            return false;
         }
+        true
     }
 
     /// Drops the unfinished utterance, whose speech ends at `at_ms`.

@@ -5,6 +5,9 @@
 
 use std::collections::BTreeMap;
 
+/// Longest word that may be abbreviated by a full stop.
+const ABBREVIATION_MAX_CHARS: usize = 4;
+
 /// Spells out or drops all symbols that the model cannot say. Returns an empty text if no word is left.
 pub(crate) fn normalize_text(text: &str, symbols: Option<&BTreeMap<String, String>>) -> String {
     let letters: Vec<char> = text.chars().collect();
@@ -107,7 +110,8 @@ fn sentences(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Bytes of the sentences that are complete, although more text may follow: a full stop at the end may belong to a number.
+/// Bytes of the sentences that are complete, although more text may follow: a full stop at the end may belong to a number or to
+/// an abbreviation.
 pub(crate) fn complete_sentences(text: &str) -> usize {
     let mut complete = 0;
     for sentence in sentences(text) {
@@ -116,13 +120,22 @@ pub(crate) fn complete_sentences(text: &str) -> usize {
         let is_last = complete + sentence.len() == text.len();
         let has_end = words.ends_with(['。', '！', '？'])
             || space.contains('\n')
-            || (words.ends_with(['.', '!', '?']) && !space.is_empty());
+            || (words.ends_with(['.', '!', '?']) && !space.is_empty() && !may_be_abbreviation(words));
         if is_last && !has_end {
             break;
         }
         complete += sentence.len();
     }
     complete
+}
+
+/// True for a text whose last word looks like `Dr.`, `Prof.`, `e.g.` or `U.S.`.
+fn may_be_abbreviation(words: &str) -> bool {
+    let last = words.rsplit(char::is_whitespace).next().and_then(|word| word.strip_suffix('.'));
+    last.is_some_and(|word| {
+        word.chars().count() <= ABBREVIATION_MAX_CHARS
+            && (word.contains('.') || word.starts_with(char::is_uppercase))
+    })
 }
 
 fn sentence_end(text: &str) -> Option<usize> {
@@ -173,6 +186,22 @@ mod tests {
     fn english(text: &str) -> String {
         let profile = Library::embedded().unwrap().profile("speech").unwrap();
         normalize_text(text, profile.speak.symbols("en-GB"))
+    }
+
+    #[test]
+    fn abbreviation_at_the_end_completes_no_sentence() {
+        for (text, complete) in [
+            ("Hello there. ", "Hello there. "),
+            ("I see it. ", "I see it. "),
+            ("Dr. ", ""),
+            ("It rains. I met Prof. ", "It rains. "),
+            ("Use a name, e.g. ", ""),
+            ("Dr. Bell is in. He", "Dr. Bell is in. "),
+            ("Yes.\n", "Yes.\n"),
+            ("No! ", "No! "),
+        ] {
+            assert_eq!(&text[..complete_sentences(text)], complete, "{text:?}");
+        }
     }
 
     #[test]

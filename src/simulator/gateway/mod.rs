@@ -19,7 +19,7 @@ use std::{
 };
 
 use super::{
-    Backend, ConnId, SimDialect, SimInput, SimMode, SimOutput, SimulatorConfig,
+    Backend, ConnId, SimDialect, SimInput, SimMode, SimOutput, SimTiming, SimulatorConfig,
     backlog::Backlog,
     dialect_session::DialectSession,
     fault::Faults,
@@ -163,6 +163,11 @@ impl Gateway {
     const fn vllm_parts(&mut self, now: Instant) -> (&mut VllmServer, VllmContext<'_>) {
         let Self { cfg, clock, rng, faults, job_count, turn_count, answer_count, outputs, vllm, .. } = self;
         (vllm, VllmContext { now, cfg, clock, rng, faults, job_count, turn_count, answer_count, outputs })
+    }
+
+    /// Changes the processing times. What has begun keeps those that it has.
+    pub const fn set_timing(&mut self, timing: SimTiming) {
+        self.cfg.timing = timing;
     }
 
     /// Number of sessions and queued connections.

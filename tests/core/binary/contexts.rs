@@ -79,6 +79,21 @@ fn cancel_concerns_one_context() {
 }
 
 #[test]
+fn pieces_without_a_word_are_silent_and_end_nothing() {
+    let mut harness = open_client("cartesia-speak", "", &[]);
+    for piece in ["🙂\n", "\n", "Hello there.\n", "…\n"] {
+        generate(&mut harness, "a", piece, json!({"continue": true, "cancel": null}));
+        harness.advance(secs(10));
+    }
+    assert_eq!(steps(&harness), ["chunk a"], "{:?}", harness.log);
+    generate(&mut harness, "a", "", json!({}));
+    generate(&mut harness, "b", "🙂", json!({}));
+    harness.advance(secs(20));
+    assert_eq!(steps(&harness), ["chunk a", "done a", "done b"]);
+    assert_session_ends(&mut harness);
+}
+
+#[test]
 fn wrong_message_is_reported_and_the_next_one_is_spoken() {
     let mut harness = open_client("cartesia-speak", "", &[]);
     generate(&mut harness, "a", "Hello.", json!({"output_format": {"container": "mp3"}}));

@@ -84,6 +84,38 @@ fn offline_funasr_client_gets_all_words_at_once() {
 }
 
 #[test]
+fn end_is_told_although_the_user_goes_on() {
+    let mut harness = funasr("offline");
+    upload(&mut harness, &utterance(), 960);
+    harness.send_json(&json!({"is_speaking": false, "is_end": true}));
+    harness.send_json(&json!({"is_speaking": true}));
+    upload(&mut harness, &utterance(), 960);
+    harness.advance(secs(30));
+    assert_eq!(messages(&harness).iter().filter(|it| is_last(it)).count(), 1, "{:?}", messages(&harness));
+    harness.send_json(&json!({"is_speaking": false}));
+    harness.advance(secs(30));
+    let all = messages(&harness);
+    let words: String = all.iter().filter_map(|it| it["text"].as_str()).collect();
+    assert_eq!(words.matches("simulated transcript").count(), 2, "{all:?}");
+}
+
+#[test]
+fn flood_of_requests_to_complete_is_refused_and_the_next_one_is_answered() {
+    let mut harness = open_client("sherpa-onnx", "", &[]);
+    stream_floats(&mut harness, &voice(1200));
+    let done = |harness: &Harness| messages(harness).iter().filter(|it| **it == json!("Done!")).count();
+    for _ in 0..100 {
+        harness.send_text("Done");
+    }
+    harness.advance(secs(20));
+    let answered = done(&harness);
+    assert!((32..100).contains(&answered), "{answered}");
+    harness.send_text("Done");
+    harness.advance(secs(5));
+    assert_eq!(done(&harness), answered + 1);
+}
+
+#[test]
 fn whisper_live_client_gets_its_last_segments_repeated() {
     let mut harness = open_client("whisper-live", "", &[]);
     harness.send_json(&json!({

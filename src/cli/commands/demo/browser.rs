@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use super::servers::{DemoServers, load_engines};
+use super::{engines::load_engines, servers::DemoServers};
 use crate::{
     cli::{
         args::{DemoArgs, ServerArg},
@@ -21,7 +21,7 @@ use crate::{
 const PROFILES: [&str; 4] = ["speech", "assistant", "conversation", "video"];
 
 pub(super) async fn run(args: &DemoArgs) -> Result<(), CommandError> {
-    let engines = load_engines(args.engines.as_deref()).await?;
+    let engines = load_engines(args).await?;
     let stop = stop_signal()?;
     let config = page_config(args.server).map_err(CommandError::failed)?;
     let servers = DemoServers::start(args, engines, config, None).await?;

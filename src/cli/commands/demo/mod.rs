@@ -1,6 +1,7 @@
 //! `voxbridge demo`: runs simulator, bridge and client in one process and prints the messages of both sides.
 
 mod browser;
+mod engines;
 mod servers;
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use self::servers::{DemoServers, load_engines};
+use self::{engines::load_engines, servers::DemoServers};
 use super::{CommandError, replay::write_picture, stop_signal};
 use crate::{
     cli::{ClientTiming, args::DemoArgs, demo, output, picture::SessionPicture, side_by_side::SideBySide},
@@ -30,7 +31,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
         None => demo::RECORDING.to_vec(),
         Some(path) => read_recording(path)?,
     };
-    let engines = load_engines(args.engines.as_deref()).await?;
+    let engines = load_engines(&args).await?;
     let stop = stop_signal()?;
     let profile = match (args.talk, args.openai) {
         (true, _) => "conversation",

@@ -1,34 +1,24 @@
 //! The servers of a demo: simulated MiniCPM-o servers, and the bridge in front of them.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
-
-use indicatif::ProgressBar;
+use std::{net::SocketAddr, sync::Arc};
 
 use crate::{
     cli::{
         args::{DemoArgs, ServerArg},
         commands::CommandError,
         demo::RECORDING,
-        output,
         running_server::RunningServer,
         simulated_server,
     },
     config::{Config, UpstreamConfig},
     server::{Server, ServiceConfig, tap::Tap},
     session::DEFAULT_VOICE,
-    simulator::{engines::SpeechEngines, process},
+    simulator::engines::SpeechEngines,
 };
 
 /// Addresses of the bridge and the simulated model with `--stay`, for clients that are configured once.
 const STAY_ADDRESSES: (&str, &str) = ("127.0.0.1:8000", "127.0.0.1:8006");
 const ANY_ADDRESS: &str = "127.0.0.1:0";
-/// Default output directory of `examples/engines/setup`.
-const DEFAULT_ENGINES_DIR: &str = "target/engines";
 
 /// The running servers.
 pub(super) struct DemoServers {
@@ -115,27 +105,4 @@ fn bind_error(address: &str, error: &std::io::Error) -> CommandError {
     CommandError::failed(format!(
         "cannot listen on {address}: {error}; without --stay, the demo uses free ports"
     ))
-}
-
-/// Starts the speech engines in the given or the default directory. Without engines, the simulated model hums.
-pub(super) async fn load_engines(
-    directory: Option<&Path>,
-) -> Result<Option<Arc<dyn SpeechEngines>>, CommandError> {
-    let dir = directory.map_or_else(|| PathBuf::from(DEFAULT_ENGINES_DIR), Path::to_path_buf);
-    if directory.is_none() && process::find_engines(&dir).is_err() {
-        output::print_line(
-            "The simulated model does not recognise words; run examples/engines/setup once to use real speech engines.\n",
-        )?;
-        return Ok(None);
-    }
-    output::print_line(format_args!(
-        "The simulated model uses real speech engines from {}.\n",
-        dir.display()
-    ))?;
-    // The spinner is invisible without a terminal.
-    let spinner = ProgressBar::new_spinner().with_message("loading the speech engines");
-    spinner.enable_steady_tick(Duration::from_millis(100));
-    let engines = simulated_server::start_engines(&dir).await;
-    spinner.finish_and_clear();
-    Ok(Some(engines?))
 }

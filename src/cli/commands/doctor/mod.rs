@@ -146,7 +146,7 @@ fn print_diagnoses(report: &CheckReport, is_printing: bool) {
 }
 
 /// All configured upstreams with the mode and the texts that sessions would use.
-fn check_targets(config: &Config, service: &ServiceConfig) -> Result<Vec<CheckTarget>, String> {
+pub(super) fn check_targets(config: &Config, service: &ServiceConfig) -> Result<Vec<CheckTarget>, String> {
     let target = |upstream: &crate::config::UpstreamConfig| {
         let dialect = upstream.mapping(&service.library)?;
         let mode_in_url = Dialer::mode_in_url(&upstream.url, &dialect);

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use crate::server::upstream_pool::lease::Lease;
+use super::lease::Lease;
 use crate::{
     event::{DisconnectReason, Lane},
     session::Observation,
 };
 
 /// The leases of a session's lanes.
-#[derive(Default)]
-pub(crate) struct LaneLeases {
+#[derive(Debug, Default)]
+pub struct LaneLeases {
     leases: Vec<(Lane, Lease)>,
 }
 
 impl LaneLeases {
     /// A lane is connected. One that is connected again was ready before.
-    pub(crate) fn insert(&mut self, lane: Lane, mut lease: Lease) {
+    pub fn insert(&mut self, lane: Lane, mut lease: Lease) {
         if self.upstream(lane).is_some() {
             self.remove(lane);
             lease.report_ready();
@@ -26,32 +26,32 @@ impl LaneLeases {
     }
 
     /// The lease of a lane.
-    pub(crate) fn get(&self, lane: Lane) -> Option<&Lease> {
+    pub fn get(&self, lane: Lane) -> Option<&Lease> {
         self.leases.iter().find_map(|(known, lease)| (*known == lane).then_some(lease))
     }
 
     /// Name of a lane's upstream.
-    pub(crate) fn upstream(&self, lane: Lane) -> Option<&str> {
+    pub fn upstream(&self, lane: Lane) -> Option<&str> {
         self.get(lane).map(Lease::upstream)
     }
 
     /// A lane's transport has ended.
-    pub(crate) fn lane_ended(&mut self, lane: Lane, reason: &DisconnectReason) {
+    pub fn lane_ended(&mut self, lane: Lane, reason: &DisconnectReason) {
         self.with_lease(lane, |lease| lease.report_disconnect(reason));
     }
 
     /// A lane's upstream takes no request for now, or for as long as it says.
-    pub(crate) fn report_busy(&mut self, lane: Lane, retry_after: Option<Duration>) {
+    pub fn report_busy(&mut self, lane: Lane, retry_after: Option<Duration>) {
         self.with_lease(lane, |lease| lease.report_busy(retry_after));
     }
 
     /// Drops the lease of a lane.
-    pub(crate) fn remove(&mut self, lane: Lane) {
+    pub fn remove(&mut self, lane: Lane) {
         self.leases.retain(|(known, _)| *known != lane);
     }
 
     /// Passes an observation about a lane to its lease.
-    pub(crate) fn handle_observation(&mut self, observation: &Observation) {
+    pub fn handle_observation(&mut self, observation: &Observation) {
         match observation {
             Observation::LaneReady { lane, .. } => self.with_lease(*lane, Lease::report_ready),
             Observation::LaneQueued { lane, position: Some(position), .. } => {

@@ -1,0 +1,43 @@
+//! Dials the simulated gateways in place of the network.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::future::BoxFuture;
+use voxbridge::{
+    event::{DisconnectReason, LanePurpose, Mode},
+    server::upstream_pool::{dial::DialRequest, probe::Probe},
+};
+
+use crate::site::{Link, Site};
+
+/// Dials one gateway.
+#[derive(Clone)]
+pub(crate) struct SiteDialer(pub(crate) Arc<Site>);
+
+impl tower::Service<DialRequest> for SiteDialer {
+    type Response = Link;
+    type Error = DisconnectReason;
+    type Future = BoxFuture<'static, Result<Link, DisconnectReason>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DisconnectReason>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: DialRequest) -> Self::Future {
+        Box::pin(Arc::clone(&self.0).connect(request.mode))
+    }
+}
+
+impl Probe for SiteDialer {
+    fn probe(&self) -> BoxFuture<'static, Result<(), String>> {
+        let site = Arc::clone(&self.0);
+        Box::pin(async move { site.check().await })
+    }
+
+    fn serves(&self, _: LanePurpose, _: Mode) -> bool {
+        true
+    }
+}

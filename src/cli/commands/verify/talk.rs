@@ -1,0 +1,165 @@
+//! A user in a full-duplex conversation: speaks in real time, is silent otherwise, and notes what comes back, and when.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, Interval, interval};
+
+use crate::{
+    audio::MODEL_RATE_HZ,
+    cli::{
+        ClientError,
+        client::{Client, ServerMessage, server_error},
+        recording::FRAME_SAMPLES,
+        server_events::MacawEvent,
+        speech_audio::SpeechAudio,
+        stream_recording::SILENT_FRAME,
+    },
+};
+
+/// Audio that a client has in its buffer before it plays. Audio that comes later than this leaves a gap.
+const PLAYOUT_BUFFER: Duration = Duration::from_millis(300);
+
+/// Something that the server did.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Seen {
+    /// The model begins to speak.
+    Begin,
+    /// It has ended, or was cut short.
+    End { cancelled: bool },
+    /// The conversation has moved to another upstream session.
+    Rollover { gap_ms: u64 },
+}
+
+/// The user and what was noted.
+pub(super) struct Talk {
+    client: Client,
+    ticks: Interval,
+    log: Vec<(Instant, Seen)>,
+    is_speaking: bool,
+    /// When the audio of this turn will have been played.
+    played_until: Option<Instant>,
+    /// Everything that the model said.
+    pub(super) speech: SpeechAudio,
+    /// Longest time for which playback had nothing to play within a turn.
+    pub(super) longest_stall: Duration,
+    /// Audio outside of turns, which no client should get.
+    pub(super) stale_audio: Duration,
+    /// Microphone audio that was dropped.
+    pub(super) dropped: Duration,
+}
+
+impl Talk {
+    pub(super) fn new(client: Client) -> Self {
+        let ticks = interval(client.timing().frame_interval);
+        Self {
+            client,
+            ticks,
+            log: Vec::new(),
+            is_speaking: false,
+            played_until: None,
+            speech: SpeechAudio::default(),
+            longest_stall: Duration::ZERO,
+            stale_audio: Duration::ZERO,
+            dropped: Duration::ZERO,
+        }
+    }
+
+    /// Speaks all samples (16 kHz). Returns the time of the last one.
+    pub(super) async fn say(&mut self, samples: &[i16]) -> Result<Instant, ClientError> {
+        for frame in samples.chunks(FRAME_SAMPLES) {
+            self.tick(frame).await?;
+        }
+        Ok(Instant::now())
+    }
+
+    /// Is silent until the server has done this since the given time; `None` if it does not for this long.
+    pub(super) async fn wait_for(
+        &mut self,
+        since: Instant,
+        limit: Duration,
+        is_awaited: impl Fn(Seen) -> bool,
+    ) -> Result<Option<(Instant, Seen)>, ClientError> {
+        let end = Instant::now() + limit;
+        loop {
+            let found = self.log.iter().find(|(at, seen)| *at >= since && is_awaited(*seen));
+            if let Some(found) = found {
+                return Ok(Some(*found));
+            }
+            if Instant::now() >= end {
+                return Ok(None);
+            }
+            self.tick(&SILENT_FRAME).await?;
+        }
+    }
+
+    /// Is silent for this long.
+    pub(super) async fn be_silent(&mut self, duration: Duration) -> Result<(), ClientError> {
+        let end = Instant::now() + duration;
+        while Instant::now() < end {
+            self.tick(&SILENT_FRAME).await?;
+        }
+        Ok(())
+    }
+
+    /// True while the model speaks.
+    pub(super) const fn is_model_speaking(&self) -> bool {
+        self.is_speaking
+    }
+
+    pub(super) async fn close(self) {
+        self.client.close(|_| {}).await;
+    }
+
+    /// Sends a frame when it is due, and notes what comes until then.
+    async fn tick(&mut self, frame: &[i16]) -> Result<(), ClientError> {
+        loop {
+            tokio::select! {
+                _ = self.ticks.tick() => return self.client.send_audio(frame).await,
+                message = self.client.next() => match message? {
+                    Some(message) => self.note(message)?,
+                    None => return Err(self.client.connection_lost()),
+                },
+            }
+        }
+    }
+
+    fn note(&mut self, message: ServerMessage) -> Result<(), ClientError> {
+        let now = Instant::now();
+        match message {
+            ServerMessage::Audio(bytes) => return self.note_audio(now, &bytes),
+            ServerMessage::Event(event) => match event.event {
+                MacawEvent::SpeakingStarted { .. } => {
+                    (self.is_speaking, self.played_until) = (true, None);
+                    self.log.push((now, Seen::Begin));
+                }
+                MacawEvent::SpeakingEnded { cancelled, .. } => {
+                    self.is_speaking = false;
+                    self.log.push((now, Seen::End { cancelled }));
+                }
+                MacawEvent::FramesDropped { dropped_ms } => self.dropped += Duration::from_millis(dropped_ms),
+                MacawEvent::Error { code, message, .. } => return Err(server_error(&code, &message)),
+                MacawEvent::SessionClosed { reason } => return Err(ClientError::session_closed(&reason)),
+                MacawEvent::Unknown(name) if name == "session.rollover" => {
+                    let event: Value = serde_json::from_str(&event.text).unwrap_or_default();
+                    let gap_ms = event["gap_ms"].as_u64().unwrap_or_default();
+                    self.log.push((now, Seen::Rollover { gap_ms }));
+                }
+                _ => {}
+            },
+        }
+        Ok(())
+    }
+
+    fn note_audio(&mut self, now: Instant, bytes: &[u8]) -> Result<(), ClientError> {
+        let duration = Duration::from_secs_f64(bytes.len() as f64 / 2.0 / f64::from(MODEL_RATE_HZ));
+        if !self.is_speaking {
+            self.stale_audio += duration;
+            return Ok(());
+        }
+        let played_until = self.played_until.unwrap_or(now + PLAYOUT_BUFFER);
+        self.longest_stall = self.longest_stall.max(now.saturating_duration_since(played_until));
+        self.played_until = Some(played_until.max(now) + duration);
+        self.speech.push(bytes)
+    }
+}

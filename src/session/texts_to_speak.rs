@@ -1,0 +1,138 @@
+//! Texts that the client has spoken: at once, or queued by fragments and flushes.
+
+use std::time::Instant;
+
+use super::{
+    Session, SessionPhase,
+    floor::{Claim, Permission},
+    outbox::Observation,
+    tools::Tools,
+    tts::{
+        queue::{QueuedText, TtsQueue, TtsQueueItem},
+        synthesizer::SpeechJob,
+        text_normalization,
+    },
+};
+use crate::{
+    error::{Error, ErrorKind},
+    event::{ClientCommand, SpeakRequest},
+};
+
+/// Error text for a client that sends a text to an upstream without chat turns.
+const NO_SPEAKER: &str = "the upstreams have no chat mode for it, and so cannot speak a given text; their models speak for themselves only";
+
+impl Session {
+    /// Adds a fragment to the text with this id.
+    pub(super) fn append_text(&mut self, now: Instant, text: String, id: Option<String>) {
+        let (voice, language) = (self.settings.voice.clone(), self.settings.language.clone());
+        self.update_tts_queue(now, |queue| queue.append(QueuedText { text, id, voice, language }));
+    }
+
+    /// Stops and discards the texts with this id, or all speech without an id.
+    pub(super) fn clear_texts(&mut self, now: Instant, request_id: Option<String>) {
+        let sequence = self.tts_queue.clear(request_id.as_deref());
+        match &request_id {
+            None => {
+                self.tools.out.completions.end_flushes(self.tts_queue.flushes());
+                self.stop_speech(now);
+            }
+            Some(id) if self.tools.floor.is_speaking(id) => {
+                let Tools { lanes, floor, out, .. } = &mut self.tools;
+                self.synthesizer.cancel(now, floor, lanes, out);
+            }
+            Some(_) => {}
+        }
+        self.activity.idle_since = now;
+        self.tools.out.push_client(ClientCommand::Cleared { sequence, request_id });
+    }
+
+    pub(super) fn update_tts_queue(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut TtsQueue) -> Result<(), String>,
+    ) {
+        self.activity.idle_since = now;
+        if let Err(problem) = act(&mut self.tts_queue) {
+            self.report_error(Error::new(ErrorKind::SpeakFailed, problem));
+        }
+    }
+
+    /// Speaks the next queued text, once the current one has ended.
+    pub(super) fn speak_next_queued(&mut self, now: Instant) {
+        while self.phase != SessionPhase::Ended
+            && self.tools.floor.may_speak(Claim::QueuedText) == Permission::Now
+        {
+            match self.tts_queue.pop() {
+                None => return,
+                Some(TtsQueueItem::Text(QueuedText { text, id: request_id, voice, language })) => {
+                    let request =
+                        SpeakRequest { text, request_id, voice, language, ..SpeakRequest::default() };
+                    // Nothing is said of an emoji, or of an empty line between sentences.
+                    let text = self.normalized_text(&request);
+                    if !text.is_empty() {
+                        self.speak(now, request, &text);
+                    }
+                }
+                Some(TtsQueueItem::Flushed(sequence, request_id)) => {
+                    self.tools.out.push_client(ClientCommand::Flushed { sequence, request_id });
+                }
+            }
+        }
+    }
+
+    /// Speaks a text now.
+    pub(super) fn start_speech(&mut self, now: Instant, request: SpeakRequest) {
+        let text = self.normalized_text(&request);
+        self.speak(now, request, &text);
+    }
+
+    /// The words of a text that the model can say; empty if it has none.
+    fn normalized_text(&self, request: &SpeakRequest) -> String {
+        let language = request.language.as_deref().or(self.settings.language.as_deref()).unwrap_or("en");
+        let symbols = self.setup.profile.speak.symbols(language);
+        text_normalization::normalize_text(&request.text, symbols)
+    }
+
+    /// Speaks a text whose normalised words are `text`.
+    fn speak(&mut self, now: Instant, request: SpeakRequest, text: &str) {
+        let named = |error: Error| Error { request_id: request.request_id.clone(), ..error };
+        if !self.setup.can_speak {
+            return self.report_error(named(Error::new(ErrorKind::SpeakFailed, NO_SPEAKER)));
+        }
+        let rules = &self.setup.profile.speak;
+        let choice = self.setup.voice_catalog.choose(
+            request.reference,
+            request.voice.as_deref().or(self.settings.voice.as_deref()),
+            self.settings.tts_model.as_deref(),
+        );
+        let voice = match choice {
+            Err(error) => return self.report_error(named(error)),
+            Ok(_) if text.is_empty() => {
+                return self
+                    .report_error(named(Error::new(ErrorKind::SpeakFailed, "Text must not be empty")));
+            }
+            Ok(choice) => {
+                if let Some(note) = choice.note {
+                    self.tools.out.observe(Observation::NoEffect(note));
+                }
+                choice.voice
+            }
+        };
+        let request_id =
+            request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.tools.lanes.rng().u32(..)));
+        let job = SpeechJob {
+            request_id,
+            parts: text_normalization::split_parts(text, rules.part_max_chars),
+            text: request.text,
+            instruction: request.instruction,
+            voice,
+        };
+        if let Some(assistant) = &mut self.assistant {
+            assistant.cut(now, &mut self.tools);
+        }
+        if let Some(dialogue) = &mut self.dialogue {
+            dialogue.interrupt(now, &mut self.tools.floor, &mut self.tools.out);
+        }
+        self.synthesizer.start_job(now, job, &mut self.tools);
+    }
+}

@@ -1,0 +1,262 @@
+//! `voxbridge verify` against simulated servers of every kind: healthy ones pass, and each fault that voxbridge cannot hide fails
+//! the line that is about it.
+
+use std::{
+    fs,
+    path::Path,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use serde_json::Value;
+use tokio::time::timeout;
+use voxbridge::{
+    audio::wav,
+    simulator::{
+        Backend, HttpApi, SimDialect, SimulatorConfig, engines::SpeechEngines, known_speech::KnownSpeech,
+    },
+};
+use voxbridge_test_support::bench::{RunningServer, scratch, speech_dir, start_simulator};
+
+use crate::commands::{run, voxbridge};
+
+/// Longer than any run takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Recordings of the tests: short ones, because they are sent in real time.
+const RECORDINGS: [&str; 1] = ["goforward_16k.wav"];
+
+/// A directory with [`RECORDINGS`] and their manifest.
+fn recordings_dir() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(make_recordings_dir)
+}
+
+fn make_recordings_dir() -> PathBuf {
+    let dir = scratch("verify-recordings");
+    let manifest = fs::read_to_string(speech_dir().join("manifest.json")).unwrap();
+    let all: Vec<Value> = serde_json::from_str(&manifest).unwrap();
+    let is_chosen = |entry: &&Value| RECORDINGS.iter().any(|file| entry["file"] == *file);
+    let chosen: Vec<&Value> = all.iter().filter(is_chosen).collect();
+    for file in RECORDINGS {
+        fs::copy(speech_dir().join(file), dir.join(file)).unwrap();
+    }
+    fs::write(dir.join("manifest.json"), serde_json::to_string(&chosen).unwrap()).unwrap();
+    dir
+}
+
+/// Engines that know the recordings.
+fn engines(dir: &Path) -> Arc<dyn SpeechEngines> {
+    let manifest: Vec<Value> =
+        serde_json::from_str(&fs::read_to_string(dir.join("manifest.json")).unwrap()).unwrap();
+    let known = manifest.iter().map(|entry| {
+        let bytes = fs::read(dir.join(entry["file"].as_str().unwrap())).unwrap();
+        let (samples, _) = wav::read(&bytes, Duration::from_secs(60)).unwrap();
+        (samples, entry["transcript"].as_str().unwrap().to_owned())
+    });
+    Arc::new(KnownSpeech::new(&known.collect::<Vec<_>>()))
+}
+
+/// A simulated server and its URL.
+async fn start(config: SimulatorConfig, engines: &Arc<dyn SpeechEngines>) -> (String, RunningServer) {
+    let (scheme, path) = match config.http_api {
+        Some(_) => ("http", ""),
+        None => ("ws", config.dialect.path()),
+    };
+    let (address, running, _) = start_simulator("127.0.0.1:0", config, Some(engines.clone())).await;
+    (format!("{scheme}://{address}{path}"), running)
+}
+
+/// The report of a run.
+struct Report {
+    code: i32,
+    figures: Vec<Value>,
+    dir: PathBuf,
+}
+
+impl Report {
+    async fn run(name: &str, upstreams: &str, args: &[&str]) -> Self {
+        let dir = scratch(&format!("verify-{name}"));
+        // An earlier run may have left its own.
+        let _ = fs::remove_dir_all(dir.join("report"));
+        let report = dir.join("report").display().to_string();
+        let recordings = recordings_dir().display().to_string();
+        let options = ["--upstream", upstreams, "--recordings", &recordings, "--report", &report, "--json"];
+        let mut command = voxbridge(&[&["verify"], &options[..], args].concat());
+        let output = timeout(PATIENCE, command.output()).await.expect("verify does not end").unwrap();
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let figures = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{name}: {stdout}{stderr}"));
+        Self { code: output.status.code().unwrap(), figures, dir }
+    }
+
+    fn find(&self, name: &str) -> &Value {
+        let found = self.figures.iter().find(|figure| figure["name"] == name);
+        found.unwrap_or_else(|| panic!("no {name} in {:#?}", self.figures))
+    }
+
+    fn names_with(&self, verdict: &str) -> Vec<&str> {
+        let with_verdict = self.figures.iter().filter(|figure| figure["verdict"] == verdict);
+        with_verdict.map(|figure| figure["name"].as_str().unwrap()).collect()
+    }
+
+    fn assert_passed(&self, name: &str) {
+        assert!(self.names_with("fail").is_empty() && self.code == 0, "{name}: {:#?}", self.figures);
+        assert!(!self.dir.join("report").exists(), "{name}: traces of sessions that passed are left");
+    }
+
+    /// Checks that this figure failed, with these words, a trace and advice.
+    fn assert_failed(&self, case: &str, name: &str, words: &str) {
+        assert_eq!(self.code, 1, "{case}: {:#?}", self.figures);
+        let figure = self.find(name);
+        assert_eq!(figure["verdict"], "fail", "{case}: {figure:#}");
+        assert!(figure["note"].as_str().unwrap().contains(words), "{case}: no {words:?} in {figure:#}");
+        assert!(!figure["try"].as_str().unwrap().is_empty(), "{case}: {figure:#}");
+        let trace = figure["trace"].as_str().unwrap_or_else(|| panic!("{case}: no trace in {figure:#}"));
+        assert!(fs::metadata(trace).unwrap().len() > 0, "{case}: {trace} is empty");
+    }
+}
+
+const LEGACY: SimDialect = SimDialect::Legacy { follows_document: false };
+
+fn simulator(dialect: SimDialect) -> SimulatorConfig {
+    SimulatorConfig { dialect, workers: dialect.default_workers(), ..SimulatorConfig::default() }
+}
+
+fn http_simulator(api: HttpApi) -> SimulatorConfig {
+    SimulatorConfig { http_api: Some(api), workers: 4, ..SimulatorConfig::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn healthy_servers_of_every_kind_pass() {
+    let engines = engines(recordings_dir());
+    let cpp = SimulatorConfig { backend: Backend::Cpp, ..SimulatorConfig::default() };
+    let cases = [
+        ("pytorch", vec![simulator(SimDialect::Current)], &[][..]),
+        ("cpp", vec![cpp], &[]),
+        ("legacy", vec![simulator(LEGACY)], &["transcription", "speech", "assistant", "tools", "capacity"]),
+        ("backend", vec![simulator(SimDialect::LlamaCppOmni)], &[]),
+        ("vllm", vec![simulator(SimDialect::VllmOmni), http_simulator(HttpApi::VllmOmni)], &[]),
+        ("sglang", vec![simulator(SimDialect::SglangOmni), http_simulator(HttpApi::SglangOmni)], &[]),
+        ("openai-audio", vec![http_simulator(HttpApi::OpenaiAudio)], &["assistant", "tools", "conversation"]),
+    ];
+    let runs = cases.into_iter().map(|(name, servers, skipped)| {
+        let engines = &engines;
+        async move {
+            let started = join_all(servers.into_iter().map(|config| start(config, engines))).await;
+            let urls: Vec<&str> = started.iter().map(|(url, _)| url.as_str()).collect();
+            let report = Report::run(name, &urls.join(","), &["--quick", "--language", "en"]).await;
+            report.assert_passed(name);
+            let mut missing = report.names_with("skipped");
+            missing.retain(|name| !skipped.contains(name) && *name != "languages");
+            assert!(missing.is_empty(), "{name}: {missing:?} {:#?}", report.figures);
+        }
+    });
+    join_all(runs).await;
+}
+
+/// A fault, the section that finds it, the figure that fails, and words of its note.
+const FAULTS: [(&str, &str, &str, &str); 12] = [
+    ("queue-full", "server", "server.queue", "full"),
+    ("busy", "server", "server.queue", "no worker"),
+    ("403-after-queue", "server", "server.init", "HTTP 403"),
+    ("die-before-created", "server", "server.init", "backend_error"),
+    ("slow-steps=1.3", "server", "server.answer", "real time"),
+    ("die-mid-answer", "transcription", "transcription.word_error.goforward_16k", "died"),
+    ("drop-mid-answer", "transcription", "transcription.word_error.goforward_16k", "lost"),
+    ("empty-transcript", "transcription", "transcription.word_error.goforward_16k", "no words"),
+    ("no-audio", "speech", "speech.word_error", "no audio"),
+    ("die-mid-turn", "conversation", "conversation.answers", "died"),
+    ("drop-mid-turn", "conversation", "conversation.answers", "lost"),
+    ("slow-steps=1.3", "conversation", "conversation.stall", ""),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_that_cannot_be_hidden_fails_the_figure_that_is_about_it() {
+    let engines = engines(recordings_dir());
+    let runs = FAULTS.into_iter().map(|(fault, section, figure, words)| {
+        let engines = &engines;
+        async move {
+            let faults = vec![fault.parse().unwrap()];
+            let config = SimulatorConfig { faults, ..SimulatorConfig::default() };
+            let (url, _server) = start(config, engines).await;
+            let case = format!("{fault} in {section}");
+            let name = case.replace([' ', '=', '.'], "-");
+            let report = Report::run(&name, &url, &["--quick", "--only", section]).await;
+            report.assert_failed(&case, figure, words);
+        }
+    });
+    join_all(runs).await;
+}
+
+#[tokio::test]
+async fn other_sections_are_skipped_when_the_server_cannot_be_reached() {
+    let report = Report::run("unreachable", "ws://127.0.0.1:1", &[]).await;
+    report.assert_failed("unreachable", "server.tcp", "refused");
+    assert_eq!(
+        report.names_with("skipped"),
+        ["transcription", "speech", "languages", "assistant", "tools", "conversation", "capacity"]
+    );
+}
+
+#[tokio::test]
+async fn simulator_without_words_fails_with_the_advice_to_give_it_some() {
+    let (address, _server, _) = start_simulator("127.0.0.1:0", SimulatorConfig::default(), None).await;
+    let report =
+        Report::run("no-words", &format!("ws://{address}"), &["--quick", "--only", "transcription"]).await;
+    let figure = "transcription.word_error.goforward_16k";
+    report.assert_failed("no words", figure, "simulated transcript");
+    assert!(report.find(figure)["try"].as_str().unwrap().contains("--recordings"));
+}
+
+#[tokio::test]
+async fn reports_are_compared_and_pages_are_self_contained() {
+    let dir = scratch("verify-compare");
+    let engines = engines(recordings_dir());
+    let (url, _server) = start(SimulatorConfig::default(), &engines).await;
+    let page = dir.join("report.html").display().to_string();
+    let good = Report::run("compare-good", &url, &["--quick", "--only", "speech", "--html", &page]).await;
+    good.assert_passed("speech");
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.contains("<svg") && html.contains("src=\"data:audio/mpeg;base64,"), "{html}");
+    assert!(!html.contains("https://") && !html.contains("<script"), "{html}");
+
+    let mut worse = good.figures.clone();
+    let figure = worse.iter_mut().find(|figure| figure["name"] == "speech.word_error").unwrap();
+    (figure["value"], figure["verdict"]) = (0.9.into(), "fail".into());
+    let paths = [("good.json", &good.figures), ("worse.json", &worse)].map(|(name, figures)| {
+        fs::write(dir.join(name), serde_json::to_string(figures).unwrap()).unwrap();
+        dir.join(name).display().to_string()
+    });
+    let compared = run(&["verify", "--compare", &paths.join(",")]).await;
+    assert_eq!(compared.code, 1, "{}{}", compared.stdout, compared.stderr);
+    let row = compared.stdout.lines().find(|line| line.contains("speech.word_error")).unwrap();
+    assert!(row.contains("0.0 % ok") && row.contains("90.0 % FAIL  worse"), "{row}");
+    let back = run(&["verify", "--compare", &format!("{},{}", paths[1], paths[0])]).await;
+    assert_eq!(back.code, 0, "{}{}", back.stdout, back.stderr);
+}
+
+#[tokio::test]
+async fn wrong_options_are_rejected_before_anything_is_asked() {
+    let upstream = ["verify", "--upstream", "ws://127.0.0.1:1"];
+    let report = scratch("verify-wrong").join("report.json");
+    fs::write(&report, "{}").unwrap();
+    let report = report.display().to_string();
+    for (args, code, words) in [
+        (&["--only", "everything"][..], 2, "everything"),
+        (&["--language", "xx"], 2, "known languages are en, zh"),
+        (&["--recordings", "/nowhere"], 66, "manifest.json"),
+        (&["--compare", "/nowhere.json"], 66, "/nowhere.json"),
+        (&["--compare", &report], 65, "not a report of verify --json"),
+        (&["--time-max", "0"], 2, "1 to 86400 seconds"),
+    ] {
+        let result = run(&[&upstream[..], args].concat()).await;
+        assert_eq!(result.code, code, "{args:?}: {}", result.stderr);
+        assert!(result.stderr.contains(words), "{args:?}: {}", result.stderr);
+        assert_eq!(result.stdout, "", "{args:?}");
+    }
+    let result = run(&["verify"]).await;
+    assert!(result.code == 2 && result.stderr.contains("--upstream"), "{}", result.stderr);
+}
