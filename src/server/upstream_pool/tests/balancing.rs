@@ -1,0 +1,89 @@
+//! Which upstream a lane goes to.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn least_loaded_upstream_is_chosen_and_ties_rotate() {
+    let (pool, _) = pool(3);
+    for round in 0..2 {
+        for index in 0..3 {
+            assert_eq!(
+                open_lane(&pool).unwrap().upstream(),
+                index.to_string(),
+                "idle upstreams in round {round}"
+            );
+        }
+    }
+    let (counts, mut leases) = open_lanes(&pool, 50, 3);
+    assert_eq!(counts.iter().max().unwrap() - counts.iter().min().unwrap(), 1, "{counts:?}");
+    leases.retain(|lease| lease.upstream() != "1");
+    let (counts, _more) = open_lanes(&pool, 16, 3);
+    assert_eq!(counts, [0, 16, 0], "ended lanes release their load");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pool_subset_shares_load_and_health() {
+    let (pool, dialers) = pool(3);
+    let part = pool.subset(Arc::from(["1".to_owned(), "2".to_owned()]));
+    let used: Vec<Lease> = (0..6).map(|_| open_lane(&part).unwrap()).collect();
+    let at = |name: &str| used.iter().filter(|lease| lease.upstream() == name).count();
+    assert_eq!([at("0"), at("1"), at("2")], [0, 3, 3]);
+    assert_eq!(open_lanes(&pool, 3, 3).0, [3, 0, 0], "subsets share the load");
+    dialers[2].set_behavior(FakeBehavior::Down);
+    drop(used);
+    while open_lane(&part).is_ok() {}
+    assert!(is_ejected(&pool, 2), "and so is their failure");
+    assert!(open_lane(&pool.subset(Arc::from([]))).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn reported_queue_counts_as_load_for_ten_seconds() {
+    let (pool, _) = pool(2);
+    let (_, mut leases) = open_lanes(&pool, 2, 2);
+    leases[0].report_queued(4);
+    assert_eq!(open_lanes(&pool, 4, 2).0, [0, 4]);
+    advance(Duration::from_secs(10)).await;
+    assert_eq!(open_lanes(&pool, 4, 2).0, [2, 2]);
+    leases[0].report_busy(None);
+    assert_eq!(open_lanes(&pool, 16, 2).0, [0, 16], "a busy upstream is avoided");
+}
+
+#[tokio::test]
+async fn lane_goes_to_an_upstream_that_serves_its_purpose() {
+    let (pool, dialers) = pool(3);
+    dialers[0].state().serves = Some(LanePurpose::Converse);
+    dialers[1].state().serves = Some(LanePurpose::Transcribe);
+    dialers[2].state().serves = Some(LanePurpose::Converse);
+    let lanes = [open_lane(&pool).unwrap(), open_lane(&pool).unwrap()];
+    assert!(lanes.iter().all(|lane| lane.upstream() == "1"));
+    let speak = DialRequest { purpose: LanePurpose::Speak, ..request() };
+    let refused = pool.clone().call(speak).await.map(drop).unwrap_err();
+    assert!(refused.to_string().contains("no upstream serves `speak`"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lane_goes_to_the_least_busy_upstream_with_room_whatever_its_kind() {
+    for seed in 0..50 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(4).collect();
+        let places = [None, NonZero::new(2), NonZero::new(5), NonZero::new(9)];
+        for (dialer, places) in dialers.iter().zip(places) {
+            dialer.state().capacity = places.map(Capacity::AtMost);
+        }
+        let pool = Pool::new(dialers.iter().enumerate().map(|(at, it)| (at.to_string(), it.clone())));
+        let mut leases: Vec<Lease> = Vec::new();
+        for _ in 0..200 {
+            if !leases.is_empty() && rng.u8(..) < 110 {
+                leases.swap_remove(rng.usize(..leases.len()));
+                continue;
+            }
+            let busy_at = |at: usize| leases.iter().filter(|it| it.upstream() == at.to_string()).count();
+            let has_room = |at: &usize| places[*at].is_none_or(|count| busy_at(*at) < count.get() as usize);
+            let least = (0..4).filter(has_room).map(busy_at).min().unwrap();
+            let lease = open_lane(&pool).unwrap();
+            let chosen: usize = lease.upstream().parse().unwrap();
+            assert!(has_room(&chosen) && busy_at(chosen) == least, "seed {seed}: upstream {chosen}");
+            leases.push(lease);
+        }
+    }
+}

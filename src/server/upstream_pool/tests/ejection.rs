@@ -1,0 +1,146 @@
+//! Failures, ejections and probes.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn unreachable_upstream_is_ejected_at_once_and_readmitted_by_probe() {
+    let (pool, dialers) = pool(2);
+    dialers[0].set_behavior(FakeBehavior::Down);
+    let mut session = pool.clone();
+    assert!(open_lane_in(&mut session).is_err());
+    assert_eq!(open_lane_in(&mut session).unwrap().upstream(), "1");
+    assert_eq!(open_lanes(&pool, 10, 2).0, [0, 10]);
+    // Probes become rarer: after about 1, 2, 4, 8, 16, 30 s.
+    sleep(Duration::from_secs(60)).await;
+    let (probes, dials) = (dialers[0].probes(), dialers[0].dials());
+    assert!((5..=8).contains(&probes) && dials == 1, "{probes} probes, {dials} dials");
+    dialers[0].set_behavior(FakeBehavior::Up);
+    assert!(wait_until_readmitted(&pool, 0).await <= Duration::from_secs(31));
+    assert_eq!(open_lanes(&pool, 10, 2).0, [5, 5], "the readmitted upstream gets lanes again");
+    assert_eq!(dialers[1].probes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unanswered_dial_is_a_failure_cancelled_dial_is_not() {
+    let (pool, dialers) = pool(2);
+    dialers[0].set_behavior(FakeBehavior::Mute);
+    drop(pool.clone().call(request()));
+    assert!(!is_ejected(&pool, 0));
+    let _other = open_lane(&pool).unwrap();
+    let dial = pool.clone().call(request());
+    assert_eq!(pool.shared.members[0].upstream.load().lanes, 1, "a dialling lane counts as load");
+    sleep(Duration::from_secs(5)).await;
+    drop(dial);
+    assert!(is_ejected(&pool, 0));
+    assert_eq!(pool.shared.members[0].upstream.load().lanes, 0);
+    // An unanswered probe times out, and others follow.
+    sleep(Duration::from_secs(30)).await;
+    assert!((2..=4).contains(&dialers[0].probes()), "{}", dialers[0].probes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_redirects_the_session_and_three_eject_the_upstream() {
+    let (pool, dialers) = pool(2);
+    dialers[0].set_behavior(FakeBehavior::Refusing);
+    for _ in 0..3 {
+        assert!(!is_ejected(&pool, 0));
+        let mut session = session_starting_at_first(&pool);
+        assert!(open_lane_in(&mut session).is_err());
+        assert_eq!(
+            open_lane_in(&mut session).unwrap().upstream(),
+            "1",
+            "the retry goes to the other upstream"
+        );
+    }
+    assert!(is_ejected(&pool, 0));
+    // The probe succeeds, so the upstream is readmitted; the next refusal ejects it.
+    wait_until_readmitted(&pool, 0).await;
+    assert!(open_lane_in(&mut session_starting_at_first(&pool)).is_err() && is_ejected(&pool, 0));
+    // A clean lane clears the failures.
+    dialers[0].set_behavior(FakeBehavior::Up);
+    wait_until_readmitted(&pool, 0).await;
+    serve_to_end(open_lane_in(&mut session_starting_at_first(&pool)).unwrap());
+    open_lane_in(&mut session_starting_at_first(&pool)).unwrap().report_failure("one failure");
+    assert!(!is_ejected(&pool, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_dying_after_handshake_eject_the_upstream() {
+    let (pool, _) = pool(2);
+    for _ in 0..3 {
+        let mut dies = open_lane_in(&mut session_starting_at_first(&pool)).unwrap();
+        dies.report_ready();
+        dies.report_disconnect(&DisconnectReason::Lost("reset".into()));
+        dies.report_failure("connection lost before the answer");
+    }
+    assert!(is_ejected(&pool, 0));
+    assert_eq!(open_lanes(&pool, 5, 2).0, [0, 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn busy_closes_and_clean_ends_do_not_eject() {
+    let (pool, _) = pool(1);
+    for _ in 0..20 {
+        let mut lost_after_goodbye = open_lane(&pool).unwrap();
+        lost_after_goodbye.report_ready();
+        lost_after_goodbye.report_disconnect(&DisconnectReason::Lost("end of stream".into()));
+        drop(lost_after_goodbye);
+        let mut full = open_lane(&pool).unwrap();
+        full.report_disconnect(&DisconnectReason::Closed(1013, "Queue full".into()));
+        full.report_failure("the upstream ended the session: queue_full");
+        drop(full);
+        drop(open_lane(&pool).unwrap());
+    }
+    assert!(!is_ejected(&pool, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_avoids_the_failed_upstream_until_a_lane_is_ready() {
+    let (pool, _) = pool(2);
+    let mut session = pool.clone();
+    open_lane_in(&mut session).unwrap().report_disconnect(&DisconnectReason::Closed(1013, String::new()));
+    sleep(Duration::from_secs(10)).await;
+    let _load: Vec<Lease> = (0..8).map(|_| open_lane_in(&mut session).unwrap()).collect();
+    assert!(_load.iter().all(|lease| lease.upstream() == "1"), "regardless of load");
+    open_lane_in(&mut session).unwrap().report_ready();
+    assert_eq!(open_lane_in(&mut session).unwrap().upstream(), "0", "the failure is forgotten");
+}
+
+#[tokio::test(start_paused = true)]
+async fn earliest_ejected_upstream_is_tried_when_all_are_ejected() {
+    let (pool, dialers) = pool(2);
+    dialers.iter().for_each(|dialer| dialer.set_behavior(FakeBehavior::Down));
+    for _ in 0..4 {
+        assert!(matches!(open_lane(&pool), Err(DisconnectReason::Unreachable(_))));
+    }
+    assert!(is_ejected(&pool, 0) && is_ejected(&pool, 1));
+    let first = (0..2).min_by_key(|index| pool.shared.members[*index].upstream.load().ejected_until).unwrap();
+    dialers[first].set_behavior(FakeBehavior::Up);
+    let mut found = open_lane(&pool).unwrap();
+    assert_eq!(found.upstream(), first.to_string(), "the one that is probed first");
+    found.report_ready();
+    assert!(!is_ejected(&pool, first), "a ready lane readmits before the probe");
+    let (none, _) = self::pool(0);
+    assert!(matches!(open_lane(&none), Err(DisconnectReason::Unreachable(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn single_probe_task_ends_with_the_pool() {
+    let (pool, dialers) = pool(1);
+    for _ in 0..3 {
+        dialers[0].set_behavior(FakeBehavior::Down);
+        assert!(open_lane(&pool).is_err());
+        dialers[0].set_behavior(FakeBehavior::Up);
+        let mut found = open_lane(&pool).unwrap();
+        found.report_ready();
+        serve_to_end(found);
+    }
+    dialers[0].set_behavior(FakeBehavior::Down);
+    assert!(open_lane(&pool).is_err());
+    let before = dialers[0].probes();
+    sleep(Duration::from_millis(1500)).await;
+    assert_eq!(dialers[0].probes(), before + 1);
+    drop(pool);
+    sleep(Duration::from_secs(100)).await;
+    assert_eq!(dialers[0].probes(), before + 1);
+}
