@@ -34,7 +34,7 @@ pub struct VerifyArgs {
     /// Sections to leave out, separated by commas
     #[arg(long, value_name = "SECTION", value_delimiter = ',', value_parser = section_parser(), hide_possible_values = true)]
     pub skip: Vec<Section>,
-    /// Ask less in each section: two or three minutes in place of six to ten
+    /// Ask less in each section: fewer recordings and questions, no long text, and a shorter conversation
     #[arg(long)]
     pub quick: bool,
     /// Directory with more recordings and their words in a manifest.json, as examples/speech in voxbridge's source [default:
