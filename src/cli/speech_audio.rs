@@ -32,6 +32,17 @@ impl SpeechAudio {
         duration_of(self.bytes.len() as u64 / 2)
     }
 
+    /// Duration of what can be heard: windows of 20 ms whose level is above -50 dB of full scale.
+    pub(super) fn audible_duration(&self) -> Duration {
+        const WINDOW: usize = MODEL_RATE_HZ as usize / 50;
+        const AUDIBLE_RMS: f64 = 100.0;
+        let samples = samples_of(&self.bytes);
+        let power = |window: &[i16]| window.iter().map(|sample| f64::from(*sample).powi(2)).sum::<f64>();
+        let is_audible = |window: &&[i16]| power(window) > AUDIBLE_RMS.powi(2) * window.len() as f64;
+        let audible: usize = samples.chunks(WINDOW).filter(is_audible).map(<[i16]>::len).sum();
+        duration_of(audible as u64)
+    }
+
     /// Encodes the audio.
     pub(super) fn encode(&self, format: AudioFormat) -> Result<Vec<u8>, ClientError> {
         let (mut encoder, mut file) = (encoder(format)?, Vec::new());
@@ -115,6 +126,14 @@ fn duration_of(samples: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn silence_is_not_audible() {
+        let mut speech = SpeechAudio::default();
+        let samples = [[0_i16; 24_000], [3_000; 24_000], [20; 24_000]].concat();
+        speech.push(&samples.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<_>>()).unwrap();
+        assert_eq!((speech.duration().as_secs(), speech.audible_duration().as_millis()), (3, 1000));
+    }
 
     #[test]
     fn wav_file_has_its_length_and_split_samples() {

@@ -1,7 +1,7 @@
 //! What to try when a figure fails, by the figure's name. The longest matching beginning decides.
 
 /// Beginnings of names, and the advice for them.
-const ADVICE: [(&str, &str); 26] = [
+const ADVICE: [(&str, &str); 27] = [
     ("", "Read the trace with `voxbridge replay FILE --svg session.svg`, and send it with the report."),
     (
         "server",
@@ -74,6 +74,10 @@ const ADVICE: [(&str, &str); 26] = [
     (
         "conversation.answers",
         "Check that the server's log shows no error in full duplex, and that the GPU answers each second of audio in less than a second.",
+    ),
+    (
+        "conversation.audio",
+        "The model sent silence for its words: check the server's log, and that it was started with speech output.",
     ),
     (
         "conversation.first_audio",

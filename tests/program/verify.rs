@@ -18,7 +18,9 @@ use voxbridge::{
         Backend, HttpApi, SimDialect, SimulatorConfig, engines::SpeechEngines, known_speech::KnownSpeech,
     },
 };
-use voxbridge_test_support::bench::{RunningServer, scratch, speech_dir, start_simulator};
+use voxbridge_test_support::bench::{
+    RunningServer, http_upstream, scratch, speech_dir, start_simulator, upstream_of,
+};
 
 use crate::commands::{run, voxbridge};
 
@@ -59,14 +61,17 @@ fn engines(dir: &Path) -> Arc<dyn SpeechEngines> {
     Arc::new(KnownSpeech::new(&known.collect::<Vec<_>>()))
 }
 
-/// A simulated server and its URL.
+/// A simulated server, and the table of a configuration that names it.
 async fn start(config: SimulatorConfig, engines: &Arc<dyn SpeechEngines>) -> (String, RunningServer) {
-    let (scheme, path) = match config.http_api {
-        Some(_) => ("http", ""),
-        None => ("ws", config.dialect.path()),
-    };
+    let (dialect, api) = (config.dialect, config.http_api);
     let (address, running, _) = start_simulator("127.0.0.1:0", config, Some(engines.clone())).await;
-    (format!("{scheme}://{address}{path}"), running)
+    let upstream = match api {
+        Some(api) => http_upstream(api, address),
+        None => upstream_of(dialect, address),
+    };
+    let model = upstream.model.map(|model| format!("model = \"{model}\"\n")).unwrap_or_default();
+    let (url, dialect) = (upstream.url, upstream.dialect);
+    (format!("[[upstream]]\nurl = \"{url}\"\ndialect = \"{dialect}\"\n{model}"), running)
 }
 
 /// The report of a run.
@@ -79,11 +84,13 @@ struct Report {
 impl Report {
     async fn run(name: &str, upstreams: &str, args: &[&str]) -> Self {
         let dir = scratch(&format!("verify-{name}"));
+        let config = dir.join("voxbridge.toml").display().to_string();
+        fs::write(&config, upstreams).unwrap();
         // An earlier run may have left its own.
         let _ = fs::remove_dir_all(dir.join("report"));
         let report = dir.join("report").display().to_string();
         let recordings = recordings_dir().display().to_string();
-        let options = ["--upstream", upstreams, "--recordings", &recordings, "--report", &report, "--json"];
+        let options = ["--config", &config, "--recordings", &recordings, "--report", &report, "--json"];
         let mut command = voxbridge(&[&["verify"], &options[..], args].concat());
         let output = timeout(PATIENCE, command.output()).await.expect("verify does not end").unwrap();
         let (stdout, stderr) =
@@ -146,8 +153,8 @@ async fn healthy_servers_of_every_kind_pass() {
         let engines = &engines;
         async move {
             let started = join_all(servers.into_iter().map(|config| start(config, engines))).await;
-            let urls: Vec<&str> = started.iter().map(|(url, _)| url.as_str()).collect();
-            let report = Report::run(name, &urls.join(","), &["--quick", "--language", "en"]).await;
+            let upstreams: Vec<&str> = started.iter().map(|(upstream, _)| upstream.as_str()).collect();
+            let report = Report::run(name, &upstreams.concat(), &["--quick", "--language", "en"]).await;
             report.assert_passed(name);
             let mut missing = report.names_with("skipped");
             missing.retain(|name| !skipped.contains(name) && *name != "languages");
@@ -158,7 +165,7 @@ async fn healthy_servers_of_every_kind_pass() {
 }
 
 /// A fault, the section that finds it, the figure that fails, and words of its note.
-const FAULTS: [(&str, &str, &str, &str); 12] = [
+const FAULTS: [(&str, &str, &str, &str); 15] = [
     ("queue-full", "server", "server.queue", "full"),
     ("busy", "server", "server.queue", "no worker"),
     ("403-after-queue", "server", "server.init", "HTTP 403"),
@@ -167,10 +174,13 @@ const FAULTS: [(&str, &str, &str, &str); 12] = [
     ("die-mid-answer", "transcription", "transcription.word_error.goforward_16k", "died"),
     ("drop-mid-answer", "transcription", "transcription.word_error.goforward_16k", "lost"),
     ("empty-transcript", "transcription", "transcription.word_error.goforward_16k", "no words"),
-    ("no-audio", "speech", "speech.word_error", "no audio"),
+    ("no-audio", "speech", "speech.word_error", "without audio"),
     ("die-mid-turn", "conversation", "conversation.answers", "died"),
     ("drop-mid-turn", "conversation", "conversation.answers", "lost"),
-    ("slow-steps=1.3", "conversation", "conversation.stall", ""),
+    ("timeout=8", "conversation", "conversation.answers", "timeout"),
+    ("no-audio", "conversation", "conversation.audio", ""),
+    ("slow-steps=1.3", "conversation", "conversation.dropped_audio", ""),
+    ("never-listens", "conversation", "conversation.rollover_gap", "did not move"),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -181,10 +191,10 @@ async fn fault_that_cannot_be_hidden_fails_the_figure_that_is_about_it() {
         async move {
             let faults = vec![fault.parse().unwrap()];
             let config = SimulatorConfig { faults, ..SimulatorConfig::default() };
-            let (url, _server) = start(config, engines).await;
+            let (upstream, _server) = start(config, engines).await;
             let case = format!("{fault} in {section}");
             let name = case.replace([' ', '=', '.'], "-");
-            let report = Report::run(&name, &url, &["--quick", "--only", section]).await;
+            let report = Report::run(&name, &upstream, &["--quick", "--only", section]).await;
             report.assert_failed(&case, figure, words);
         }
     });
@@ -193,19 +203,20 @@ async fn fault_that_cannot_be_hidden_fails_the_figure_that_is_about_it() {
 
 #[tokio::test]
 async fn other_sections_are_skipped_when_the_server_cannot_be_reached() {
-    let report = Report::run("unreachable", "ws://127.0.0.1:1", &[]).await;
+    let upstream = "[[upstream]]\nurl = \"ws://127.0.0.1:1\"\ndialect = \"minicpm-o\"\n";
+    let report = Report::run("unreachable", upstream, &[]).await;
     report.assert_failed("unreachable", "server.tcp", "refused");
     assert_eq!(
         report.names_with("skipped"),
-        ["transcription", "speech", "languages", "assistant", "tools", "conversation", "capacity"]
+        ["transcription", "speech", "assistant", "tools", "conversation", "capacity"]
     );
 }
 
 #[tokio::test]
 async fn simulator_without_words_fails_with_the_advice_to_give_it_some() {
     let (address, _server, _) = start_simulator("127.0.0.1:0", SimulatorConfig::default(), None).await;
-    let report =
-        Report::run("no-words", &format!("ws://{address}"), &["--quick", "--only", "transcription"]).await;
+    let upstream = format!("[[upstream]]\nurl = \"ws://{address}\"\n");
+    let report = Report::run("no-words", &upstream, &["--quick", "--only", "transcription"]).await;
     let figure = "transcription.word_error.goforward_16k";
     report.assert_failed("no words", figure, "simulated transcript");
     assert!(report.find(figure)["try"].as_str().unwrap().contains("--recordings"));
@@ -215,9 +226,10 @@ async fn simulator_without_words_fails_with_the_advice_to_give_it_some() {
 async fn reports_are_compared_and_pages_are_self_contained() {
     let dir = scratch("verify-compare");
     let engines = engines(recordings_dir());
-    let (url, _server) = start(SimulatorConfig::default(), &engines).await;
+    let (upstream, _server) = start(SimulatorConfig::default(), &engines).await;
     let page = dir.join("report.html").display().to_string();
-    let good = Report::run("compare-good", &url, &["--quick", "--only", "speech", "--html", &page]).await;
+    let good =
+        Report::run("compare-good", &upstream, &["--quick", "--only", "speech", "--html", &page]).await;
     good.assert_passed("speech");
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.contains("<svg") && html.contains("src=\"data:audio/mpeg;base64,"), "{html}");

@@ -77,7 +77,7 @@ Examples:
   voxbridge verify --config voxbridge.toml --recordings examples/speech --json > gpu-1.json
   voxbridge verify --upstream ws://gpu-2:8006/v1/realtime --compare gpu-1.json
   voxbridge verify --compare gpu-1.json,gpu-2.json
-  voxbridge verify --upstream ws://sglang:18260,http://sglang:8000 --only conversation,capacity
+  voxbridge verify --upstream http://gpu-host:8000 --upstream-dialect openai-audio --only transcription,speech
 
 It takes workers of the server one after the other, as a user would; the section capacity takes up to --sessions-max at a time.
 What the server does not offer is skipped. voxbridge's source has seven recordings with their words in examples/speech.

@@ -14,8 +14,8 @@ use crate::verify::figure::Section;
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_help = VERIFY_EXAMPLES)]
 pub struct VerifyArgs {
-    /// MiniCPM-o server to verify, such as ws://HOST:8006/v1/realtime. Repeat the option or separate URLs with commas for a
-    /// server for conversations and one for speech
+    /// MiniCPM-o server to verify, such as ws://HOST:8006/v1/realtime. Repeat the option or separate URLs with commas to verify
+    /// several as one; name servers of different dialects in --config
     #[arg(long, value_name = "URL", value_delimiter = ',', required_unless_present_any = ["config", "compare"])]
     pub upstream: Vec<String>,
     /// CA certificates (PEM) to trust for a wss:// upstream, in addition to the system's
@@ -34,7 +34,7 @@ pub struct VerifyArgs {
     /// Sections to leave out, separated by commas
     #[arg(long, value_name = "SECTION", value_delimiter = ',', value_parser = section_parser(), hide_possible_values = true)]
     pub skip: Vec<Section>,
-    /// Ask less in each section: two or three minutes in place of six to ten
+    /// Ask less in each section: fewer recordings and questions, no long text, and a shorter conversation
     #[arg(long)]
     pub quick: bool,
     /// Directory with more recordings and their words in a manifest.json, as examples/speech in voxbridge's source [default:

@@ -20,8 +20,9 @@ use crate::{
 const CONVERSATION_MAX: Duration = Duration::from_secs(240);
 /// The conversation lasts at least this long, unless the run is quick.
 const CONVERSATION_MIN: Duration = Duration::from_secs(60);
-/// How long the model may take to begin an answer, and to say it.
+/// How long the model may take to begin an answer, to react to an interruption, and to say an answer.
 const ANSWER_BEGINS_WITHIN: Duration = Duration::from_secs(25);
+const REACTION_BEGINS_WITHIN: Duration = Duration::from_secs(12);
 const ANSWER_ENDS_WITHIN: Duration = Duration::from_secs(60);
 /// The user interrupts the answer after this time, with this much speech.
 const INTERRUPTED_AFTER: Duration = Duration::from_secs(1);
@@ -36,10 +37,12 @@ const ROLLOVER_MAX: Duration = Duration::from_secs(45);
 const FIRST_AUDIO_MAX: Expectation = Expectation::AtMost(6.0);
 const STOP_MAX: Expectation = Expectation::AtMost(1.5);
 const NONE: Expectation = Expectation::AtMost(0.0);
+/// Speech that can be heard, and not silence.
+const AUDIBLE_MIN: Expectation = Expectation::AtLeast(0.5);
 const STALL_MAX: Expectation = Expectation::AtMost(0.5);
 const GAP_MAX: Expectation = Expectation::AtMost(5.0);
-/// To the question, to the interruption, and after the rollover.
-const ANSWERS: usize = 3;
+/// To the question, and after the rollover. The model need not answer the interruption, which may be half a sentence to it.
+const ANSWERS_MIN: Expectation = Expectation::AtLeast(2.0);
 
 pub(super) async fn run(bench: &mut Bench<'_>) {
     let mut measured = Measured::default();
@@ -53,9 +56,10 @@ pub(super) async fn run(bench: &mut Bench<'_>) {
     let seconds = |name: &str, duration: Duration, expected| {
         Figure::measured(name, duration.as_secs_f64(), "s", expected)
     };
-    if measured.answers > 0 {
-        let sound = sound_file(&talk.speech);
-        figures.push(seconds("conversation.stall", talk.longest_stall, STALL_MAX).with_sound(sound));
+    if measured.first_audio.is_some() {
+        let (sound, audible) = (sound_file(&talk.speech), talk.speech.audible_duration());
+        figures.push(seconds("conversation.audio", audible, AUDIBLE_MIN).with_sound(sound));
+        figures.push(seconds("conversation.stall", talk.longest_stall, STALL_MAX));
         figures.push(seconds("conversation.stale_audio", talk.stale_audio, NONE));
         figures.push(seconds("conversation.dropped_audio", talk.dropped, NONE));
     }
@@ -72,7 +76,8 @@ struct Measured {
     was_interrupted: bool,
     rollover_gap: Option<Duration>,
     rollover_was_ordered: bool,
-    answers: usize,
+    /// Whether the model answered the question, the interruption, and the question after the rollover.
+    answered: [bool; 3],
 }
 
 impl Measured {
@@ -83,12 +88,18 @@ impl Measured {
             Some(value) => Figure::measured(name, value.as_secs_f64(), "s", expected),
             None => Figure::failed(name, "s", expected, error.as_deref().unwrap_or(missing)),
         };
-        let answers_min = Expectation::AtLeast(ANSWERS as f64);
+        let answers = self.answered.iter().filter(|is_answered| **is_answered).count();
         let note = error.clone().unwrap_or_else(|| {
-            "to the question, to the interruption, and to the question after the rollover".to_owned()
+            let asked = ["the question", "the interruption", "the question after the rollover"];
+            let answered = asked.iter().zip(self.answered).filter(|(_, is_answered)| *is_answered);
+            let answered: Vec<&str> = answered.map(|(what, _)| *what).collect();
+            format!(
+                "answered: {}",
+                if answered.is_empty() { "nothing".to_owned() } else { answered.join(", ") }
+            )
         });
         let mut figures = vec![
-            Figure::measured("conversation.answers", self.answers as f64, "", answers_min).with_note(&note),
+            Figure::measured("conversation.answers", answers as f64, "", ANSWERS_MIN).with_note(&note),
             figure("conversation.first_audio", self.first_audio, FIRST_AUDIO_MAX, "the model did not answer"),
         ];
         if self.first_audio.is_some() {
@@ -128,8 +139,8 @@ async fn hold(bench: &Bench<'_>, talk: &mut Talk, measured: &mut Measured) -> Re
         measured.rollover_gap = Some(Duration::from_millis(gap_ms));
     }
     let asked = talk.say(question).await?;
-    if begins(talk, asked).await?.is_some() {
-        measured.answers += 1;
+    if begins(talk, asked, ANSWER_BEGINS_WITHIN).await?.is_some() {
+        measured.answered[2] = true;
         finish_answer(talk).await?;
     }
     if !bench.plan.is_quick {
@@ -146,9 +157,9 @@ async fn ask_until_interrupted(
 ) -> Result<bool, ClientError> {
     for _ in 0..SHORT_ANSWERS_MAX {
         let asked = talk.say(question).await?;
-        let Some(began) = begins(talk, asked).await? else { return Ok(false) };
+        let Some(began) = begins(talk, asked, ANSWER_BEGINS_WITHIN).await? else { return Ok(false) };
         measured.first_audio.get_or_insert(began.saturating_duration_since(asked));
-        measured.answers = 1;
+        measured.answered[0] = true;
         talk.be_silent(INTERRUPTED_AFTER).await?;
         if !talk.is_model_speaking() {
             continue;
@@ -159,20 +170,19 @@ async fn ask_until_interrupted(
         let is_cut = |seen| matches!(seen, Seen::End { cancelled: true });
         let cut = talk.wait_for(interrupted, INTERRUPTION_MAX, is_cut).await?;
         measured.stop = cut.map(|(at, _)| at.saturating_duration_since(interrupted));
-        if begins(talk, spoken).await?.is_some() {
-            measured.answers = 2;
-        }
+        let reacted = begins(talk, spoken, REACTION_BEGINS_WITHIN).await?.is_some();
+        measured.answered[1] = reacted && cut.is_some();
         return Ok(true);
     }
     Ok(true)
 }
 
 /// Waits for the answer to a question that was asked at this time. The model may begin a moment before the question ends.
-async fn begins(talk: &mut Talk, asked: Instant) -> Result<Option<Instant>, ClientError> {
+async fn begins(talk: &mut Talk, asked: Instant, limit: Duration) -> Result<Option<Instant>, ClientError> {
     if talk.is_model_speaking() {
         return Ok(Some(asked));
     }
-    let begun = talk.wait_for(asked, ANSWER_BEGINS_WITHIN, |seen| seen == Seen::Begin).await?;
+    let begun = talk.wait_for(asked, limit, |seen| seen == Seen::Begin).await?;
     Ok(begun.map(|(at, _)| at))
 }
 
@@ -198,8 +208,11 @@ mod tests {
     #[test]
     fn figures_that_were_not_reached_fail_with_the_reason() {
         let lost = ClientError::ConnectionLost("the worker died".to_owned());
-        let measured =
-            Measured { first_audio: Some(Duration::from_secs(1)), answers: 1, ..Measured::default() };
+        let measured = Measured {
+            first_audio: Some(Duration::from_secs(1)),
+            answered: [true, false, false],
+            ..Measured::default()
+        };
         let figures = measured.figures(Some(&lost));
         let verdict = |name: &str| figures.iter().find(|figure| figure.name == name).map(|it| it.verdict);
         assert_eq!(verdict("conversation.first_audio"), Some(Verdict::Pass));

@@ -101,7 +101,9 @@ impl Run<'_> {
         let _voice = self.add_voice()?;
         let offers = ["speech", "assistant", "conversation"].map(|profile| self.check_offer(profile));
         self.config.routes = routes(&offers);
-        let mut wanted: Vec<Section> = self.args.sections().collect();
+        let has_languages = !plan.languages.is_empty();
+        let is_asked = |section: &Section| *section != Section::Languages || has_languages;
+        let mut wanted: Vec<Section> = self.args.sections().filter(is_asked).collect();
         if wanted.first() == Some(&Section::Server) {
             wanted.remove(0);
             let (stopping, stopped) = watch::channel(false);
@@ -155,9 +157,6 @@ impl Run<'_> {
         deadline: Instant,
     ) {
         for section in wanted {
-            if section == Section::Languages && bench.plan.languages.is_empty() {
-                continue;
-            }
             self.announce(section);
             let offer = match section {
                 Section::Assistant | Section::Tools => assistant,
