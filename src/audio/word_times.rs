@@ -31,6 +31,14 @@ pub fn estimate_word_times(text: &str, audio: &[i16], start_ms: u64, config: Vad
     distribute_words(text, &voiced_parts(audio, config), start_ms)
 }
 
+/// Spreads the words of `text` over this time, which has speech throughout.
+pub fn spread_words(text: &str, start_ms: u64, end_ms: u64) -> Vec<WordTime> {
+    let samples = end_ms.saturating_sub(start_ms).saturating_mul(u64::from(SPEECH_RATE_HZ)) / 1000;
+    // Days of speech: longer times are wrong, and would overflow.
+    let samples = u32::try_from(samples).unwrap_or(u32::MAX);
+    distribute_words(text, &[0..samples as usize], start_ms)
+}
+
 /// The words of a text, without times.
 pub fn untimed_words(text: &str) -> Vec<WordTime> {
     split_words(text).into_iter().map(|word| word_time(word, 0, 0)).collect()

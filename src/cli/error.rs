@@ -15,6 +15,8 @@ pub(super) const EXIT_USAGE: u8 = 2;
 pub(super) const EXIT_INVALID_DATA: u8 = 65;
 /// EX_NOINPUT: the input cannot be read.
 pub(super) const EXIT_NO_INPUT: u8 = 66;
+/// EX_TEMPFAIL: a transcript has gaps, which another attempt may close.
+pub(super) const EXIT_INCOMPLETE: u8 = 75;
 /// EX_UNAVAILABLE: no server answers at the address.
 pub(super) const EXIT_UNAVAILABLE: u8 = 69;
 /// Base of the exit code after a signal; the signal number is added, as in shells.
@@ -180,6 +182,20 @@ pub enum ClientError {
         /// Problem of the upstream.
         error: Box<Self>,
     },
+    /// Some utterances could not be transcribed; the transcript marks them.
+    #[error("{}; --resume asks for them again", gaps_text(*gaps, *utterances))]
+    Gaps {
+        /// Number of utterances that were not transcribed.
+        gaps: usize,
+        /// Number of utterances that were.
+        utterances: usize,
+    },
+    /// The journal beside an output is about something else.
+    #[error(
+        "{} belongs to another recording, or to other options; without --resume, or with --overwrite, the transcript begins \
+         anew", .0.display()
+    )]
+    OtherJournal(PathBuf),
     /// The recording has utterances, and every transcript is empty.
     #[error(
         "speech was found{}, but the model returned no words; the recording may hold only noise",
@@ -227,7 +243,10 @@ impl ClientError {
             Self::InFile { error, .. } | Self::UtteranceFailed { error, .. } => error.exit_code(),
             Self::FilesFailed { exit_code, .. } => *exit_code,
             Self::Stopped(signal) => SIGNAL_BASE + *signal,
-            Self::InvalidUrl { .. } | Self::InvalidKey { .. } | Self::Usage(_) => EXIT_USAGE,
+            Self::InvalidUrl { .. } | Self::InvalidKey { .. } | Self::Usage(_) | Self::OtherJournal(_) => {
+                EXIT_USAGE
+            }
+            Self::Gaps { .. } | Self::IncompleteTranscript { .. } => EXIT_INCOMPLETE,
             Self::UntrustedCertificate { .. } => EXIT_UNTRUSTED,
             Self::Unreachable { .. }
             | Self::UpstreamUnreachable { .. }
@@ -241,7 +260,6 @@ impl ClientError {
             | Self::Server { .. }
             | Self::ConnectionLost(_)
             | Self::Stalled(_)
-            | Self::IncompleteTranscript { .. }
             | Self::HttpFailed { .. }
             | Self::LocalServer(_)
             | Self::ModelFailed(_)
@@ -279,6 +297,11 @@ impl ClientError {
     pub(super) fn unwritable_stdout(reason: io::Error) -> Self {
         Self::UnwritableOutput { destination: PathBuf::from("standard output"), reason }
     }
+}
+
+fn gaps_text(gaps: usize, utterances: usize) -> String {
+    let total = gaps + utterances;
+    format!("{gaps} of {total} utterances were not transcribed, and are marked")
 }
 
 /// Probable cause or remedy of an HTTP status.

@@ -20,6 +20,7 @@ mod clock;
 mod dial;
 mod files;
 mod http;
+mod inputs;
 mod json_summary;
 mod key;
 mod known_recordings;

@@ -6,6 +6,7 @@ use std::io::{self, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::ClientError;
+use super::inputs::Input;
 
 /// Where the result for one input goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,51 +36,85 @@ impl Destination {
         }
     }
 
+    /// Title of what is written.
+    pub(super) fn title(&self) -> String {
+        match self {
+            Self::File(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            Self::Stdout => String::new(),
+        }
+    }
+
     /// Destinations of several inputs. A directory gets a file for each, under the input's name and with this extension;
-    /// one that is named with a `/` at its end is created.
+    /// one that is named with a `/` at its end is created. Files of a folder keep their subfolders in it; without a directory,
+    /// their results are written beside them.
     ///
     /// # Errors
     /// A directory is missing or cannot be created, or two inputs would share a file, or a result would replace an input.
     pub(super) fn for_inputs(
-        inputs: &[PathBuf],
+        inputs: &[Input],
         output: Option<&Path>,
         extension: &str,
     ) -> Result<Vec<Self>, ClientError> {
-        let Some(output) = output.filter(|output| *output != Path::new("-")) else {
-            return Ok(vec![Self::Stdout; inputs.len()]);
-        };
-        let is_directory = output.is_dir() || output.as_os_str().as_encoded_bytes().ends_with(b"/");
-        if !is_directory && inputs.len() > 1 {
-            let reason = format!(
-                "--output {0} must be a directory for several inputs; write {0}/ to create one",
-                output.display()
-            );
-            return Err(ClientError::Usage(reason));
-        }
-        let mut taken: HashSet<PathBuf> =
-            inputs.iter().filter_map(|input| input.canonicalize().ok()).collect();
-        let mut destinations = Vec::new();
-        for input in inputs {
-            let path =
-                if is_directory { output.join(file_name(input, extension)) } else { output.to_path_buf() };
-            let destination = Self::File(path.clone());
-            if !is_directory {
-                destination.check()?;
+        let has_folders = inputs.iter().any(|input| input.in_folder.is_some());
+        let directory = match output {
+            Some(output) if output == Path::new("-") => return Ok(vec![Self::Stdout; inputs.len()]),
+            Some(output) if output.is_dir() || output.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+                Some(output)
             }
-            if !taken.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) && !is_special(&path) {
+            Some(output) if inputs.len() > 1 || has_folders => {
                 let reason = format!(
-                    "{} would replace another file of this command; rename the input",
-                    path.display()
+                    "--output {0} must be a directory for several inputs; write {0}/ to create one",
+                    output.display()
                 );
                 return Err(ClientError::Usage(reason));
             }
-            destinations.push(destination);
-        }
-        if is_directory {
-            fs::create_dir_all(output).map_err(|reason| unwritable(output, reason))?;
+            Some(output) => {
+                let destination = Self::File(output.to_path_buf());
+                destination.check()?;
+                return destination.check_unused(&mut paths_of(inputs)).map(|()| vec![destination]);
+            }
+            None => None,
+        };
+        let mut taken = paths_of(inputs);
+        let destination = |input: &Input| {
+            let path = match (directory, &input.in_folder) {
+                (Some(directory), in_folder) => {
+                    let subfolder = in_folder.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+                    directory.join(subfolder).join(file_name(&input.path, extension))
+                }
+                (None, Some(_)) => input.path.with_file_name(file_name(&input.path, extension)),
+                (None, None) => return Ok(Self::Stdout),
+            };
+            let destination = Self::File(path);
+            destination.check_unused(&mut taken).map(|()| destination)
+        };
+        let destinations = inputs.iter().map(destination).collect::<Result<Vec<_>, _>>()?;
+        if let Some(directory) = directory {
+            let files = destinations.iter().filter_map(|destination| match destination {
+                Self::File(path) => path.parent(),
+                Self::Stdout => None,
+            });
+            for folder in files.chain([directory]) {
+                fs::create_dir_all(folder).map_err(|reason| unwritable(folder, reason))?;
+            }
         }
         Ok(destinations)
     }
+
+    /// Rejects a file that another input or result has.
+    fn check_unused(&self, taken: &mut HashSet<PathBuf>) -> Result<(), ClientError> {
+        let Self::File(path) = self else { return Ok(()) };
+        if taken.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) || is_special(path) {
+            return Ok(());
+        }
+        let reason =
+            format!("{} would replace another file of this command; rename the input", path.display());
+        Err(ClientError::Usage(reason))
+    }
+}
+
+fn paths_of(inputs: &[Input]) -> HashSet<PathBuf> {
+    inputs.iter().filter_map(|input| input.path.canonicalize().ok()).collect()
 }
 
 impl std::fmt::Display for Destination {
@@ -100,11 +135,11 @@ fn file_name(input: &Path, extension: &str) -> PathBuf {
 }
 
 /// True for a device or a pipe, which must not be replaced.
-fn is_special(path: &Path) -> bool {
+pub(super) fn is_special(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| !metadata.is_file())
 }
 
-fn unwritable(destination: &Path, reason: io::Error) -> ClientError {
+pub(super) fn unwritable(destination: &Path, reason: io::Error) -> ClientError {
     ClientError::UnwritableOutput { destination: destination.to_path_buf(), reason }
 }
 
@@ -172,6 +207,11 @@ impl OutputFile {
         self.out.write_all(bytes).map_err(|reason| unwritable(&self.destination, reason))
     }
 
+    /// True if earlier bytes can be replaced.
+    pub(super) const fn is_replaceable(&self) -> bool {
+        self.part.is_some()
+    }
+
     /// Replaces earlier bytes, if this is an ordinary file.
     pub(super) fn replace(&mut self, offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
         match &self.part {
@@ -213,7 +253,7 @@ mod tests {
     #[test]
     fn inputs_get_files_in_a_directory_and_never_share_one() {
         let directory = scratch("plan");
-        let inputs = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let inputs = |names: &[&str]| names.iter().map(|name| Input::named(name.into())).collect::<Vec<_>>();
         let plan =
             |names: &[&str], output: &Path| Destination::for_inputs(&inputs(names), Some(output), "srt");
         let file = |name: &str| Destination::File(directory.join(name));
@@ -239,6 +279,13 @@ mod tests {
         let new = directory.join("new/deep/");
         assert_eq!(plan(&["a.mp3"], &new).unwrap(), [file("new/deep/a.srt")]);
         assert!(new.is_dir(), "the directory is not created");
+        let of_folder = Input { path: "talks/deep/a.mp3".into(), in_folder: Some("deep/a.mp3".into()) };
+        let plan_folder =
+            |output: Option<&Path>| Destination::for_inputs(std::slice::from_ref(&of_folder), output, "srt");
+        assert_eq!(plan_folder(None).unwrap(), [Destination::File("talks/deep/a.srt".into())]);
+        assert_eq!(plan_folder(Some(&directory)).unwrap(), [file("deep/a.srt")]);
+        assert!(directory.join("deep").is_dir(), "the subfolder is not created");
+        assert_eq!(plan_folder(Some(&own)).unwrap_err().exit_code(), 2);
         let error = plan(&["a.mp3", "b.mp3"], &directory.join("none")).unwrap_err().to_string();
         assert!(error.ends_with("none/ to create one"), "{error}");
         assert!(

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ring::digest::{SHA256, digest};
 
 use crate::audio::SPEECH_RATE_HZ;
 use crate::media::MediaError;
@@ -26,6 +27,8 @@ pub(super) struct Recording {
     pub(super) name: String,
     /// Length according to the headers, which may leave it out.
     pub(super) expected_length: Option<Duration>,
+    /// The file, for its checksum.
+    bytes: Bytes,
     decoder: Option<Box<Decoder>>,
     /// Decoded samples that were not returned as a frame yet.
     pending: Vec<i16>,
@@ -41,10 +44,12 @@ impl Recording {
     /// Opens a file in memory.
     pub(super) fn decode(bytes: impl Into<Bytes>, name: &str) -> Result<Self, ClientError> {
         let limits = DecodeLimits { decoded_max: RECORDING_MAX, ..DecodeLimits::default() };
-        let decoder = Decoder::open(bytes.into(), limits).map_err(|reason| invalid(name, reason))?;
+        let bytes = bytes.into();
+        let decoder = Decoder::open(bytes.clone(), limits).map_err(|reason| invalid(name, reason))?;
         Ok(Self {
             name: name.to_owned(),
             expected_length: decoder.info().duration,
+            bytes,
             decoder: Some(Box::new(decoder)),
             pending: Vec::new(),
             returned_samples: 0,
@@ -54,6 +59,43 @@ impl Recording {
     /// Length of the audio returned so far.
     pub(super) fn position(&self) -> Duration {
         Duration::from_millis(self.returned_samples * 1000 / u64::from(SPEECH_RATE_HZ))
+    }
+
+    /// SHA-256 of the file, in hexadecimal digits.
+    pub(super) async fn checksum(&self) -> String {
+        let bytes = self.bytes.clone();
+        let hash = tokio::task::spawn_blocking(move || digest(&SHA256, &bytes)).await;
+        hash.map_or_else(
+            |_| String::new(),
+            |hash| hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
+        )
+    }
+
+    /// Skips the audio before this position.
+    ///
+    /// # Errors
+    /// As [`Self::next_chunk`].
+    pub(super) async fn skip_to(&mut self, position_ms: u64) -> Result<(), ClientError> {
+        while self.next_chunk_before(Some(position_ms)).await?.is_some() {}
+        Ok(())
+    }
+
+    /// As [`Self::next_chunk`], but `None` also at this position.
+    pub(super) async fn next_chunk_before(
+        &mut self,
+        end_ms: Option<u64>,
+    ) -> Result<Option<Vec<i16>>, ClientError> {
+        let end_samples = end_ms.map_or(u64::MAX, |ms| ms.saturating_mul(u64::from(SPEECH_RATE_HZ) / 1000));
+        let left = usize::try_from(end_samples.saturating_sub(self.returned_samples)).unwrap_or(usize::MAX);
+        if left == 0 {
+            return Ok(None);
+        }
+        let Some(mut chunk) = self.next_chunk().await? else { return Ok(None) };
+        if chunk.len() > left {
+            self.pending = chunk.split_off(left);
+            self.returned_samples -= self.pending.len() as u64;
+        }
+        Ok(Some(chunk))
     }
 
     /// The next half second or less; `None` at the end.
@@ -147,6 +189,20 @@ mod tests {
         );
         assert_eq!(recording.position(), Duration::from_micros(562_000));
         assert_eq!(Recording::decode(file, "x.wav").unwrap().read_all().await.unwrap(), [7; 9000]);
+    }
+
+    #[tokio::test]
+    async fn spans_of_a_recording_are_exact_to_the_sample() {
+        let samples: Vec<i16> = (0..20_000).map(|at| (at % 1000) as i16).collect();
+        let mut recording = Recording::decode(wav::write_s16(&samples, 16_000), "x.wav").unwrap();
+        recording.skip_to(123).await.unwrap();
+        let mut span = Vec::new();
+        while let Some(chunk) = recording.next_chunk_before(Some(901)).await.unwrap() {
+            span.extend(chunk);
+        }
+        assert_eq!(span, samples[123 * 16..901 * 16]);
+        recording.skip_to(901).await.unwrap();
+        assert_eq!(recording.read_all().await.unwrap(), samples[901 * 16..]);
     }
 
     #[tokio::test]

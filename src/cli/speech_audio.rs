@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::audio::{MODEL_RATE_HZ, wav};
+use crate::media::encode::id3::{self, Chapter};
 use crate::media::encode::{AudioFormat, Encoder};
 
 use super::error::ClientError;
@@ -66,6 +67,10 @@ pub(super) struct SpeechFile {
     split: Vec<u8>,
     samples: u64,
     encoded: Vec<u8>,
+    /// Title and chapters of an mp3 file with several chapters.
+    contents: Option<(String, Vec<Chapter>)>,
+    /// Number of chapters that have begun.
+    chapters_begun: usize,
 }
 
 impl SpeechFile {
@@ -73,7 +78,53 @@ impl SpeechFile {
     pub(super) fn create(destination: &Destination, format: AudioFormat) -> Result<Self, ClientError> {
         let encoder = encoder(format)?;
         let out = OutputFile::create(destination)?;
-        Ok(Self { out, format, encoder, split: Vec::new(), samples: 0, encoded: Vec::new() })
+        Ok(Self {
+            out,
+            format,
+            encoder,
+            split: Vec::new(),
+            samples: 0,
+            encoded: Vec::new(),
+            contents: None,
+            chapters_begun: 0,
+        })
+    }
+
+    /// Announces the title and the chapters of the file, before any audio. Only mp3 files have them, if they are several.
+    pub(super) fn announce(&mut self, title: &str, chapters: Vec<String>) -> Result<(), ClientError> {
+        if self.format != AudioFormat::Mp3 || chapters.len() < 2 || !self.out.is_replaceable() {
+            return Ok(());
+        }
+        let chapter = |title: String| Chapter { title, start_ms: 0, end_ms: 0 };
+        let chapters: Vec<Chapter> = chapters.into_iter().map(chapter).collect();
+        // Its times are known at the end.
+        self.out.write(&id3::tag(title, &chapters))?;
+        self.contents = Some((title.to_owned(), chapters));
+        Ok(())
+    }
+
+    /// The next chapter begins.
+    pub(super) fn begin_chapter(&mut self) {
+        let now_ms = self.now_ms();
+        let number = self.chapters_begun;
+        self.chapters_begun += 1;
+        let Some((_, chapters)) = &mut self.contents else { return };
+        if let Some(last) = number.checked_sub(1).and_then(|last| chapters.get_mut(last)) {
+            last.end_ms = now_ms;
+        }
+        if let Some(chapter) = chapters.get_mut(number) {
+            (chapter.start_ms, chapter.end_ms) = (now_ms, now_ms);
+        }
+    }
+
+    /// Appends silence.
+    pub(super) fn push_silence(&mut self, length: Duration) -> Result<(), ClientError> {
+        let samples = (length.as_secs_f64() * f64::from(MODEL_RATE_HZ)) as usize;
+        self.push(&vec![0; samples * 2])
+    }
+
+    fn now_ms(&self) -> u32 {
+        u32::try_from(self.duration().as_millis()).unwrap_or(u32::MAX)
     }
 
     /// Encodes audio and writes what is ready.
@@ -95,6 +146,13 @@ impl SpeechFile {
     pub(super) fn finish(mut self) -> Result<(), ClientError> {
         self.encoder.finish(&mut self.encoded);
         self.write_encoded()?;
+        let end_ms = self.now_ms();
+        if let Some((title, mut chapters)) = self.contents.take() {
+            if let Some(last) = chapters.last_mut() {
+                last.end_ms = end_ms;
+            }
+            self.out.replace(0, &id3::tag(&title, &chapters))?;
+        }
         if self.format == AudioFormat::Wav {
             // The header was written before the length was known.
             let data_bytes = u32::try_from(self.samples * 2).unwrap_or(u32::MAX);

@@ -29,6 +29,8 @@ pub(super) enum StreamProgress<'a> {
     Sent(Duration),
     /// The server sent an event.
     Event(&'a ReceivedEvent),
+    /// An utterance has ended, and its transcript has come.
+    Transcribed(Segment),
 }
 
 /// Result of a transcription.
@@ -44,18 +46,34 @@ pub(super) struct TranscriptionResult {
     utterances_ended: usize,
     final_segment_ids: HashSet<u64>,
     unnumbered_finals: usize,
+    /// Number of transcripts that were passed on.
+    passed_on: usize,
     /// Why the rest of the recording is missing.
     damage: Option<ClientError>,
 }
 
-/// Sends a recording in real time and waits until every utterance is transcribed.
+/// Sends a recording in real time and waits until every utterance is transcribed. Transcripts are passed on as they come, also if
+/// the rest fails.
 pub(super) async fn stream_and_transcribe(
     client: &mut Client,
     recording: &mut Recording,
     mut on_progress: impl FnMut(StreamProgress<'_>) -> Result<(), ClientError>,
 ) -> Result<TranscriptionResult, ClientError> {
-    let timing = *client.timing();
     let mut result = TranscriptionResult::default();
+    let streamed = stream(client, recording, &mut result, &mut on_progress).await;
+    for segment in result.segments(recording.position()).split_off(result.passed_on) {
+        on_progress(StreamProgress::Transcribed(segment))?;
+    }
+    streamed.and_then(|()| result.into_result())
+}
+
+async fn stream(
+    client: &mut Client,
+    recording: &mut Recording,
+    result: &mut TranscriptionResult,
+    on_progress: &mut impl FnMut(StreamProgress<'_>) -> Result<(), ClientError>,
+) -> Result<(), ClientError> {
+    let timing = *client.timing();
     let mut ticks = interval(timing.frame_interval);
     let mut trailing_samples = 0;
     let mut last_event_at = Instant::now();
@@ -66,7 +84,7 @@ pub(super) async fn stream_and_transcribe(
             _ = ticks.tick() => {
                 let now = Instant::now();
                 if let Some(since) = idle_since && result.is_finished(now - last_event_at.max(since), &timing)? {
-                    return result.into_result();
+                    return Ok(());
                 }
                 let frame = recording.next_frame().await.unwrap_or_else(|damage| {
                     result.damage = Some(damage);
@@ -86,6 +104,9 @@ pub(super) async fn stream_and_transcribe(
                     last_event_at = Instant::now();
                     on_progress(StreamProgress::Event(&event))?;
                     result.handle_event(&event.event)?;
+                    while let Some(segment) = result.next_ready(recording.position()) {
+                        on_progress(StreamProgress::Transcribed(segment))?;
+                    }
                 }
                 // Ignores audio, because the client requested no speech.
                 Some(ServerMessage::Audio(_)) => {}
@@ -139,15 +160,24 @@ impl TranscriptionResult {
 
     /// The transcripts with their times. A server that reports none gives the whole recording to each of them.
     pub(super) fn segments(&self, duration: Duration) -> Vec<Segment> {
+        self.finals.iter().map(|of_utterance| self.segment(of_utterance, duration)).collect()
+    }
+
+    fn segment(&self, (index, text): &(usize, String), duration: Duration) -> Segment {
         let length_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let segment = |(index, text): &(usize, String)| {
-            let known = self.utterances.get(*index).or(self.utterances.last());
-            let (start_ms, end_ms) = known.copied().unwrap_or_default();
-            let start_ms = start_ms.unwrap_or(0).min(length_ms);
-            let end_ms = end_ms.unwrap_or(length_ms).clamp(start_ms, length_ms);
-            Segment { text: text.clone(), start_ms, end_ms, ..Segment::default() }
-        };
-        self.finals.iter().map(segment).collect()
+        let known = self.utterances.get(*index).or(self.utterances.last());
+        let (start_ms, end_ms) = known.copied().unwrap_or_default();
+        let start_ms = start_ms.unwrap_or(0).min(length_ms);
+        let end_ms = end_ms.unwrap_or(length_ms).clamp(start_ms, length_ms);
+        Segment { text: text.clone(), start_ms, end_ms, ..Segment::default() }
+    }
+
+    /// The next transcript whose utterance has ended, when this much was sent.
+    fn next_ready(&mut self, sent: Duration) -> Option<Segment> {
+        let next = self.finals.get(self.passed_on).filter(|(index, _)| *index < self.utterances_ended)?;
+        let segment = self.segment(next, sent);
+        self.passed_on += 1;
+        Some(segment)
     }
 
     /// True if no more events are expected after a silence of `quiet`.

@@ -4,6 +4,10 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -12,15 +16,16 @@ use super::clock::clock;
 use super::error::ClientError;
 use super::output;
 use super::output::printable;
+use crate::media::transcript::{Gap, Segment};
 
 /// Layout of a progress bar; indicatif truncates the message on a narrow terminal.
-const BAR_TEMPLATE: &str = "{prefix}  {bar:24} {position}/{length}{left}  {wide_msg}";
+const BAR_TEMPLATE: &str = "{prefix}  {bar:24} {position}/{length}{speed}{left}  {wide_msg}";
 
 /// Work before the time left is estimated.
 const ESTIMATE_AFTER: Duration = Duration::from_secs(2);
 
 /// Layout without a known length.
-const SPINNER_TEMPLATE: &str = "{prefix}  {spinner} {position}  {wide_msg}";
+const SPINNER_TEMPLATE: &str = "{prefix}  {spinner} {position}{speed}  {wide_msg}";
 
 /// Progress of one file.
 #[derive(Debug)]
@@ -29,8 +34,10 @@ pub(super) enum Progress<'a> {
     At(Duration),
     /// Current activity, such as the words of the current utterance.
     Doing(&'a str),
-    /// The words of an utterance.
-    Words(&'a str),
+    /// An utterance was transcribed. They come in the order of speech.
+    Transcribed(&'a Segment),
+    /// An utterance was not transcribed.
+    Failed(&'a Gap),
     /// A message about what the user must wait for or know.
     Note(&'a str),
     /// A server event, as JSON.
@@ -40,10 +47,8 @@ pub(super) enum Progress<'a> {
 /// What of a file's progress is printed on standard output as it comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Printed {
-    /// Nothing: the result is written when it is complete.
+    /// Nothing.
     Nothing,
-    /// The words, an utterance each line.
-    Words,
     /// The server's events, one each line.
     Events,
 }
@@ -82,14 +87,16 @@ impl Terminal {
         printed: Printed,
         out: W,
     ) -> FileView<W> {
+        let begin_ms = Arc::new(AtomicU64::new(0));
+        let template = if length.is_some() { BAR_TEMPLATE } else { SPINNER_TEMPLATE };
         let bar = ProgressBar::hidden()
-            .with_style(bar_style(if length.is_some() { BAR_TEMPLATE } else { SPINNER_TEMPLATE }))
+            .with_style(bar_style(template, begin_ms.clone()))
             .with_prefix(short_name(name));
         bar.set_length(length.map_or(0, millis));
         // Last, because each change of a visible bar draws it.
         let bar = if self.has_bars { self.bars.add(bar) } else { bar };
         bar.tick();
-        FileView { terminal: self.clone(), bar, printed, out }
+        FileView { terminal: self.clone(), bar, begin_ms, printed, out }
     }
 
     /// Prints a message on standard error, above the bars.
@@ -107,22 +114,26 @@ impl Terminal {
 pub(super) struct FileView<W> {
     terminal: Terminal,
     bar: ProgressBar,
+    /// Where the work began, ms.
+    begin_ms: Arc<AtomicU64>,
     printed: Printed,
     out: W,
 }
 
 impl<W: Write> FileView<W> {
+    /// The work begins at this point, and not at the start.
+    pub(super) fn begin_at(&self, position: Duration) {
+        self.begin_ms.store(millis(position), Relaxed);
+        self.bar.set_position(millis(position));
+        self.bar.reset_elapsed();
+    }
+
     /// Shows progress.
-    pub(super) fn show(&mut self, progress: Progress<'_>) -> Result<(), ClientError> {
+    pub(super) fn show(&mut self, progress: &Progress<'_>) -> Result<(), ClientError> {
         match progress {
-            Progress::At(position) => self.bar.set_position(millis(position)),
+            Progress::At(position) => self.bar.set_position(millis(*position)),
             Progress::Doing(text) => self.bar.set_message(printable(text)),
-            Progress::Words(text) => {
-                self.bar.set_message("");
-                if self.printed == Printed::Words {
-                    return self.print_line(&printable(text));
-                }
-            }
+            Progress::Transcribed(_) => self.bar.set_message(""),
             Progress::Note(note) if self.printed != Printed::Events => {
                 self.terminal.print_message(format_args!("{}: {note}", self.bar.prefix()));
             }
@@ -130,7 +141,7 @@ impl<W: Write> FileView<W> {
                 // A server may send an event in several lines.
                 return self.print_line(&event.replace(['\n', '\r'], " "));
             }
-            Progress::Note(_) | Progress::Event(_) => {}
+            Progress::Note(_) | Progress::Event(_) | Progress::Failed(_) => {}
         }
         Ok(())
     }
@@ -163,7 +174,14 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn bar_style(template: &str) -> ProgressStyle {
+/// Audio per time, such as `12x`; `None` until that can be measured.
+pub(super) fn speed(elapsed: Duration, done: Duration) -> Option<String> {
+    let times = done.as_secs_f64() / Some(elapsed.as_secs_f64()).filter(|seconds| *seconds > 0.0)?;
+    (times > 0.0).then(|| if times < 10.0 { format!("{times:.1}x") } else { format!("{times:.0}x") })
+}
+
+fn bar_style(template: &str, begin_ms: Arc<AtomicU64>) -> ProgressStyle {
+    let also_begin_ms = begin_ms.clone();
     let write_clock = |ms: u64, out: &mut dyn std::fmt::Write| {
         let _ = out.write_str(&clock(Duration::from_millis(ms)));
     };
@@ -175,8 +193,19 @@ fn bar_style(template: &str) -> ProgressStyle {
         .with_key("length", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
             write_clock(state.len().unwrap_or(0), out);
         })
+        .with_key("speed", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let done = Duration::from_millis(state.pos().saturating_sub(also_begin_ms.load(Relaxed)));
+            let measured = Some(state.elapsed()).filter(|elapsed| *elapsed >= ESTIMATE_AFTER);
+            if let Some(speed) = measured.and_then(|elapsed| speed(elapsed, done)) {
+                let _ = write!(out, ", {speed}");
+            }
+        })
         .with_key("left", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-            if let Some(left) = time_left(state.elapsed(), state.pos(), state.len().unwrap_or(0)) {
+            let begin_ms = begin_ms.load(Relaxed);
+            let (done, total) = (state.pos(), state.len().unwrap_or(0));
+            if let Some(left) =
+                time_left(state.elapsed(), done.saturating_sub(begin_ms), total.saturating_sub(begin_ms))
+            {
                 let _ = write!(out, ", {} left", clock(left));
             }
         })
@@ -232,11 +261,19 @@ mod tests {
         let terminal = Terminal { bars: MultiProgress::with_draw_target(target), has_bars: true };
         let mut view =
             terminal.file("a/talk.wav", Some(Duration::from_secs(61)), Printed::Nothing, io::sink());
-        view.show(Progress::At(Duration::from_secs(30))).unwrap();
+        view.show(&Progress::At(Duration::from_secs(30))).unwrap();
         drop(view);
         let lines = drawn.0.lock().unwrap().clone();
         assert!(lines.first().is_some_and(|line| line.contains("0:00/1:01")), "{lines:#?}");
         assert!(lines.iter().all(|line| line.starts_with("talk.wav  ")), "{lines:#?}");
+    }
+
+    #[test]
+    fn speed_is_audio_per_time() {
+        let s = Duration::from_secs;
+        assert_eq!(speed(s(10), s(45)).as_deref(), Some("4.5x"));
+        assert_eq!(speed(s(10), s(300)).as_deref(), Some("30x"));
+        assert_eq!((speed(s(0), s(3)), speed(s(3), s(0))), (None, None));
     }
 
     #[test]

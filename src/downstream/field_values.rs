@@ -156,6 +156,7 @@ fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> {
         (FieldRole::SegmentMaxMs, FieldValue::Integer(ms)) => Setting::SegmentMax(duration_from_ms(ms)),
         (FieldRole::Partials, FieldValue::Flag(on)) => Setting::Partials(on),
         (FieldRole::WordTimes, FieldValue::Flag(on)) => Setting::WordTimes(on),
+        (FieldRole::EstimatedWordTimes, FieldValue::Flag(on)) => Setting::EstimatedWordTimes(on),
         (FieldRole::SpeakModel, FieldValue::Text(name)) => Setting::SpeakModel(name),
         (FieldRole::SpeakModelIfKnown, FieldValue::Text(name)) => Setting::SpeakModelIfKnown(name),
         (FieldRole::Voice, FieldValue::Text(name)) => Setting::Voice(name),

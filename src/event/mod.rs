@@ -150,6 +150,8 @@ pub enum Setting {
     Partials(bool),
     /// Whether final transcripts have word times.
     WordTimes(bool),
+    /// Whether final transcripts have estimated word times, whatever the profile says.
+    EstimatedWordTimes(bool),
     /// Speech model. Also selects the configured voice of that name.
     SpeakModel(String),
     /// Like `SpeakModel`, but an unconfigured name has no effect.

@@ -66,6 +66,7 @@ impl SessionSetup {
             segment_max_ms: self.profile.listen.segment_max_ms.min(saturating_u32(self.audio_max_ms)),
             cut_after_ms: self.transcripts.cut_after_ms,
             cut_pause_ms: self.transcripts.cut_pause_ms,
+            cut_max_ms: self.transcripts.cut_max_ms,
             is_manual: false,
             pauses: self.pause_use(TurnEnd::OfProfile),
         };

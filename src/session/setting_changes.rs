@@ -27,6 +27,9 @@ impl Session {
                 Setting::WordTimes(on) => {
                     self.transcriber.options.word_times = on && self.setup.estimates_word_times();
                 }
+                Setting::EstimatedWordTimes(on) => {
+                    self.transcriber.options.word_times = on && self.setup.has_word_times;
+                }
                 Setting::SpeakModel(model) => self.settings.tts_model = Some(model),
                 Setting::SpeakModelIfKnown(model) if self.setup.voice_catalog.is_known_model(&model) => {
                     self.settings.tts_model = Some(model);

@@ -22,14 +22,14 @@ async fn simulator() -> Server {
 }
 
 /// An empty directory.
-fn directory(name: &str) -> PathBuf {
+pub(crate) fn directory(name: &str) -> PathBuf {
     let directory = scratch("program-files").join(name);
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).unwrap();
     directory
 }
 
-fn names(directory: &Path) -> Vec<String> {
+pub(crate) fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();

@@ -11,6 +11,7 @@ mod fd_limit;
 mod files;
 mod hostile;
 mod hot_reload;
+mod interrupted_files;
 mod load;
 mod logs;
 mod long_deltas;

@@ -70,6 +70,7 @@ fn links_between_pages_lead_to_files_and_headings() {
         CLIENTS_GUIDE,
         "examples/README.md",
         OPERATING_GUIDE,
+        "examples/operate/files.md",
     ];
     for page in pages {
         let text = read(page);

@@ -8,6 +8,7 @@
 pub mod coarse_gate;
 pub mod earshot;
 mod gate;
+mod quietest;
 mod segmenter;
 
 use fearless_simd::{Level, Simd, dispatch};
@@ -62,6 +63,9 @@ pub struct VadConfig {
     pub cut_after_ms: u32,
     /// That shorter pause, in ms.
     pub cut_pause_ms: u32,
+    /// An utterance of this length without such a pause is cut where it has been quietest since `cut_after_ms`;
+    /// [`u32::MAX`] for never.
+    pub cut_max_ms: u32,
 }
 
 impl VadConfig {
@@ -98,6 +102,7 @@ impl VadConfig {
             max_ms: 30_000,
             cut_after_ms: u32::MAX,
             cut_pause_ms: 0,
+            cut_max_ms: u32::MAX,
         }
     }
 }
@@ -151,13 +156,14 @@ impl<D: Detector> VoiceActivity<D> {
     /// On the recordings, utterances then start as early as with the context kept, and within three hops of running the
     /// detector through the silence.
     pub fn push_hop(&mut self, hop: &[i16]) -> HopResult {
-        let hop_dbfs = rms_dbfs(hop);
+        let energy = mean_energy(hop);
+        let hop_dbfs = dbfs(energy);
         let gate = self.gate.update(hop_dbfs, &self.config);
         if gate == GateState::Closing {
             self.detector.reset();
         }
         let is_speech = gate == GateState::Open && self.detector.score(hop, hop_dbfs) > self.config.threshold;
-        HopResult { is_speech, edge: self.segmenter.push(is_speech) }
+        HopResult { is_speech, edge: self.segmenter.push(is_speech, energy as f32) }
     }
 
     /// True during an utterance.
@@ -202,9 +208,17 @@ impl<D: Detector> VoiceActivity<D> {
 
 /// Root mean square level in dB of full scale; −∞ for digital silence and for no samples.
 pub fn rms_dbfs(samples: &[i16]) -> f32 {
+    dbfs(mean_energy(samples))
+}
+
+/// Mean of the squares of the samples.
+fn mean_energy(samples: &[i16]) -> f64 {
     let energy = dispatch!(Level::new(), simd => energy(simd, samples));
-    let mean = energy as f64 / samples.len().max(1) as f64;
-    (10.0 * (mean / (32_768.0 * 32_768.0)).log10()) as f32
+    energy as f64 / samples.len().max(1) as f64
+}
+
+fn dbfs(mean_energy: f64) -> f32 {
+    (10.0 * (mean_energy / (32_768.0 * 32_768.0)).log10()) as f32
 }
 
 /// Sum of the squares, in a loop that the compiler turns into the vector instructions of the given level.

@@ -1,6 +1,6 @@
 //! Segmenter: finds the start and end of utterances, given which hops are speech.
 
-use super::VadConfig;
+use super::{VadConfig, quietest::QuietestPlace};
 use crate::audio::SPEECH_RATE_HZ;
 
 /// Start or end of an utterance.
@@ -12,6 +12,12 @@ pub enum Edge {
     End,
     /// The utterance reached its maximum length. If the speech goes on, another utterance starts.
     Limit,
+    /// The utterance ended at the quietest place of its newest audio. The hops since then begin the next utterance, which goes
+    /// on.
+    Cut {
+        /// Number of these hops.
+        hops: u32,
+    },
 }
 
 /// Turns hops of speech and silence into [`Edge`]s. Starts and ends alternate, beginning with a start.
@@ -27,6 +33,8 @@ pub struct Segmenter {
     onset_ms: f32,
     /// Silence that ends the current utterance in this pause, in place of the configured one, in ms.
     pause_end_ms: Option<u32>,
+    /// Where the current utterance can be cut.
+    quietest: QuietestPlace,
 }
 
 /// Hops of speech that one hop of silence cancels while a start is counted. Macaw starts over at each silent hop.
@@ -34,18 +42,26 @@ pub struct Segmenter {
 /// single silent hop does little harm, and sound that is silent for a quarter of the time never triggers.
 const START_LEAK: f32 = 3.0;
 
-/// Length of speech after an [`Edge::Limit`] in the middle of speech that starts the next utterance, in ms.
+/// Length of speech that starts the next utterance after the end of a long one in speech or in a short pause, in ms.
 const CONTINUATION_MS: u32 = 64;
 
 impl Segmenter {
     /// A segmenter for hops of `hop_samples` samples at 16 kHz.
     pub fn new(config: VadConfig, hop_samples: usize) -> Self {
         let hop_ms = hop_samples as f32 * 1000.0 / SPEECH_RATE_HZ as f32;
-        Self { hop_ms, config, since_start_ms: None, opposing_ms: 0.0, onset_ms: 0.0, pause_end_ms: None }
+        Self {
+            hop_ms,
+            config,
+            since_start_ms: None,
+            opposing_ms: 0.0,
+            onset_ms: 0.0,
+            pause_end_ms: None,
+            quietest: QuietestPlace::NONE,
+        }
     }
 
-    /// Processes one hop and returns the edge that it completes.
-    pub fn push(&mut self, speech: bool) -> Option<Edge> {
+    /// Processes one hop of this energy and returns the edge that it completes.
+    pub fn push(&mut self, speech: bool, energy: f32) -> Option<Edge> {
         let Some(since_start_ms) = &mut self.since_start_ms else {
             let step_ms = if speech { self.hop_ms } else { -START_LEAK * self.hop_ms };
             self.opposing_ms = (self.opposing_ms + step_ms).max(0.0);
@@ -54,28 +70,50 @@ impl Segmenter {
                 .then(|| self.switch_to(Some(0.0), Edge::Start));
         };
         *since_start_ms += self.hop_ms;
+        let since_start_ms = *since_start_ms;
         // End one hop early: a recording never exceeds the limit, whatever the length of a hop.
-        let limit = *since_start_ms + self.hop_ms > self.config.max_ms as f32;
+        let has_reached = |max_ms: u32| since_start_ms + self.hop_ms > max_ms as f32;
+        let (limit, cut) = (has_reached(self.config.max_ms), has_reached(self.config.cut_max_ms));
+        let is_long = since_start_ms >= self.config.cut_after_ms as f32;
         self.opposing_ms = if speech { 0.0 } else { self.opposing_ms + self.hop_ms };
         if speech {
             self.pause_end_ms = None;
         }
-        let end_ms = if *since_start_ms < self.config.cut_after_ms as f32 {
-            self.end_ms()
-        } else {
-            self.shorter_pause_ms()
-        };
-        if self.has_lasted(end_ms) {
-            return Some(self.switch_to(None, Edge::End));
+        if is_long {
+            self.quietest.push(energy);
         }
-        limit.then(|| {
+        if self.has_lasted(if is_long { self.shorter_pause_ms() } else { self.end_ms() }) {
+            let is_early = !self.has_lasted(self.end_ms());
+            let edge = self.switch_to(None, Edge::End);
+            if is_early {
+                self.expect_continuation();
+            }
+            return Some(edge);
+        }
+        if limit {
             let edge = self.switch_to(None, Edge::Limit);
             if speech {
-                // The speech probably goes on, and would be lost if it were too short for a start of its own.
-                self.opposing_ms = self.config.start_ms.saturating_sub(CONTINUATION_MS) as f32;
+                self.expect_continuation();
             }
-            edge
-        })
+            return Some(edge);
+        }
+        cut.then(|| self.cut())
+    }
+
+    /// Ends the utterance at its quietest place, and begins the next one there.
+    fn cut(&mut self) -> Edge {
+        let hops = self.quietest.hops_since();
+        let rest_ms = hops as f32 * self.hop_ms;
+        let opposing_ms = self.opposing_ms.min(rest_ms);
+        let edge = self.switch_to(Some(rest_ms), Edge::Cut { hops });
+        self.opposing_ms = opposing_ms;
+        edge
+    }
+
+    /// Makes a short stretch of speech start the next utterance: the speech probably goes on, and would be lost if it were too
+    /// short for a start of its own.
+    const fn expect_continuation(&mut self) {
+        self.opposing_ms = self.config.start_ms.saturating_sub(CONTINUATION_MS) as f32;
     }
 
     /// Silence that ends a long utterance.
@@ -134,7 +172,8 @@ impl Segmenter {
         let hops = |ms: f32| ((ms / self.hop_ms).ceil() as u32).max(1);
         let Some(since_start_ms) = self.since_start_ms else { return hops(short(self.config.start_ms)) };
         // The limit edge comes one hop before the limit would be exceeded; reaching it is allowed.
-        let left_ms = self.config.max_ms as f32 - self.hop_ms - since_start_ms;
+        let max_ms = self.config.max_ms.min(self.config.cut_max_ms);
+        let left_ms = max_ms as f32 - self.hop_ms - since_start_ms;
         let to_limit = (left_ms / self.hop_ms).floor().max(0.0) as u32;
         let to_cut = hops(self.config.cut_after_ms as f32 - since_start_ms);
         let to_cut = to_cut.max(hops(short(self.shorter_pause_ms())));
@@ -151,6 +190,7 @@ impl Segmenter {
         self.since_start_ms = Some(0.0);
         self.opposing_ms = 0.0;
         self.pause_end_ms = None;
+        self.quietest = QuietestPlace::NONE;
     }
 
     /// Returns to silence without an edge.
@@ -169,6 +209,7 @@ impl Segmenter {
         self.since_start_ms = since_start_ms;
         self.opposing_ms = 0.0;
         self.pause_end_ms = None;
+        self.quietest = QuietestPlace::NONE;
         if edge != Edge::Start {
             self.onset_ms = 0.0;
         }
@@ -188,7 +229,7 @@ mod tests {
         let hops = stretches.iter().flat_map(|(speech, ms)| (0..ms / HOP_MS).map(|_| *speech));
         (1..)
             .zip(hops)
-            .filter_map(|(hop, speech)| segmenter.push(speech).map(|edge| (hop * HOP_MS, edge)))
+            .filter_map(|(hop, speech)| segmenter.push(speech, 1.0).map(|edge| (hop * HOP_MS, edge)))
             .collect()
     }
 
@@ -240,7 +281,27 @@ mod tests {
         let phrase = [(true, 4_000), (false, 192)];
         let found = edges(&mut Segmenter::new(config, 256), &phrase.repeat(8));
         let cut = 5 * 4_192;
-        assert_eq!(found, [(256, Edge::Start), (cut, Edge::End), (cut + 256, Edge::Start)]);
+        assert_eq!(found, [(256, Edge::Start), (cut, Edge::End), (cut + 64, Edge::Start)]);
+    }
+
+    #[test]
+    fn long_speech_without_pauses_is_cut_at_its_quietest_place_and_goes_on() {
+        let config = VadConfig { cut_after_ms: 3_200, cut_max_ms: 4_800, ..VadConfig::default() };
+        let mut segmenter = Segmenter::new(config, 256);
+        // Quiet in the middle of each second.
+        let energy = |hop: u32| if (hop + 31) % 62 < 6 { 1.0 } else { 100.0 };
+        let found: Vec<_> =
+            (1..=900).filter_map(|hop| segmenter.push(true, energy(hop)).map(|edge| (hop, edge))).collect();
+        assert_eq!(found[0], (16, Edge::Start));
+        let places = found[1..].iter().map(|(hop, edge)| match edge {
+            Edge::Cut { hops } => hop - hops,
+            edge => panic!("{edge:?}"),
+        });
+        let places: Vec<u32> = places.collect();
+        assert!(places.iter().all(|place| energy(*place) < 2.0 && energy(place + 1) < 2.0), "{places:?}");
+        let lengths: Vec<u32> = places.windows(2).map(|pair| (pair[1] - pair[0]) * HOP_MS).collect();
+        assert!(lengths.len() > 1 && lengths.iter().all(|ms| (3_000..=4_800).contains(ms)), "{lengths:?}");
+        assert!(segmenter.is_in_speech());
     }
 
     #[test]
@@ -262,14 +323,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn edges_alternate(hops in prop::collection::vec(any::<bool>(), 0..600), max_ms in 0u32..2_000) {
-            let mut segmenter =
-                Segmenter::new(VadConfig { start_ms: 32, end_ms: 32, max_ms, ..VadConfig::default() }, 256);
+        fn edges_alternate(hops in prop::collection::vec(any::<bool>(), 0..600), max_ms in 0u32..2_000, cut_max_ms in 0u32..4_000) {
+            let config = VadConfig { start_ms: 32, end_ms: 32, max_ms, cut_max_ms, ..VadConfig::default() };
+            let mut segmenter = Segmenter::new(config, 256);
             let mut inside = false;
             for speech in hops {
-                if let Some(edge) = segmenter.push(speech) {
+                if let Some(edge) = segmenter.push(speech, 1.0) {
                     prop_assert_eq!(inside, edge != Edge::Start);
-                    inside = !inside;
+                    inside = matches!(edge, Edge::Start | Edge::Cut { .. });
                 }
                 prop_assert_eq!(segmenter.is_in_speech(), inside);
             }
@@ -279,13 +340,14 @@ mod tests {
     /// Configurations whose times are short enough to count hop by hop.
     fn configs() -> impl Strategy<Value = VadConfig> {
         let ms = || 0u32..600;
-        (ms(), ms(), 0u32..2_000, 0u32..2_000, ms()).prop_map(
-            |(start_ms, end_ms, max_ms, cut_after_ms, cut_pause_ms)| VadConfig {
+        (ms(), ms(), 0u32..2_000, 0u32..2_000, ms(), 0u32..4_000).prop_map(
+            |(start_ms, end_ms, max_ms, cut_after_ms, cut_pause_ms, cut_max_ms)| VadConfig {
                 start_ms,
                 end_ms,
                 max_ms,
                 cut_after_ms,
                 cut_pause_ms,
+                cut_max_ms,
                 ..VadConfig::default()
             },
         )
@@ -306,10 +368,10 @@ mod tests {
                 // If all following hops favour an edge, it comes exactly then.
                 let mut probe = segmenter;
                 let against = !probe.is_in_speech();
-                let first = (1..=10_000).find(|_| probe.push(against).is_some());
+                let first = (1..=10_000).find(|_| probe.push(against, 1.0).is_some());
                 prop_assert_eq!(first, Some(min_hops), "hop {} {:?}", at, segmenter);
                 // Whatever hop follows, the distance shrinks by at most one hop.
-                let edge = segmenter.push(speech);
+                let edge = segmenter.push(speech, 1.0);
                 prop_assert!(min_hops == 1 || edge.is_none());
                 prop_assert!(edge.is_some() || segmenter.min_hops_to_edge() + 1 >= min_hops);
             }

@@ -1,6 +1,6 @@
 //! Arguments of the client commands `transcribe`, `speak` and `talk`.
 
-use std::{num::NonZeroUsize, path::PathBuf};
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use clap::{
     Args, ValueEnum,
@@ -17,8 +17,9 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_help = TRANSCRIBE_EXAMPLES)]
 pub struct TranscribeArgs {
-    /// Recordings (wav, mp3, m4a, mp4, webm, ogg, flac; recognized by their contents), or - for standard input
-    #[arg(value_name = "FILE|-", required = true)]
+    /// Recordings (wav, mp3, m4a, mp4, webm, ogg, flac; recognized by their contents), folders with recordings, or - for
+    /// standard input
+    #[arg(value_name = "FILE|DIR|-", required = true)]
     pub files: Vec<PathBuf>,
     /// Server or upstreams.
     #[command(flatten)]
@@ -30,9 +31,31 @@ pub struct TranscribeArgs {
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: TranscriptFormatArg,
     /// File to write, or directory for one file per recording (talk.mp3 becomes DIR/talk.srt); DIR/ is created [default:
-    /// standard output]
+    /// standard output; for recordings of a folder, beside each of them]
     #[arg(short, long, value_name = "FILE|DIR")]
     pub output: Option<PathBuf>,
+    /// Also take the recordings in subfolders of folders
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Go on where an interrupted command has stopped, ask again for what failed, and leave out recordings that are done. For
+    /// folders, this is the default
+    #[arg(long)]
+    pub resume: bool,
+    /// Begin anew, also for recordings of a folder that are done
+    #[arg(long, conflicts_with = "resume")]
+    pub overwrite: bool,
+    /// Most characters of a line of subtitles; a Chinese or Japanese character counts as two
+    #[arg(long, value_name = "N", default_value = "42", value_parser = clap::value_parser!(u16).range(10..=500))]
+    pub max_line: u16,
+    /// Most lines of a subtitle
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u8).range(1..=10))]
+    pub max_lines: u8,
+    /// Longest time that a subtitle is shown, in seconds from 1 to 60
+    #[arg(long, value_name = "SECONDS", default_value = "7", value_parser = parse_cue_length)]
+    pub max_cue: Duration,
+    /// Add the times of the words to --format json, as Whisper has them; they are estimated, and marked so
+    #[arg(long)]
+    pub word_timestamps: bool,
     /// Translate the speech into English; needs --upstream or an http:// URL
     #[arg(long)]
     pub translate: bool,
@@ -40,8 +63,18 @@ pub struct TranscribeArgs {
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
     /// Print each server event as a line of JSON
-    #[arg(long, conflicts_with_all = ["format", "output", "jobs"])]
+    #[arg(long, conflicts_with_all = ["format", "output", "jobs", "resume", "word_timestamps"])]
     pub json: bool,
+}
+
+fn parse_pause(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=30.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds from 0 to 30".to_owned())
+}
+
+fn parse_cue_length(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1.0..=60.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds from 1 to 60".to_owned())
 }
 
 /// Format of transcripts.
@@ -73,7 +106,7 @@ impl TranscriptFormatArg {
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_help = SPEAK_EXAMPLES)]
 pub struct SpeakArgs {
-    /// Text to speak, or - for standard input; a long text is sent in several requests
+    /// Text to speak, or - for standard input; each paragraph is a request
     #[arg(
         value_name = "TEXT|-",
         allow_hyphen_values = true,
@@ -81,9 +114,27 @@ pub struct SpeakArgs {
         conflicts_with = "file"
     )]
     pub text: Option<String>,
-    /// Files with texts to speak, each to an audio file of its own
-    #[arg(long, value_name = "TEXTFILE", num_args = 1..)]
+    /// Files with texts to speak, or folders with .txt and .md files, each to an audio file of its own
+    #[arg(long, value_name = "TEXTFILE|DIR", num_args = 1..)]
     pub file: Vec<PathBuf>,
+    /// Also take the texts in subfolders of folders
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Speak all texts into one file; as mp3, it has a chapter for each text and each heading
+    #[arg(long, requires = "file")]
+    pub join: bool,
+    /// Leave out texts whose audio file exists. For folders, this is the default
+    #[arg(long)]
+    pub resume: bool,
+    /// Speak all texts, also those of a folder whose audio file exists
+    #[arg(long, conflicts_with = "resume")]
+    pub overwrite: bool,
+    /// Pause between paragraphs, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "0.6", value_parser = parse_pause)]
+    pub paragraph_pause: Duration,
+    /// Pause between chapters, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1.5", value_parser = parse_pause)]
+    pub chapter_pause: Duration,
     /// File to write, or directory for one file per text (chapter.txt becomes DIR/chapter.mp3; DIR/ is created), or - for
     /// standard output
     #[arg(short, long, value_name = "OUT|DIR")]

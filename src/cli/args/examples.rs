@@ -8,6 +8,7 @@ Exit codes:
   3         serve drained on request, but cut off sessions that had not finished in time
   65        the input has the wrong format (not audio in a known format, no text)
   66        the input cannot be read
+  75        transcribe: some utterances were not transcribed; they are marked in the transcript
   69        no server answers at this address
   76        the server's certificate is not trusted
   130, 143  SIGINT or SIGTERM stopped the command; serve stops at the second one
@@ -109,27 +110,39 @@ timeout=SECONDS, kv=N, context-full=N, input-backpressure (vllm).
 
 pub(super) const TRANSCRIBE_EXAMPLES: &str = "\
 Examples:
-  voxbridge transcribe --upstream ws://gpu-host:8006/v1/realtime --format srt -o . lecture.m4a
+  voxbridge transcribe --upstream ws://gpu-host:8006/v1/realtime --format srt -o lecture.srt lecture.m4a
+  voxbridge transcribe --upstream ws://gpu-host:8006/v1/realtime --format vtt -r talks
+  voxbridge transcribe --upstream ws://gpu-host:8006/v1/realtime --format json --word-timestamps talk.mp3
   voxbridge transcribe --url http://127.0.0.1:8000 --format json *.mp3 > transcripts.jsonl
-  voxbridge transcribe meeting.wav
   voxbridge transcribe --language de --json interview.wav > events.jsonl
   ffmpeg -i talk.wma -f wav - | voxbridge transcribe -
 
 --upstream asks MiniCPM-o directly, several utterances and recordings at a time. An http:// URL is a server with OpenAI's API,
 such as voxbridge: each recording is uploaded. A ws:// URL is a Macaw server or voxbridge: each recording is sent in real time,
 like microphone audio, one after the other, and the times of subtitles are the server's.
-Transcripts go to standard output, one utterance per line (from an http:// URL, one recording per line); progress and notes go
-to standard error. A recording that fails does not stop the others; the last line says how many failed. If all failures have the
-same reason, the exit code is that of the reason.";
+Transcripts go to standard output, one utterance per line; progress and notes go to standard error. A recording that fails does
+not stop the others; the last line says how many failed. If all failures have the same reason, the exit code is that of the
+reason.
+
+A file is written as the transcript comes, JSON at the end. With --upstream, Ctrl-C, SIGTERM, a crash or a lost upstream keep what
+is there: FILE.resume beside the transcript says how far it is, and --resume goes on there. An utterance that fails is marked, as
+in `[not transcribed: 0:12 to 0:19]`, and reported; the others are transcribed, and the exit code is 75. --resume asks for it again.
+
+Subtitles end with sentences and clauses. Their times are estimated from the sound, because MiniCPM-o has no times of words.
+
+Exit codes: 0 done, 75 done with gaps, 130 Ctrl-C, 143 SIGTERM, 69 no upstream (any more); `voxbridge --help` lists all.";
 
 pub(super) const SPEAK_EXAMPLES: &str = "\
 Examples:
   voxbridge speak \"Good morning.\" -o morning.wav
   voxbridge speak --upstream ws://gpu-host:8006/v1/realtime --file chapter-*.txt -o audio/ --format wav
+  voxbridge speak --upstream ws://gpu-host:8006/v1/realtime --file book/ --join -o book.mp3
   voxbridge speak - -o chapter.wav < chapter.txt
   voxbridge speak \"Good morning.\" -o - | aplay
 
-A file appears under its name when it is complete. --upstream and --url are as for transcribe.";
+A file appears under its name when it is complete. --upstream and --url are as for transcribe.
+Empty lines separate paragraphs. A Markdown heading, or a line such as `Chapter 1` between empty lines, begins a chapter; an mp3
+file with several chapters lists them (ID3 CHAP). There is no m4b: no encoder for AAC is built in.";
 
 pub(super) const TALK_EXAMPLES: &str = "\
 Examples:

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::{Instant, interval, sleep_until};
 
+use super::Speech;
 use crate::cli::client::{Client, ClientTiming, ServerMessage, server_error};
 use crate::cli::dial::ServerTarget;
 use crate::cli::error::ClientError;
@@ -17,14 +18,18 @@ pub(in crate::cli) async fn speak(
     timing: ClientTiming,
     parts: &[String],
     voice: Option<&str>,
-    mut on_audio: impl FnMut(&[u8]) -> Result<(), ClientError>,
+    mut on_speech: impl FnMut(Speech<'_>) -> Result<(), ClientError>,
 ) -> Result<(), ClientError> {
     let (mut client, _) = Client::connect(target, timing).await?;
     let mut result = Ok(());
     for (number, part) in parts.iter().enumerate() {
         // A second request would cancel a running one (field notes §1.8), so requests are sequential.
         let request_id = format!("speak_{number}");
-        result = speak_part(&mut client, part, voice, &request_id, &mut on_audio).await.map(|_| ());
+        result = on_speech(Speech::Part(number));
+        if result.is_ok() {
+            let on_audio = |audio: &[u8]| on_speech(Speech::Audio(audio));
+            result = speak_part(&mut client, part, voice, &request_id, on_audio).await.map(|_| ());
+        }
         if result.is_err() {
             break;
         }

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::Speech;
 use crate::cli::error::ClientError;
 use crate::cli::http::{HttpTarget, Payload};
 
@@ -10,9 +11,10 @@ pub(super) async fn speak(
     target: &HttpTarget,
     parts: &[String],
     voice: Option<&str>,
-    mut on_audio: impl FnMut(&[u8]) -> Result<(), ClientError>,
+    mut on_speech: impl FnMut(Speech<'_>) -> Result<(), ClientError>,
 ) -> Result<(), ClientError> {
-    for part in parts {
+    for (number, part) in parts.iter().enumerate() {
+        on_speech(Speech::Part(number))?;
         let mut request = json!({"model": target.model, "input": part, "response_format": "pcm"});
         if let Some(voice) = voice {
             request["voice"] = voice.into();
@@ -21,7 +23,7 @@ pub(super) async fn speak(
         let mut has_audio = false;
         while let Some(audio) = answer.next().await? {
             has_audio |= !audio.is_empty();
-            on_audio(&audio)?;
+            on_speech(Speech::Audio(&audio))?;
         }
         if !has_audio {
             return Err(ClientError::NoAudio);

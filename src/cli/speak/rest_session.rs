@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::Speech;
 use crate::cli::error::ClientError;
 use crate::cli::local_bridge::LocalBridge;
 use crate::server::{RestEvent, RestSession};
@@ -11,11 +12,12 @@ pub(in crate::cli) async fn speak(
     bridge: &LocalBridge,
     parts: &[String],
     voice: Option<&str>,
-    mut on_audio: impl FnMut(&[u8]) -> Result<(), ClientError>,
+    mut on_speech: impl FnMut(Speech<'_>) -> Result<(), ClientError>,
 ) -> Result<(), ClientError> {
     let RestSession { mut commands, mut events } = bridge.open().await?;
     let lost = |reason: String| ClientError::ConnectionLost(reason);
-    for part in parts {
+    for (number, part) in parts.iter().enumerate() {
+        on_speech(Speech::Part(number))?;
         let mut command = json!({"type": "speak", "text": part});
         if let Some(voice) = voice {
             command["voice"] = voice.into();
@@ -26,7 +28,7 @@ pub(in crate::cli) async fn speak(
             match events.next_message().await.and_then(RestEvent::read).map_err(lost)? {
                 RestEvent::Audio(audio) => {
                     has_audio |= !audio.is_empty();
-                    on_audio(&audio)?;
+                    on_speech(Speech::Audio(&audio))?;
                 }
                 RestEvent::SpeakingEnd { cancelled: false } if has_audio => break,
                 RestEvent::SpeakingEnd { cancelled: false } => return Err(ClientError::NoAudio),

@@ -6,7 +6,7 @@ use tokio::time::{Duration, sleep};
 use super::super::client::Client;
 use super::super::demo::RECORDING;
 use super::super::error::ClientError;
-use super::super::speak::{CHUNK_MAX_CHARS, live};
+use super::super::speak::{CHUNK_MAX_CHARS, Speech, live};
 use super::super::speech_audio::SpeechAudio;
 use super::fake::{self, FakePeer};
 use super::{quick_timing, target};
@@ -16,8 +16,11 @@ use crate::session::tts::text_normalization::split_parts;
 async fn speak_text(url: &str, text: &str) -> (SpeechAudio, Result<(), ClientError>) {
     let mut speech = SpeechAudio::default();
     let parts = split_parts(text, CHUNK_MAX_CHARS);
-    let on_audio = |audio: &[u8]| speech.push(audio);
-    let result = live::speak(&target(url), quick_timing(), &parts, Some("anna"), on_audio).await;
+    let on_speech = |part: Speech<'_>| match part {
+        Speech::Audio(audio) => speech.push(audio),
+        Speech::Part(_) => Ok(()),
+    };
+    let result = live::speak(&target(url), quick_timing(), &parts, Some("anna"), on_speech).await;
     (speech, result)
 }
 

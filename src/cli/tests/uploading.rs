@@ -30,7 +30,12 @@ async fn upload_to(
     });
     let file = recording(name);
     let target = HttpTarget::new(&url, Some("whisper-1"), None, None).unwrap();
-    let request = upload::Request { task: Task::Transcribe, language: Some("de".into()), needs_times: true };
+    let request = upload::Request {
+        task: Task::Transcribe,
+        language: Some("de".into()),
+        needs_times: true,
+        needs_word_times: false,
+    };
     let result = upload::transcribe(&target, &request, &file, |_| Ok(())).await;
     std::fs::remove_file(file).unwrap();
     (result, server.await.unwrap())

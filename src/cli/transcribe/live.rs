@@ -21,6 +21,7 @@ pub(in crate::cli) async fn transcribe(
     let streamed = stream_and_transcribe(&mut client, &mut recording, |progress| match progress {
         StreamProgress::Sent(position) => on_progress(Progress::At(position)),
         StreamProgress::Event(event) => show(&mut on_progress, event),
+        StreamProgress::Transcribed(segment) => on_progress(Progress::Transcribed(&segment)),
     });
     let result = streamed.await;
     // Closes the session even after an error, because a dropped session occupies a worker for longer.
@@ -40,9 +41,6 @@ fn show(
     on_progress(Progress::Event(&event.text))?;
     match &event.event {
         MacawEvent::Partial { text } => on_progress(Progress::Doing(text)),
-        MacawEvent::Final { text, .. } if !text.trim().is_empty() => {
-            on_progress(Progress::Words(text.trim()))
-        }
         event => event.notice().map_or(Ok(()), |notice| on_progress(Progress::Note(&notice))),
     }
 }

@@ -3,31 +3,42 @@
 //! - [`live`]: over the WebSocket of a Macaw server or of voxbridge, in real time
 //! - [`upload`]: over the HTTP API of OpenAI, which voxbridge serves too
 //! - [`rest_session`]: over a bridge in this process, as fast as the model allows
+//! - [`output`]: writes a transcript as it comes; [`journal`]: keeps what is needed to go on after an interruption
 
+mod journal;
 pub(super) mod live;
+mod output;
 pub(super) mod rest_session;
 pub(super) mod upload;
 
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::Instant;
 
+use self::journal::Subject;
+use self::output::{Form, TranscriptOutput};
 use super::args::{TranscribeArgs, TranscriptFormatArg};
 use super::client::ClientTiming;
 use super::clock::clock;
 use super::dial::ServerTarget;
 use super::error::ClientError;
 use super::files::{self, FileJob};
-use super::output::printable;
-use super::output_file::{Destination, OutputFile};
+use super::inputs::{FolderFiles, Input};
+use super::output_file::Destination;
 use super::read_input::check_inputs;
 use super::recording::Recording;
 use super::target::Target;
-use super::view::{FileView, Printed, Terminal};
-use crate::media::transcript::{Segment, Task, Transcript, TranscriptFormat};
+use super::view::{FileView, Printed, Progress, Terminal, speed};
+use crate::media::transcript::cues::CueRules;
+use crate::media::transcript::{Segment, Task, WordList};
+
+/// Endings of the names of recordings, in folders.
+const RECORDING_ENDINGS: &[&str] = &[
+    "wav", "mp3", "m4a", "m4b", "mp4", "m4v", "mov", "aac", "webm", "mkv", "mka", "ogg", "oga", "opus",
+    "flac",
+];
 
 /// Result of a recording.
 #[derive(Debug, Default)]
@@ -45,23 +56,48 @@ pub(super) struct Transcribed {
 /// # Errors
 /// [`ClientError`], which knows its exit code.
 pub async fn run(args: &TranscribeArgs, stop: impl Future<Output = u8>) -> Result<(), ClientError> {
-    check_format(args)?;
-    let destinations = Destination::for_inputs(&args.files, args.output.as_deref(), args.format.extension())?;
     check_inputs(&args.files)?;
+    let folder_files = FolderFiles { endings: RECORDING_ENDINGS, is_recursive: args.recursive };
+    let inputs = folder_files.expand(&args.files)?;
+    let destinations = Destination::for_inputs(&inputs, args.output.as_deref(), args.format.extension())?;
+    check_options(args, &destinations)?;
+    let total = inputs.len();
+    let mut work: Vec<(Input, Destination)> = inputs.into_iter().zip(destinations).collect();
+    work.retain(|(input, destination)| !(resumes(args, input) && output::is_done(destination)));
+    if work.len() < total {
+        let done = total - work.len();
+        Terminal::stderr()
+            .print_message(format_args!("{done} of {total} recordings are transcribed already"));
+    }
+    if work.is_empty() {
+        return Ok(());
+    }
     let transcribe_all = async |target: &Target| {
         check_target(args, target)?;
-        transcribe_all(args, destinations, target).await
+        transcribe_all(args, work, target).await
     };
     Target::open(&args.target).await?.work(stop, transcribe_all).await
 }
 
-fn check_format(args: &TranscribeArgs) -> Result<(), ClientError> {
+/// True if a finished transcript of this recording stays, and one that was interrupted is continued. In folders, that needs no
+/// option.
+const fn resumes(args: &TranscribeArgs, input: &Input) -> bool {
+    args.resume || (input.in_folder.is_some() && !args.overwrite)
+}
+
+fn check_options(args: &TranscribeArgs, destinations: &[Destination]) -> Result<(), ClientError> {
     let is_subtitles = matches!(args.format, TranscriptFormatArg::Srt | TranscriptFormatArg::Vtt);
-    if is_subtitles && args.files.len() > 1 && args.output.is_none() {
-        let reason = "subtitles of several recordings need --output DIR";
-        return Err(ClientError::Usage(reason.to_owned()));
-    }
-    Ok(())
+    let to_stdout = destinations.contains(&Destination::Stdout);
+    let reason = if is_subtitles && destinations.len() > 1 && to_stdout {
+        "subtitles of several recordings need --output DIR"
+    } else if args.resume && to_stdout {
+        "--resume needs --output: what was printed on standard output cannot be continued"
+    } else if args.word_timestamps && args.format != TranscriptFormatArg::Json {
+        "--word-timestamps needs --format json"
+    } else {
+        return Ok(());
+    };
+    Err(ClientError::Usage(reason.to_owned()))
 }
 
 fn check_target(args: &TranscribeArgs, target: &Target) -> Result<(), ClientError> {
@@ -77,14 +113,15 @@ fn check_target(args: &TranscribeArgs, target: &Target) -> Result<(), ClientErro
 
 async fn transcribe_all(
     args: &TranscribeArgs,
-    destinations: Vec<Destination>,
+    work: Vec<(Input, Destination)>,
     target: &Target,
 ) -> Result<(), ClientError> {
     let terminal = Terminal::stderr();
-    let inputs = args.files.iter().zip(destinations);
-    let jobs = inputs.map(|(file, destination)| {
-        let job = TranscribeJob { args, target, file, destination, terminal: &terminal };
-        FileJob { name: files::input_name(file), work: job.run() }
+    let is_one_of_several = work.len() > 1;
+    let jobs = work.into_iter().map(|(input, destination)| {
+        let name = files::input_name(&input.path);
+        let job = TranscribeJob { args, target, input, destination, is_one_of_several, terminal: &terminal };
+        FileJob { name, work: job.run() }
     });
     // Lines of several recordings in progress would mix.
     let parallel = if args.json { 1 } else { args.jobs.map_or(target.parallel_files(), usize::from) };
@@ -95,36 +132,41 @@ async fn transcribe_all(
 struct TranscribeJob<'c> {
     args: &'c TranscribeArgs,
     target: &'c Target,
-    file: &'c PathBuf,
+    input: Input,
     destination: Destination,
+    is_one_of_several: bool,
     terminal: &'c Terminal,
 }
 
 impl TranscribeJob<'_> {
-    /// Transcribes the recording. Returns the text for standard output.
+    /// Transcribes the recording. Returns the text for standard output that was not printed yet.
     async fn run(self) -> Result<String, ClientError> {
         let started_at = Instant::now();
-        let transcribed = self.transcribe().await?;
-        let Self { terminal, destination, .. } = &self;
-        if transcribed.segments.is_empty() && transcribed.problem.is_none() {
+        let (form, destination) = (self.form(), (&self.destination, self.is_one_of_several));
+        let mut output = match self.args.json {
+            true => TranscriptOutput::none(self.name(), form, self.terminal),
+            false => TranscriptOutput::new(self.name(), form, destination, self.terminal),
+        };
+        let transcribed = self.transcribe(&mut output).await?;
+        let (utterances, gaps) = (output.segment_count(), output.gaps().len());
+        if utterances + gaps == 0 && transcribed.problem.is_none() {
             let found = match self.target {
                 Target::Http(_) => "the server returned no words",
                 Target::Local(_) | Target::Live(_) => "no speech was found in the recording",
             };
-            terminal.print_message(format_args!("{}: {found}", self.name()));
+            self.terminal.print_message(format_args!("{}: {found}", self.name()));
         }
-        let printed = match (self.printed(), destination) {
-            (Printed::Nothing, Destination::Stdout) => self.format(&transcribed),
-            (Printed::Nothing, file) => {
-                OutputFile::write_all_to(file, self.format(&transcribed).as_bytes())?;
-                let (length, took) = (clock(transcribed.duration), clock(started_at.elapsed()));
-                terminal
-                    .print_message(format_args!("{}: {length} of audio in {took}, in {file}", self.name()));
-                String::new()
-            }
-            _ => String::new(),
-        };
-        match transcribed.problem {
+        let printed = output.finish(transcribed.duration, gaps == 0)?;
+        if let (Destination::File(path), false) = (&self.destination, self.args.json) {
+            let (length, took) = (transcribed.duration, started_at.elapsed());
+            let speed = speed(took, length).map_or_else(String::new, |speed| format!(" ({speed})"));
+            let (name, length, took) = (self.name(), clock(length), clock(took));
+            let path = path.display();
+            self.terminal
+                .print_message(format_args!("{name}: {length} of audio in {took}{speed}, in {path}"));
+        }
+        let gaps = (gaps > 0).then_some(ClientError::Gaps { gaps, utterances });
+        match transcribed.problem.or(gaps) {
             // The words before the damage are worth more than none.
             Some(problem) => {
                 self.terminal.print(printed)?;
@@ -135,36 +177,66 @@ impl TranscribeJob<'_> {
     }
 
     fn name(&self) -> String {
-        files::input_name(self.file)
+        files::input_name(&self.input.path)
     }
 
-    async fn transcribe(&self) -> Result<Transcribed, ClientError> {
-        let (args, task) = (self.args, self.task());
+    /// Transcribes what the output lacks.
+    async fn transcribe(&self, output: &mut TranscriptOutput<'_>) -> Result<Transcribed, ClientError> {
         match self.target {
             Target::Http(target) => {
-                let needs_times = args.format != TranscriptFormatArg::Text;
-                let request = upload::Request { task, language: args.language.clone(), needs_times };
+                let request = upload::Request {
+                    task: self.task(),
+                    language: self.args.language.clone(),
+                    needs_times: self.args.format != TranscriptFormatArg::Text,
+                    needs_word_times: self.needs_word_times(),
+                };
                 let mut view = self.view(None);
-                upload::transcribe(target, &request, self.file, |progress| view.show(progress)).await
+                let on_progress = |progress: Progress<'_>| record(output, &mut view, &progress);
+                upload::transcribe(target, &request, &self.input.path, on_progress).await
             }
             Target::Local(bridge) => {
-                let recording = Recording::open(self.file).await?;
-                let mut settings =
-                    json!({"type": "configure", "task": task.name(), "partials": self.needs_partials()});
-                if let Some(language) = &args.language {
+                let mut recording = self.open(output).await?;
+                let mut settings = json!({
+                    "type": "configure", "task": self.task().name(), "partials": self.needs_partials(),
+                    "estimated_word_times": self.needs_word_times(),
+                });
+                if let Some(language) = &self.args.language {
                     settings["language"] = language.as_str().into();
                 }
                 let mut view = self.view(recording.expected_length);
-                rest_session::transcribe(bridge, &settings, recording, |progress| view.show(progress)).await
+                let mut transcribed = Transcribed::default();
+                for span in output.missing() {
+                    view.begin_at(Duration::from_millis(span.from_ms));
+                    let on_progress = |progress: Progress<'_>| record(output, &mut view, &progress);
+                    let part = (&mut recording, span);
+                    transcribed = rest_session::transcribe(bridge, &settings, part, on_progress).await?;
+                    output.complete(span)?;
+                    if transcribed.problem.is_some() {
+                        break;
+                    }
+                }
+                Ok(transcribed)
             }
             Target::Live(server) => {
-                let recording = Recording::open(self.file).await?;
-                let target = ServerTarget { language: args.language.clone(), ..server.clone() };
+                let recording = self.open(output).await?;
+                let target = ServerTarget { language: self.args.language.clone(), ..server.clone() };
                 let mut view = self.view(recording.expected_length);
-                let timing = ClientTiming::default();
-                live::transcribe(&target, timing, recording, |progress| view.show(progress)).await
+                let on_progress = |progress: Progress<'_>| record(output, &mut view, &progress);
+                live::transcribe(&target, ClientTiming::default(), recording, on_progress).await
             }
         }
+    }
+
+    /// Opens the recording, and the journal of its transcript.
+    async fn open(&self, output: &mut TranscriptOutput<'_>) -> Result<Recording, ClientError> {
+        let recording = Recording::open(&self.input.path).await?;
+        // In real time, a recording is not continued.
+        if matches!((self.target, &self.destination), (Target::Local(_), Destination::File(_))) {
+            let (task, language) = (self.task(), self.args.language.clone());
+            let subject = Subject { recording: recording.checksum().await, task, language };
+            output.keep_journal(subject, resumes(self.args, &self.input))?;
+        }
+        Ok(recording)
     }
 
     const fn task(&self) -> Task {
@@ -176,43 +248,39 @@ impl TranscribeJob<'_> {
         self.args.json || self.terminal.has_bars()
     }
 
+    /// Cues begin and end with words.
+    const fn needs_word_times(&self) -> bool {
+        self.args.word_timestamps
+            || matches!(self.args.format, TranscriptFormatArg::Srt | TranscriptFormatArg::Vtt)
+    }
+
     fn view(&self, length: Option<Duration>) -> FileView<io::Stdout> {
-        self.terminal.file(&self.name(), length, self.printed(), io::stdout())
+        let printed = if self.args.json { Printed::Events } else { Printed::Nothing };
+        self.terminal.file(&self.name(), length, printed, io::stdout())
     }
 
-    /// The words of a single recording are printed as they come.
-    fn printed(&self) -> Printed {
-        let is_text = self.args.format == TranscriptFormatArg::Text;
-        match (self.args.json, &self.destination) {
-            (true, _) => Printed::Events,
-            (false, Destination::Stdout) if is_text && self.args.files.len() == 1 => Printed::Words,
-            _ => Printed::Nothing,
-        }
+    fn form(&self) -> Form {
+        let TranscribeArgs { max_line, max_lines, max_cue, .. } = self.args;
+        let cues = CueRules {
+            max_line: usize::from(*max_line),
+            max_lines: usize::from(*max_lines),
+            max_cue_ms: u64::try_from(max_cue.as_millis()).unwrap_or(u64::MAX),
+        };
+        let words = if self.args.word_timestamps { WordList::InSegments } else { WordList::None };
+        Form { format: self.args.format, task: self.task(), cues, words }
     }
+}
 
-    /// The transcript in the format asked for.
-    fn format(&self, transcribed: &Transcribed) -> String {
-        let Transcribed { segments, duration, .. } = transcribed;
-        let transcript = Transcript { segments, duration: *duration, task: self.task(), wants_words: true };
-        let is_one_of_several = self.args.files.len() > 1;
-        match self.args.format {
-            TranscriptFormatArg::Text => {
-                let lines: String =
-                    segments.iter().map(|segment| printable(segment.text.trim()) + "\n").collect();
-                match is_one_of_several && self.destination == Destination::Stdout {
-                    true => format!("==> {} <==\n{lines}", self.name()),
-                    false => lines,
-                }
-            }
-            TranscriptFormatArg::Srt => transcript.write(TranscriptFormat::Srt),
-            TranscriptFormatArg::Vtt => transcript.write(TranscriptFormat::Vtt),
-            TranscriptFormatArg::Json => {
-                let mut json = transcript.verbose();
-                if is_one_of_several {
-                    json["file"] = self.name().into();
-                }
-                format!("{json}\n")
-            }
-        }
+/// Writes what was transcribed, and shows it.
+fn record(
+    output: &mut TranscriptOutput<'_>,
+    view: &mut FileView<io::Stdout>,
+    progress: &Progress<'_>,
+) -> Result<(), ClientError> {
+    match progress {
+        Progress::Transcribed(segment) => output.add_segment(segment)?,
+        Progress::Failed(gap) => output.add_gap(gap)?,
+        _ => {}
     }
+    view.show(progress)
 }

@@ -18,7 +18,11 @@ pub(in crate::cli) struct Request {
     pub(in crate::cli) language: Option<String>,
     /// Times are asked for only where they are needed, because some models have none.
     pub(in crate::cli) needs_times: bool,
+    pub(in crate::cli) needs_word_times: bool,
 }
+
+/// Latest time in an answer, ms: a year. Wrong times overflow nothing.
+const TIME_MAX_MS: u64 = 366 * 86_400_000;
 
 /// Uploads a recording and waits for its transcript.
 pub(in crate::cli) async fn transcribe(
@@ -31,6 +35,11 @@ pub(in crate::cli) async fn transcribe(
     let mut form = Form::new();
     form.add("model", &target.model);
     form.add("response_format", format.name());
+    if request.needs_word_times && request.needs_times {
+        for granularity in ["segment", "word"] {
+            form.add("timestamp_granularities[]", granularity);
+        }
+    }
     // The other endpoint has no language: it translates any.
     if let Some(language) = request.language.as_deref().filter(|_| request.task == Task::Transcribe) {
         form.add("language", language);
@@ -46,7 +55,7 @@ pub(in crate::cli) async fn transcribe(
     let transcribed = read_answer(&serde_json::from_slice(&answer).unwrap_or_default());
     let transcribed = transcribed.ok_or_else(|| target.unexpected("the answer is not a transcript"))?;
     for segment in &transcribed.segments {
-        on_progress(Progress::Words(segment.text.trim()))?;
+        on_progress(Progress::Transcribed(segment))?;
     }
     Ok(transcribed)
 }
@@ -54,7 +63,8 @@ pub(in crate::cli) async fn transcribe(
 fn read_answer(answer: &Value) -> Option<Transcribed> {
     let text = answer["text"].as_str()?;
     let language = answer["language"].as_str().map(str::to_owned);
-    let ms = |value: &Value| value.as_f64().map(|seconds| (seconds * 1000.0).round() as u64);
+    let ms =
+        |value: &Value| value.as_f64().map(|seconds| ((seconds * 1000.0).round() as u64).min(TIME_MAX_MS));
     let usage = &answer["usage"]["seconds"];
     let duration = ms(&answer["duration"]).or_else(|| ms(usage)).unwrap_or(0);
     let segment = |value: &Value| {
@@ -63,7 +73,7 @@ fn read_answer(answer: &Value) -> Option<Transcribed> {
             start_ms: ms(&value["start"])?,
             end_ms: ms(&value["end"])?,
             language: language.clone(),
-            words: None,
+            words: read_words(&value["words"]),
         })
     };
     let mut segments: Vec<Segment> =
@@ -78,15 +88,31 @@ fn read_answer(answer: &Value) -> Option<Transcribed> {
             words: None,
         });
     }
-    let words: Vec<Word> = answer["words"].as_array().into_iter().flatten().filter_map(read_word).collect();
-    if let Some(first) = segments.first_mut().filter(|_| !words.is_empty()) {
-        first.words = Some(words);
+    if let Some(words) = read_words(&answer["words"]) {
+        place_words(words, &mut segments);
     }
     Some(Transcribed { segments, duration: Duration::from_millis(duration), problem: None })
 }
 
-fn read_word(value: &Value) -> Option<Word> {
-    serde_json::from_value(value.clone()).ok()
+fn read_words(list: &Value) -> Option<Vec<Word>> {
+    let read = |word: &Value| {
+        let word: Word = serde_json::from_value(word.clone()).ok()?;
+        let is_time = |seconds: f64| (0.0..TIME_MAX_MS as f64 / 1000.0).contains(&seconds);
+        (is_time(word.start) && is_time(word.end)).then_some(word)
+    };
+    let words: Vec<Word> = list.as_array()?.iter().filter_map(read).collect();
+    (!words.is_empty()).then_some(words)
+}
+
+/// Gives each segment its words: those that begin before its end.
+fn place_words(words: Vec<Word>, segments: &mut [Segment]) {
+    let mut words = words.into_iter().peekable();
+    let last = segments.len().saturating_sub(1);
+    for (at, segment) in segments.iter_mut().enumerate() {
+        let end = segment.end_ms as f64 / 1000.0;
+        let own = std::iter::from_fn(|| words.next_if(|word| at == last || word.start < end)).collect();
+        segment.words = Some(own);
+    }
 }
 
 #[cfg(test)]
@@ -108,6 +134,15 @@ mod tests {
         let times: Vec<_> =
             verbose.segments.iter().map(|segment| (segment.start_ms, segment.end_ms)).collect();
         assert_eq!(times, [(250, 1000), (1000, 2500)]);
+        let words = json!([
+            {"word": "One", "start": 0.3, "end": 0.9}, {"word": "Two", "start": 1.1, "end": 2.0}, {"word": "so", "start": 2.6, "end": 3.0},
+        ]);
+        let timed = json!({"text": "One. Two so.", "words": words, "segments": [
+            {"start": 0.25, "end": 1.0, "text": "One."}, {"start": 1.0, "end": 2.5, "text": "Two so."}]});
+        let timed = read_answer(&timed).unwrap();
+        let counts: Vec<_> =
+            timed.segments.iter().map(|segment| segment.words.as_ref().unwrap().len()).collect();
+        assert_eq!(counts, [1, 2]);
         assert!(read_answer(&json!({"text": "", "duration": 1.0})).unwrap().segments.is_empty());
         assert!(read_answer(&json!({"error": "no"})).is_none());
     }

@@ -210,11 +210,21 @@ pub struct TranscriptRules {
     /// The pause that ends such an utterance, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub cut_pause_ms: u32,
+    /// An utterance of this length without such a pause is cut where it has been quietest since `cut_after_ms`, in ms.
+    #[serde(deserialize_with = "check::deserialize_ms")]
+    pub cut_max_ms: u32,
 }
 
 impl Default for TranscriptRules {
     fn default() -> Self {
-        Self { parallel_max: 1, in_order: false, cut_after_ms: u32::MAX, segments_max: 10, cut_pause_ms: 0 }
+        Self {
+            parallel_max: 1,
+            in_order: false,
+            cut_after_ms: u32::MAX,
+            segments_max: 10,
+            cut_pause_ms: 0,
+            cut_max_ms: u32::MAX,
+        }
     }
 }
 

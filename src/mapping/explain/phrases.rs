@@ -257,6 +257,7 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::SegmentsMax => "most segments in a message that repeats the last ones; up to 100",
         FieldRole::SegmentMaxMs => "longest utterance",
         FieldRole::Partials => "enables partial transcripts",
+        FieldRole::EstimatedWordTimes => "enables estimated word times, whatever the profile says",
         FieldRole::WordTimes if profile.hear.estimated_word_times => "enables estimated word times",
         FieldRole::WordTimes => {
             "accepted without effect: `[hear] estimated_word_times` is false in this profile"

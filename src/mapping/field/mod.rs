@@ -47,6 +47,8 @@ pub enum FieldRole {
     Partials,
     /// Whether final transcripts have word times.
     WordTimes,
+    /// Whether final transcripts have estimated word times, whatever the profile says.
+    EstimatedWordTimes,
     /// The speech model.
     SpeakModel,
     /// The speech model, if one of that name exists; no error otherwise.

@@ -5,6 +5,7 @@
 
 mod bits;
 mod flac;
+pub mod id3;
 mod mp3;
 mod opus;
 #[cfg(test)]

@@ -44,9 +44,9 @@ impl Detection {
                 if is_speech {
                     found.voiced.get_or_insert(*at);
                 }
-                match segmenter.push(is_speech) {
+                match segmenter.push(is_speech, 0.0) {
                     Some(Edge::Start) => is_suspected = true,
-                    Some(Edge::End | Edge::Limit) => is_suspected = false,
+                    Some(Edge::End | Edge::Limit | Edge::Cut { .. }) => is_suspected = false,
                     None => {}
                 }
                 if is_suspected {

@@ -4,6 +4,7 @@ mod long_recordings;
 mod parallel;
 mod properties;
 mod speech;
+mod subtitles;
 mod transcription;
 
 use std::time::Duration;

@@ -12,6 +12,8 @@ use crate::media::transcript::Segment;
 pub(crate) enum Event {
     /// Speech has begun.
     SpeechStart { segment_id: u64, start_ms: u64 },
+    /// Speech has ended, and was transcribed or not.
+    SpeechEnd { segment_id: u64, end_ms: u64 },
     /// The words of a segment so far.
     Partial { text: String },
     /// A segment of speech was transcribed. The events come in the order of speech.

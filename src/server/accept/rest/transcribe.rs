@@ -32,7 +32,7 @@ use crate::{
     media::{
         MediaError,
         decode::{DecodeLimits, Decoder},
-        transcript::Transcript,
+        transcript::{Transcript, WordList},
     },
     server::{accept::session_start::Admission, memory::MemoryShare},
 };
@@ -63,6 +63,13 @@ struct AnswerForm {
     task: Task,
 }
 
+impl AnswerForm {
+    /// True if the answer has times of words, or cues, which begin and end with words.
+    const fn needs_word_times(&self) -> bool {
+        self.wants_words || matches!(self.format, TranscriptFormat::Srt | TranscriptFormat::Vtt)
+    }
+}
+
 /// Answers the request.
 pub(super) async fn answer(
     task: Task,
@@ -73,7 +80,7 @@ pub(super) async fn answer(
     let mut memory = opening.memory_share();
     let mut upload = Upload::read(request, &mut memory, &opening.server).await?;
     let form = read_form(task, &upload, style)?;
-    let job = read_job(task, &mut upload)?;
+    let job = read_job(task, form.needs_word_times(), &mut upload)?;
     let admission = opening.admit()?;
     let (transcription, served) = Transcription::start(opening, (admission, memory), job).await?;
     match form.streams {
@@ -81,7 +88,8 @@ pub(super) async fn answer(
         false => {
             let Recognized { segments, duration, broken_off } = transcription.collect().await?;
             let AnswerForm { task, wants_words, .. } = form;
-            let transcript = Transcript { segments: &segments, duration, task, wants_words };
+            let words = if wants_words { WordList::Own } else { WordList::None };
+            let transcript = Transcript { segments: &segments, duration, task, gaps: &[], words };
             Ok(complete(transcript::response(&transcript, form.format, broken_off.as_ref())))
         }
     }
@@ -104,7 +112,7 @@ fn read_form(task: Task, upload: &Upload, style: Style) -> Result<AnswerForm, Fa
     Ok(AnswerForm { format, streams, wants_words: granularities.contains(&"word"), style, task })
 }
 
-fn read_job(task: Task, upload: &mut Upload) -> Result<Job, Failure> {
+fn read_job(task: Task, needs_word_times: bool, upload: &mut Upload) -> Result<Job, Failure> {
     let recording = upload.file.take().ok_or_else(|| Failure::missing("file"))?;
     let model = upload.text("model").ok_or_else(|| Failure::missing("model"))?.to_owned();
     if model.chars().count() > 256 {
@@ -118,8 +126,9 @@ fn read_job(task: Task, upload: &mut Upload) -> Result<Job, Failure> {
     let listed = ["hotwords", "hot_words"].into_iter().flat_map(|name| upload.all(name));
     let listed = listed.flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty());
     let words: Vec<_> = upload.all("keywords").chain(listed).take(KEYWORDS_MAX).collect();
-    let mut settings =
-        json!({"type": "configure", "task": task.name(), "hot_words": words, "word_times": true});
+    let mut settings = json!({
+        "type": "configure", "task": task.name(), "hot_words": words, "estimated_word_times": needs_word_times,
+    });
     for (name, value) in
         [("prompt", prompt.as_str()), ("language", upload.text("language").unwrap_or_default())]
     {

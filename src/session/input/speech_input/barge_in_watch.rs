@@ -30,7 +30,7 @@ impl BargeInWatch {
 
     /// Processes a hop. `in_utterance` is true while the detector is certain that the user speaks.
     pub(crate) fn push(&mut self, is_speech: bool, in_utterance: bool) -> Option<SpeechEvent> {
-        let edge = self.segmenter.push(is_speech);
+        let edge = self.segmenter.push(is_speech, 0.0);
         if edge == Some(Edge::Start) {
             self.is_suspected = true;
         }
@@ -40,7 +40,7 @@ impl BargeInWatch {
         }
         match edge? {
             Edge::Start => Some(SpeechEvent::InterruptionSuspected),
-            Edge::End | Edge::Limit => {
+            Edge::End | Edge::Limit | Edge::Cut { .. } => {
                 std::mem::take(&mut self.is_suspected).then_some(SpeechEvent::SuspicionDismissed)
             }
         }

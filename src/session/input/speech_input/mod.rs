@@ -95,6 +95,8 @@ pub(crate) struct InputSettings {
     /// An utterance of this length ends at the next pause of `cut_pause_ms`; [`u32::MAX`] for never.
     pub(crate) cut_after_ms: u32,
     pub(crate) cut_pause_ms: u32,
+    /// An utterance of this length without such a pause is cut at its quietest place since then; [`u32::MAX`] for never.
+    pub(crate) cut_max_ms: u32,
     /// The client commits its audio. Voice activity finds no utterances.
     pub(crate) is_manual: bool,
     /// How pauses in an utterance are used.

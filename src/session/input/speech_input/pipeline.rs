@@ -143,6 +143,7 @@ impl SpeechInput {
                 out.push(SpeechEvent::Started { at_ms: self.listened_ms(), from_ms: from / SAMPLES_PER_MS });
             }
             Some(Edge::End | Edge::Limit) => self.finish_segment(true, out),
+            Some(Edge::Cut { hops }) => self.cut_recording(hops as usize * hop.len(), out),
         }
         self.track_pause(out);
         // An interruption follows the start of its utterance.
@@ -211,17 +212,32 @@ impl SpeechInput {
         self.pause_watch.forget(out);
     }
 
+    /// Ends the utterance before its newest samples, which begin the next one.
+    fn cut_recording(&mut self, samples: usize, out: &mut Vec<SpeechEvent>) {
+        let Some(recording) = &mut self.recording else { return };
+        let rest = recording.split_off(samples, self.listened_samples);
+        self.finish_segment_before(samples as u64, true, out);
+        let from = self.listened_samples.saturating_sub(samples as u64);
+        self.recording = Some(rest);
+        out.push(SpeechEvent::Started { at_ms: self.listened_ms(), from_ms: from / SAMPLES_PER_MS });
+    }
+
     pub(super) fn finish_segment(&mut self, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {
+        self.finish_segment_before(0, ends_utterance, out);
+    }
+
+    /// Completes the segment that ends before the newest samples.
+    fn finish_segment_before(&mut self, newest: u64, ends_utterance: bool, out: &mut Vec<SpeechEvent>) {
         let Some(recording) = self.recording.take() else { return };
         self.recorded_samples += recording.audio.len() as u64;
-        let speech_ms = recording.speech_ms(self.listened_samples);
+        let speech_ms = recording.speech_ms(self.listened_samples.saturating_sub(newest));
         out.push(SpeechEvent::Segment(SpeechSegment {
             audio: Arc::new(recording.audio),
             has_speech: recording.has_speech,
             speech_ms,
             verdict: self.pause_watch.take_verdict(),
             ends_utterance,
-            end_ms: self.listened_ms(),
+            end_ms: self.listened_ms().saturating_sub(newest / SAMPLES_PER_MS),
         }));
     }
 
@@ -291,5 +307,6 @@ pub(super) fn vad_config(rules: &ListenRules, settings: &InputSettings) -> VadCo
             .max(rules.start_ms),
         cut_after_ms: settings.cut_after_ms,
         cut_pause_ms: settings.cut_pause_ms,
+        cut_max_ms: settings.cut_max_ms,
     }
 }

@@ -58,6 +58,15 @@ impl Recording {
         self.speech = Some((self.speech.map_or(start, |(start, _)| start), end));
     }
 
+    /// Splits off the newest samples of a recording that ends at this sample.
+    pub(super) fn split_off(&mut self, samples: usize, end: u64) -> Self {
+        let audio = self.audio.split_off(self.audio.len().saturating_sub(samples));
+        let cut = end.saturating_sub(samples as u64);
+        let speech = self.speech.filter(|(_, to)| *to > cut).map(|(from, to)| (from.max(cut), to));
+        self.speech = self.speech.filter(|(from, _)| *from < cut).map(|(from, to)| (from, to.min(cut)));
+        Self { audio, has_speech: speech.is_some(), speech }
+    }
+
     /// Start and end of the speech in a recording that ends at this sample, ms.
     pub(super) fn speech_ms(&self, end: u64) -> (u64, u64) {
         let whole = (end.saturating_sub(self.audio.len() as u64), end);

@@ -25,6 +25,7 @@ fn speech_input(pre_roll_ms: u32) -> SpeechInput {
         segment_max_ms: rules.segment_max_ms,
         cut_after_ms: u32::MAX,
         cut_pause_ms: 0,
+        cut_max_ms: u32::MAX,
         is_manual: false,
         pauses: PauseUse::default(),
     };

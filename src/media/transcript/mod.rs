@@ -1,10 +1,21 @@
 //! Transcripts of recordings, and their file formats: text, subtitles, and the JSON of OpenAI's API.
+//!
+//! - [`cues`]: divides a transcript into the cues of subtitles
+//! - [`subtitles`]: the file formats of cues
+//! - [`partial`]: a transcript that is not complete, and which audio it lacks
 
-use std::{fmt::Write as _, time::Duration};
+pub mod cues;
+mod division;
+pub mod partial;
+pub mod subtitles;
 
-use serde::Deserialize;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use self::cues::{CueRules, cues_of_all};
+use self::subtitles::{SubtitleFormat, SubtitleWriter};
 use crate::named_enum::named_enum;
 
 named_enum! {
@@ -34,7 +45,7 @@ named_enum! {
 }
 
 /// Transcript of one segment of speech.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 pub struct Segment {
     /// The words.
     pub text: String,
@@ -50,8 +61,8 @@ pub struct Segment {
     pub words: Option<Vec<Word>>,
 }
 
-/// A word with its estimated time.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// A word with its time.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Word {
     /// The word.
     pub word: String,
@@ -59,6 +70,39 @@ pub struct Word {
     pub start: f64,
     /// End in seconds.
     pub end: f64,
+    /// The times are estimated.
+    #[serde(default)]
+    pub estimated: bool,
+}
+
+impl Word {
+    /// Start and end, ms.
+    fn times_ms(&self) -> (u64, u64) {
+        let ms = |seconds: f64| (seconds.max(0.0) * 1000.0).round() as u64;
+        (ms(self.start), ms(self.end))
+    }
+}
+
+/// A part of the speech that was not transcribed, because the model failed.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Gap {
+    /// Start of the speech, from the start of the recording.
+    pub start_ms: u64,
+    /// End of the speech.
+    pub end_ms: u64,
+    /// Cause.
+    pub message: String,
+}
+
+/// Where the verbose JSON has the words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WordList {
+    /// Nowhere.
+    None,
+    /// In a list of their own, as in OpenAI's API.
+    Own,
+    /// In their segments, as Whisper writes them.
+    InSegments,
 }
 
 /// Transcript of a recording.
@@ -70,8 +114,10 @@ pub struct Transcript<'s> {
     pub duration: Duration,
     /// What was done with the speech.
     pub task: Task,
-    /// Adds the times of the words, if known, to the verbose JSON.
-    pub wants_words: bool,
+    /// Parts that are missing, in the order of speech.
+    pub gaps: &'s [Gap],
+    /// Where the verbose JSON has the words, if they are known.
+    pub words: WordList,
 }
 
 impl Transcript<'_> {
@@ -83,14 +129,21 @@ impl Transcript<'_> {
             }
             TranscriptFormat::VerboseJson => self.verbose().to_string(),
             TranscriptFormat::Text => joined(self.segments) + "\n",
-            TranscriptFormat::Srt => subtitles(self.segments, ',', true),
-            TranscriptFormat::Vtt => format!("WEBVTT\n\n{}", subtitles(self.segments, '.', false)),
+            TranscriptFormat::Srt => self.subtitles(SubtitleFormat::Srt),
+            TranscriptFormat::Vtt => self.subtitles(SubtitleFormat::Vtt),
         }
+    }
+
+    fn subtitles(&self, format: SubtitleFormat) -> String {
+        let mut writer = SubtitleWriter::new(format);
+        let duration_ms = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX);
+        writer.header().to_owned()
+            + &writer.add(&cues_of_all(self.segments, duration_ms, &CueRules::default()))
     }
 
     /// The verbose JSON of OpenAI's API.
     pub fn verbose(&self) -> Value {
-        let Self { segments, duration, task, wants_words } = *self;
+        let Self { segments, duration, task, gaps, words } = *self;
         let language = match task {
             Task::Translate => Some("english"),
             Task::Transcribe => segments.iter().find_map(|segment| segment.language.as_deref()),
@@ -101,20 +154,37 @@ impl Transcript<'_> {
         });
         let rows = segments.iter().enumerate().map(|(id, segment)| {
             // MiniCPM-o has no such figures; typed clients expect every key.
-            json!({
+            let mut row = json!({
                 "id": id, "seek": segment.start_ms / 10, "start": seconds(segment.start_ms),
                 "end": seconds(segment.end_ms), "text": segment.text.trim(), "tokens": [], "temperature": 0.0,
                 "avg_logprob": 0.0, "compression_ratio": 1.0, "no_speech_prob": 0.0,
-            })
+            });
+            if words == WordList::InSegments {
+                let listed = segment.words.iter().flatten();
+                row["words"] = listed.map(|word| described(word, json!({"probability": null}))).collect();
+            }
+            row
         });
         answer["segments"] = rows.collect();
-        let words: Vec<&Word> = segments.iter().flat_map(|segment| segment.words.iter().flatten()).collect();
-        if wants_words && !words.is_empty() {
-            let word = |word: &Word| json!({"word": word.word, "start": word.start, "end": word.end, "estimated": true});
-            answer["words"] = words.into_iter().map(word).collect();
+        let mut all = segments.iter().flat_map(|segment| segment.words.iter().flatten()).peekable();
+        if words == WordList::Own && all.peek().is_some() {
+            answer["words"] = all.map(|word| described(word, json!({}))).collect();
+        }
+        if !gaps.is_empty() {
+            let gap = |gap: &Gap| json!({"start": seconds(gap.start_ms), "end": seconds(gap.end_ms), "message": gap.message});
+            answer["gaps"] = gaps.iter().map(gap).collect();
         }
         answer
     }
+}
+
+/// A word as JSON, with further members.
+fn described(word: &Word, mut more: Value) -> Value {
+    (more["word"], more["start"], more["end"]) = (json!(word.word), json!(word.start), json!(word.end));
+    if word.estimated {
+        more["estimated"] = true.into();
+    }
+    more
 }
 
 /// All texts as one.
@@ -151,24 +221,6 @@ const fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
 }
 
-/// The segments as subtitles. `point` separates the milliseconds.
-fn subtitles(segments: &[Segment], point: char, numbered: bool) -> String {
-    let mut text = String::new();
-    for (index, segment) in segments.iter().enumerate() {
-        let separator = if index > 0 { "\n" } else { "" };
-        let number = if numbered { format!("{}\n", index + 1) } else { String::new() };
-        let (start, end) = (clock(segment.start_ms, point), clock(segment.end_ms, point));
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{separator}{number}{start} --> {end}\n{}", segment.text.trim());
-    }
-    text
-}
-
-fn clock(ms: u64, point: char) -> String {
-    let (hours, minutes, seconds) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
-    format!("{hours:02}:{minutes:02}:{seconds:02}{point}{:03}", ms % 1000)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,7 +231,8 @@ mod tests {
 
     fn written(format: TranscriptFormat, segments: &[Segment]) -> String {
         let duration = Duration::from_millis(3_601_001);
-        Transcript { segments, duration, task: Task::Transcribe, wants_words: true }.write(format)
+        let words = WordList::Own;
+        Transcript { segments, duration, task: Task::Transcribe, gaps: &[], words }.write(format)
     }
 
     /// As the real Macaw server writes them (captures of its REST API).
@@ -199,7 +252,7 @@ mod tests {
 
     #[test]
     fn verbose_answer_has_every_key_of_openais_types() {
-        let words = vec![Word { word: "hi".into(), start: 0.5, end: 1.0 }];
+        let words = vec![Word { word: "hi".into(), start: 0.5, end: 1.0, estimated: true }];
         let segments = [Segment { words: Some(words), ..segment(" hi", 500, 1000) }];
         let verbose: Value =
             serde_json::from_str(&written(TranscriptFormat::VerboseJson, &segments)).unwrap();
@@ -221,6 +274,18 @@ mod tests {
             assert!(keys.iter().any(|known| known == key), "{key}");
         }
         assert_eq!(verbose["words"][0], json!({"word": "hi", "start": 0.5, "end": 1.0, "estimated": true}));
+    }
+
+    #[test]
+    fn words_may_be_in_their_segments_and_gaps_are_listed() {
+        let words = vec![Word { word: "hi".into(), start: 0.5, end: 1.0, estimated: true }];
+        let segments = [Segment { words: Some(words), ..segment(" hi", 500, 1000) }];
+        let gaps = [Gap { start_ms: 1500, end_ms: 2000, message: "busy".into() }];
+        let (duration, task, words) = (Duration::from_secs(3), Task::Transcribe, WordList::InSegments);
+        let verbose = Transcript { segments: &segments, duration, task, gaps: &gaps, words }.verbose();
+        let word = json!({"word": "hi", "start": 0.5, "end": 1.0, "probability": null, "estimated": true});
+        assert_eq!((&verbose["segments"][0]["words"], &verbose["words"]), (&json!([word]), &Value::Null));
+        assert_eq!(verbose["gaps"], json!([{"start": 1.5, "end": 2.0, "message": "busy"}]));
     }
 
     #[test]
