@@ -81,12 +81,10 @@ fn setup_names_the_missing_tool() {
 #[test]
 fn gpu_examples_start_the_server_as_readme_does() {
     let readme = read("../README.md");
-    for (name, key) in [("container/compose.yaml", "command: ["), ("kubernetes-gpu/model.yaml", "command: [")]
-    {
+    for name in ["container/compose.yaml", "kubernetes-gpu/model.yaml"] {
         let text = read(name);
-        let commands = text.lines().filter_map(|line| line.trim().strip_prefix(key));
-        let command = commands.map(|words| words.trim_end_matches(']').replace(", ", " ").replace('"', ""));
-        let command = command.filter(|words| words.starts_with("vllm-omni")).last().unwrap();
+        let command = value_after(&text, "command: [vllm-omni").trim_end_matches(']').replace(", ", " ");
+        let command = format!("vllm-omni {}", command.trim_matches([',', ' ']).replace('"', ""));
         assert!(readme.contains(&format!("`{command}`")), "{name}: {command}");
     }
 }
