@@ -1,12 +1,16 @@
 //! `voxbridge demo` on each simulated server, and its page.
 
-use std::process::Stdio;
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use futures_util::future::join_all;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpStream,
-    process::Child,
+    process::{Child, Command},
     time::timeout,
 };
 use voxbridge_test_support::{
@@ -14,7 +18,10 @@ use voxbridge_test_support::{
     programs::send_signal,
 };
 
-use crate::commands::{PATIENCE, assert_wav, run, voxbridge};
+use crate::{
+    commands::{PATIENCE, assert_wav, run, voxbridge},
+    files::wav_of_silence,
+};
 
 /// Starts `demo --browser`; returns the address of its page.
 async fn start_browser_demo(options: &[&str]) -> (Child, String) {
@@ -95,6 +102,72 @@ async fn demo_runs_on_every_simulated_server_that_can_serve_it() {
         }
     });
     join_all(demos).await;
+}
+
+/// A source directory whose setup script notes that it was called, and fails.
+fn source_dir(name: &str) -> PathBuf {
+    let dir = scratch(name);
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(dir.join("examples/engines")).unwrap();
+    let setup = dir.join("examples/engines/setup");
+    std::fs::write(&setup, "#!/bin/sh\necho \"$@\" >>called\nexit 69\n").unwrap();
+    std::fs::set_permissions(&setup, std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+#[tokio::test]
+async fn demo_with_engines_fetches_them_by_the_setup_script() {
+    let dir = source_dir("demo-engines");
+    let output = voxbridge(&["demo", "--engines"]).current_dir(&dir).output().await.unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("examples/engines/setup ended with exit status: 69"), "{stderr}");
+    assert_eq!(std::fs::read_to_string(dir.join("called")).unwrap(), "target/engines\n");
+
+    // Elsewhere there is no script.
+    let elsewhere = run(&["demo", "--engines"]).await;
+    assert_eq!(elsewhere.code, 2, "{}", elsewhere.stderr);
+    assert!(elsewhere.stderr.contains("--engines DIR"), "{}", elsewhere.stderr);
+    // A named directory is used and never filled.
+    let named = voxbridge(&["demo", "--engines", "nowhere"]).current_dir(&dir).output().await.unwrap();
+    assert_eq!(named.status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(dir.join("called")).unwrap(), "target/engines\n");
+}
+
+/// Runs the demo on a terminal, with this typed into it; returns what it shows.
+async fn run_on_terminal(dir: &Path, typed: &str) -> String {
+    let program = env!("CARGO_BIN_EXE_voxbridge");
+    // A recording of silence, so that the demo is short.
+    let line = format!("{program} demo silence.wav");
+    let mut terminal = Command::new("script");
+    terminal
+        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        .current_dir(dir)
+        .kill_on_drop(true);
+    let mut terminal = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = terminal.stdin.take().unwrap();
+    stdin.write_all(typed.as_bytes()).await.unwrap();
+    let output = timeout(PATIENCE, terminal.wait_with_output()).await.unwrap().unwrap();
+    drop(stdin);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[tokio::test]
+async fn demo_asks_once_at_a_terminal_and_fetches_nothing_without_a_yes() {
+    let dir = source_dir("demo-asks");
+    std::fs::write(dir.join("silence.wav"), wav_of_silence(1)).unwrap();
+    let first = run_on_terminal(&dir, "n\n").await;
+    assert!(first.contains("Fetch them now?") && first.contains("130 MB"), "{first}");
+    assert!(first.contains("recognises no words"), "{first}");
+    let second = run_on_terminal(&dir, "y\n").await;
+    assert!(!second.contains("Fetch them now?"), "{second}");
+    assert!(!dir.join("called").exists());
+
+    // A yes runs the script. The demo goes on where it fails.
+    std::fs::remove_file(dir.join("target/engines-declined")).unwrap();
+    let third = run_on_terminal(&dir, "\n").await;
+    assert!(third.contains("were not fetched") && third.contains("heard   nothing"), "{third}");
+    assert_eq!(std::fs::read_to_string(dir.join("called")).unwrap(), "target/engines\n");
 }
 
 #[tokio::test]

@@ -298,7 +298,7 @@ async fn empty_answers_of_the_model_are_not_silence() {
 }
 
 /// Seconds of silence, 16 kHz.
-fn wav_of_silence(seconds: u32) -> Vec<u8> {
+pub(crate) fn wav_of_silence(seconds: u32) -> Vec<u8> {
     let data = seconds * 32_000;
     let mut wav = b"RIFF".to_vec();
     wav.extend((36 + data).to_le_bytes());

@@ -9,14 +9,19 @@ mod licences;
 mod monitoring;
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, PoisonError},
 };
 
+use serde_json::Value;
 use voxbridge::config::Config;
-use voxbridge_test_support::{bench::scratch, programs::set_up};
+use voxbridge_test_support::{
+    bench::scratch,
+    programs::{ensure, installed, set_up},
+};
 
 /// Serialises the tests, because package installations conflict.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -72,6 +77,58 @@ fn setup_names_the_missing_tool() {
     }
 }
 
+/// The `vllm-omni serve` line that the compose file and the manifests run is the one that README shows.
+#[test]
+fn gpu_examples_start_the_server_as_readme_does() {
+    let readme = read("../README.md");
+    for name in ["container/compose.yaml", "kubernetes-gpu/model.yaml"] {
+        let text = read(name);
+        let command = value_after(&text, "command: [vllm-omni").trim_end_matches(']').replace(", ", " ");
+        let command = format!("vllm-omni {}", command.trim_matches([',', ' ']).replace('"', ""));
+        assert!(readme.contains(&format!("`{command}`")), "{name}: {command}");
+    }
+}
+
+/// The parts of a release need cross compilers and minutes; `examples/release/try` tries them. This only reads the script.
+#[test]
+fn release_script_rejects_unknown_parts_and_options() {
+    for (arguments, problem) in [
+        (&["--only", "deb,rpm"][..], "there is no part rpm"),
+        (&["--arm64", "x"], "there is no option --arm64"),
+        (&["--out"], "--out needs a value"),
+    ] {
+        let output = Command::new(example("release/build")).args(arguments).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.starts_with(&format!("release: {problem}\n")), "{stderr}");
+        assert!(stderr.contains("--only PART,PART") && !stderr.contains("pipefail"), "{stderr}");
+    }
+}
+
+/// The list of dependencies has every crate of the program, once, with its checksum; and no crate of the tests.
+#[test]
+fn sbom_lists_the_crates_of_the_program() {
+    if installed(&ensure("command -v python3", "python3", "install Python 3.11 or newer")).is_none() {
+        return;
+    }
+    let output = Command::new(example("release/sbom")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let bom: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(bom["metadata"]["component"]["name"], "voxbridge");
+    let components = bom["components"].as_array().unwrap();
+    let has = |name: &str| components.iter().any(|component| component["name"] == name);
+    assert!(
+        has("tokio") && has("str0m") && has("ring") && !has("proptest") && !has("voxbridge-test-support")
+    );
+    let names: BTreeSet<&str> =
+        components.iter().map(|component| component["purl"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), components.len());
+    for component in components {
+        assert_eq!(component["hashes"][0]["content"].as_str().map(str::len), Some(64), "{component}");
+        assert!(component["licenses"][0]["expression"].is_string(), "{component}");
+    }
+}
+
 /// A copy of a configuration with dummy secrets.
 fn config_with_secrets(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packaging").join(name.replace('/', "-"));
@@ -81,13 +138,22 @@ fn config_with_secrets(name: &str) -> PathBuf {
     fs::write(dir.join("admin-token"), "no-secret-either-but-long-enough\n").unwrap();
     let text = read(name);
     let text = text.replace("/run/credentials/voxbridge.service/", "").replace("/etc/voxbridge-secrets/", "");
+    let voice = example("speech/goforward_16k.wav").display().to_string();
+    let text =
+        text.replace("/etc/voxbridge-voice/voice.wav", &voice).replace("/etc/voxbridge/voice.wav", &voice);
     fs::write(dir.join("voxbridge.toml"), text).unwrap();
     dir.join("voxbridge.toml")
 }
 
 #[test]
 fn example_configurations_are_valid() {
-    for name in ["systemd/voxbridge.toml", "kubernetes/voxbridge.toml", "kubernetes/sidecar.toml"] {
+    for name in [
+        "systemd/voxbridge.toml",
+        "kubernetes/voxbridge.toml",
+        "kubernetes/sidecar.toml",
+        "kubernetes-gpu/voxbridge.toml",
+        "container/gpu.toml",
+    ] {
         let path = config_with_secrets(name);
         let config = Config::read(&path).unwrap_or_else(|problem| panic!("examples/{name}: {problem}"));
         config.check().unwrap_or_else(|problem| panic!("examples/{name}: {problem}"));
@@ -108,6 +174,7 @@ fn number_after(text: &str, begins: &str) -> i64 {
 fn kill_timeouts_exceed_drain_time() {
     let files = [
         ("kubernetes/deployment.yaml", "terminationGracePeriodSeconds: ", "kubernetes/voxbridge.toml"),
+        ("kubernetes/deployment.yaml", "terminationGracePeriodSeconds: ", "kubernetes-gpu/voxbridge.toml"),
         ("kubernetes/sidecar.yaml", "terminationGracePeriodSeconds: ", "kubernetes/sidecar.toml"),
         ("systemd/voxbridge.service", "TimeoutStopSec=", "systemd/voxbridge.toml"),
     ];
@@ -125,7 +192,7 @@ fn kill_timeouts_exceed_drain_time() {
 #[test]
 fn image_has_program_name_and_version() {
     let wanted = format!("voxbridge:{}", env!("CARGO_PKG_VERSION"));
-    for manifest in ["kubernetes/deployment.yaml", "kubernetes/sidecar.yaml"] {
+    for manifest in ["kubernetes/deployment.yaml", "kubernetes/sidecar.yaml", "container/compose.yaml"] {
         assert_eq!(value_after(&read(manifest), "image: "), wanted, "{manifest}");
     }
 }

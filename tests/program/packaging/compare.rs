@@ -7,7 +7,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use voxbridge_test_support::programs::{ensure, installed};
+use voxbridge_test_support::{
+    bench::scratch,
+    programs::{ensure, installed},
+};
 
 use super::{ONE_AT_A_TIME, PoisonError, example};
 
@@ -30,7 +33,7 @@ fn comparison_scripts_are_valid() {
     if !has_python() {
         return;
     }
-    for name in ["run", "self-time", "contestants.py", "report.py", "bridge.py"] {
+    for name in ["run", "self-time", "contestants.py", "publish.py", "report.py", "bridge.py"] {
         let path = example("compare").join(name);
         python(
             "import sys; compile(open(sys.argv[1]).read(), sys.argv[1], 'exec')",
@@ -67,10 +70,21 @@ fn self_time_is_sorted_by_kind() {
 }
 
 fn measured_round(round: u32, who: &str, cpu_us: f64, valid: bool) -> Value {
+    measured_row("conversation", round, who, cpu_us, valid)
+}
+
+fn measured_row(row: &str, round: u32, who: &str, cpu_us: f64, valid: bool) -> Value {
     json!({
-        "row": "conversation", "round": round, "who": who, "sessions": 100, "cpu_us": cpu_us, "user_us": 1.0,
+        "row": row, "round": round, "who": who, "sessions": 100, "cpu_us": cpu_us, "user_us": 1.0,
         "system_us": 2.0, "up": {"p50": 0.1, "p99": 0.3}, "down": {"p50": 0.1, "p99": 0.6}, "idle_kb": 20.0,
         "active_kb": 150.0, "lost": 0, "sessions_lost": 0, "valid": valid,
+    })
+}
+
+fn about() -> Value {
+    json!({
+        "program": "voxbridge 0.1.0 (c0ffee7), vector instructions: avx2", "changed_since": false, "cores": 2,
+        "processor": "p", "kernel": "k", "relays": ["n"], "python": "3", "requirements": [],
     })
 }
 
@@ -88,11 +102,7 @@ fn ratio_is_median_of_valid_rounds() {
             [measured_round(round, "voxbridge", ours, true), measured_round(round, "nginx", relay, valid)]
         })
         .collect();
-    let about = json!({
-        "program": "voxbridge 0.1.0 (c0ffee), vector instructions: avx2", "changed_since": false, "cores": 2,
-        "processor": "p", "kernel": "k", "relays": ["n"], "python": "3", "requirements": [],
-    });
-    let results = json!({"about": about, "options": {"real_time": true}, "rounds": rounds}).to_string();
+    let results = json!({"about": about(), "options": {"real_time": true}, "rounds": rounds}).to_string();
     let table = python(
         "import json, report, sys; print(report.markdown_table(json.loads(sys.argv[1])))",
         &[&results],
@@ -101,10 +111,97 @@ fn ratio_is_median_of_valid_rounds() {
         "0.70× nginx | ≤ 0.75× nginx met |",
         "≤ 0.15 / 0.5 ms **missed**",
         "1 of 4 rounds left out",
-        "(c0ffee), vector instructions: avx2",
+        "(c0ffee7), vector instructions: avx2",
         "real-time",
     ] {
         assert!(table.contains(words), "no {words:?} in\n{table}");
+    }
+}
+
+/// Publishes results in a copy of the pages; returns what the script says if it fails.
+fn publish(results: &Value, project: &Path) -> Result<(), String> {
+    let script = "import json, pathlib, publish, sys
+try: publish.publish(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2]))
+except publish.PublishError as error: print(error)";
+    let said = python(script, &[&results.to_string(), project.to_str().unwrap()]);
+    if said.is_empty() { Ok(()) } else { Err(said) }
+}
+
+#[test]
+fn published_figures_replace_those_between_the_markers_and_nothing_else() {
+    if !has_python() {
+        return;
+    }
+    let project = scratch("compare-publish");
+    let pages = ["README.md", "examples/compare/README.md"];
+    fs::create_dir_all(project.join("examples/compare")).unwrap();
+    let before = pages.map(|page| {
+        let text = fs::read_to_string(example("..").join(page)).unwrap();
+        fs::write(project.join(page), &text).unwrap();
+        text
+    });
+    let costs =
+        [("voxbridge", 700.0), ("nginx", 1000.0), ("haproxy", 1400.0), ("rust", 2000.0), ("python", 2800.0)];
+    let rows = ["conversation", "many", "silence"].into_iter().flat_map(|row| {
+        // The plain bridges take part in the first row only.
+        let names = if row == "conversation" { &costs[..] } else { &costs[..3] };
+        names.iter().map(move |(who, cpu_us)| measured_row(row, 0, who, *cpu_us, true))
+    });
+    let options =
+        json!({"real_time": true, "rounds": 1, "seconds": 5.0, "only": ["conversation", "many", "silence"]});
+    let results = json!({"about": about(), "options": options, "rounds": rows.collect::<Vec<_>>()});
+
+    let mut changed = results.clone();
+    changed["about"]["changed_since"] = json!(true);
+    assert!(publish(&changed, &project).unwrap_err().contains("not committed"));
+    let mut partial = results.clone();
+    partial["rounds"].as_array_mut().unwrap().pop();
+    assert!(publish(&partial, &project).unwrap_err().contains("no valid round of haproxy"));
+    let read = |page: &str| fs::read_to_string(project.join(page)).unwrap();
+    assert_eq!(pages.map(read), before, "nothing is published that is not complete");
+
+    publish(&results, &project).unwrap();
+    for ((page, name), before) in pages.iter().zip(["cost", "figures"]).zip(before) {
+        let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->\n"));
+        let around = |text: &str| {
+            let (head, rest) = text.split_once(&begin).unwrap();
+            let (inside, tail) = rest.split_once(&end).unwrap();
+            (head.to_owned(), inside.to_owned(), tail.to_owned())
+        };
+        let (after, before) = (around(&read(page)), around(&before));
+        assert_eq!((&after.0, &after.2), (&before.0, &before.2), "{page}");
+        assert!(
+            after.1.contains("ommit c0ffee7") && after.1.contains("--rounds 1 --seconds 5"),
+            "{page}: {}",
+            after.1
+        );
+        assert!(!after.1.contains("goal") && after.1 != before.1, "{page}: {}", after.1);
+    }
+    let readme = read("README.md");
+    for words in [
+        "takes 700 µs",
+        "is 0.70 of what nginx",
+        "0.35 of a plain bridge",
+        "| 700 µs | 1000 µs |",
+        "with 2 cores, p",
+    ] {
+        assert!(readme.contains(words), "no {words:?}");
+    }
+    assert!(readme.lines().count() <= 180);
+    assert!(read("examples/compare/cpu.svg").contains("voxbridge 700"));
+}
+
+/// Only the script that measures writes a commit into README.
+#[test]
+fn readme_has_commits_only_between_the_markers_of_the_figures() {
+    let readme = fs::read_to_string(example("../README.md")).unwrap();
+    let (head, rest) = readme.split_once("<!-- cost -->").unwrap();
+    let (_, tail) = rest.split_once("<!-- /cost -->").unwrap();
+    for word in [head, tail].concat().split(|c: char| !c.is_ascii_alphanumeric()) {
+        let is_commit = (7..=40).contains(&word.len())
+            && word.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c))
+            && word.chars().any(|c| c.is_ascii_digit());
+        assert!(!is_commit, "{word} looks like a commit");
     }
 }
 
