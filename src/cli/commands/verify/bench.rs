@@ -11,11 +11,18 @@ use tokio::time::timeout;
 
 use crate::{
     cli::{
-        ClientError, ClientTiming, ServerTarget, client::Client, known_recordings::KnownRecording,
-        local_bridge::LocalBridge, output::print_line, recording::Recording, speak,
-        speech_audio::SpeechAudio, transcribe,
+        ClientError, ClientTiming, ServerTarget,
+        client::Client,
+        known_recordings::KnownRecording,
+        local_bridge::LocalBridge,
+        output::print_line,
+        recording::Recording,
+        speak::{self, Speech},
+        speech_audio::SpeechAudio,
+        transcribe,
+        view::Progress,
     },
-    media::encode::AudioFormat,
+    media::{encode::AudioFormat, transcript::partial::Span},
     verify::{
         figure::{Figure, Verdict},
         report,
@@ -65,13 +72,18 @@ impl Bench<'_> {
     /// Transcribes a recording as fast as the server takes it.
     pub(super) async fn transcribe(
         &self,
-        recording: Recording,
+        mut recording: Recording,
         language: &str,
     ) -> Result<(String, Duration), ClientError> {
         let settings = serde_json::json!({
             "type": "configure", "task": "transcribe", "partials": false, "language": language,
         });
-        let asked = transcribe::rest_session::transcribe(&self.bridge, &settings, recording, |_| Ok(()));
+        let on_progress = |progress: Progress<'_>| match progress {
+            Progress::Failed(gap) => Err(ClientError::ModelFailed(gap.message.clone())),
+            _ => Ok(()),
+        };
+        let recording = (&mut recording, Span::WHOLE);
+        let asked = transcribe::rest_session::transcribe(&self.bridge, &settings, recording, on_progress);
         let done = within(QUESTION_MAX, asked).await?;
         if let Some(problem) = done.problem {
             return Err(problem);
@@ -84,12 +96,15 @@ impl Bench<'_> {
     pub(super) async fn speak(&self, text: &str, voice: Option<&str>) -> Result<Spoken, ClientError> {
         let started = tokio::time::Instant::now();
         let (mut speech, mut first_audio) = (SpeechAudio::default(), None);
-        let on_audio = |audio: &[u8]| {
-            first_audio.get_or_insert_with(|| started.elapsed());
-            speech.push(audio)
+        let on_speech = |made: Speech<'_>| match made {
+            Speech::Part(_) => Ok(()),
+            Speech::Audio(audio) => {
+                first_audio.get_or_insert_with(|| started.elapsed());
+                speech.push(audio)
+            }
         };
         let text = [text.to_owned()];
-        within(QUESTION_MAX, speak::rest_session::speak(&self.bridge, &text, voice, on_audio)).await?;
+        within(QUESTION_MAX, speak::rest_session::speak(&self.bridge, &text, voice, on_speech)).await?;
         Ok(Spoken { speech, first_audio: first_audio.unwrap_or_default(), took: started.elapsed() })
     }
 }
