@@ -207,6 +207,7 @@ mod tests {
             &Library::embedded().unwrap(),
             crate::mapping::MappingKind::Client,
             "mine",
+            true,
         );
         let client = client.unwrap();
         for (from, to, words) in [
