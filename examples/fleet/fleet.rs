@@ -100,6 +100,7 @@ impl Fleet {
             (site.name.clone(), SiteDialer(Arc::clone(site)))
         });
         let pool = Pool::new(upstreams);
+        pool.shuffle();
         let replica =
             Arc::new(Replica { pool, drain: watch::channel(None).0, is_ready: AtomicBool::new(true) });
         let (pool, weak) = (replica.pool.clone(), Arc::downgrade(&replica));

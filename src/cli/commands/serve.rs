@@ -41,6 +41,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     config.log.start_log().map_err(CommandError::usage)?;
     config.detect_dialects().await;
     let service = config.build_service().map_err(|problem| invalid(CommandError::usage(problem)))?;
+    service.pool.shuffle();
     let admin_settings = config.admin.resolve().map_err(CommandError::usage)?;
     if let Some(traces) = &service.traces {
         let trace_error = |error| {

@@ -1,10 +1,10 @@
 //! Pool of upstreams: a [`tower::Service`] from [dial request](super::upstream_pool::dial::DialRequest) to socket, in
 //! front of one dialer per upstream.
 //!
-//! A lane goes to the least loaded upstream in service; ties rotate. The load ([`tower::load::Load`]) is the number of
-//! open lanes plus the reported queue length. A failing upstream is ejected for a time that doubles, and probed without
-//! occupying a worker until it answers. Every lane holds a [`Lease`], through which its session reports the outcome: a
-//! handshake alone does not prove health.
+//! A lane goes to the least loaded upstream in service; among equals, to the one that was chosen longest ago. The load
+//! ([`tower::load::Load`]) is the number of open lanes plus the reported queue length. A failing upstream is ejected for a
+//! time that doubles, and probed without occupying a worker until it answers. Every lane holds a [`Lease`], through which its
+//! session reports the outcome: a handshake alone does not prove health.
 //!
 //! tower's own balancer is not used. It compares two random upstreams, which distributes unevenly among so few. It has
 //! a single owner, so hundreds of sessions would wait in a buffer in front of it. Its request ends with the response,
@@ -148,8 +148,9 @@ impl<S> Future for Dial<S> {
 
 struct PoolShared<D> {
     members: Vec<PoolMember<D>>,
-    /// Start index of the next choice among equals. Locked during a choice, so that two concurrent choices differ.
-    next_index: Mutex<usize>,
+    /// Indices of the members: those that were chosen longest ago come first. Locked during a choice, so that two concurrent
+    /// choices differ.
+    order: Mutex<Vec<usize>>,
 }
 
 #[derive(Clone)]
@@ -172,6 +173,11 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
             dialer,
         };
         Self::from_members(upstreams.into_iter().map(member).collect())
+    }
+
+    /// Puts the upstreams into a random order. Replicas that start together would otherwise all dial the first one first.
+    pub fn shuffle(&self) {
+        fastrand::shuffle(&mut self.shared.order.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// A pool that chooses among the upstreams with these names, and shares their state with this one.
@@ -230,8 +236,9 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     }
 
     fn from_members(members: Vec<PoolMember<D>>) -> Self {
+        let order = Mutex::new((0..members.len()).collect());
         Self {
-            shared: Arc::new(PoolShared { members, next_index: Mutex::new(0) }),
+            shared: Arc::new(PoolShared { members, order }),
             names: None,
             avoided: AvoidedUpstream::default(),
         }
@@ -338,19 +345,20 @@ impl<D: Probe + Clone> PoolShared<D> {
         DialRequest { mode, purpose, .. }: &DialRequest,
         avoided: &AvoidedUpstream,
     ) -> Option<(D, Lease)> {
-        let mut next_index = self.next_index.lock().unwrap_or_else(PoisonError::into_inner);
-        let (count, start) = (self.members.len(), *next_index);
-        let is_wanted = |at: &usize| {
-            let PoolMember { dialer, upstream } = &self.members[*at];
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_wanted = |place: &usize| {
+            let PoolMember { dialer, upstream } = &self.members[order[*place]];
             let is_named = names.is_none_or(|names| names.iter().any(|name| name == upstream.name()));
             is_named && dialer.serves(*purpose, *mode)
         };
-        let order = (0..count).map(|step| (start + step) % count).filter(is_wanted);
-        let preference_of =
-            |member: &PoolMember<D>| preference(&member.upstream, avoided.is_avoided(&member.upstream));
-        let at = order.min_by_key(|at| preference_of(&self.members[*at]))?;
+        let preference_at = |place: &usize| {
+            let upstream = &self.members[order[*place]].upstream;
+            preference(upstream, avoided.is_avoided(upstream))
+        };
+        let place = (0..order.len()).filter(is_wanted).min_by_key(preference_at)?;
+        let at = order.remove(place);
+        order.push(at);
         let chosen = &self.members[at];
-        *next_index = (at + 1) % count;
         Some((chosen.dialer.clone(), Lease::new(chosen.upstream.clone(), avoided.clone())))
     }
 }

@@ -87,3 +87,18 @@ async fn lane_goes_to_the_least_busy_upstream_with_room_whatever_its_kind() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn replicas_that_start_together_spread_over_all_upstreams() {
+    fastrand::seed(1);
+    let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(10).collect();
+    let replica = || Pool::new(dialers.iter().enumerate().map(|(at, it)| (at.to_string(), it.clone())));
+    let open_first = |_| {
+        let replica = replica();
+        replica.shuffle();
+        open_lane(&replica).unwrap()
+    };
+    let lanes: Vec<Lease> = (0..500).map(open_first).collect();
+    let counts: Vec<u32> = dialers.iter().map(FakeDialer::dials).collect();
+    assert!(counts.iter().all(|count| (25..=75).contains(count)), "{counts:?} of {}", lanes.len());
+}

@@ -128,7 +128,7 @@ fn open_lane_in(pool: &mut Pool<FakeDialer>) -> Result<Lease, DisconnectReason> 
 
 /// A new session for which upstream 0 is next.
 fn session_starting_at_first(pool: &Pool<FakeDialer>) -> Pool<FakeDialer> {
-    *pool.shared.next_index.lock().unwrap() = 0;
+    pool.shared.order.lock().unwrap().sort_unstable();
     pool.clone()
 }
 
