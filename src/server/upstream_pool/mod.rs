@@ -2,9 +2,12 @@
 //! front of one dialer per upstream.
 //!
 //! A lane goes to the least loaded upstream in service; among equals, to the one that was chosen longest ago. The load
-//! ([`tower::load::Load`]) is the number of open lanes plus the reported queue length. A failing upstream is ejected for a
-//! time that doubles, and probed without occupying a worker until it answers. Every lane holds a [`Lease`], through which its
-//! session reports the outcome: a handshake alone does not prove health.
+//! ([`tower::load::Load`]) is the number of open lanes plus the reported queue length; lanes of other processes are not seen.
+//! A gateway with a status page also reports its idle workers. Where all do, a lane goes to the less loaded of two random
+//! gateways that have one.
+//!
+//! A failing upstream is ejected for a time that doubles, and probed without occupying a worker until it answers. Every lane
+//! holds a [`Lease`], through which its session reports the outcome: a handshake alone does not prove health.
 //!
 //! tower's own balancer is not used. It compares two random upstreams, which distributes unevenly among so few. It has
 //! a single owner, so hundreds of sessions would wait in a buffer in front of it. Its request ends with the response,
@@ -13,7 +16,7 @@
 //! - [`health`] is the pure state of one upstream; [`upstream`] adds name, log and probe
 //! - [`lease`] is held by a lane, [`lane_leases`] by a session; [`places`] counts the lanes of an upstream that has no queue
 //! - [`dial`] connects; [`http_socket`] sends the requests of a lane without a WebSocket
-//! - [`probe`] asks an ejected upstream whether it is back
+//! - [`probe`] asks an upstream whether it is back, and how many workers are idle
 
 pub mod dial;
 mod health;
@@ -202,15 +205,15 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         self.statuses().iter().map(|(_, status)| status.unneeded).sum()
     }
 
-    /// Probes every upstream without lanes, so that a dead one is known before a session needs it. At most one probe
-    /// per upstream runs at a time.
+    /// Probes every upstream without lanes, so that a dead one is known before a session needs it, and those that report their
+    /// workers. At most one probe per upstream runs at a time.
     pub fn probe_idle(&self) {
         for member in self.shared.members.iter().filter(|member| member.upstream.begin_idle_probe()) {
             tokio::spawn(member.upstream.clone().probe_idle());
         }
     }
 
-    /// Probes every upstream at the same time; returns their names with the reasons of failures. The outcomes change no
+    /// Probes every upstream at the same time; returns their names with the reasons of failures. Failures change no
     /// state, so that the first session tries an upstream that starts later.
     pub async fn probe_all(self) -> Vec<(String, Result<(), String>)> {
         let probe = |member: &PoolMember<D>| {
@@ -221,8 +224,8 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     }
 
     /// True if no one waits for the worker of this lane, and an upstream that serves such lanes is in service, has room for
-    /// another and no lane in its queue. How many workers a gateway has is not known: only its queue shows that they are all in
-    /// use.
+    /// another and no lane in its queue. How many workers a gateway has is not known unless it reports them: only its queue
+    /// shows that they are all in use.
     pub fn has_free_worker_beside(&self, lane: &Lease, mode: Mode, purpose: LanePurpose) -> bool {
         !lane.is_worker_wanted() && self.has_free_worker(mode, purpose)
     }
@@ -336,7 +339,7 @@ where
 }
 
 impl<D: Probe + Clone> PoolShared<D> {
-    /// Chooses the least loaded upstream in service that serves the lane, and avoids the one that failed this session last. If none is in
+    /// Chooses a little loaded upstream in service that serves the lane, and avoids the one that failed this session last. If none is in
     /// service, it chooses the upstream whose probe is due first, so that a session always gets an attempt. The lanes pace
     /// their attempts themselves.
     fn choose(
@@ -351,11 +354,11 @@ impl<D: Probe + Clone> PoolShared<D> {
             let is_named = names.is_none_or(|names| names.iter().any(|name| name == upstream.name()));
             is_named && dialer.serves(*purpose, *mode)
         };
-        let preference_at = |place: &usize| {
-            let upstream = &self.members[order[*place]].upstream;
-            preference(upstream, avoided.is_avoided(upstream))
+        let standing_at = |place: usize| {
+            let upstream = &self.members[order[place]].upstream;
+            Standing::new(place, upstream, avoided.is_avoided(upstream))
         };
-        let place = (0..order.len()).filter(is_wanted).min_by_key(preference_at)?;
+        let place = best_place((0..order.len()).filter(is_wanted).map(standing_at).collect())?;
         let at = order.remove(place);
         order.push(at);
         let chosen = &self.members[at];
@@ -363,8 +366,42 @@ impl<D: Probe + Clone> PoolShared<D> {
     }
 }
 
-/// Sort key of an upstream; the least is the best choice.
-fn preference(upstream: &PooledUpstream, is_avoided: bool) -> (Option<Instant>, bool, bool, u32) {
-    let load = upstream.load();
-    (load.ejected_until, upstream.is_full(), is_avoided, load.lanes)
+/// What speaks for an upstream. The least class is the best, then the least load.
+struct Standing {
+    /// Place in the order of the pool.
+    place: usize,
+    /// Ejected until; has no room; failed this session last; says that no worker is idle.
+    class: (Option<Instant>, bool, bool, bool),
+    /// The load of everyone, if the upstream reports it.
+    utilisation: Option<u32>,
+    /// The load of this process.
+    lanes: u32,
+}
+
+impl Standing {
+    fn new(place: usize, upstream: &PooledUpstream, is_avoided: bool) -> Self {
+        let (load, utilisation) = (upstream.load(), upstream.utilisation());
+        let class =
+            (load.ejected_until, upstream.is_full(), is_avoided, utilisation.is_some_and(health::is_busy));
+        Self { place, class, utilisation, lanes: load.lanes }
+    }
+}
+
+/// The place of the best upstream. If all of the best class report their load, it is the less loaded of two random ones: the
+/// reports are seconds old, and many replicas would otherwise send all their lanes to the one that was idle then.
+fn best_place(mut standings: Vec<Standing>) -> Option<usize> {
+    let class = standings.iter().map(|standing| standing.class).min()?;
+    standings.retain(|standing| standing.class == class);
+    let all_report = standings.iter().all(|standing| standing.utilisation.is_some());
+    if all_report {
+        while standings.len() > 2 {
+            standings.remove(fastrand::usize(..standings.len()));
+        }
+    } else {
+        standings.iter_mut().for_each(|standing| standing.utilisation = None);
+    }
+    standings
+        .iter()
+        .min_by_key(|standing| (standing.utilisation, standing.lanes))
+        .map(|standing| standing.place)
 }
