@@ -339,9 +339,9 @@ where
 }
 
 impl<D: Probe + Clone> PoolShared<D> {
-    /// Chooses a little loaded upstream in service that serves the lane, and avoids the one that failed this session last. If none is in
-    /// service, it chooses the upstream whose probe is due first, so that a session always gets an attempt. The lanes pace
-    /// their attempts themselves.
+    /// Chooses among the upstreams in service that serve the lane ([`best_place`]), and avoids the one that failed this session
+    /// last. If none is in service, it chooses the upstream whose probe is due first, so that a session always gets an attempt.
+    /// The lanes pace their attempts themselves.
     fn choose(
         &self,
         names: Option<&[String]>,
