@@ -8,14 +8,21 @@ use std::{
 use futures_util::future::BoxFuture;
 use voxbridge::{
     event::{DisconnectReason, LanePurpose, Mode},
-    server::upstream_pool::{dial::DialRequest, probe::Probe},
+    server::upstream_pool::{
+        dial::DialRequest,
+        probe::{Probe, WorkerReport},
+    },
 };
 
 use crate::site::{Link, Site};
 
 /// Dials one gateway.
 #[derive(Clone)]
-pub(crate) struct SiteDialer(pub(crate) Arc<Site>);
+pub(crate) struct SiteDialer {
+    pub(crate) site: Arc<Site>,
+    /// The gateway has a page that reports its workers.
+    pub(crate) has_status: bool,
+}
 
 impl tower::Service<DialRequest> for SiteDialer {
     type Response = Link;
@@ -27,14 +34,17 @@ impl tower::Service<DialRequest> for SiteDialer {
     }
 
     fn call(&mut self, request: DialRequest) -> Self::Future {
-        Box::pin(Arc::clone(&self.0).connect(request.mode))
+        Box::pin(Arc::clone(&self.site).connect(request.mode))
     }
 }
 
 impl Probe for SiteDialer {
-    fn probe(&self) -> BoxFuture<'static, Result<(), String>> {
-        let site = Arc::clone(&self.0);
-        Box::pin(async move { site.check().await })
+    fn probe(&self) -> BoxFuture<'static, Result<Option<WorkerReport>, String>> {
+        let (site, has_status) = (Arc::clone(&self.site), self.has_status);
+        Box::pin(async move {
+            site.check().await?;
+            Ok(has_status.then(|| site.worker_report()))
+        })
     }
 
     fn serves(&self, _: LanePurpose, _: Mode) -> bool {

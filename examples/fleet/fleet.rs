@@ -97,9 +97,11 @@ impl Fleet {
     fn start_replica(&self, at: usize) -> Arc<Replica> {
         let upstreams = self.known[at].iter().map(|site| {
             let site = &self.sites[*site];
-            (site.name.clone(), SiteDialer(Arc::clone(site)))
+            let has_status = !self.options.without_status;
+            (site.name.clone(), SiteDialer { site: Arc::clone(site), has_status })
         });
         let pool = Pool::new(upstreams);
+        pool.shuffle();
         let replica =
             Arc::new(Replica { pool, drain: watch::channel(None).0, is_ready: AtomicBool::new(true) });
         let (pool, weak) = (replica.pool.clone(), Arc::downgrade(&replica));

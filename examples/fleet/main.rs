@@ -1,6 +1,6 @@
 //! Simulated fleet: many voxbridge replicas, many MiniCPM-o workers behind gateways, failures, in virtual time.
 //!
-//! `cargo run --release --example fleet` runs 1000 replicas and 10 000 workers; `-- --small` a twentieth of that.
+//! `cargo run --release --example fleet` runs 1000 replicas and 10 000 workers; `-- --small` a twentieth of that, in a second.
 //!
 //! What runs here is voxbridge's own code, without sockets: each client has a real [`voxbridge::bridge::Bridge`], so its
 //! retries, queues and polite closes are the product's; each replica has a real [`voxbridge::server::upstream_pool::Pool`]; and

@@ -51,6 +51,9 @@ pub(crate) struct Options {
     /// Which gateways those are
     #[arg(long, value_enum, default_value = "even")]
     pub(crate) subset: SubsetKind,
+    /// The gateways have no page that reports their workers
+    #[arg(long)]
+    pub(crate) without_status: bool,
     /// Workers in use on average, as a part of all
     #[arg(long, default_value_t = 0.6)]
     pub(crate) load: f64,
@@ -78,7 +81,7 @@ impl Options {
     /// Fills in the values that depend on `--small`.
     pub(crate) fn resolved(mut self) -> Self {
         let (replicas, workers, gateways, conversation_s, phase_s) =
-            if self.small { (50, 500, 10, 45.0, 60.0) } else { (1000, 10_000, 100, 180.0, 300.0) };
+            if self.small { (50, 480, 12, 45.0, 60.0) } else { (1000, 10_000, 100, 180.0, 300.0) };
         self.replicas.get_or_insert(replicas);
         self.workers.get_or_insert(workers);
         self.gateways.get_or_insert(gateways);

@@ -63,6 +63,11 @@ impl Phase {
         ]
     }
 
+    /// True if what happens, happens at its begin.
+    const fn is_sudden(self) -> bool {
+        matches!(self, Self::RestartAll | Self::ZoneLost | Self::ZoneSilent)
+    }
+
     fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().replace('-', " "))
     }
@@ -72,13 +77,13 @@ impl Phase {
 pub(crate) async fn run(options: Options) -> Result<Report, String> {
     let length = Duration::from_secs_f64(options.phase_s());
     let fleet = Fleet::start(options)?;
-    fleet.tally().begin_phase("warm-up".to_owned(), fleet.sites.len());
+    fleet.tally().begin_phase("warm-up".to_owned(), false, fleet.sites.len());
     let arrivals = tokio::spawn(admit_clients(Arc::clone(&fleet)));
     let samples = tokio::spawn(sample(Arc::clone(&fleet)));
     // Conversations last up to 5/3 of their mean.
     sleep(length.max(Duration::from_secs_f64(fleet.options.conversation_s() * 5.0 / 3.0))).await;
     for phase in fleet.options.phases.clone() {
-        fleet.tally().begin_phase(phase.name(), fleet.sites.len());
+        fleet.tally().begin_phase(phase.name(), phase.is_sudden(), fleet.sites.len());
         run_phase(&fleet, phase, length).await;
     }
     arrivals.abort();

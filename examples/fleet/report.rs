@@ -19,6 +19,7 @@ pub(crate) struct Report {
 #[derive(Debug)]
 pub(crate) struct PhaseReport {
     pub(crate) name: String,
+    is_sudden: bool,
     pub(crate) clients: u64,
     /// Waits for the first answer of a worker.
     pub(crate) waits: Waits,
@@ -77,6 +78,7 @@ impl PhaseReport {
         let most = up.iter().copied().fold(0.0, f64::max);
         Self {
             name: tally.name.clone(),
+            is_sudden: tally.is_sudden,
             clients: tally.clients,
             waits: Waits::new(&tally.waits),
             waits_again: Waits::new(&tally.waits_again),
@@ -93,7 +95,8 @@ impl PhaseReport {
     fn to_line(&self) -> String {
         let all_served = match self.waits_again.count {
             0 => "–".to_owned(),
-            count => format!("{count} in {:.1}", self.all_served_s),
+            count if self.is_sudden => format!("{count}, {:.1}", self.all_served_s),
+            count => count.to_string(),
         };
         format!(
             "| {} | {} | {} | {} | {all_served} | {} | {} | {} | {:.2} | {:.2} | {:.1} |\n",

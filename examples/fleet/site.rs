@@ -12,6 +12,7 @@ use tokio::{
 };
 use voxbridge::{
     event::{DisconnectReason, Mode},
+    server::upstream_pool::probe::WorkerReport,
     simulator::{ConnId, Gateway, SimInput, SimMode, SimOutput, SimTiming, SimulatorConfig},
 };
 
@@ -251,6 +252,13 @@ impl Site {
     pub(crate) fn clients(&self) -> Option<usize> {
         let state = self.state();
         (state.condition == Condition::Up).then(|| state.gateway.connection_count())
+    }
+
+    /// What its status page says.
+    pub(crate) fn worker_report(&self) -> WorkerReport {
+        let (total, idle, queued) = self.state().gateway.worker_counts();
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        WorkerReport { total: number(total), idle: number(idle), queued: number(queued) }
     }
 
     /// Workers that stay busy for ever.

@@ -10,6 +10,8 @@ use crate::script::WaitKind;
 #[derive(Debug)]
 pub(crate) struct PhaseTally {
     pub(crate) name: String,
+    /// What happens, happens at its begin.
+    pub(crate) is_sudden: bool,
     began: Instant,
     /// Clients that came.
     pub(crate) clients: u64,
@@ -50,9 +52,10 @@ pub(crate) struct PhaseId(usize);
 pub(crate) type SiteLoad = Option<(f64, f64)>;
 
 impl Tally {
-    pub(crate) fn begin_phase(&mut self, name: String, sites: usize) {
+    pub(crate) fn begin_phase(&mut self, name: String, is_sudden: bool, sites: usize) {
         self.phases.push(PhaseTally {
             name,
+            is_sudden,
             began: Instant::now(),
             clients: 0,
             waits: Vec::new(),

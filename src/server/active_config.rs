@@ -121,8 +121,11 @@ impl ActiveConfig {
     }
 
     /// Probes idle upstreams of the current configuration at this interval, for ever: readiness depends on upstreams that
-    /// died unused.
+    /// died unused. Also asks gateways for their idle workers.
     pub async fn probe_upstreams_every(self, interval: Duration) {
+        self.get().pool.probe_idle();
+        // Replicas that start together do not probe together.
+        tokio::time::sleep(interval.mul_f64(fastrand::f64())).await;
         let mut ticks = tokio::time::interval(interval);
         loop {
             ticks.tick().await;

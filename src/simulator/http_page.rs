@@ -103,17 +103,17 @@ impl Gateway {
 
     fn service_status(&self, now: Instant) -> ServiceStatus {
         let tasks = || self.workers.iter().enumerate().filter_map(|(at, worker)| Some((at, worker.task?)));
-        let busy_workers = self.workers.iter().filter(|worker| !worker.is_idle()).count();
+        let (total_workers, idle_workers, queue_length) = self.worker_counts();
         ServiceStatus {
             gateway_healthy: true,
-            total_workers: self.workers.len(),
-            idle_workers: self.workers.len() - busy_workers,
-            busy_workers,
+            total_workers,
+            idle_workers,
+            busy_workers: total_workers - idle_workers,
             duplex_workers: tasks().filter(|(_, task)| task.mode != SimMode::Chat).count(),
             loading_workers: 0,
             error_workers: 0,
             offline_workers: 0,
-            queue_length: self.queue.len(),
+            queue_length,
             max_queue_size: self.cfg.queue_limit,
             running_tasks: tasks().map(|(at, task)| self.running_task(at, task, now)).collect(),
             backend: None,

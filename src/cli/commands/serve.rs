@@ -41,6 +41,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     config.log.start_log().map_err(CommandError::usage)?;
     config.detect_dialects().await;
     let service = config.build_service().map_err(|problem| invalid(CommandError::usage(problem)))?;
+    service.pool.shuffle();
     let admin_settings = config.admin.resolve().map_err(CommandError::usage)?;
     if let Some(traces) = &service.traces {
         let trace_error = |error| {
@@ -137,11 +138,10 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         info!(protocol, url, profile, "serving clients");
     }
     let playground = addresses.iter().find_map(|address| service.playground_url(address));
-    tokio::spawn(report_upstreams(upstreams, service));
-    // Only the readiness check of the admin listener needs these probes.
-    let probing = admin
-        .is_some()
+    // The readiness check of the admin listener needs these probes, and so does a choice among gateways.
+    let probing = (admin.is_some() || service.pool.usable_and_total().1 > 1)
         .then(|| tokio::spawn(control.current.clone().probe_upstreams_every(IDLE_PROBE_INTERVAL)));
+    tokio::spawn(report_upstreams(upstreams, service));
     let answering = admin.map(|admin| serve_admin(admin, control)).transpose()?;
     if let Some(url) = playground {
         let _ = output::print_line(format_args!("playground at {url}"));

@@ -8,6 +8,7 @@ use std::{
     path::Path,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures_util::future::BoxFuture;
@@ -15,7 +16,10 @@ use hyper::{
     Uri,
     header::{AUTHORIZATION, HeaderName, HeaderValue},
 };
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::timeout,
+};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{
@@ -30,7 +34,7 @@ use super::{
     http_page::{HttpPage, fetch_page},
     http_socket::{HttpSocket, HttpTarget, trace_headers},
     places::Capacity,
-    probe::Probe,
+    probe::{Probe, WorkerReport},
 };
 use crate::server::websocket::{WebSocket, http_head::HttpHeadStream, session_socket::websocket_config};
 use crate::{
@@ -40,6 +44,11 @@ use crate::{
     secret::{Secret, redacted_url},
     telemetry::context::TraceContext,
 };
+
+/// Longest wait for the page of a gateway's workers where it does not decide about the gateway's health.
+const WORKERS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Most that is read of a gateway's page of its workers: about 400 running tasks.
+const STATUS_PAGE_MAX_BYTES: usize = 64 << 10;
 
 /// A connection to an upstream, with the dialect that it speaks.
 pub struct DialledUpstream {
@@ -308,7 +317,7 @@ impl tower::Service<DialRequest> for Dialer {
 }
 
 impl Probe for Dialer {
-    fn probe(&self) -> BoxFuture<'static, Result<(), String>> {
+    fn probe(&self) -> BoxFuture<'static, Result<Option<WorkerReport>, String>> {
         let target = self.target.clone();
         Box::pin(async move { target.probe().await })
     }
@@ -402,14 +411,25 @@ impl DialTarget {
         }
     }
 
-    /// Connects and requests the status path, if there is one. Only an HTTP 5xx status counts as a failure.
-    async fn probe(&self) -> Result<(), String> {
+    /// Connects and requests the status path, if there is one. Only an HTTP 5xx status counts as a failure. Without that path, a
+    /// connection suffices; the page of a gateway's workers is read if there is one.
+    async fn probe(&self) -> Result<Option<WorkerReport>, String> {
         let mut transport = self.endpoint.connect().await.map_err(|error| error.to_string())?;
-        let Some(path) = &self.status_path else { return Ok(()) };
-        let page = fetch_page(&mut transport, path, &self.endpoint.authority, self.token.as_ref(), 12).await;
-        match page.map_err(|error| format!("{path}: {error}"))?.status {
-            100..500 => Ok(()),
-            status => Err(format!("{path} returned HTTP {status}")),
+        let sign = self.mapping.detect.as_ref().filter(|_| self.mapping.has_queue());
+        let Some(path) = self.status_path.as_deref().or_else(|| Some(&*sign?.path)) else { return Ok(None) };
+        let authority = &self.endpoint.authority;
+        let page = fetch_page(&mut transport, path, authority, self.token.as_ref(), STATUS_PAGE_MAX_BYTES);
+        let page = match self.status_path {
+            Some(_) => page.await,
+            None => {
+                timeout(WORKERS_TIMEOUT, page).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            }
+        };
+        match page {
+            Ok(HttpPage { status: 500.., .. }) | Err(_) if self.status_path.is_none() => Ok(None),
+            Ok(page) if page.status < 500 => Ok(serde_json::from_str(page.body()).ok()),
+            Ok(page) => Err(format!("{path} returned HTTP {}", page.status)),
+            Err(error) => Err(format!("{path}: {error}")),
         }
     }
 }
@@ -425,7 +445,10 @@ mod tests {
     use crate::mapping::Library;
 
     /// Probes a server that sends `answer` on every connection.
-    async fn probe_against(answer: &'static str, status_path: Option<&str>) -> Result<(), String> {
+    async fn probe_against(
+        answer: &'static str,
+        status_path: Option<&str>,
+    ) -> Result<Option<WorkerReport>, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("ws://{}", listener.local_addr().unwrap());
         let mapping = Library::embedded().unwrap().upstream("minicpm-o").unwrap();
@@ -440,15 +463,15 @@ mod tests {
             String::from_utf8(received).unwrap()
         };
         let (result, received) = tokio::join!(dialer.probe(), serve);
-        let path = status_path.map(|path| format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:"));
-        assert!(received.starts_with(path.as_deref().unwrap_or_default()), "{received}");
+        let path = status_path.unwrap_or("/status");
+        assert!(received.starts_with(&format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:")), "{received}");
         result
     }
 
     #[tokio::test]
     async fn probe_requests_status_path_and_fails_only_on_server_error() {
         let status_path = Some("/status?full=1");
-        assert_eq!(probe_against("", None).await, Ok(()));
+        assert_eq!(probe_against("", None).await, Ok(None), "a connection suffices");
         for (answer, words) in [
             ("HTTP/1.1 200 OK\r\n\r\n", ""),
             ("HTTP/1.0 404 Not Found\r\n\r\n", ""),
@@ -458,6 +481,16 @@ mod tests {
         ] {
             let problem = probe_against(answer, status_path).await.err().unwrap_or_default();
             assert!(problem.contains(words) && problem.is_empty() == words.is_empty(), "{answer}: {problem}");
+        }
+    }
+
+    #[tokio::test]
+    async fn probe_reads_a_gateways_report_of_its_workers() {
+        let answer = "HTTP/1.1 200 OK\r\n\r\n{\"gateway_healthy\":true,\"total_workers\":8,\"idle_workers\":3,\
+            \"queue_length\":0,\"running_tasks\":[]}";
+        let report = WorkerReport { total: 8, idle: 3, queued: 0 };
+        for status_path in [None, Some("/status")] {
+            assert_eq!(probe_against(answer, status_path).await, Ok(Some(report)));
         }
     }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::probe::WorkerReport;
+
 /// Number of consecutive failures that ejects an upstream. A worker in cleanup rejects the next session with HTTP 403
 /// (field notes §1.2), so one or two failures prove little.
 const FAILURES_MAX: u32 = 3;
@@ -16,6 +18,8 @@ const EJECTION_FIRST: Duration = Duration::from_secs(1);
 const EJECTION_MAX: Duration = Duration::from_secs(30);
 /// Validity of a queue report; the gateway repeats it every 3 s (field notes §1.2).
 const QUEUE_REPORT_VALID_FOR: Duration = Duration::from_secs(10);
+/// Validity of a report of the workers: three times the interval of the probes that ask for it.
+const WORKER_REPORT_VALID_FOR: Duration = Duration::from_secs(30);
 /// Assumed queue length of an upstream that accepts no session: this many lanes go elsewhere first.
 const FULL_QUEUE_LENGTH: u32 = 16;
 
@@ -45,6 +49,10 @@ pub(super) struct Health {
     lanes: u32,
     /// Longest reported queue, and when it was reported.
     queue_report: Option<(u32, Instant)>,
+    /// Reported workers, and when they were reported.
+    workers: Option<(WorkerReport, Instant)>,
+    /// Lanes that were opened since that report, less those that were closed.
+    opened_since_report: i64,
     /// Consecutive lanes that did not become ready.
     refusals: u32,
     /// Consecutive lanes that died after becoming ready.
@@ -52,6 +60,11 @@ pub(super) struct Health {
     /// Ejections since the last lane that ended cleanly.
     ejections: u32,
     ejected_until: Option<Instant>,
+}
+
+/// True for a utilisation at which no worker is idle.
+pub(super) const fn is_busy(utilisation: u32) -> bool {
+    utilisation >= 1000
 }
 
 impl Health {
@@ -86,11 +99,33 @@ impl Health {
     /// Counts an opened lane.
     pub(super) const fn lane_opened(&mut self) {
         self.lanes += 1;
+        self.opened_since_report += 1;
     }
 
     /// Counts a closed lane.
     pub(super) const fn lane_closed(&mut self) {
         self.lanes = self.lanes.saturating_sub(1);
+        self.opened_since_report -= 1;
+    }
+
+    /// Records the upstream's own report of its workers.
+    pub(super) const fn workers_reported(&mut self, now: Instant, report: WorkerReport) {
+        self.workers = Some((report, now));
+        self.opened_since_report = 0;
+    }
+
+    /// True if the upstream has reported its workers, however long ago.
+    pub(super) const fn has_reported_workers(&self) -> bool {
+        self.workers.is_some()
+    }
+
+    /// Sessions and queued clients of everyone, in thousandths of the workers; `None` without a report that is still valid.
+    pub(super) fn utilisation(&self, now: Instant) -> Option<u32> {
+        let (report, _) = self.workers.filter(|(_, at)| now < *at + WORKER_REPORT_VALID_FOR)?;
+        let busy = i64::from(report.total.saturating_sub(report.idle)) + i64::from(report.queued);
+        let clients = (busy + self.opened_since_report).max(0);
+        let thousandths = clients.saturating_mul(1000).checked_div(i64::from(report.total));
+        Some(thousandths.and_then(|it| u32::try_from(it).ok()).unwrap_or(u32::MAX))
     }
 
     /// Records the queue position of a lane; others may wait behind it.
@@ -172,8 +207,9 @@ impl Health {
         self.ejections = self.ejections.saturating_add(1);
         let pause = doubled.min(EJECTION_MAX).mul_f64(0.75 + jitter / 4.0);
         self.ejected_until = Some(now + pause);
-        // The queue report is obsolete after an ejection.
+        // What was reported is obsolete after an ejection.
         self.queue_report = None;
+        self.workers = None;
         pause
     }
 
@@ -274,6 +310,25 @@ mod tests {
         health.lane_failed(now, LaneFailure::Unreachable, 0.0);
         assert!(health.lane_ready(false));
         assert_eq!(health.probe_failed(now, 0.0), None, "a late probe result is ignored");
+    }
+
+    #[tokio::test]
+    async fn utilisation_is_what_the_upstream_reports_and_the_own_lanes_since() {
+        let (mut health, now) = (Health::default(), Instant::now());
+        health.lane_opened();
+        assert_eq!(health.utilisation(now), None);
+        health.workers_reported(now, WorkerReport { total: 8, idle: 6, queued: 0 });
+        assert_eq!(health.utilisation(now), Some(250), "the report counts the lane");
+        health.lane_opened();
+        health.lane_opened();
+        assert_eq!(health.utilisation(now), Some(500));
+        health.lane_closed();
+        assert_eq!(health.utilisation(after(now, 29)), Some(375));
+        assert_eq!(health.utilisation(after(now, 30)), None, "an old report expires");
+        health.workers_reported(now, WorkerReport { total: 8, idle: 0, queued: 4 });
+        assert_eq!(health.utilisation(now), Some(1500));
+        health.workers_reported(now, WorkerReport { total: 0, idle: 0, queued: 0 });
+        assert_eq!(health.utilisation(now), Some(u32::MAX), "an upstream without workers is the last choice");
     }
 
     #[test]

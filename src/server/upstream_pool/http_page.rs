@@ -1,9 +1,12 @@
 //! A page of an upstream's HTTP server: for probes, and to find out which dialect the upstream speaks.
 
-use std::io;
+use std::{io, time::Duration};
 
 use hyper::header::{HeaderName, HeaderValue};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::timeout,
+};
 
 use crate::net::Transport;
 
@@ -15,8 +18,21 @@ pub(crate) struct HttpPage {
     pub(crate) text: String,
 }
 
+impl HttpPage {
+    /// What follows the head.
+    pub(crate) fn body(&self) -> &str {
+        self.text.split_once("\r\n\r\n").map_or("", |(_, body)| body)
+    }
+}
+
+/// The status is in these bytes: "HTTP/1.1 200".
+const STATUS_BYTES: usize = 12;
+
+/// Longest pause in an answer whose status has come. Some servers leave the connection open.
+const REST_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Requests a page on an open connection, which the server closes then. Reads at least as many bytes as asked for, or to the
-/// end.
+/// end, or until a pause.
 ///
 /// # Errors
 /// The connection broke, or the answer is not HTTP.
@@ -35,8 +51,14 @@ pub(crate) async fn fetch_page(
     transport.write_all(&request).await?;
     transport.flush().await?;
     let mut answer = Vec::new();
-    while answer.len() < bytes_min && transport.read_buf(&mut answer).await? > 0 {}
-    // The status is in the first 12 bytes: "HTTP/1.1 200".
+    while answer.len() < bytes_min {
+        let has_status = answer.len() >= STATUS_BYTES;
+        let read = transport.read_buf(&mut answer);
+        let count = if has_status { timeout(REST_TIMEOUT, read).await.unwrap_or(Ok(0)) } else { read.await };
+        if count? == 0 {
+            break;
+        }
+    }
     let status = answer.strip_prefix(b"HTTP/1.").and_then(|rest| std::str::from_utf8(rest.get(2..5)?).ok());
     let status = status.and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| io::Error::other("the response is not HTTP"))?;

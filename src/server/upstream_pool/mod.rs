@@ -1,10 +1,13 @@
 //! Pool of upstreams: a [`tower::Service`] from [dial request](super::upstream_pool::dial::DialRequest) to socket, in
 //! front of one dialer per upstream.
 //!
-//! A lane goes to the least loaded upstream in service; ties rotate. The load ([`tower::load::Load`]) is the number of
-//! open lanes plus the reported queue length. A failing upstream is ejected for a time that doubles, and probed without
-//! occupying a worker until it answers. Every lane holds a [`Lease`], through which its session reports the outcome: a
-//! handshake alone does not prove health.
+//! A lane goes to the least loaded upstream in service; among equals, to the one that was chosen longest ago. The load
+//! ([`tower::load::Load`]) is the number of open lanes plus the reported queue length; lanes of other processes are not seen.
+//! A gateway with a status page also reports its idle workers. Where all do, a lane goes to the less loaded of two random
+//! gateways that have one.
+//!
+//! A failing upstream is ejected for a time that doubles, and probed without occupying a worker until it answers. Every lane
+//! holds a [`Lease`], through which its session reports the outcome: a handshake alone does not prove health.
 //!
 //! tower's own balancer is not used. It compares two random upstreams, which distributes unevenly among so few. It has
 //! a single owner, so hundreds of sessions would wait in a buffer in front of it. Its request ends with the response,
@@ -13,7 +16,7 @@
 //! - [`health`] is the pure state of one upstream; [`upstream`] adds name, log and probe
 //! - [`lease`] is held by a lane, [`lane_leases`] by a session; [`places`] counts the lanes of an upstream that has no queue
 //! - [`dial`] connects; [`http_socket`] sends the requests of a lane without a WebSocket
-//! - [`probe`] asks an ejected upstream whether it is back
+//! - [`probe`] asks an upstream whether it is back, and how many workers are idle
 
 pub mod dial;
 mod health;
@@ -148,8 +151,9 @@ impl<S> Future for Dial<S> {
 
 struct PoolShared<D> {
     members: Vec<PoolMember<D>>,
-    /// Start index of the next choice among equals. Locked during a choice, so that two concurrent choices differ.
-    next_index: Mutex<usize>,
+    /// Indices of the members: those that were chosen longest ago come first. Locked during a choice, so that two concurrent
+    /// choices differ.
+    order: Mutex<Vec<usize>>,
 }
 
 #[derive(Clone)]
@@ -174,6 +178,11 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         Self::from_members(upstreams.into_iter().map(member).collect())
     }
 
+    /// Puts the upstreams into a random order. Replicas that start together would otherwise all dial the first one first.
+    pub fn shuffle(&self) {
+        fastrand::shuffle(&mut self.shared.order.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// A pool that chooses among the upstreams with these names, and shares their state with this one.
     pub fn subset(&self, names: Arc<[String]>) -> Self {
         Self { names: Some(names), ..self.clone() }
@@ -196,15 +205,15 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         self.statuses().iter().map(|(_, status)| status.unneeded).sum()
     }
 
-    /// Probes every upstream without lanes, so that a dead one is known before a session needs it. At most one probe
-    /// per upstream runs at a time.
+    /// Probes every upstream without lanes, so that a dead one is known before a session needs it, and those that report their
+    /// workers. At most one probe per upstream runs at a time.
     pub fn probe_idle(&self) {
         for member in self.shared.members.iter().filter(|member| member.upstream.begin_idle_probe()) {
             tokio::spawn(member.upstream.clone().probe_idle());
         }
     }
 
-    /// Probes every upstream at the same time; returns their names with the reasons of failures. The outcomes change no
+    /// Probes every upstream at the same time; returns their names with the reasons of failures. Failures change no
     /// state, so that the first session tries an upstream that starts later.
     pub async fn probe_all(self) -> Vec<(String, Result<(), String>)> {
         let probe = |member: &PoolMember<D>| {
@@ -215,8 +224,8 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     }
 
     /// True if no one waits for the worker of this lane, and an upstream that serves such lanes is in service, has room for
-    /// another and no lane in its queue. How many workers a gateway has is not known: only its queue shows that they are all in
-    /// use.
+    /// another and no lane in its queue. How many workers a gateway has is not known unless it reports them: only its queue
+    /// shows that they are all in use.
     pub fn has_free_worker_beside(&self, lane: &Lease, mode: Mode, purpose: LanePurpose) -> bool {
         !lane.is_worker_wanted() && self.has_free_worker(mode, purpose)
     }
@@ -230,8 +239,9 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     }
 
     fn from_members(members: Vec<PoolMember<D>>) -> Self {
+        let order = Mutex::new((0..members.len()).collect());
         Self {
-            shared: Arc::new(PoolShared { members, next_index: Mutex::new(0) }),
+            shared: Arc::new(PoolShared { members, order }),
             names: None,
             avoided: AvoidedUpstream::default(),
         }
@@ -329,34 +339,69 @@ where
 }
 
 impl<D: Probe + Clone> PoolShared<D> {
-    /// Chooses the least loaded upstream in service that serves the lane, and avoids the one that failed this session last. If none is in
-    /// service, it chooses the upstream whose probe is due first, so that a session always gets an attempt. The lanes pace
-    /// their attempts themselves.
+    /// Chooses among the upstreams in service that serve the lane ([`best_place`]), and avoids the one that failed this session
+    /// last. If none is in service, it chooses the upstream whose probe is due first, so that a session always gets an attempt.
+    /// The lanes pace their attempts themselves.
     fn choose(
         &self,
         names: Option<&[String]>,
         DialRequest { mode, purpose, .. }: &DialRequest,
         avoided: &AvoidedUpstream,
     ) -> Option<(D, Lease)> {
-        let mut next_index = self.next_index.lock().unwrap_or_else(PoisonError::into_inner);
-        let (count, start) = (self.members.len(), *next_index);
-        let is_wanted = |at: &usize| {
-            let PoolMember { dialer, upstream } = &self.members[*at];
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_wanted = |place: &usize| {
+            let PoolMember { dialer, upstream } = &self.members[order[*place]];
             let is_named = names.is_none_or(|names| names.iter().any(|name| name == upstream.name()));
             is_named && dialer.serves(*purpose, *mode)
         };
-        let order = (0..count).map(|step| (start + step) % count).filter(is_wanted);
-        let preference_of =
-            |member: &PoolMember<D>| preference(&member.upstream, avoided.is_avoided(&member.upstream));
-        let at = order.min_by_key(|at| preference_of(&self.members[*at]))?;
+        let standing_at = |place: usize| {
+            let upstream = &self.members[order[place]].upstream;
+            Standing::new(place, upstream, avoided.is_avoided(upstream))
+        };
+        let place = best_place((0..order.len()).filter(is_wanted).map(standing_at).collect())?;
+        let at = order.remove(place);
+        order.push(at);
         let chosen = &self.members[at];
-        *next_index = (at + 1) % count;
         Some((chosen.dialer.clone(), Lease::new(chosen.upstream.clone(), avoided.clone())))
     }
 }
 
-/// Sort key of an upstream; the least is the best choice.
-fn preference(upstream: &PooledUpstream, is_avoided: bool) -> (Option<Instant>, bool, bool, u32) {
-    let load = upstream.load();
-    (load.ejected_until, upstream.is_full(), is_avoided, load.lanes)
+/// What speaks for an upstream. The least class is the best, then the least load.
+struct Standing {
+    /// Place in the order of the pool.
+    place: usize,
+    /// Ejected until; has no room; failed this session last; says that no worker is idle.
+    class: (Option<Instant>, bool, bool, bool),
+    /// The load of everyone, if the upstream reports it.
+    utilisation: Option<u32>,
+    /// The load of this process.
+    lanes: u32,
+}
+
+impl Standing {
+    fn new(place: usize, upstream: &PooledUpstream, is_avoided: bool) -> Self {
+        let (load, utilisation) = (upstream.load(), upstream.utilisation());
+        let class =
+            (load.ejected_until, upstream.is_full(), is_avoided, utilisation.is_some_and(health::is_busy));
+        Self { place, class, utilisation, lanes: load.lanes }
+    }
+}
+
+/// The place of the best upstream. If all of the best class report their load, it is the less loaded of two random ones: the
+/// reports are seconds old, and many replicas would otherwise send all their lanes to the one that was idle then.
+fn best_place(mut standings: Vec<Standing>) -> Option<usize> {
+    let class = standings.iter().map(|standing| standing.class).min()?;
+    standings.retain(|standing| standing.class == class);
+    let all_report = standings.iter().all(|standing| standing.utilisation.is_some());
+    if all_report {
+        while standings.len() > 2 {
+            standings.remove(fastrand::usize(..standings.len()));
+        }
+    } else {
+        standings.iter_mut().for_each(|standing| standing.utilisation = None);
+    }
+    standings
+        .iter()
+        .min_by_key(|standing| (standing.utilisation, standing.lanes))
+        .map(|standing| standing.place)
 }

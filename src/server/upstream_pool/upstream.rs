@@ -13,7 +13,7 @@ use tower::load::Load;
 use tracing::{debug, info, warn};
 
 use super::{
-    health::{Health, LaneFailure, UpstreamLoad},
+    health::{Health, LaneFailure, UpstreamLoad, is_busy},
     places::{PlaceRequest, Places, PlacesStatus},
     probe::Probe,
 };
@@ -77,9 +77,12 @@ impl PooledUpstream {
         self.places.as_ref().is_some_and(Places::are_taken)
     }
 
-    /// True if it is in service, has room for another lane, and no lane waits.
+    /// True if it is in service, has room for another lane, no lane waits, and it does not report that no worker is idle.
     pub(super) fn has_free_worker(&self) -> bool {
-        !self.is_full() && !self.has_queue() && self.state().health.ejected_until().is_none()
+        !self.is_full()
+            && !self.has_queue()
+            && !self.utilisation().is_some_and(is_busy)
+            && self.state().health.ejected_until().is_none()
     }
 
     /// True if a lane waits for a worker or a place.
@@ -105,11 +108,21 @@ impl PooledUpstream {
         &self.name
     }
 
-    /// Probes the upstream now.
+    /// Probes the upstream now, and keeps what it reports of its workers.
     pub(super) async fn probe(&self) -> Result<(), String> {
         let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let result = timeout(PROBE_TIMEOUT, probe.probe()).await;
-        result.unwrap_or_else(|_| Err(format!("no answer within {} s", PROBE_TIMEOUT.as_secs())))
+        let report =
+            result.unwrap_or_else(|_| Err(format!("no answer within {} s", PROBE_TIMEOUT.as_secs())))?;
+        if let Some(report) = report {
+            self.state().health.workers_reported(Instant::now(), report);
+        }
+        Ok(())
+    }
+
+    /// Sessions and queued clients of everyone, in thousandths of the workers; `None` if the upstream does not say.
+    pub(super) fn utilisation(&self) -> Option<u32> {
+        self.state().health.utilisation(Instant::now())
     }
 
     pub(super) fn status(&self) -> UpstreamStatus {
@@ -198,13 +211,14 @@ impl PooledUpstream {
         state.has_reported && state.health.ejected_until().is_none()
     }
 
-    /// True if an idle probe should run now: no lane is open or no outcome is known, and no probe runs. Marks the
-    /// probe as running.
+    /// True if an idle probe should run now: no lane is open, no outcome is known, or the upstream reports its workers; and no
+    /// probe runs. Marks the probe as running.
     pub(super) fn begin_idle_probe(&self) -> bool {
         let mut state = self.state();
         let UpstreamLoad { ejected_until, lanes } = state.health.load(Instant::now());
-        let is_idle = ejected_until.is_none() && lanes == 0 || !state.has_reported;
-        is_idle && !std::mem::replace(&mut state.is_being_probed, true)
+        let is_asked = lanes == 0 || state.health.has_reported_workers();
+        let is_due = ejected_until.is_none() && is_asked || !state.has_reported;
+        is_due && !std::mem::replace(&mut state.is_being_probed, true)
     }
 
     /// Probes an upstream without lanes, so that an outage is known before a session needs it.

@@ -175,6 +175,12 @@ impl Gateway {
         self.connections.len() + self.vllm.connection_count()
     }
 
+    /// Number of workers, and of those that are idle, and of clients that wait for one.
+    pub fn worker_counts(&self) -> (usize, usize, usize) {
+        let idle = self.workers.iter().filter(|worker| worker.is_idle());
+        (self.workers.len(), idle.count(), self.queue.len())
+    }
+
     /// Number of workers that stay busy for ever, because their clients left the queue before they were assigned.
     pub fn lost_worker_count(&self) -> usize {
         self.workers.iter().filter(|worker| worker.is_lost).count()

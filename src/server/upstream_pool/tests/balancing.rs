@@ -87,3 +87,60 @@ async fn lane_goes_to_the_least_busy_upstream_with_room_whatever_its_kind() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn replicas_that_start_together_spread_over_all_upstreams() {
+    fastrand::seed(1);
+    let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(10).collect();
+    let replica = || Pool::new(dialers.iter().enumerate().map(|(at, it)| (at.to_string(), it.clone())));
+    let open_first = |_| {
+        let replica = replica();
+        replica.shuffle();
+        open_lane(&replica).unwrap()
+    };
+    let lanes: Vec<Lease> = (0..500).map(open_first).collect();
+    let counts: Vec<u32> = dialers.iter().map(FakeDialer::dials).collect();
+    assert!(counts.iter().all(|count| (25..=75).contains(count)), "{counts:?} of {}", lanes.len());
+}
+
+/// Sets what upstreams report of their workers, and lets the pool ask them.
+async fn report_workers(pool: &Pool<FakeDialer>, dialers: &[FakeDialer], idle: &[u32]) {
+    for (dialer, idle) in dialers.iter().zip(idle) {
+        dialer.state().workers = Some(WorkerReport { total: 100, idle: *idle, queued: 0 });
+    }
+    pool.probe_idle();
+    sleep(Duration::from_millis(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_avoid_upstreams_whose_workers_others_use() {
+    fastrand::seed(1);
+    let (pool, dialers) = pool(4);
+    report_workers(&pool, &dialers, &[0, 50, 50, 50]).await;
+    let (counts, leases) = open_lanes(&pool, 120, 4);
+    assert_eq!(counts[0], 0, "{counts:?}");
+    assert!(counts[1..].iter().all(|count| (35..=45).contains(count)), "own lanes count at once: {counts:?}");
+    drop(leases);
+    // Lanes that are open do not keep the pool from asking again.
+    let _open = open_lanes(&pool, 8, 4);
+    report_workers(&pool, &dialers, &[90, 0, 0, 0]).await;
+    assert_eq!(open_lanes(&pool, 50, 4).0, [50, 0, 0, 0]);
+    sleep(Duration::from_secs(30)).await;
+    let (counts, _leases) = open_lanes(&pool, 40, 4);
+    assert!(counts.iter().all(|count| *count >= 8), "old reports say nothing: {counts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_replicas_do_not_all_choose_the_upstream_that_was_idle() {
+    fastrand::seed(1);
+    let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(10).collect();
+    let named = || dialers.iter().enumerate().map(|(at, it)| (at.to_string(), it.clone()));
+    let mut lanes = Vec::new();
+    for _ in 0..100 {
+        let replica = Pool::new(named());
+        report_workers(&replica, &dialers, &[60, 40, 40, 40, 40, 40, 40, 40, 40, 40]).await;
+        lanes.push(open_lane(&replica).unwrap());
+    }
+    let most = dialers.iter().map(FakeDialer::dials).max().unwrap();
+    assert!(most <= 30, "a fifth of all is expected there: {most}");
+}

@@ -11,7 +11,7 @@ use futures_util::FutureExt as _;
 use tokio::time::{advance, sleep};
 use tower::Service as _;
 
-use super::{health::LaneFailure, places::Capacity, *};
+use super::{health::LaneFailure, places::Capacity, probe::WorkerReport, *};
 use crate::event::{LanePurpose, Mode};
 
 /// Behaviour of a fake upstream.
@@ -33,6 +33,8 @@ struct FakeState {
     dials: u32,
     probes: u32,
     capacity: Option<Capacity>,
+    /// What it reports of its workers.
+    workers: Option<WorkerReport>,
     /// The only purpose; `None` for all.
     serves: Option<LanePurpose>,
 }
@@ -83,14 +85,16 @@ impl tower::Service<DialRequest> for FakeDialer {
 }
 
 impl Probe for FakeDialer {
-    fn probe(&self) -> BoxFuture<'static, Result<(), String>> {
-        self.state().probes += 1;
-        let behavior = self.state().behavior;
+    fn probe(&self) -> BoxFuture<'static, Result<Option<WorkerReport>, String>> {
+        let mut state = self.state();
+        state.probes += 1;
+        let (behavior, workers) = (state.behavior, state.workers);
+        drop(state);
         Box::pin(async move {
             match behavior {
                 FakeBehavior::Down => Err("connection refused".to_owned()),
                 FakeBehavior::Mute => std::future::pending().await,
-                FakeBehavior::Up | FakeBehavior::Refusing | FakeBehavior::Full => Ok(()),
+                FakeBehavior::Up | FakeBehavior::Refusing | FakeBehavior::Full => Ok(workers),
             }
         })
     }
@@ -128,7 +132,7 @@ fn open_lane_in(pool: &mut Pool<FakeDialer>) -> Result<Lease, DisconnectReason> 
 
 /// A new session for which upstream 0 is next.
 fn session_starting_at_first(pool: &Pool<FakeDialer>) -> Pool<FakeDialer> {
-    *pool.shared.next_index.lock().unwrap() = 0;
+    pool.shared.order.lock().unwrap().sort_unstable();
     pool.clone()
 }
 
