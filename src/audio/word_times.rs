@@ -36,7 +36,7 @@ pub fn spread_words(text: &str, start_ms: u64, end_ms: u64) -> Vec<WordTime> {
     let samples = end_ms.saturating_sub(start_ms).saturating_mul(u64::from(SPEECH_RATE_HZ)) / 1000;
     // Days of speech: longer times are wrong, and would overflow.
     let samples = u32::try_from(samples).unwrap_or(u32::MAX);
-    distribute_words(text, &[0..samples as usize], start_ms)
+    distribute_words(text, std::slice::from_ref(&(0..samples as usize)), start_ms)
 }
 
 /// The words of a text, without times.

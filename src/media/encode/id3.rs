@@ -48,7 +48,7 @@ fn title_frame(title: &str) -> Vec<u8> {
     while !title.is_char_boundary(end) {
         end -= 1;
     }
-    frame(b"TIT2", &[&[UTF_8], title[..end].as_bytes()].concat())
+    frame(b"TIT2", &[&[UTF_8], &title.as_bytes()[..end]].concat())
 }
 
 fn frame(id: &[u8; 4], body: &[u8]) -> Vec<u8> {

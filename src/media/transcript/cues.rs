@@ -311,7 +311,7 @@ mod tests {
             cues.iter().map(|cue| cue.end_ms).collect::<Vec<_>>()
         };
         assert_eq!(ends(&[yes.clone(), next], 9000), [1600, 3000]);
-        assert_eq!(ends(&[yes.clone()], 9000), [1700]);
+        assert_eq!(ends(std::slice::from_ref(&yes), 9000), [1700]);
         assert_eq!(ends(&[yes], 1500), [1500]);
     }
 

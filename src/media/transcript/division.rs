@@ -40,7 +40,7 @@ mod tests {
     fn groups_have_the_least_cost_and_hold_every_item_once() {
         let square = |range: Range<usize>| (range.len() <= 4).then(|| (range.len() as f32 - 3.0).powi(2));
         assert_eq!(divide(6, square), [0..3, 3..6]);
-        assert_eq!(divide(1, square), [0..1]);
+        assert!(matches!(divide(1, square).as_slice(), [Range { start: 0, end: 1 }]));
         assert!(divide(0, square).is_empty());
         assert_eq!(divide(3, |_| None), [0..1, 1..2, 2..3]);
     }

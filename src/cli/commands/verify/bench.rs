@@ -175,7 +175,7 @@ impl Ledger {
     }
 
     /// Removes the traces of this run that no failure names, and directories that are empty then. Call it after the sessions.
-    pub(super) fn remove_other_traces(&mut self, earlier: &BTreeSet<PathBuf>) {
+    pub(super) fn remove_other_traces(&self, earlier: &BTreeSet<PathBuf>) {
         let is_named = |path: &PathBuf| {
             let name = path.display().to_string();
             self.figures.iter().any(|figure| figure.trace.as_ref() == Some(&name))
