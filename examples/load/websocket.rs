@@ -30,8 +30,8 @@ pub(crate) const SERVER_CLOSE: [u8; 4] = [0x88, 2, 3, 0xe8];
 
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// A connection that ended before its first byte.
-pub(crate) const UNUSED: &str = "the connection ended before its handshake";
+/// A connection that asks for no WebSocket: it ended before its first byte, or was a request for a page.
+pub(crate) const UNUSED: &str = "the connection ended without a handshake";
 
 /// Read buffers, shared by all connections. A connection holds one only while it receives a message.
 pub(crate) type BufferPool = Rc<RefCell<Vec<Vec<u8>>>>;
@@ -233,7 +233,12 @@ pub(crate) async fn accept_upgrade(
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("sec-websocket-key").then(|| value.trim().to_owned())
     };
-    let key = request.lines().find_map(header).ok_or("the request is not a WebSocket handshake")?;
+    let Some(key) = request.lines().find_map(header) else {
+        // The bridge asks whether its upstream has a status page.
+        let answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        write_all(write, &[answer]).await.map_err(|error| error.to_string())?;
+        return Err(UNUSED.to_owned());
+    };
     let accept = tokio_tungstenite::tungstenite::handshake::derive_accept_key(key.as_bytes());
     let answer = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\

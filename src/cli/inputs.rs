@@ -46,9 +46,9 @@ impl FolderFiles {
             self.add_files(path, path, &mut inputs)?;
             if inputs.len() == before {
                 let deeper = if self.is_recursive { "" } else { "; -r looks into its subfolders, too" };
-                let endings = self.endings.join(", ");
+                let endings = self.endings.join(", .");
                 let reason = format!("{} has no files named .{endings}{deeper}", path.display());
-                return Err(ClientError::Usage(reason.replace(", ", ", .")));
+                return Err(ClientError::Usage(reason));
             }
         }
         Ok(inputs)

@@ -48,7 +48,7 @@ async fn finished_words_are_answered_when_the_upstream_fails() {
         ("verbose_json", ""),
         ("text", "the first words\n[incomplete: Nothing after "),
         ("srt", "\n\n2\n00:00:0"),
-        ("vtt", "[incomplete: Nothing"),
+        ("vtt", "[incomplete:\nNothing"),
     ] {
         let bench = failing_after(1).await;
         let fields = [("model", "whisper-1"), ("response_format", format)];

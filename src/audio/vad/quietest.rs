@@ -64,7 +64,7 @@ mod tests {
         let loud = [900.0; 20];
         // Six hops of near silence, and later two.
         let since = hops_since_quietest(&[&loud[..], &[1.0; 6], &loud, &[1.0; 2], &loud].concat());
-        assert_eq!(since, 3 + 20 + 2 + 20, "the middle of the six");
+        assert!((1..6).contains(&(since - (20 + 2 + 20))), "within the six: {since}");
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl SpokenText {
         let mut config =
             HarnessConfig { client: "rest", query: String::new(), ..HarnessConfig::with_faults(&[]) };
         config.simulator.workers = 4;
+        config.simulator.use_engines = true;
         config.engines = Some(engine);
         let mut harness = Harness::new(config);
         harness.send_json(&json!({"type": "configure", "estimated_word_times": true}));
