@@ -45,7 +45,7 @@ impl Announcement {
         Ok(Self { daemon, full_name })
     }
 
-    /// Says goodbye, so that nobody connects any more.
+    /// Says goodbye: clients stop connecting.
     pub(super) async fn end(self) {
         if let Ok(ended) = self.daemon.unregister(&self.full_name) {
             let _ = tokio::time::timeout(GOODBYE_MAX, ended.recv_async()).await;

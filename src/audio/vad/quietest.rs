@@ -24,7 +24,7 @@ pub(super) struct QuietestPlace {
 }
 
 impl QuietestPlace {
-    /// Before the first hop. What came before it counts as loud.
+    /// Before the first hop. Hops before it count as loud.
     pub(super) const NONE: Self =
         Self { newest: [f32::MAX / 1e3; WEIGHTS.len()], least: f32::INFINITY, hops_since: 0 };
 

@@ -1,4 +1,4 @@
-//! What fields of commands may hold, and what they set.
+//! Fields of commands: their limits, and the settings that they change.
 
 use super::*;
 use crate::{

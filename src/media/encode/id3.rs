@@ -13,7 +13,7 @@ pub struct Chapter {
     pub end_ms: u32,
 }
 
-/// Stands for positions in bytes, in place of which the times count.
+/// Stands for unknown positions in bytes; the times count.
 const NO_OFFSET: [u8; 8] = [0xff; 8];
 /// Text in UTF-8.
 const UTF_8: u8 = 3;
@@ -24,7 +24,7 @@ const CHAPTERS_MAX: usize = 255;
 /// Longest title, bytes.
 const TITLE_MAX_BYTES: usize = 250;
 
-/// The tag of a file with these chapters, of which the first 255 count.
+/// The tag of a file with these chapters; the first 255 count.
 pub fn tag(title: &str, chapters: &[Chapter]) -> Vec<u8> {
     let chapters = &chapters[..chapters.len().min(CHAPTERS_MAX)];
     let id = |number: usize| format!("ch{number}\0");

@@ -21,7 +21,7 @@ pub struct CueRules {
 }
 
 impl Default for CueRules {
-    /// What broadcasters allow for most languages.
+    /// The limits of broadcasters for most languages.
     fn default() -> Self {
         Self { max_line: 42, max_lines: 2, max_cue_ms: 7000 }
     }

@@ -13,7 +13,7 @@ pub enum SubtitleFormat {
     Vtt,
 }
 
-/// Writes subtitles, a cue at a time. What was written so far is a valid file.
+/// Writes subtitles, a cue at a time. The file is valid at any time.
 #[derive(Debug)]
 pub struct SubtitleWriter {
     format: SubtitleFormat,
@@ -26,7 +26,7 @@ impl SubtitleWriter {
         Self { format, cues: 0 }
     }
 
-    /// What a file begins with, before its first cue.
+    /// The head of a file, before its first cue.
     pub const fn header(&self) -> &'static str {
         match self.format {
             SubtitleFormat::Srt => "",

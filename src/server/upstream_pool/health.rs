@@ -207,7 +207,7 @@ impl Health {
         self.ejections = self.ejections.saturating_add(1);
         let pause = doubled.min(EJECTION_MAX).mul_f64(0.75 + jitter / 4.0);
         self.ejected_until = Some(now + pause);
-        // What was reported is obsolete after an ejection.
+        // An ejection makes the report obsolete.
         self.queue_report = None;
         self.workers = None;
         pause

@@ -19,7 +19,7 @@ pub(crate) struct HttpPage {
 }
 
 impl HttpPage {
-    /// What follows the head.
+    /// The body, behind the head.
     pub(crate) fn body(&self) -> &str {
         self.text.split_once("\r\n\r\n").map_or("", |(_, body)| body)
     }

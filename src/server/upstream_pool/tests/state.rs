@@ -1,4 +1,4 @@
-//! What a pool knows of its upstreams, over reloads and without lanes.
+//! A pool's knowledge of its upstreams, over reloads and without lanes.
 
 use super::*;
 
