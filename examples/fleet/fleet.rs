@@ -49,7 +49,7 @@ pub(crate) struct Fleet {
     tally: Mutex<Tally>,
 }
 
-/// What the clients and the gateways speak.
+/// Protocols of the clients and the gateways, and the profile between them.
 pub(crate) struct Protocols {
     pub(crate) client: Arc<ClientMapping>,
     pub(crate) profile: Arc<Profile>,

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --example fleet` runs 1000 replicas and 10 000 workers; `-- --small` a twentieth of that, in a second.
 //!
-//! What runs here is voxbridge's own code, without sockets: each client has a real [`voxbridge::bridge::Bridge`], so its
+//! The code is voxbridge's own, without sockets: each client has a real [`voxbridge::bridge::Bridge`], so its
 //! retries, queues and polite closes are the product's; each replica has a real [`voxbridge::server::upstream_pool::Pool`]; and
 //! each gateway is the core of the simulator ([`voxbridge::simulator::Gateway`]) with its queue and its refusals. Only the
 //! clients, the network and the cluster's balancer are models:

@@ -6,7 +6,7 @@ use clap::{Parser, ValueEnum};
 
 use crate::phases::Phase;
 
-/// What the clients do
+/// Kind of the clients
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClientKind {
     /// Full duplex: a client keeps its worker for minutes
@@ -57,7 +57,7 @@ pub(crate) struct Options {
     /// Workers in use on average, as a part of all
     #[arg(long, default_value_t = 0.6)]
     pub(crate) load: f64,
-    /// What the clients do
+    /// Kind of the clients
     #[arg(long, value_enum, default_value = "conversations")]
     pub(crate) clients: ClientKind,
     /// Mean length of a conversation, s

@@ -1,4 +1,4 @@
-//! What happens to the fleet, phase by phase.
+//! The phases of the fleet's day: failures, restarts and their ends.
 
 use std::{sync::Arc, time::Duration};
 
