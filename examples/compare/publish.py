@@ -70,7 +70,7 @@ def readme_block(results, commit):
     sessions = [each.measurements[0]["sessions"] for each in (row, many)]
     cells = {
         "CPU per session and second": lambda name: f"{median(name, 'cpu_us'):.0f} µs",
-        "voxbridge's CPU as a multiple of it": lambda name: "" if name == "voxbridge" else f"{row.cpu_ratio(name):.2f}",
+        "voxbridge's CPU as a multiple of it (median of each round's ratio)": lambda name: "" if name == "voxbridge" else f"{row.cpu_ratio(name):.2f}",
         "memory of a talking session": lambda name: kilobytes(median(name, "active_kb")),
         "one second of the user reaches the model after its last sample, p50 / p99": lambda name: delay(
             median(name, "up", "p50"), median(name, "up", "p99")

@@ -130,7 +130,7 @@ impl Dialer {
             (true, None) => return Err(invalid_url("the scheme must be http or https".to_owned())),
             (false, Some(_)) => {
                 return Err(invalid_url(
-                    "the scheme must be ws or wss, unless `dialect` names a server of HTTP requests, such as openai-audio"
+                    "the scheme must be ws or wss, unless `dialect` (`--upstream-dialect`) names a server of HTTP requests, such as openai-audio"
                         .to_owned(),
                 ));
             }
