@@ -63,7 +63,7 @@ impl Phase {
         ]
     }
 
-    /// True if what happens, happens at its begin.
+    /// True if all its events happen at its start.
     const fn is_sudden(self) -> bool {
         matches!(self, Self::RestartAll | Self::ZoneLost | Self::ZoneSilent)
     }

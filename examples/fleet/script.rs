@@ -1,4 +1,4 @@
-//! What a client says, and when: a conversation, or typed questions.
+//! A client's messages and their times: a conversation, or typed questions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ const ASK: &str = r#"{"type":"response.create"}"#;
 pub(crate) struct Script {
     kind: ClientKind,
     rng: fastrand::Rng,
-    /// What is left: the rest of the conversation, or questions.
+    /// Rest of the conversation, or of the questions.
     rest: Duration,
     questions: u32,
     /// Since when the client waits to be served; `None` while it is served, or thinks.
@@ -49,7 +49,7 @@ pub(crate) struct Script {
     pub(crate) is_complete: bool,
 }
 
-/// What a message meant for the client.
+/// Effect of a message on the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Nothing.
@@ -60,7 +60,7 @@ pub(crate) enum Progress {
     Failed,
 }
 
-/// What a client waited for.
+/// Service that a client waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitKind {
     /// The begin of its conversation, or of an answer.

@@ -40,7 +40,7 @@ enum Transport {
     Connected(Link),
 }
 
-/// What the client or the statistics learn from a session.
+/// Output of a session, for the client or the statistics.
 #[derive(Debug)]
 pub(crate) enum SessionEvent {
     ToClient(Message),

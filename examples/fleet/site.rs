@@ -58,7 +58,7 @@ struct SiteState {
     connects: u64,
 }
 
-/// What comes over a connection.
+/// Event of a connection.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
     Text(String),
@@ -254,7 +254,7 @@ impl Site {
         (state.condition == Condition::Up).then(|| state.gateway.connection_count())
     }
 
-    /// What its status page says.
+    /// Worker counts of its status page.
     pub(crate) fn worker_report(&self) -> WorkerReport {
         let (total, idle, queued) = self.state().gateway.worker_counts();
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! What is counted, phase by phase.
+//! Counts, phase by phase.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::script::WaitKind;
 #[derive(Debug)]
 pub(crate) struct PhaseTally {
     pub(crate) name: String,
-    /// What happens, happens at its begin.
+    /// All its events happen at its start.
     pub(crate) is_sudden: bool,
     began: Instant,
     /// Clients that came.

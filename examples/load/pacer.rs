@@ -99,7 +99,7 @@ fn send_due_frame(
     }
 }
 
-/// What stands before and after the audio of each frame.
+/// Bytes before and after the audio of each frame.
 fn frame_envelope(context: &RunContext) -> (Vec<u8>, &'static [u8]) {
     let audio_bytes = 2 * context.options.frame_samples();
     match context.options.client {

@@ -1,6 +1,6 @@
 //! G.722 at 64 kbit/s: wideband audio at 16 kHz, one byte for two samples (ITU-T G.722, 09/2012).
 //!
-//! The signal is split into two bands, each of which is coded by adaptive differences: six bits for the lower band, two for the
+//! The signal is split into two bands, each coded by adaptive differences: six bits for the lower band, two for the
 //! upper one. Names of blocks and tables are those of the recommendation.
 
 /// Sample rate, Hz.

@@ -83,7 +83,7 @@ impl InputConverter {
         Ok(Self { resampler, ..Self::with_encoding(encoding, rate_hz, channels)? })
     }
 
-    /// Converts a frame and appends the samples that are ready to `out`. Held audio is to be released before.
+    /// Converts a frame and appends the samples that are ready to `out`. Held audio must be released before.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<i16>) {
         debug_assert!(!self.is_holding(), "held audio comes first");
         if self.packets.is_some() {
@@ -134,7 +134,7 @@ impl InputConverter {
         }
     }
 
-    /// True if [`hold`](Self::hold) can take this frame: whole samples of mono int16 that are to be resampled.
+    /// True if [`hold`](Self::hold) can take this frame: whole samples of mono int16 that need resampling.
     pub fn can_hold(&self, bytes: &[u8]) -> bool {
         self.encoding == Encoding::S16le
             && self.group_bytes == 2
@@ -241,7 +241,7 @@ impl InputConverter {
     }
 
     /// Ends a stretch of audio: appends all pending samples to `out`. The bytes of an incomplete sample group
-    /// wait for the next frame. Held audio is to be released before.
+    /// wait for the next frame. Held audio must be released before.
     pub fn flush(&mut self, out: &mut Vec<i16>) {
         debug_assert!(!self.is_holding(), "held audio comes first");
         self.resampler.flush(out);

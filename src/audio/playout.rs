@@ -108,7 +108,7 @@ impl PlayoutPacer {
         let earliest = self.earliest_send(now, quantum);
         let ahead =
             self.lead.filter(|_| self.has_sent).map_or(Duration::ZERO, |lead| lead.saturating_sub(quantum));
-        // What it has waited already does not count again, however often this is asked.
+        // Time already waited is not added again, however often this is called.
         let waited = ahead.saturating_sub(self.unplayed(now));
         earliest + (ahead / 4).saturating_sub(waited)
     }

@@ -33,7 +33,7 @@ impl Shared for f32 {
     }
 }
 
-/// A buffer with its old samples, which are to be overwritten or cleared.
+/// A buffer with its old samples, which the caller overwrites or clears.
 pub(crate) fn take<T: Shared>() -> Vec<T> {
     T::spares().with_borrow_mut(Vec::pop).unwrap_or_default()
 }

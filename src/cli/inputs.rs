@@ -21,7 +21,7 @@ impl Input {
     }
 }
 
-/// Which files of a folder a command takes, because nobody has named them one by one.
+/// Selects files of a folder, which the command line does not name one by one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FolderFiles {
     /// Endings of their names.

@@ -1,4 +1,4 @@
-//! What a command for files speaks to: a server with a WebSocket, a server with an HTTP API, or MiniCPM-o itself.
+//! Target of a command for files: a server with a WebSocket, a server with an HTTP API, or MiniCPM-o itself.
 
 use super::args::TargetArgs;
 use super::dial::ServerTarget;

@@ -44,7 +44,7 @@ pub(super) enum Progress<'a> {
     Event(&'a str),
 }
 
-/// What of a file's progress is printed on standard output as it comes.
+/// Progress of a file that is printed on standard output as it occurs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Printed {
     /// Nothing.

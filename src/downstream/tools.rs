@@ -114,7 +114,7 @@ fn lower_types(schema: &mut Value) -> bool {
 }
 
 impl Codec {
-    /// Notes a call that the client is told of.
+    /// Notes a call that is reported to the client.
     pub(super) fn note_call(&mut self, segment_id: u32, call: &ToolCall) {
         if !self.mapping.event(EventName::ToolCalled).is_empty() {
             self.calls.segment_id = Some(segment_id);

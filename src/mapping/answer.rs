@@ -29,7 +29,7 @@ pub struct AnswerFile {
     pub transcribe_user: bool,
     /// Microphone audio during playback.
     pub microphone: MicrophoneMode,
-    /// Attempts at an answer of which nothing was sent.
+    /// Attempts at an answer as long as nothing of it was sent.
     pub attempts: u32,
     /// Asks the model when the user pauses, before it is certain that the turn is over.
     #[serde(default)]

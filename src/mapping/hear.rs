@@ -53,7 +53,7 @@ pub struct HearRules {
     user_prompt: Template,
 }
 
-/// What a prompt is made for.
+/// Inputs of a prompt.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PromptRequest<'r> {
     /// Language of the speech, ISO 639-1.

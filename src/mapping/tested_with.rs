@@ -19,10 +19,10 @@ pub struct TestedClient {
     /// Without a script: the tests that drive it, as `cargo test` names them, behind the test program.
     #[serde(default, deserialize_with = "deserialize_tests")]
     pub tests: Vec<String>,
-    /// What the client does in the tests.
+    /// Actions of the client in the tests.
     #[serde(deserialize_with = "deserialize_cells")]
     pub cells: Vec<TestCell>,
-    /// What to change in an application, for people.
+    /// Changes to make in an application, for people.
     #[serde(deserialize_with = "deserialize_name")]
     pub change: String,
     /// Profile, if it is not the protocol's default.
@@ -43,7 +43,7 @@ named_enum! {
         Conversation = "conversation",
         /// The client speaks during an answer, or cancels a text, which stops.
         Interruption = "interruption",
-        /// The client makes a mistake and is told.
+        /// The client makes a mistake and gets an error.
         Error = "error",
         /// The client ends the session.
         Close = "close",

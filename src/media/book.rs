@@ -15,8 +15,8 @@ const HEADING_WORDS: [&str; 6] = ["chapter", "kapitel", "chapitre", "capítulo",
 /// Longest heading without a mark, characters.
 const HEADING_MAX_CHARS: usize = 60;
 
-/// Divides a text into chapters. A chapter begins with a Markdown heading, or with a short paragraph such as `Chapter 1`. What
-/// comes before the first heading is a chapter with the name of the text.
+/// Divides a text into chapters. A chapter begins with a Markdown heading, or with a short paragraph such as `Chapter 1`. Text
+/// before the first heading is a chapter called `name`.
 pub fn chapters_of(text: &str, name: &str) -> Vec<TextChapter> {
     let mut chapters: Vec<TextChapter> = Vec::new();
     // A line of asterisks is nothing to say.

@@ -4,7 +4,7 @@
 use super::{Session, client_requests::NO_TOOLS, outbox::Observation};
 use crate::event::ToolOffer;
 
-/// What operators should know of tools.
+/// Note on tools for operators.
 const TOOLS_NOTE: &str = "tools: the model is prompted, not trained, to call them; each call is checked against its schema, and a wrong one is asked for once more";
 
 impl Session {

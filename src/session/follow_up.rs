@@ -1,4 +1,4 @@
-//! What follows an input: the way of an upstream's messages to the lane's owner, the steps that an input can require, and
+//! Consequences of an input: the way of an upstream's messages to the lane's owner, the steps that an input can require, and
 //! the timers of the session.
 //!
 //! [`super`] lists which input calls which steps. A new owner of lanes is added to [`Session::route`].

@@ -77,7 +77,7 @@ pub enum Measurement {
     SessionEnding(EndReason),
 }
 
-/// What became of an early question.
+/// Outcome of an early question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EarlyQuestionResult {
     /// The model was asked.

@@ -22,7 +22,7 @@ pub struct SessionSetup {
     pub audio_out: AudioOut,
     /// How utterances are transcribed.
     pub transcripts: TranscriptRules,
-    /// The client is told when all audio of a text or turn was sent.
+    /// Tells the client when all audio of a text or turn was sent.
     pub reports_complete: bool,
     /// The client confirms when it has played a text or turn.
     pub confirms_playback: bool,

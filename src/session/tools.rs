@@ -1,4 +1,4 @@
-//! What the parts of a session share: lanes, floor, outbox, timers and numbers.
+//! State that the parts of a session share: lanes, floor, outbox, timers and numbers.
 //!
 //! Only the entry points of a part take all of it. Everything below them takes what it touches.
 

@@ -173,8 +173,8 @@ impl LaneCodec {
         }
     }
 
-    /// Decodes one message of the upstream for a relay of another dialect. What the codec makes of the message becomes the
-    /// messages of a relay, unless the dialect has such messages itself.
+    /// Decodes one message of the upstream for a relay of another dialect. The codec's events become messages of a relay,
+    /// unless the dialect has such messages itself.
     pub fn decode_for_relay(
         &mut self,
         now: Instant,

@@ -26,7 +26,7 @@ use crate::{
 /// Samples of a unit.
 const UNIT_SAMPLES: usize = SPEECH_RATE_HZ as usize;
 
-/// Makes units of one second of a client's input, of which each message may be shorter or longer.
+/// Makes units of one second from a client's input, whose messages may be shorter or longer.
 #[derive(Debug, Default)]
 pub struct RelayUnits {
     /// Input of the next unit. Its audio is shorter than a unit.

@@ -26,7 +26,7 @@ use crate::{
 /// Pause before a refused unit is sent again.
 const RESEND_PAUSE: Duration = Duration::from_millis(250);
 
-/// Units of a turn that may be held. A user who speaks for longer interrupts that turn, too.
+/// Units of a turn that may be held. Longer speech of the user interrupts that turn, too.
 const HELD_UNITS_MAX: usize = 3;
 
 /// Error code of a unit that the server has no room for.

@@ -1,4 +1,4 @@
-//! What to try when a figure fails, by the figure's name. The longest matching beginning decides.
+//! Advice on a failed figure, by the figure's name. The longest matching beginning decides.
 
 /// Beginnings of names, and the advice for them.
 const ADVICE: [(&str, &str); 27] = [

@@ -49,7 +49,7 @@ named_enum! {
     }
 }
 
-/// What a figure should be.
+/// Requirement on a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Expectation {
@@ -120,17 +120,17 @@ pub struct Figure {
     pub value: Option<f64>,
     /// Unit of the value, such as `s` or `share`.
     pub unit: String,
-    /// What the value should be.
+    /// Requirement on the value.
     pub expected: Expectation,
     /// The verdict.
     pub verdict: Verdict,
-    /// What was seen.
+    /// Observations.
     #[serde(default)]
     pub note: String,
     /// File with a trace of a failure.
     #[serde(default)]
     pub trace: Option<String>,
-    /// What to try after a failure.
+    /// Advice after a failure.
     #[serde(default, rename = "try")]
     pub advice: Option<String>,
     /// MP3 file of the sound that the figure is about.

@@ -18,7 +18,7 @@ const STYLE: &str = "body{font:14px/1.5 system-ui,sans-serif;max-width:72rem;mar
     rect.pass{fill:#68d391}rect.fail{fill:#fc8181}.limit{stroke:currentColor;stroke-width:2}\
     @media(prefers-color-scheme:dark){body{background:#14181d;color:#e4e7eb}th,td{border-color:#3e4c59}small{color:#9aa5b1}}";
 
-/// What the page is about.
+/// Content of the page.
 #[derive(Debug, Clone, Copy)]
 pub struct Page<'p> {
     /// The servers, without secrets.

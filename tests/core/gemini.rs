@@ -66,7 +66,7 @@ impl Gemini {
         self.send(&json!({"client_content": {"turns": turns, "turn_complete": true}}));
     }
 
-    /// What the client got since this number of messages, in short; audio that follows audio counts once.
+    /// Names of the messages that the client got after the first `from`; audio that follows audio counts once.
     fn names(&self, from: usize) -> Vec<String> {
         let name = |event: &&Value| {
             let content = event["serverContent"].as_object();

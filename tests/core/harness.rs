@@ -201,7 +201,7 @@ pub(crate) struct Harness {
     bridge_wait: Option<Instant>,
     gateway_wait: Option<Instant>,
     client_open: bool,
-    /// What a client that does not read has not received; `None` for one that reads.
+    /// Messages not yet received by a client that does not read; `None` for one that reads.
     unread: Option<Vec<(Message, Option<SpeechId>)>>,
     /// The bridge has finished.
     pub(crate) finished: bool,

@@ -28,7 +28,7 @@ const BOUND_KIB: u64 = 256 * 1024;
 /// The sessions themselves, and what the allocator keeps, KiB.
 const ALLOWANCE_KIB: u64 = 64 * 1024;
 
-/// A server of which every session answers its first input with one long delta and its end. Returns its URL.
+/// Starts a server whose sessions answer their first input with one long delta and its end. Returns its URL.
 async fn long_delta_upstream() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ws://{}/v1/realtime", listener.local_addr().unwrap());

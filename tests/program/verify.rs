@@ -178,7 +178,7 @@ const FAULTS: [(&str, &str, &str, &str); 10] = [
     ("no-audio", "conversation", "conversation.audio", ""),
 ];
 
-/// Faults of a conversation, each of which takes a minute and more to be certain of.
+/// Faults of a conversation, each certain only after a minute or more.
 const FAULTS_OF_CONVERSATIONS: [(&str, &str, &str, &str); 4] = [
     ("die-mid-turn", "conversation", "conversation.answers", "died"),
     ("drop-mid-turn", "conversation", "conversation.answers", "lost"),

@@ -2,8 +2,8 @@
 //! Every exchange runs against the simulator, and against the package where Python can install it.
 //!
 //! A file of `tests/golden/sglang-omni` has the lines of one connection: `> ` is sent, `< ` must come next, in order and
-//! complete. `$silence`, `$loud`, `$jpeg` and `$png` stand for so many samples or bytes, `$ramp START COUNT` for audio of the
-//! model, `$session` for the session's id, `$any` for any value.
+//! complete. `$silence`, `$loud`, `$jpeg` and `$png` with a number stand for that many samples or bytes, `$ramp START COUNT` for
+//! audio of the model, `$session` for the session's id, `$any` for any value.
 
 use std::{collections::HashSet, net::SocketAddr, path::Path};
 

@@ -1,4 +1,4 @@
-//! vLLM-Omni's endpoint in virtual time: what depends on the clock. What both the simulator and the package answer is in
+//! vLLM-Omni's endpoint in virtual time: what depends on the clock. Exchanges with both the simulator and the package are in
 //! `tests/sockets/vllm_omni/rules.rs`.
 
 use voxbridge::simulator::SimDialect;

@@ -179,7 +179,7 @@ async fn broken_messages_are_answered_and_end_the_connection() {
     client.send_bytes(b"{\"type\":\"pi").await;
     client.0.get_mut().shutdown().await.unwrap();
     assert!(client.next().await.is_none());
-    // What is only unknown ends nothing.
+    // An unknown message does not end the connection.
     let mut client = Wyoming::connect(&bench).await;
     client.send("detect", json!({}), &[]).await;
     client.send("describe", json!({}), &[]).await;

@@ -203,7 +203,7 @@ impl Mortal {
         self.lives.push(recorder);
     }
 
-    /// What each session heard but silence.
+    /// Samples that each session heard, without silence.
     fn heard(&self) -> Vec<Vec<i16>> {
         let mut all = Vec::new();
         for life in &self.lives {

@@ -77,7 +77,7 @@ shutdown = { reason = "shutdown", code = 1001 }
 upstream = { reason = "lost", code = 1011 }
 "#;
 
-/// What the upstream says, as float32 at 24 kHz.
+/// Speech of the upstream, as float32 at 24 kHz.
 #[derive(Default)]
 struct UpstreamAudio(Mutex<Vec<f32>>);
 

@@ -72,8 +72,8 @@ async fn recordings_are_transcribed() {
     assert!(errors as f64 <= words as f64 * RECORDINGS_WER, "{errors} of {words} words wrong");
 }
 
-/// The level of the noise is that of the 8 kHz recording of the Vosk server, of which only one sentence of three had
-/// words. A bridge sends such noise before an utterance, because its detector needs a while to find the start.
+/// The noise is as loud as in the 8 kHz recording of the Vosk server, in which only one sentence of three had words.
+/// A bridge sends such noise before an utterance, because its detector needs a while to find the start.
 #[tokio::test]
 async fn noise_before_a_sentence_does_not_hide_its_words() {
     let Some(engines) = start_engines().await else { return };

@@ -234,7 +234,7 @@ async fn run_cell(
     if is_right { Ok(()) } else { Err(format!("{came}, heard {:?}", spoken().await)) }
 }
 
-/// What the client's script printed as its last line. The error is what it complained about.
+/// Last line that the client's script printed. The error is what it complained about.
 async fn run(mut client: Command) -> Result<Value, String> {
     static TURNS: Semaphore = Semaphore::const_new(5);
     let _turn = TURNS.acquire().await.unwrap();

@@ -83,7 +83,7 @@ fn assert_answers(came: &Value, name: &str) {
     }
 }
 
-/// What the model was sent for each answer; transcripts have another length penalty.
+/// Messages that the model got for each answer; transcripts have another length penalty.
 fn answer_requests(inputs: &[RecordedInput]) -> Vec<Value> {
     let requests = inputs.iter().filter_map(|input| match input {
         RecordedInput::Message(_, text) => serde_json::from_str::<Value>(text).ok(),
@@ -164,7 +164,7 @@ async fn openai_libraries_talk_and_interrupt() {
     }
 }
 
-/// What LiveKit's driver adds before the first question: instructions, and a conversation of two messages.
+/// Context that LiveKit's driver adds before the first question: instructions, and a conversation of two messages.
 fn assert_added_context(bench: &Bench) {
     let greeting = &answer_requests(&bench.recorder.all())[0];
     let parts =

@@ -100,7 +100,7 @@ impl OverlapSave {
     }
 }
 
-/// The first `len` places of a buffer that is as long as the longest block so far. They are to be overwritten.
+/// The first `len` places of a buffer that is as long as the longest block so far. The caller overwrites them.
 fn grown(buffer: &mut Vec<Complex32>, len: usize) -> &mut [Complex32] {
     if buffer.len() < len {
         buffer.resize(len, Complex32::default());

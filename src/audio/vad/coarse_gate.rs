@@ -121,7 +121,7 @@ mod tests {
             room.chunks(1_920).cycle().take(100).map(|frame| gate.is_quiet(frame, -75.0)).collect();
         assert!(quiet[..50].iter().all(|quiet| !quiet), "the room is not known yet");
         assert!(quiet[70..].iter().all(|quiet| *quiet), "nothing stands out");
-        // 100 ms in one frame, of which the last 16 ms are louder.
+        // 100 ms in one frame, louder in the last 16 ms.
         let mut click = room[..9_600].to_vec();
         click[8_000..].copy_from_slice(&noise(48_000, 500.0, 2)[..1_600]);
         assert!(!gate.is_quiet(&click, -75.0));

@@ -134,7 +134,7 @@ struct SpeakJob<'c> {
     terminal: &'c Terminal,
 }
 
-/// What comes before a part of the speech.
+/// Boundary before a part of the speech.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
     Chapter,

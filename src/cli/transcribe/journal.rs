@@ -1,6 +1,6 @@
 //! Journal: what of a recording was transcribed, kept beside its transcript until this is complete.
 //!
-//! A line of JSON each: first what the transcript is of, then the segments and gaps as they came. `--resume` reads it.
+//! A line of JSON each: first the subject of the transcript, then the segments and gaps as they arrived. `--resume` reads it.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -13,7 +13,7 @@ use crate::cli::output_file::{Destination, OutputFile, unwritable};
 use crate::media::transcript::partial::{Part, PartialTranscript};
 use crate::media::transcript::{Gap, Segment, Task};
 
-/// What a transcript is of. One of something else cannot be continued.
+/// Subject of a transcript. A transcript of another subject cannot be continued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Subject {
     /// SHA-256 of the recording.
@@ -52,7 +52,7 @@ impl Journal {
         Self { path: path_beside(transcript), subject, file: None }
     }
 
-    /// What an earlier run has kept, if there is a journal.
+    /// Partial transcript of an earlier run, if there is a journal.
     ///
     /// # Errors
     /// The journal cannot be read, or is about something else.

@@ -192,7 +192,7 @@ impl Realtime {
         }
     }
 
-    /// Acknowledges audio of so many bytes, or a picture, that the session has taken.
+    /// Acknowledges audio of this many bytes, or a picture, that the session has taken.
     pub(in crate::downstream) fn acknowledge(&mut self, verb: Verb, bytes: usize) {
         let Some(input) = &mut self.events.numbered else { return };
         let (event, fields) = match verb {

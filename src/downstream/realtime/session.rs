@@ -86,7 +86,7 @@ pub(super) struct SessionConfig {
 }
 
 impl SessionConfig {
-    /// Sets the rates of linear audio of which the client gives no rate.
+    /// Sets the rates of linear audio for which the client gives no rate.
     pub(super) const fn set_own_rates(&mut self, input_hz: u32, output_hz: u32) {
         self.own_rates_hz = Some((input_hz, output_hz));
         self.input = AudioFormat::linear(input_hz);

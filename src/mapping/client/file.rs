@@ -114,7 +114,7 @@ pub struct AudioIn {
     pub frame_max_bytes: usize,
     /// Largest WebSocket message, bytes. A larger one ends the connection with close code 1009.
     pub message_max_bytes: usize,
-    /// What becomes of the audio that the client plays and its microphone records.
+    /// Handling of echo: audio that the client plays and its microphone records.
     #[serde(default)]
     pub echo: EchoMode,
     /// Above this many seconds of audio per second the client gets `rate_limited`; 0 disables.
@@ -131,7 +131,7 @@ pub struct AudioIn {
     pub idle_ms: u64,
 }
 
-/// What becomes of the audio that a client plays and its microphone records.
+/// Handling of echo: audio that a client plays and its microphone records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EchoMode {

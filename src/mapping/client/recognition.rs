@@ -56,8 +56,8 @@ impl ClientMapping {
         query.chain(commands).chain(relay).chain(first_message).collect()
     }
 
-    /// True if a text frame names a command of this protocol, even with invalid fields; for a protocol that is told by its
-    /// first message, whether this is one.
+    /// True if a text frame names a command of this protocol, even with invalid fields; for a protocol recognised by its
+    /// first message, true if this is one.
     #[must_use]
     pub fn has_command(&self, text: &str) -> bool {
         if let Some(relay) = &self.relay {

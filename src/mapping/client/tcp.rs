@@ -20,15 +20,15 @@ use crate::{
 /// A compiled `[tcp]`.
 #[derive(Debug)]
 pub struct TcpProtocol {
-    /// Name of the `[[tcp]]` listeners that serve the protocol. Protocols of the same listener are told apart by the first message.
+    /// Name of the `[[tcp]]` listeners that serve the protocol. The first message distinguishes protocols of the same listener.
     pub listener: String,
-    /// How messages are told apart.
+    /// How messages are delimited.
     pub format: TcpFormat,
     /// Kind of service as which a listener can be announced (RFC 6763), such as `_wyoming._tcp`.
     pub service_kind: Option<String>,
 }
 
-/// How the messages of a stream are told apart.
+/// How the messages of a stream are delimited.
 #[derive(Debug)]
 pub enum TcpFormat {
     /// A line of JSON, which may announce more JSON and bytes behind it.
@@ -69,7 +69,7 @@ pub struct Records {
     pub close: Option<u8>,
 }
 
-/// What a kind of record becomes.
+/// Meaning of a kind of record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// Audio of this rate, Hz.

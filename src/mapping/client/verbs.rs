@@ -73,7 +73,7 @@ pub(super) enum ConditionFile {
     Equal(BTreeMap<String, ScalarsFile>),
 }
 
-/// One value, or several of which one is enough.
+/// One value, or several; one is enough.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "expected true, false, a whole number, text in quotes, or a list of these")]
 pub(super) enum ScalarsFile {

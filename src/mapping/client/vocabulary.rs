@@ -147,7 +147,7 @@ named_enum! {
         UnixMs = "unix_ms",
         /// Wall clock, RFC 3339 in UTC.
         Time = "time",
-        /// What is wrong with the request; in a refusal only.
+        /// The mistake in the request; in a refusal only.
         Message = "message",
     }
 }

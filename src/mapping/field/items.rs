@@ -37,7 +37,7 @@ pub struct ItemsFile {
     image: Option<Paths>,
 }
 
-/// One path, or several of which the first with a value counts.
+/// One path, or several; the first with a value counts.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "expected a JSON pointer, or a list of JSON pointers")]
 enum Paths {

@@ -103,7 +103,7 @@ pub enum FieldRole {
     Session,
     /// Most segments in a message that repeats the last ones.
     SegmentsMax,
-    /// What ends an utterance: `silence`, or the `client` with a commit.
+    /// End of an utterance: by `silence`, or by the `client` with a commit.
     UtteranceEnd,
     /// How messages are framed, in place of the protocol's `framing`.
     Framing,
@@ -208,7 +208,7 @@ pub enum FieldType {
     Object,
     /// Whether the message has the value at all: not `null`, and not `false`.
     Presence,
-    /// An array of texts, or of objects of which `items` says what is taken.
+    /// An array of texts, or of objects; `items` says what is taken of them.
     List,
 }
 
@@ -332,7 +332,7 @@ impl ProtocolField {
         }
     }
 
-    /// What `value_map` has for a word. A `*` at the end of a word in the map stands for anything, and `*` as its value for that.
+    /// Looks up a word in `value_map`. A `*` at the end of a word in the map stands for anything, and `*` as its value for that.
     fn translate<'w>(&'w self, word: &'w str) -> Option<Cow<'w, str>> {
         let map = &self.file.value_map;
         if let Some(value) = map.get(word) {

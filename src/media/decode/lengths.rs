@@ -11,7 +11,7 @@ pub(super) fn repair_mp4(file: Bytes) -> Bytes {
         let (size, size_at) = match size {
             // Zero stands for "to the end of the file".
             0 => (u32::MAX, at),
-            // The size follows the type in 64 bits, of which the lower half suffices.
+            // The size follows the type in 64 bits; the lower half suffices.
             1 => (read_u32(&file, at + 12).map_or(u32::MAX, u32::from_be_bytes), at + 12),
             _ => (size, at),
         };

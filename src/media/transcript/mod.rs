@@ -19,7 +19,7 @@ use self::subtitles::{SubtitleFormat, SubtitleWriter};
 use crate::named_enum::named_enum;
 
 named_enum! {
-    /// What to do with the speech in a recording. The names are those of OpenAI's API and of the client protocol `rest`.
+    /// Task for the speech in a recording. The names are those of OpenAI's API and of the client protocol `rest`.
     pub enum Task {
         /// Write it down.
         Transcribe = "transcribe",
@@ -112,7 +112,7 @@ pub struct Transcript<'s> {
     pub segments: &'s [Segment],
     /// Length of the recording.
     pub duration: Duration,
-    /// What was done with the speech.
+    /// Task that the transcript results from.
     pub task: Task,
     /// Parts that are missing, in the order of speech.
     pub gaps: &'s [Gap],
@@ -212,7 +212,7 @@ const fn is_unspaced(letter: char) -> bool {
     matches!(letter, '\u{2E80}'..='\u{9FFF}' | '\u{F900}'..='\u{FAFF}' | '\u{FF00}'..='\u{FFEF}' | '\u{20000}'..='\u{3FFFF}')
 }
 
-/// What OpenAI bills by.
+/// Usage as OpenAI bills it.
 pub fn usage(duration: Duration) -> Value {
     json!({"type": "duration", "seconds": duration.as_millis().div_ceil(1000) as u64})
 }

@@ -102,7 +102,7 @@ impl Caller {
         Self::at(SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0)))
     }
 
-    /// A client of which nothing but its address is known.
+    /// A client known by its address alone.
     pub(super) fn at(address: SocketAddr) -> Self {
         Self { key: None, address, subject: None, trace_context: trace_context(&HeaderMap::new()) }
     }

@@ -78,7 +78,7 @@ pub(crate) fn candidates_for_request(
         client.required_model_parameter().is_some_and(lacks)
             || (!client.is_relayed() && count_known_parameters(client) == 0)
     };
-    // Clients that are told by their first message are neither silent nor begin with audio.
+    // Clients recognised by their first message are neither silent nor begin with audio.
     candidates
         .sort_by_key(|client| (lacks_model(client), client.is_relayed(), client.is_told_by_first_message()));
     match (candidates.is_empty(), mode_error) {

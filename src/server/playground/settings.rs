@@ -1,4 +1,4 @@
-//! What the page offers: the protocols that routes serve, with their profiles, and the voices.
+//! Settings of the page: the protocols that routes serve, with their profiles, and the voices.
 
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 //! A session asks once in a pause of the user's speech, and has a fixed rule for the case that no verdict comes in time. So a
 //! question that finds the queue full is refused at once. A question that its session has withdrawn is not computed, and takes
 //! no place in the queue. The newest question is answered first: with more questions than the threads can answer, the oldest in
-//! a full queue would get their verdicts just too late, and the inferences would be in vain.
+//! a full queue would get their verdicts just too late, and the inferences would be wasted.
 //! [`model`] runs Smart Turn; a program without the cargo feature `turn-model` has none.
 
 #[cfg(feature = "turn-model")]

@@ -14,7 +14,7 @@ use crate::net::Transport;
 pub(crate) struct HttpPage {
     /// HTTP status.
     pub(crate) status: u16,
-    /// Head and body as they came, as far as they were read.
+    /// Raw head and body, as far as they were read.
     pub(crate) text: String,
 }
 

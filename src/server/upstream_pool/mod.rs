@@ -366,7 +366,7 @@ impl<D: Probe + Clone> PoolShared<D> {
     }
 }
 
-/// What speaks for an upstream. The least class is the best, then the least load.
+/// Rank of an upstream. The least class is the best, then the least load.
 struct Standing {
     /// Place in the order of the pool.
     place: usize,

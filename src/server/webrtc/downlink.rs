@@ -1,6 +1,6 @@
 //! Audio to the client: samples in, a packet every 20 ms out.
 //!
-//! The session sends what is to be played ahead of time; here it waits for its turn on the clock, so that an interruption
+//! The session sends audio ahead of its playback; here it waits for its turn on the clock, so that an interruption
 //! leaves at most the packet on its way.
 
 use std::{

@@ -1,4 +1,4 @@
-//! What tells the messages of a stream apart: the WebSocket library, or the rules of a protocol on bare TCP.
+//! Framing of a stream's messages: by the WebSocket library, or by the rules of a protocol on bare TCP.
 
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketContext};
 

@@ -68,7 +68,7 @@ pub(super) struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    /// A question whose answer is to be heard if `speaks`.
+    /// A question whose answer will be heard if `speaks`.
     pub(super) fn new(request: &'a AnswerRequest, calling: Option<&'a Calling>, speaks: bool) -> Self {
         Self { request, calling, speaks: speaks && calling.is_none_or(|calling| !calling.is_silent) }
     }

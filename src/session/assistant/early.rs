@@ -1,6 +1,6 @@
 //! The early question: asked when the user pauses, before it is certain that the turn is over.
 //!
-//! Its answer is kept back until the turn ends, and then released as it came. If the user goes on, the question is withdrawn:
+//! Its answer is kept back until the turn ends, and then released unchanged. If the user goes on, the question is withdrawn:
 //! its lane is retired like that of any cancelled answer, and the client never knows. A session has one at a time, and only
 //! while no one waits for its lane's worker and another worker is free.
 

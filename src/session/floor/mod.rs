@@ -6,7 +6,7 @@
 //! cancelled, and the microphone may be muted. The floor handles samples; the codec writes them on the wire.
 //!
 //! This file has the floor and what its speakers do; [`playout`] sends the audio, [`speech`] is one speech, [`transcript`] its
-//! words. A change of who is heard belongs into the table below and into [`Floor::may_speak`].
+//! words. A change of the order belongs into the table below and into [`Floor::may_speak`].
 //!
 //! # Order
 //!
@@ -19,7 +19,7 @@
 //! | the user, who interrupts | the text is cut | the model is cut |
 //!
 //! [`Floor::may_speak`] decides about all but the first and the last. Therefore a text and the model are never on the floor
-//! together. What is cut ends as cancelled if the client knows of it.
+//! together. A speech that is cut ends as cancelled if the client knows of it.
 
 mod playback_log;
 mod playout;
@@ -58,19 +58,19 @@ pub(crate) struct FloorOptions {
     pub(crate) frame_max_bytes: usize,
     /// All messages of a text have the same length, and the last is filled up with silence.
     pub(crate) has_fixed_frames: bool,
-    /// The client is told when all audio of a text was sent.
+    /// Tells the client when all audio of a text was sent.
     pub(crate) reports_complete: bool,
     /// The client confirms when it has played a text.
     pub(crate) confirms_playback: bool,
     /// Pace, lead and frame length.
     pub(crate) playout: PlayoutRules,
-    /// How Opus is encoded, and in packets of which length.
+    /// Encoding of Opus, and the length of its packets.
     pub(crate) packets: PacketOptions,
     /// Time from the estimated end of a speech to its reported end.
     pub(crate) tail: Duration,
 }
 
-/// What wants to be heard. A text that the client wants spoken at once always may.
+/// Speech that asks to be heard. A text that the client wants spoken at once needs no claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// A text that the client queued.
@@ -232,8 +232,8 @@ impl Floor {
         self.of_source(SpeechSource::Text).is_some_and(|text| !text.complete)
     }
 
-    /// Decides who is heard next to what is on the floor: see the table of this module. Whoever may speak now cancels what
-    /// the table says is cut.
+    /// Decides on a claim beside the speeches on the floor: see the table of this module. A caller that may speak now cancels
+    /// the speeches that the table says are cut.
     pub(crate) fn may_speak(&self, claim: Claim) -> Permission {
         match (claim, self.of_source(SpeechSource::Text)) {
             (_, None) => Permission::Now,

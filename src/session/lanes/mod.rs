@@ -52,7 +52,7 @@ pub(crate) enum Owner {
     Closing,
 }
 
-/// What an input changed for the owner of a lane.
+/// Effect of an input on a lane, for its owner.
 #[derive(Debug)]
 pub(crate) struct LaneSignal<'e> {
     pub(crate) id: LaneId,
@@ -82,7 +82,7 @@ struct Slot {
     connection: UpstreamConnection,
 }
 
-/// What the connections of a session share.
+/// State that the connections of a session share.
 #[derive(Debug)]
 pub(crate) struct LaneShared {
     times: LaneTimeouts,

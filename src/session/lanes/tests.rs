@@ -9,7 +9,7 @@ use crate::{
     session::outbox::Action,
 };
 
-/// The lanes of a session, one of which a text is spoken on.
+/// The lanes of a session; one of them speaks a text.
 struct Bench {
     now: Instant,
     lanes: Lanes,

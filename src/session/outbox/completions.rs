@@ -55,7 +55,7 @@ impl Completions {
         self.waiting.push_back(Awaited { finals: self.asked_finals, flushes });
     }
 
-    /// Notes that so many flushes have ended, because the client discarded their texts.
+    /// Notes that this many flushes have ended, because the client discarded their texts.
     pub(crate) fn end_flushes(&mut self, flushes: u32) {
         self.ended_flushes = self.ended_flushes.max(flushes);
     }

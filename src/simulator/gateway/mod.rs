@@ -165,7 +165,7 @@ impl Gateway {
         (vllm, VllmContext { now, cfg, clock, rng, faults, job_count, turn_count, answer_count, outputs })
     }
 
-    /// Changes the processing times. What has begun keeps those that it has.
+    /// Changes the processing times. Work in progress keeps its own.
     pub const fn set_timing(&mut self, timing: SimTiming) {
         self.cfg.timing = timing;
     }

@@ -8,7 +8,7 @@
 //! - The server confirms no append, and names none in its answers. A unit counts as answered by the first output or `listen`
 //!   after it was sent. A model that listens during its own answer says nothing: the unit then ends with its second.
 //! - The user's unit is one append, so that it arrives whole or not at all. [`LEAD_SAMPLES`] stay in the server's buffer.
-//! - A forced `listen` is `response.cancel`. What arrives until its answer belongs to the cancelled epoch and is dropped.
+//! - A forced `listen` is `response.cancel`. Output until its answer belongs to the cancelled epoch and is dropped.
 //! - [`Link`] resumes a session whose transport is gone; [`Outbox`] keeps what cannot be sent yet.
 
 mod link;

@@ -44,7 +44,7 @@ struct Device {
     played: Vec<i16>,
     converter: InputConverter,
     log_position: usize,
-    /// What the user is about to say.
+    /// Speech that the user has yet to say.
     speech: VecDeque<i16>,
     /// The microphone's samples so far.
     recorded: usize,

@@ -18,7 +18,7 @@ const LETTER_SAMPLES: [usize; 2] = [24 * 60, 24 * 200];
 const WORDS_LEVEL: f32 = 0.25;
 const CALL_LEVEL: f32 = -0.25;
 
-/// What the model says, in parts that are words or a call.
+/// The model's answer, in parts that are words or a call.
 fn answer() -> impl Strategy<Value = Vec<(&'static str, bool)>> {
     let call = prop_oneof![
         Just("<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>"),

@@ -1,4 +1,4 @@
-//! What voxbridge itself adds between the end of speech and the first audio: nothing, in virtual time.
+//! Time that voxbridge itself adds between the end of speech and the first audio: none, in virtual time.
 
 use std::time::Duration;
 

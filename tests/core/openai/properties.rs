@@ -6,7 +6,7 @@ use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 
 use super::*;
 
-/// What a client does next.
+/// Next action of a client.
 #[derive(Debug, Clone)]
 enum Action {
     Speech(u64),

@@ -678,7 +678,7 @@ fn named_choice_ends_with_its_tool() {
     assert_eq!(client.of_type("error")[0]["error"]["param"], "session.tool_choice");
 }
 
-/// Another session has the only worker when the answer's words are to be spoken.
+/// Another session has the only worker when the answer's words should be spoken.
 #[test]
 fn answer_whose_speech_waits_for_a_worker_is_queued() {
     let mut config = config_with(&["It is sunny in Rome."]);

@@ -65,7 +65,7 @@ fn check_recording(length: Duration) {
     assert!(harness.events("error").is_empty(), "{:?}", harness.events("error"));
     let transcripts = harness.events("transcript");
     assert_eq!(transcripts.len(), harness.question_audio.len());
-    // Pieces of the recording by what the client was told, each in the sentence that it belongs to.
+    // Pieces of the recording as reported to the client, each in the sentence that it belongs to.
     let mut found: Vec<Vec<Range<usize>>> = vec![Vec::new(); file.sentences.len()];
     let mut last_end = 0;
     for transcript in &transcripts {

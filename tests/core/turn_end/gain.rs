@@ -1,4 +1,4 @@
-//! What judged ends of turns and early questions gain: sentences with pauses inside, the real model, and the simulator's time.
+//! Gain of judged ends of turns and early questions: sentences with pauses inside, the real model, and the simulator's time.
 //!
 //! `cargo test --features turn-model --test core turn_end::gain -- --ignored --nocapture` prints the table.
 //! `tests/clients/pipecat_turns.py` reads the sentences, pauses and time of an inference from this file, and prints the same
@@ -71,7 +71,7 @@ fn takes() -> Vec<Take> {
     takes
 }
 
-/// What came of one take.
+/// Result of one take.
 struct Outcome {
     pause_ms: u64,
     is_cut: bool,

@@ -110,7 +110,7 @@ fn set_detection(harness: &mut Harness, detection: &serde_json::Value) {
     }}));
 }
 
-/// When the client was told of the end of speech, ms.
+/// When the end of speech was reported to the client, ms.
 fn stopped_at(harness: &Harness) -> Option<u64> {
     let is_stop = |(_, frame): &&(Duration, ClientFrame)| frame.name() == "input_audio_buffer.speech_stopped";
     harness.log.iter().find(is_stop).map(|(at, _)| at.as_millis() as u64)

@@ -34,7 +34,7 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// What a client has sent and received.
+/// Counts of a client's traffic.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     pub(super) sent_bytes: usize,
@@ -79,7 +79,7 @@ pub(super) struct CallClient {
     microphone: Vec<i16>,
     encoder: G722Encoder,
     decoder: G722Decoder,
-    /// Number of packets of the microphone, of which some may be left out.
+    /// Number of packets of the microphone; some may be left out.
     sent: u64,
     pub(super) is_lossy: bool,
     /// Sends no audio.

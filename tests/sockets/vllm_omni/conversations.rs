@@ -95,7 +95,7 @@ async fn interruption_cancels_the_answer_and_nothing_of_it_is_heard_afterwards()
     }
 }
 
-/// A question of which every millisecond is different, so that lost or repeated audio shows.
+/// A question in which every millisecond is different, so that lost or repeated audio shows.
 fn ramp(seconds: usize) -> Vec<i16> {
     (0..seconds * 16_000).map(|at| (at / 16 % 2_000) as i16 * 8 + 400).collect()
 }

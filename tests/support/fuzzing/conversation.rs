@@ -386,7 +386,7 @@ impl FuzzDriver {
             Message::Close(..) => self.closed = true,
             Message::Text(json) => {
                 let is = |kind: &str| json.contains(&format!(r#""type":"{kind}""#));
-                // A relayed client gets the upstream's events, some of which have the names of OpenAI's.
+                // A relayed client gets the upstream's events; some have the names of OpenAI's.
                 let (start, end) = match self.sends_json {
                     true => ("response.created", "response.done"),
                     false => ("tts.speaking_start", "tts.speaking_end"),

@@ -76,7 +76,7 @@ const QUESTIONS: [(&str, &str); 8] = [
     ("A timer for 45 minutes, please.", "set_timer"),
 ];
 const QUICK_QUESTIONS: usize = 4;
-/// What the function returned, and the word that the answer must have.
+/// Result of the function, and the word that the answer must have.
 const RESULT: (&str, &str) = ("sunny", "sunny");
 
 /// Section `tools`.

@@ -32,7 +32,7 @@ use crate::{
 /// Time limit of one question to the server, queueing and retries included.
 const QUESTION_MAX: Duration = Duration::from_secs(90);
 
-/// What the run asks for.
+/// Options of the run.
 pub(super) struct Plan {
     pub(super) is_quick: bool,
     pub(super) languages: Vec<String>,
@@ -182,7 +182,7 @@ impl Ledger {
         };
         let others: Vec<PathBuf> =
             list(&self.trace_dir()).filter(|path| !earlier.contains(path) && !is_named(path)).collect();
-        // What cannot be removed does no harm.
+        // A failed removal does no harm.
         others.iter().for_each(|path| _ = fs::remove_file(path));
         let _ = fs::remove_dir(self.trace_dir());
         let _ = fs::remove_dir(&self.dir);

@@ -67,7 +67,7 @@ pub(super) async fn run(bench: &mut Bench<'_>) {
     talk.close().await;
 }
 
-/// What was measured so far. The conversation may end early.
+/// Measurements so far. The conversation may end early.
 #[derive(Default)]
 struct Measured {
     first_audio: Option<Duration>,

@@ -1,7 +1,7 @@
 //! `voxbridge verify`: an acceptance run against a user's own server, with a bridge in this process in between.
 //!
-//! Each section measures in a file of its own and adds its figures to the [`mod@bench`]. What a figure is, and how reports look, is
-//! in [`crate::verify`].
+//! Each section measures in a file of its own and adds its figures to the [`mod@bench`]. [`crate::verify`] defines figures
+//! and reports.
 
 mod assistant;
 mod bench;

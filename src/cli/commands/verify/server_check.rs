@@ -35,7 +35,7 @@ pub(super) async fn run(
         }
     };
     let checks = targets.iter().map(|target| {
-        // Nobody reads the steps as they complete, and all of them have room.
+        // The channel has room for all steps: none is read as it completes.
         let (live, _steps) = mpsc::channel(STEPS_MAX);
         check_upstream(
             target,

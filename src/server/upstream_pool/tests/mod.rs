@@ -33,7 +33,7 @@ struct FakeState {
     dials: u32,
     probes: u32,
     capacity: Option<Capacity>,
-    /// What it reports of its workers.
+    /// Its report on its workers.
     workers: Option<WorkerReport>,
     /// The only purpose; `None` for all.
     serves: Option<LanePurpose>,

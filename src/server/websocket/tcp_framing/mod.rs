@@ -26,7 +26,7 @@ const READ_MAX_BYTES: usize = 16 * 1024;
 /// Buffers that held more are replaced when they are empty.
 const RETAINED_BUFFER_BYTES: usize = 8 * 1024;
 
-/// What came of the bytes read so far.
+/// Result of parsing the bytes read so far.
 #[derive(Debug, PartialEq, Eq)]
 enum Progress {
     /// One or more messages were added.

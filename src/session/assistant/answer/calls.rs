@@ -1,4 +1,4 @@
-//! What becomes of the calls of tools in an answer, once the model has answered.
+//! Handles the calls of tools in an answer, once the model has answered.
 
 use std::time::Instant;
 

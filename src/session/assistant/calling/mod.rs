@@ -237,7 +237,7 @@ impl Calling {
         for text in &self.parser.calls {
             calls.extend(check::read_calls(text, &self.offer)?);
             if !self.offer.is_parallel {
-                // What follows the only call does not count.
+                // Anything after the only call does not count.
                 calls.truncate(1);
                 return Ok(calls);
             }

@@ -15,7 +15,7 @@ const END_AFTER_MS: u32 = 200;
 /// Audio that the model hears, in samples at 16 kHz: 8 s.
 const JUDGED_SAMPLES: usize = 128_000;
 
-/// What became of a question to the end-of-turn model.
+/// Outcome of a question to the end-of-turn model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TurnDecision {
     /// The user has finished.

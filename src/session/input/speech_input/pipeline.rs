@@ -70,7 +70,7 @@ impl SpeechInput {
         self.process_audio(audio, out);
     }
 
-    /// Resampled audio, less than one hop, to which more is to be added.
+    /// Copies the resampled audio of the incomplete hop, to add more to it.
     fn copy_rest(&self) -> Vec<i16> {
         let mut audio = scratch::take();
         audio.clear();

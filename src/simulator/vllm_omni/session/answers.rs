@@ -29,7 +29,7 @@ impl VllmSession {
         self.emit_error("response_not_active", &words, event_id, ctx);
     }
 
-    /// Cancels the answer. What the model computed for the old epoch is dropped.
+    /// Cancels the answer. The model's output for the old epoch is dropped.
     fn end_cancelled(&mut self, ctx: &mut VllmContext<'_>) {
         self.epoch += 1;
         let late = self.model.cancel_turn();
