@@ -14,7 +14,8 @@ use tracing::{debug, info, warn};
 
 use super::{
     health::{Health, LaneFailure, UpstreamLoad, is_busy},
-    places::{PlaceRequest, Places, PlacesStatus},
+    line::Line,
+    places::{Places, PlacesStatus},
     probe::Probe,
 };
 
@@ -26,8 +27,9 @@ pub(super) struct PooledUpstream {
     name: String,
     probe: Mutex<Prober>,
     state: Mutex<UpstreamState>,
-    /// `None` if the upstream queues sessions itself.
-    places: Option<Places>,
+    places: Places,
+    /// The line of its pool.
+    line: Line,
 }
 
 /// How the upstream is probed.
@@ -67,39 +69,39 @@ pub struct UpstreamStatus {
 }
 
 impl PooledUpstream {
-    pub(super) fn new(name: String, probe: Prober) -> Self {
-        let places = Places::new(probe.capacity());
-        Self { name, probe: probe.into(), state: Mutex::default(), places }
+    pub(super) fn new(name: String, probe: Prober, line: Line) -> Self {
+        let places = Places::new(probe.capacity(), line.clone());
+        Self { name, probe: probe.into(), state: Mutex::default(), places, line }
     }
 
-    /// True if all places of an upstream without a queue are taken.
-    pub(super) fn is_full(&self) -> bool {
-        self.places.as_ref().is_some_and(Places::are_taken)
+    /// The places of the upstream.
+    pub(super) const fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// True if it is not ejected.
+    pub(super) fn is_in_service(&self) -> bool {
+        self.state().health.ejected_until().is_none()
     }
 
     /// True if it is in service, has room for another lane, no lane waits, and it does not report that no worker is idle.
     pub(super) fn has_free_worker(&self) -> bool {
-        !self.is_full()
+        self.places.has_place()
             && !self.has_queue()
             && !self.utilisation().is_some_and(is_busy)
-            && self.state().health.ejected_until().is_none()
+            && self.is_in_service()
     }
 
     /// True if a lane waits for a worker or a place.
     pub(super) fn has_queue(&self) -> bool {
-        self.places.as_ref().is_some_and(|places| places.status().waiting > 0)
-            || self.state().health.has_queue(Instant::now())
-    }
-
-    /// Takes a place, or joins the line for it; `None` if the upstream queues sessions itself.
-    pub(super) fn request_place(&self, was_refused: bool) -> Option<PlaceRequest> {
-        self.places.as_ref().map(|places| places.request(was_refused))
+        self.line.is_wanted(self) || self.state().health.has_queue(Instant::now())
     }
 
     /// Replaces the probe after the connection settings changed. Failures under the old settings are forgotten.
     pub(super) fn replace_probe(&self, probe: Prober) {
         *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = probe;
         if self.state().health.reset_failures() {
+            self.line.notify();
             info!(upstream = self.name, "connection settings changed: upstream back in service");
         }
     }
@@ -126,7 +128,7 @@ impl PooledUpstream {
     }
 
     pub(super) fn status(&self) -> UpstreamStatus {
-        let places = self.places.as_ref().map(Places::status).unwrap_or_default();
+        let places = PlacesStatus { max: self.places.max(), waiting: self.line.waiting_at(self) };
         let state = self.state();
         let load = state.health.load(Instant::now());
         UpstreamStatus {
@@ -182,6 +184,7 @@ impl PooledUpstream {
 
     fn log_readmission(&self, is_readmitted: bool) {
         if is_readmitted {
+            self.line.notify();
             info!(upstream = self.name, "a lane succeeded: upstream back in service");
         }
     }
@@ -198,6 +201,8 @@ impl PooledUpstream {
         state.ejections += 1;
         let has_probe_task = std::mem::replace(&mut state.has_probe_task, true);
         drop(state);
+        // The lanes in line choose again.
+        self.line.notify();
         warn!(upstream = self.name, ejected_ms = pause.as_millis(), "upstream ejected: {message}");
         // Without a runtime the program is ending.
         if let (false, Ok(runtime)) = (has_probe_task, Handle::try_current()) {
@@ -257,6 +262,7 @@ impl PooledUpstream {
         match result {
             Ok(()) => {
                 if self.state().health.probe_succeeded() {
+                    self.line.notify();
                     info!(upstream = self.name, "probe succeeded: upstream back in service");
                 }
             }

@@ -7,7 +7,7 @@ mod state;
 
 use std::{num::NonZero, time::Duration};
 
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use tokio::time::{advance, sleep};
 use tower::Service as _;
 
