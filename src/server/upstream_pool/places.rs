@@ -139,7 +139,8 @@ impl Place {
         }
         let own_pause = (others == 0 || is_numbered).then_some(RETRY_AFTER);
         let pause = retry_after.map(|pause| pause.min(RETRY_AFTER_MAX)).or(own_pause);
-        room.not_before = pause.map(|pause| now + pause);
+        // An earlier refusal may have named a longer pause.
+        room.not_before = room.not_before.max(pause.map(|pause| now + pause));
     }
 }
 

@@ -249,3 +249,17 @@ async fn lane_in_line_goes_to_an_upstream_that_is_readmitted() {
     assert_eq!(waiting.await.unwrap().lease.upstream(), "0");
     assert!(!is_ejected(&pool, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn refusal_without_a_time_does_not_shorten_the_pause_that_was_named() {
+    let dialer = FakeDialer::default();
+    dialer.state().capacity = Some(Capacity::Unknown);
+    let pool = Pool::new([("0".to_owned(), dialer)]);
+    let mut lanes = [(); 3].map(|()| open_lane(&pool).unwrap());
+    lanes[0].report_busy(Some(Duration::from_secs(30)));
+    lanes[1].report_busy(None);
+    drop(lanes);
+    let begun = Instant::now();
+    assert!(pool.clone().call(request()).await.is_ok());
+    assert_eq!(begun.elapsed().as_secs(), 30);
+}
