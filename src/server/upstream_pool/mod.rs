@@ -351,14 +351,16 @@ struct StandingClass {
     ejected_until: Option<Instant>,
     /// It failed this session last.
     is_avoided: bool,
-    /// It says that no worker is idle.
+    /// It says that no worker is idle, or a lane of this process has just found none.
     is_busy: bool,
 }
 
 impl Standing {
     fn new(place: usize, upstream: &PooledUpstream, is_full: bool, is_avoided: bool) -> Self {
         let (UpstreamLoad { ejected_until, lanes }, utilisation) = (upstream.load(), upstream.utilisation());
-        let (is_ejected, is_busy) = (ejected_until.is_some(), utilisation.is_some_and(health::is_busy));
+        let is_ejected = ejected_until.is_some();
+        // A report may be old, and a gateway may refuse sessions for another reason.
+        let is_busy = utilisation.is_some_and(health::is_busy) || upstream.has_queue();
         let class = StandingClass { is_ejected, is_full, ejected_until, is_avoided, is_busy };
         Self { place, class, utilisation, lanes }
     }

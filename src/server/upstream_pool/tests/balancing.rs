@@ -144,3 +144,29 @@ async fn many_replicas_do_not_all_choose_the_upstream_that_was_idle() {
     let most = dialers.iter().map(FakeDialer::dials).max().unwrap();
     assert!(most <= 30, "a fifth of all is expected there: {most}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn upstream_without_a_report_is_no_better_than_one_whose_workers_are_busy() {
+    let (pool, dialers) = pool(2);
+    report_workers(&pool, &dialers[..1], &[0]).await;
+    let (counts, mut leases) = open_lanes(&pool, 4, 2);
+    assert_eq!(counts, [0, 4], "nothing is known against the other");
+    leases[0].report_queued(2);
+    let (counts, _more) = open_lanes(&pool, 7, 2);
+    assert_eq!(counts, [6, 1], "then both are busy, and the loads are equal after six");
+    report_workers(&pool, &dialers[..1], &[50]).await;
+    assert_eq!(open_lanes(&pool, 4, 2).0, [4, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn upstream_that_refuses_a_lane_is_avoided_although_it_reports_idle_workers() {
+    let (pool, dialers) = pool(2);
+    report_workers(&pool, &dialers, &[75, 25]).await;
+    let mut refused = open_lane(&pool).unwrap();
+    assert_eq!(refused.upstream(), "0");
+    refused.report_busy(None);
+    drop(refused);
+    assert_eq!(open_lanes(&pool, 10, 2).0, [0, 10]);
+    advance(Duration::from_secs(10)).await;
+    assert_eq!(open_lanes(&pool, 10, 2).0, [10, 0], "a refusal counts for ten seconds");
+}
