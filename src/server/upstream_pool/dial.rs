@@ -322,6 +322,10 @@ impl Probe for Dialer {
         Box::pin(async move { target.probe().await })
     }
 
+    fn reports_workers(&self) -> bool {
+        self.target.has_workers_page()
+    }
+
     fn capacity(&self) -> Capacity {
         let mapping = &self.target.mapping;
         match mapping.sessions_max {
@@ -409,6 +413,11 @@ impl DialTarget {
             message_max_bytes: self.mapping.message_max_bytes,
             trace,
         }
+    }
+
+    /// True for a gateway with a page of its workers: that of its dialect, or a configured one.
+    fn has_workers_page(&self) -> bool {
+        self.mapping.has_queue() && (self.status_path.is_some() || self.mapping.detect.is_some())
     }
 
     /// Connects and requests the status path, if there is one. Only an HTTP 5xx status counts as a failure. Without that path, a

@@ -106,14 +106,17 @@ impl PooledUpstream {
         }
     }
 
+    fn prober(&self) -> Prober {
+        self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
     /// Probes the upstream now, and keeps what it reports of its workers.
     pub(super) async fn probe(&self) -> Result<(), String> {
-        let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let result = timeout(PROBE_TIMEOUT, probe.probe()).await;
+        let result = timeout(PROBE_TIMEOUT, self.prober().probe()).await;
         let report =
             result.unwrap_or_else(|_| Err(format!("no answer within {} s", PROBE_TIMEOUT.as_secs())))?;
         if let Some(report) = report {
@@ -219,9 +222,10 @@ impl PooledUpstream {
     /// True if an idle probe should run now: no lane is open, no outcome is known, or the upstream reports its workers; and no
     /// probe runs. Marks the probe as running.
     pub(super) fn begin_idle_probe(&self) -> bool {
+        let reports_workers = self.prober().reports_workers();
         let mut state = self.state();
         let UpstreamLoad { ejected_until, lanes } = state.health.load(Instant::now());
-        let is_asked = lanes == 0 || state.health.has_reported_workers();
+        let is_asked = lanes == 0 || reports_workers;
         let is_due = ejected_until.is_none() && is_asked || !state.has_reported;
         is_due && !std::mem::replace(&mut state.is_being_probed, true)
     }

@@ -33,7 +33,8 @@ struct FakeState {
     dials: u32,
     probes: u32,
     capacity: Option<Capacity>,
-    /// What it reports of its workers.
+    has_workers_page: bool,
+    /// What its page reports of its workers.
     workers: Option<WorkerReport>,
     /// The only purpose; `None` for all.
     serves: Option<LanePurpose>,
@@ -97,6 +98,10 @@ impl Probe for FakeDialer {
                 FakeBehavior::Up | FakeBehavior::Refusing | FakeBehavior::Full => Ok(workers),
             }
         })
+    }
+
+    fn reports_workers(&self) -> bool {
+        self.state().has_workers_page
     }
 
     fn capacity(&self) -> Capacity {
