@@ -18,7 +18,7 @@
 //! - [`places`] counts the lanes of an upstream that has no queue; those without a place wait in the pool's [`line`]
 //! - [`attempt`] is a lane on its way to an upstream
 //! - [`dial`] connects; [`http_socket`] sends the requests of a lane without a WebSocket
-//! - [`probe`] asks an upstream whether it is back, and how many workers are idle
+//! - [`probe`] asks an upstream whether it is back, and how many workers are idle: by its [`status_page`], if it has one
 
 mod attempt;
 pub mod dial;
@@ -30,6 +30,7 @@ pub mod lease;
 mod line;
 mod places;
 pub mod probe;
+mod status_page;
 mod upstream;
 
 #[cfg(test)]
