@@ -100,7 +100,7 @@ impl Dialer {
     ///
     /// A URL without a path gets the dialect's path; the mode in its query is replaced by the lane's. Certificates are
     /// verified against the system's authorities and those in the PEM file `ca`. A probe requests `status_path`;
-    /// without one, the page by which the dialect of a gateway is found.
+    /// without one, the page by which its dialect is found.
     ///
     /// # Errors
     /// The problem with the URL or the file.
@@ -491,6 +491,34 @@ mod tests {
             probe_against(answer, None).await,
             Ok(Some(WorkerReport { total: 8, idle: 3, queued: 0 }))
         );
+    }
+
+    #[tokio::test]
+    async fn page_that_has_answered_must_answer_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("ws://{}", listener.local_addr().unwrap());
+        let mapping = Library::embedded().unwrap().upstream("llama-cpp-omni").unwrap();
+        let dialer = Dialer::new(&url, None, None, mapping).unwrap();
+        for (answer, words) in [
+            ("", None),
+            ("HTTP/1.1 503 Service Unavailable\r\n\r\n", None),
+            ("HTTP/1.1 200 OK\r\n\r\n", None),
+            ("HTTP/1.1 503 Service Unavailable\r\n\r\n", Some("/health returned HTTP 503")),
+            ("", Some("/health: ")),
+            ("HTTP/1.1 200 OK\r\n\r\n", None),
+        ] {
+            let serve = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                stream.shutdown().await.unwrap();
+                // The read fails with a reset if the client did not read the whole answer.
+                let _ = stream.read_to_end(&mut Vec::new()).await;
+            };
+            let (result, ()) = tokio::join!(dialer.probe(), serve);
+            let problem = result.err();
+            assert!(problem.is_some() == words.is_some(), "{answer}: {problem:?}");
+            assert!(problem.unwrap_or_default().contains(words.unwrap_or_default()), "{answer}");
+        }
     }
 
     #[tokio::test]

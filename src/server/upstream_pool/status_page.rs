@@ -29,6 +29,8 @@ pub(super) struct StatusPage {
     is_configured: bool,
     /// It is the page of a gateway, which reports the workers.
     has_workers: bool,
+    /// The upstream has answered, so it can.
+    has_answered: AtomicBool,
     /// Its missing report of the workers was logged.
     was_logged: AtomicBool,
 }
@@ -36,10 +38,11 @@ pub(super) struct StatusPage {
 impl StatusPage {
     /// The page of an upstream of this dialect, if it has one.
     pub(super) fn new(mapping: &UpstreamMapping, status_path: Option<&str>) -> Option<Self> {
-        let sign = mapping.detect.as_ref().filter(|_| mapping.has_queue());
+        let sign = mapping.detect.as_ref();
         let path = status_path.or_else(|| Some(&*sign?.path))?.to_owned();
         let (is_configured, has_workers) = (status_path.is_some(), mapping.has_queue());
-        Some(Self { path, is_configured, has_workers, was_logged: AtomicBool::new(false) })
+        let (has_answered, was_logged) = (AtomicBool::new(false), AtomicBool::new(false));
+        Some(Self { path, is_configured, has_workers, has_answered, was_logged })
     }
 
     /// True if it reports the workers of a gateway.
@@ -47,7 +50,8 @@ impl StatusPage {
         self.has_workers
     }
 
-    /// Requests the page. Fails if it must answer and does not, or with an HTTP 5xx status.
+    /// Requests the page. A page must answer if it is configured or has answered before, as a server that hangs still accepts
+    /// connections. Fails if that page does not answer, or with an HTTP 5xx status.
     pub(super) async fn ask(
         &self,
         transport: &mut Box<dyn Transport>,
@@ -55,7 +59,7 @@ impl StatusPage {
         token: Option<&(HeaderName, HeaderValue)>,
     ) -> Result<Option<WorkerReport>, String> {
         let page = fetch_page(transport, &self.path, authority, token, PAGE_MAX_BYTES);
-        let must_answer = self.is_configured;
+        let must_answer = self.is_configured || self.has_answered.load(Relaxed);
         let page = if must_answer {
             page.await
         } else {
@@ -63,7 +67,10 @@ impl StatusPage {
             page.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         };
         let problem = match page {
-            Ok(page) if page.status < 500 => return Ok(self.report_on(&page, authority)),
+            Ok(page) if page.status < 500 => {
+                self.has_answered.store(true, Relaxed);
+                return Ok(self.report_on(&page, authority));
+            }
             Ok(page) => format!("{} returned HTTP {}", self.path, page.status),
             Err(error) => format!("{}: {error}", self.path),
         };
