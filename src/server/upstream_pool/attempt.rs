@@ -7,13 +7,19 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use tokio::time::{Interval, MissedTickBehavior};
+use tokio::time::{Interval, MissedTickBehavior, timeout, timeout_at};
 
 use super::{lease::Lease, line::LineView};
 use crate::event::DisconnectReason;
 
 /// Time between two reports.
 const LINE_REPORT_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Time for an upstream to answer the connection of a lane that is no longer needed. Then it counts as unreachable.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Further time for such a connection to be established, so that it can be closed.
+const LATE_ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// A dialled connection with its lease.
 #[derive(Debug)]
@@ -43,6 +49,12 @@ pub(super) enum DialStage<S> {
     Over(Option<DisconnectReason>),
 }
 
+impl<S> DialStage<S> {
+    fn unneeded() -> Self {
+        Self::Over(Some(DisconnectReason::Lost("it is no longer needed".to_owned())))
+    }
+}
+
 /// Reports of where a lane waits for a place, at the pace of a gateway's.
 struct LineReports {
     view: LineView,
@@ -66,6 +78,14 @@ impl<S> Dial<S> {
         Self { line: line.map(LineReports::new), stage, begin_again: Box::new(begin_again) }
     }
 
+    /// A dial that is over because nothing needs the lane.
+    fn unneeded() -> Self
+    where
+        S: 'static,
+    {
+        Self::new(None, DialStage::unneeded(), Self::unneeded)
+    }
+
     /// Position at which the lane waits for a place at its upstream: at once, and then from time to time.
     pub fn poll_position(&mut self, cx: &mut Context<'_>) -> Option<u32> {
         let LineReports { view, interval } = self.line.as_mut()?;
@@ -83,8 +103,29 @@ impl<S> Dial<S> {
     pub fn give_up(&mut self) {
         if matches!(self.stage, DialStage::InLine(_)) {
             self.line = None;
-            self.stage = DialStage::Over(Some(DisconnectReason::Lost("it is no longer needed".to_owned())));
+            self.stage = DialStage::unneeded();
         }
+    }
+
+    /// Establishes a connection that is no longer needed, so that it can be closed: the upstream would wait for its session.
+    /// Leaves the line at once, and reports an upstream that does not answer as soon as that is certain.
+    pub async fn finish(mut self) -> Option<DialledLane<S>>
+    where
+        S: 'static,
+    {
+        self.give_up();
+        self.begin_again = Box::new(Self::unneeded);
+        if let DialStage::Connecting(lease, _) = &self.stage
+            && let Some(since) = lease.dialling_since()
+        {
+            if let Ok(dialled) = timeout_at(since + ANSWER_MAX, &mut self).await {
+                return dialled.ok();
+            }
+            if let DialStage::Connecting(lease, _) = &mut self.stage {
+                lease.report_failure("connecting timed out");
+            }
+        }
+        timeout(LATE_ANSWER_MAX, self).await.ok()?.ok()
     }
 }
 

@@ -68,8 +68,16 @@ impl Lease {
         self.upstream.has_queue()
     }
 
+    /// Since when the lane connects, if it does.
+    pub(super) const fn dialling_since(&self) -> Option<Instant> {
+        if let LeaseStage::Dialling(since) = self.stage { Some(since) } else { None }
+    }
+
     pub(super) const fn mark_connected(&mut self) {
-        self.stage = LeaseStage::Opening;
+        // A late connection stays reported.
+        if let LeaseStage::Dialling(_) = self.stage {
+            self.stage = LeaseStage::Opening;
+        }
     }
 
     /// True if a dial failed because the upstream only has no place: one without a queue refuses further sessions like this.
@@ -80,7 +88,7 @@ impl Lease {
 
     /// Reports a dial that failed.
     pub(super) fn dial_failed(&mut self, reason: &DisconnectReason) {
-        if let DisconnectReason::HttpRejected(_) = reason {
+        if let (DisconnectReason::HttpRejected(_), LeaseStage::Dialling(_)) = (reason, self.stage) {
             self.stage = LeaseStage::Opening;
         }
         self.report_failure(&format!("it {reason}"));

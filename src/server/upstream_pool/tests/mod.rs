@@ -25,6 +25,8 @@ enum FakeBehavior {
     Full,
     /// Accepts connections but never answers.
     Mute,
+    /// Answers after 7 s.
+    Late,
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +82,10 @@ impl tower::Service<DialRequest> for FakeDialer {
                 FakeBehavior::Refusing => Err(DisconnectReason::HttpRejected(403)),
                 FakeBehavior::Full => Err(DisconnectReason::HttpRejected(503)),
                 FakeBehavior::Mute => std::future::pending().await,
+                FakeBehavior::Late => {
+                    sleep(Duration::from_secs(7)).await;
+                    Ok(())
+                }
             }
         })
     }
@@ -95,7 +101,7 @@ impl Probe for FakeDialer {
             match behavior {
                 FakeBehavior::Down => Err("connection refused".to_owned()),
                 FakeBehavior::Mute => std::future::pending().await,
-                FakeBehavior::Up | FakeBehavior::Refusing | FakeBehavior::Full => Ok(workers),
+                _ => Ok(workers),
             }
         })
     }
