@@ -212,7 +212,11 @@ impl Pool {
             }
             PoolMember { dialer: member.dialer.clone(), upstream: known.upstream.clone() }
         };
-        Self::from_members(self.shared.members.iter().map(member).collect(), other.shared.line.clone())
+        let members = self.shared.members.iter().map(member).collect();
+        let pool = Self::from_members(members, other.shared.line.clone());
+        // Replicas are often reloaded together.
+        pool.shuffle();
+        pool
     }
 }
 

@@ -39,6 +39,23 @@ async fn reload_keeps_load_and_new_credentials_reset_failures() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn replicas_that_reload_together_spread_over_all_upstreams() {
+    fastrand::seed(1);
+    let pool = || {
+        let mapping = crate::mapping::Library::embedded().unwrap().upstream("minicpm-o").unwrap();
+        let dialer =
+            |at: usize| Dialer::new(&format!("ws://127.0.0.1:{}", at + 1), None, None, mapping.clone());
+        Pool::new((0..4).map(|at| (at.to_string(), dialer(at).unwrap())))
+    };
+    let mut firsts = [0; 4];
+    for _ in 0..100 {
+        let reloaded = pool().with_state_of(&pool());
+        firsts[reloaded.shared.order.lock().unwrap()[0]] += 1;
+    }
+    assert!(firsts.iter().all(|count| (10..=40).contains(count)), "{firsts:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn idle_probes_find_usable_and_dead_upstreams() {
     let (pool, dialers) = pool(3);
     dialers[1].set_behavior(FakeBehavior::Down);
