@@ -81,8 +81,6 @@ struct DialTarget {
     /// URL up to the value of the mode parameter, or the whole URL if it has no such parameter.
     url: String,
     mapping: Arc<UpstreamMapping>,
-    /// Configured path of the HTTP status probe.
-    status_path: Option<String>,
     /// The page that a probe asks for.
     status_page: Option<Arc<StatusPage>>,
     /// Header sent with every request. Its value is marked sensitive and never printed.
@@ -149,12 +147,10 @@ impl Dialer {
         };
         let url = format!("{scheme}://{}{path}{mark}{}", endpoint.authority, query.join("&"));
         let status_page = StatusPage::new(&mapping, status_path).map(Arc::new);
-        let status_path = status_path.map(str::to_owned);
         let target = DialTarget {
             endpoint,
             url,
             mapping,
-            status_path,
             status_page,
             token: None,
             serves: None,
@@ -276,10 +272,12 @@ impl Dialer {
         self.target.url == other.target.url
     }
 
-    /// True if both dialers have the same status path, token, authorities and certificate.
-    pub(crate) fn has_same_settings(&self, other: &Self) -> bool {
-        let (this, other) = (&self.target, &other.target);
-        this.status_path == other.status_path
+    /// True if both dialers have the same dialect, number of sessions, status page, token, authorities and certificate.
+    pub(crate) fn has_same_settings(&self, with: &Self) -> bool {
+        let (this, other) = (&self.target, &with.target);
+        this.mapping.name == other.mapping.name
+            && self.capacity() == Probe::capacity(with)
+            && this.status_page == other.status_page
             && this.model == other.model
             && this.voice == other.voice
             && this.token == other.token

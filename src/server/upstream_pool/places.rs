@@ -86,6 +86,16 @@ impl Places {
         Self { room: Arc::new(Mutex::new(room)), line }
     }
 
+    /// Changes the number of places. Sessions beyond it go on.
+    pub(super) fn set_capacity(&self, capacity: Capacity) {
+        let mut room = self.room();
+        if room.capacity != capacity {
+            (room.capacity, room.learnt, room.not_before) = (capacity, None, None);
+        }
+        drop(room);
+        self.line.notify();
+    }
+
     /// The number of places, if it is known.
     pub(super) fn max(&self) -> Option<u32> {
         let mut room = self.room();

@@ -35,6 +35,14 @@ pub(super) struct StatusPage {
     was_logged: AtomicBool,
 }
 
+impl PartialEq for StatusPage {
+    /// Compares the settings, not what is known of the upstream.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.path, self.is_configured, self.has_workers)
+            == (&other.path, other.is_configured, other.has_workers)
+    }
+}
+
 impl StatusPage {
     /// The page of an upstream of this dialect, if it has one.
     pub(super) fn new(mapping: &UpstreamMapping, status_path: Option<&str>) -> Option<Self> {

@@ -97,8 +97,10 @@ impl PooledUpstream {
         self.line.is_wanted(self) || self.state().health.has_queue(Instant::now())
     }
 
-    /// Replaces the probe after the connection settings changed. Failures under the old settings are forgotten.
+    /// Replaces the probe, and the number of places, after the connection settings or the dialect changed. Failures under the
+    /// old settings are forgotten.
     pub(super) fn replace_probe(&self, probe: Prober) {
+        self.places.set_capacity(probe.capacity());
         *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = probe;
         if self.state().health.reset_failures() {
             self.line.notify();
