@@ -21,6 +21,8 @@ struct LineShared {
     state: Mutex<LineState>,
     /// A place became free, the line moved, or an upstream was ejected or readmitted.
     changed: Notify,
+    /// An upstream was readmitted.
+    readmitted: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -109,6 +111,17 @@ impl Line {
     /// The next change. Take it, and enable it, before looking for a place.
     pub(super) fn changed(&self) -> Notified<'_> {
         self.0.changed.notified()
+    }
+
+    /// The next readmission of an upstream.
+    pub(super) fn readmitted(&self) -> Notified<'_> {
+        self.0.readmitted.notified()
+    }
+
+    /// An upstream is back in service: lanes in line may take its places, and other upstreams may be back too.
+    pub(super) fn notify_readmission(&self) {
+        self.notify();
+        self.0.readmitted.notify_waiters();
     }
 
     /// Lets every lane in line look for a place.

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::{
     runtime::Handle,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 use tower::load::Load;
 use tracing::{debug, info, warn};
@@ -103,7 +103,7 @@ impl PooledUpstream {
         self.places.set_capacity(probe.capacity());
         *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = probe;
         if self.state().health.reset_failures() {
-            self.line.notify();
+            self.line.notify_readmission();
             info!(upstream = self.name, "connection settings changed: upstream back in service");
         }
     }
@@ -189,7 +189,7 @@ impl PooledUpstream {
 
     fn log_readmission(&self, is_readmitted: bool) {
         if is_readmitted {
-            self.line.notify();
+            self.line.notify_readmission();
             info!(upstream = self.name, "a lane succeeded: upstream back in service");
         }
     }
@@ -243,14 +243,21 @@ impl PooledUpstream {
         }
     }
 
-    /// Probes an ejected upstream whenever a probe is due, until it is back in service or dropped.
+    /// Probes an ejected upstream whenever a probe is due, and when another upstream is back: they may have failed together.
+    /// Ends once it is back in service or dropped.
     async fn probe_until_readmitted(upstream: Weak<Self>) {
+        let Some(line) = upstream.upgrade().map(|upstream| upstream.line.clone()) else { return };
         while let Some(due) = upstream.upgrade().and_then(|upstream| upstream.next_probe_at()) {
-            sleep_until(due).await;
+            let is_early = timeout_at(due, line.readmitted()).await.is_ok();
             let Some(upstream) = upstream.upgrade() else { return };
             // A lane may have been faster.
-            if upstream.load().ejected_until == Some(due) {
-                upstream.probe_finished(upstream.probe().await);
+            if upstream.load().ejected_until != Some(due) {
+                continue;
+            }
+            let result = upstream.probe().await;
+            // A failure before its time does not make the ejection longer.
+            if result.is_ok() || !is_early {
+                upstream.probe_finished(result);
             }
         }
     }
@@ -268,7 +275,7 @@ impl PooledUpstream {
         match result {
             Ok(()) => {
                 if self.state().health.probe_succeeded() {
-                    self.line.notify();
+                    self.line.notify_readmission();
                     info!(upstream = self.name, "probe succeeded: upstream back in service");
                 }
             }

@@ -154,6 +154,26 @@ async fn earliest_ejected_upstream_is_tried_when_all_are_ejected() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn readmitted_upstream_has_the_others_probed_at_once() {
+    let (pool, dialers) = pool(4);
+    dialers.iter().for_each(|dialer| dialer.set_behavior(FakeBehavior::Down));
+    while (0..4).any(|at| !is_ejected(&pool, at)) {
+        assert!(open_lane(&pool).is_err());
+    }
+    sleep(Duration::from_secs(120)).await;
+    dialers[..3].iter().for_each(|dialer| dialer.set_behavior(FakeBehavior::Up));
+    let probes_before = dialers[3].probes();
+    while (0..3).all(|at| is_ejected(&pool, at)) {
+        sleep(Duration::from_millis(10)).await;
+    }
+    sleep(Duration::from_millis(10)).await;
+    assert!((0..3).all(|at| !is_ejected(&pool, at)), "all three are found");
+    assert!(is_ejected(&pool, 3) && dialers[3].probes() > probes_before);
+    dialers[3].set_behavior(FakeBehavior::Up);
+    assert!(wait_until_readmitted(&pool, 3).await <= Duration::from_secs(30), "its ejection is no longer");
+}
+
+#[tokio::test(start_paused = true)]
 async fn single_probe_task_ends_with_the_pool() {
     let (pool, dialers) = pool(1);
     for _ in 0..3 {
