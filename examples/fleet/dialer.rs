@@ -47,6 +47,10 @@ impl Probe for SiteDialer {
         })
     }
 
+    fn reports_workers(&self) -> bool {
+        self.has_status
+    }
+
     fn serves(&self, _: LanePurpose, _: Mode) -> bool {
         true
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, future::BoxFuture};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tower::Service as _;
 use voxbridge::{
     bridge::{Bridge, Input, Output},
@@ -20,9 +20,6 @@ use crate::{
     dialer::SiteDialer,
     site::{Link, LinkEvent},
 };
-
-/// Time for a connection that is no longer needed to be established, so that it can be closed.
-const DIAL_FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A session.
 pub(crate) struct Session {
@@ -113,7 +110,7 @@ impl Session {
                 Output::CloseLane(lane) => {
                     if let Some(Transport::Dialling(dial)) = self.take_transport(lane) {
                         // It would reach a gateway that then waits for its session: it is finished first.
-                        tokio::spawn(async move { drop(timeout(DIAL_FINISH_TIMEOUT, dial).await) });
+                        tokio::spawn(async move { drop(dial.finish().await) });
                     }
                 }
                 Output::Observe(observation) => {

@@ -144,10 +144,8 @@ impl ConfigReloader {
         if let (Some((security, _)), Some(admin_security)) = (&self.targets.admin, admin_security) {
             security.replace(admin_security);
         }
-        if self.targets.admin.is_some() {
-            // Probe new upstreams at once, because readiness depends on their state.
-            self.targets.current.get().pool.probe_idle();
-        }
+        // Probe new upstreams at once, because readiness depends on their state.
+        self.targets.current.probe_upstreams(self.targets.admin.is_some());
         for warning in next.warnings.iter().filter(|warning| !applied.warnings.contains(warning)) {
             warn!("{warning}");
         }
@@ -229,29 +227,41 @@ fn load(config: Config, old: &ServiceConfig, bound: Option<SocketAddr>) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
     use super::*;
     use crate::server::Server;
 
+    /// A configuration with upstreams at these ports.
+    fn loaded_with_upstreams(ports: &[u16]) -> LoadedConfig {
+        let upstream =
+            |port| format!("[[upstream]]\nurl = \"ws://127.0.0.1:{port}\"\ndialect = \"minicpm-o\"\n");
+        let config: Config = toml::from_str(&ports.iter().map(upstream).collect::<String>()).unwrap();
+        let service = config.build_service().unwrap();
+        LoadedConfig { applied: AppliedConfig::read(config), service, admin_security: None }
+    }
+
     /// A configuration whose profiles need these weights.
     fn loaded(turn_model: Option<&str>) -> LoadedConfig {
-        let upstream = "[[upstream]]\nurl = \"ws://127.0.0.1:1\"\ndialect = \"minicpm-o\"";
-        let config: Config = toml::from_str(upstream).unwrap();
-        let turn_model = turn_model.map(Into::into);
-        let service = ServiceConfig { turn_model, ..config.build_service().unwrap() };
-        LoadedConfig { applied: AppliedConfig::read(config), service, admin_security: None }
+        let LoadedConfig { applied, service, admin_security } = loaded_with_upstreams(&[1]);
+        let service = ServiceConfig { turn_model: turn_model.map(Into::into), ..service };
+        LoadedConfig { applied, service, admin_security }
+    }
+
+    /// Starts with the configuration, without an admin listener.
+    fn reloader(LoadedConfig { applied, service, .. }: LoadedConfig) -> ConfigReloader {
+        let server = Server::new(service);
+        let (current, metrics) = (server.active_config(), server.metrics());
+        let manager = ServiceManager::default();
+        let targets = ReloadTargets { current, admin: None, metrics, manager, access_log: None };
+        ConfigReloader::new(Arc::new(|| Err("unused".to_owned())), applied.config, targets)
     }
 
     #[tokio::test]
     async fn model_that_was_not_loaded_at_the_start_takes_a_restart() {
         let pending = ["`turn_model`".to_owned()];
         for (at_start, is_pending) in [(None, true), (Some("a.onnx"), false)] {
-            let LoadedConfig { applied, service, .. } = loaded(at_start);
-            let server = Server::new(service);
-            let (current, metrics) = (server.active_config(), server.metrics());
-            let manager = ServiceManager::default();
-            let targets = ReloadTargets { current, admin: None, metrics, manager, access_log: None };
-            let find: FindConfig = Arc::new(|| Err("unused".to_owned()));
-            let reloader = ConfigReloader::new(find, applied.config, targets);
+            let reloader = reloader(loaded(at_start));
             let mut applied = reloader.applied.lock().await;
             for _ in 0..2 {
                 let outcome = reloader.apply(loaded(Some("a.onnx")), &mut applied);
@@ -260,5 +270,19 @@ mod tests {
             }
             assert!(reloader.apply(loaded(None), &mut applied).after_restart.is_empty());
         }
+    }
+
+    #[tokio::test]
+    async fn reload_that_adds_a_second_upstream_probes_both() {
+        let (first, second) = (
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        );
+        let ports = [&first, &second].map(|listener| listener.local_addr().unwrap().port());
+        let reloader = reloader(loaded_with_upstreams(&ports[..1]));
+        let mut applied = reloader.applied.lock().await;
+        reloader.apply(loaded_with_upstreams(&ports), &mut applied);
+        let (probe_of_first, probe_of_second) = tokio::join!(first.accept(), second.accept());
+        assert!(probe_of_first.is_ok() && probe_of_second.is_ok());
     }
 }

@@ -41,7 +41,7 @@ pub struct UpstreamConfig {
     pub voice: Option<String>,
     /// CA certificates (PEM) to trust besides those of the system.
     pub ca: Option<PathBuf>,
-    /// HTTP path for health checks of a failed upstream. Without it, a TCP connect is the check.
+    /// HTTP path for health checks of the upstream. Without it, the page by which its dialect is found is the check.
     pub status_path: Option<String>,
     /// File with the token for this upstream.
     pub token_file: Option<PathBuf>,

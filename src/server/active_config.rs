@@ -120,16 +120,25 @@ impl ActiveConfig {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
-    /// Probes idle upstreams of the current configuration at this interval, for ever: readiness depends on upstreams that
-    /// died unused. Also asks gateways for their idle workers.
-    pub async fn probe_upstreams_every(self, interval: Duration) {
-        self.get().pool.probe_idle();
+    /// Probes idle upstreams of the current configuration, and asks gateways for their idle workers: the readiness check of
+    /// the admin listener needs that, and a choice among several upstreams.
+    pub fn probe_upstreams(&self, has_admin: bool) {
+        let config = self.get();
+        let pool = &config.pool;
+        if has_admin || pool.usable_and_total().1 > 1 {
+            pool.probe_idle();
+        }
+    }
+
+    /// Does so at this interval, for ever: readiness depends on upstreams that died unused.
+    pub async fn probe_upstreams_every(self, interval: Duration, has_admin: bool) {
+        self.probe_upstreams(has_admin);
         // Replicas that start together do not probe together.
         tokio::time::sleep(interval.mul_f64(fastrand::f64())).await;
         let mut ticks = tokio::time::interval(interval);
         loop {
             ticks.tick().await;
-            self.get().pool.probe_idle();
+            self.probe_upstreams(has_admin);
         }
     }
 }

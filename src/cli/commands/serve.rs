@@ -138,9 +138,8 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         info!(protocol, url, profile, "serving clients");
     }
     let playground = addresses.iter().find_map(|address| service.playground_url(address));
-    // The readiness check of the admin listener needs these probes, and so does a choice among gateways.
-    let probing = (admin.is_some() || service.pool.usable_and_total().1 > 1)
-        .then(|| tokio::spawn(control.current.clone().probe_upstreams_every(IDLE_PROBE_INTERVAL)));
+    let probing =
+        tokio::spawn(control.current.clone().probe_upstreams_every(IDLE_PROBE_INTERVAL, admin.is_some()));
     tokio::spawn(report_upstreams(upstreams, service));
     let answering = admin.map(|admin| serve_admin(admin, control)).transpose()?;
     if let Some(url) = playground {
@@ -150,7 +149,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     reloading.abort();
     detecting.abort();
     watching_certificates.abort();
-    probing.iter().for_each(JoinHandle::abort);
+    probing.abort();
     // Both tasks end with the server; waiting lets them send their last messages.
     let _ = notifying.await;
     if let Some(answering) = answering {

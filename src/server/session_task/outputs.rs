@@ -35,9 +35,6 @@ use crate::{
 /// Time for a client to read the end of its session.
 const CLIENT_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time for a connection that is no longer needed to be established, so that it can be closed.
-const DIAL_FINISH_TIMEOUT: Duration = Duration::from_secs(5);
-
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
     /// Carries out the bridge's outputs. Returns its next deadline, or `None` when the session is over.
     pub(super) fn drain_bridge(&mut self) -> Option<Option<Instant>> {
@@ -230,7 +227,7 @@ fn close_lane(lane_socket: LaneSocket, drain_guard: mpsc::Sender<()>) {
         LaneSocket::Http(_) => {}
         LaneSocket::Dialling(dial) => {
             tokio::spawn(async move {
-                if let Ok(Ok(dialled)) = tokio::time::timeout(DIAL_FINISH_TIMEOUT, dial).await
+                if let Some(dialled) = dial.finish().await
                     && let UpstreamSocket::WebSocket(socket) = dialled.socket.socket
                 {
                     close(SessionSocket::new(*socket), drain_guard);

@@ -8,7 +8,6 @@ use std::{
     path::Path,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use futures_util::future::BoxFuture;
@@ -16,10 +15,7 @@ use hyper::{
     Uri,
     header::{AUTHORIZATION, HeaderName, HeaderValue},
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    time::timeout,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
     tungstenite::{
@@ -35,6 +31,7 @@ use super::{
     http_socket::{HttpSocket, HttpTarget, trace_headers},
     places::Capacity,
     probe::{Probe, WorkerReport},
+    status_page::StatusPage,
 };
 use crate::server::websocket::{WebSocket, http_head::HttpHeadStream, session_socket::websocket_config};
 use crate::{
@@ -44,11 +41,6 @@ use crate::{
     secret::{Secret, redacted_url},
     telemetry::context::TraceContext,
 };
-
-/// Longest wait for the page of a gateway's workers where it does not decide about the gateway's health.
-const WORKERS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Most that is read of a gateway's page of its workers: about 400 running tasks.
-const STATUS_PAGE_MAX_BYTES: usize = 64 << 10;
 
 /// A connection to an upstream, with the dialect that it speaks.
 pub struct DialledUpstream {
@@ -89,8 +81,8 @@ struct DialTarget {
     /// URL up to the value of the mode parameter, or the whole URL if it has no such parameter.
     url: String,
     mapping: Arc<UpstreamMapping>,
-    /// Path of the HTTP status probe.
-    status_path: Option<String>,
+    /// The page that a probe asks for.
+    status_page: Option<Arc<StatusPage>>,
     /// Header sent with every request. Its value is marked sensitive and never printed.
     token: Option<(HeaderName, HeaderValue)>,
     /// The purposes that it serves; `None` for all of its dialect.
@@ -106,7 +98,7 @@ impl Dialer {
     ///
     /// A URL without a path gets the dialect's path; the mode in its query is replaced by the lane's. Certificates are
     /// verified against the system's authorities and those in the PEM file `ca`. A probe requests `status_path`;
-    /// without one it only connects.
+    /// without one, the page by which its dialect is found.
     ///
     /// # Errors
     /// The problem with the URL or the file.
@@ -154,12 +146,12 @@ impl Dialer {
             (false, _) => endpoint.scheme,
         };
         let url = format!("{scheme}://{}{path}{mark}{}", endpoint.authority, query.join("&"));
-        let status_path = status_path.map(str::to_owned);
+        let status_page = StatusPage::new(&mapping, status_path).map(Arc::new);
         let target = DialTarget {
             endpoint,
             url,
             mapping,
-            status_path,
+            status_page,
             token: None,
             serves: None,
             model: None,
@@ -280,10 +272,12 @@ impl Dialer {
         self.target.url == other.target.url
     }
 
-    /// True if both dialers have the same status path, token, authorities and certificate.
-    pub(crate) fn has_same_settings(&self, other: &Self) -> bool {
-        let (this, other) = (&self.target, &other.target);
-        this.status_path == other.status_path
+    /// True if both dialers have the same dialect, number of sessions, status page, token, authorities and certificate.
+    pub(crate) fn has_same_settings(&self, with: &Self) -> bool {
+        let (this, other) = (&self.target, &with.target);
+        this.mapping.name == other.mapping.name
+            && self.capacity() == Probe::capacity(with)
+            && this.status_page == other.status_page
             && this.model == other.model
             && this.voice == other.voice
             && this.token == other.token
@@ -320,6 +314,10 @@ impl Probe for Dialer {
     fn probe(&self) -> BoxFuture<'static, Result<Option<WorkerReport>, String>> {
         let target = self.target.clone();
         Box::pin(async move { target.probe().await })
+    }
+
+    fn reports_workers(&self) -> bool {
+        self.target.status_page.as_ref().is_some_and(|page| page.has_workers())
     }
 
     fn capacity(&self) -> Capacity {
@@ -411,26 +409,11 @@ impl DialTarget {
         }
     }
 
-    /// Connects and requests the status path, if there is one. Only an HTTP 5xx status counts as a failure. Without that path, a
-    /// connection suffices; the page of a gateway's workers is read if there is one.
+    /// Connects and requests the status page, if there is one. Without it, a connection suffices.
     async fn probe(&self) -> Result<Option<WorkerReport>, String> {
         let mut transport = self.endpoint.connect().await.map_err(|error| error.to_string())?;
-        let sign = self.mapping.detect.as_ref().filter(|_| self.mapping.has_queue());
-        let Some(path) = self.status_path.as_deref().or_else(|| Some(&*sign?.path)) else { return Ok(None) };
-        let authority = &self.endpoint.authority;
-        let page = fetch_page(&mut transport, path, authority, self.token.as_ref(), STATUS_PAGE_MAX_BYTES);
-        let page = match self.status_path {
-            Some(_) => page.await,
-            None => {
-                timeout(WORKERS_TIMEOUT, page).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-            }
-        };
-        match page {
-            Ok(HttpPage { status: 500.., .. }) | Err(_) if self.status_path.is_none() => Ok(None),
-            Ok(page) if page.status < 500 => Ok(serde_json::from_str(page.body()).ok()),
-            Ok(page) => Err(format!("{path} returned HTTP {}", page.status)),
-            Err(error) => Err(format!("{path}: {error}")),
-        }
+        let Some(page) = &self.status_page else { return Ok(None) };
+        page.ask(&mut transport, &self.endpoint.authority, self.token.as_ref()).await
     }
 }
 
@@ -491,6 +474,48 @@ mod tests {
         let report = WorkerReport { total: 8, idle: 3, queued: 0 };
         for status_path in [None, Some("/status")] {
             assert_eq!(probe_against(answer, status_path).await, Ok(Some(report)));
+        }
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n35\r\n{\"total_workers\":8,\"idle_workers\":3,\
+            \"queue_length\":0,\r\n13\r\n\"running_tasks\":[]}\r\n0\r\n\r\n";
+        assert_eq!(probe_against(chunked, None).await, Ok(Some(report)));
+    }
+
+    #[tokio::test]
+    async fn probe_reads_a_long_report_of_workers() {
+        let tasks = vec!["{\"task_id\":\"0123456789\",\"kind\":\"duplex\"}"; 4000].join(",");
+        let report = "HTTP/1.1 200 OK\r\n\r\n{\"running_tasks\":[TASKS],\"total_workers\":8,\"idle_workers\":3,\"queue_length\":0}";
+        let answer = report.replace("TASKS", &tasks).leak();
+        assert_eq!(
+            probe_against(answer, None).await,
+            Ok(Some(WorkerReport { total: 8, idle: 3, queued: 0 }))
+        );
+    }
+
+    #[tokio::test]
+    async fn page_that_has_answered_must_answer_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("ws://{}", listener.local_addr().unwrap());
+        let mapping = Library::embedded().unwrap().upstream("llama-cpp-omni").unwrap();
+        let dialer = Dialer::new(&url, None, None, mapping).unwrap();
+        for (answer, words) in [
+            ("", None),
+            ("HTTP/1.1 503 Service Unavailable\r\n\r\n", None),
+            ("HTTP/1.1 200 OK\r\n\r\n", None),
+            ("HTTP/1.1 503 Service Unavailable\r\n\r\n", Some("/health returned HTTP 503")),
+            ("", Some("/health: ")),
+            ("HTTP/1.1 200 OK\r\n\r\n", None),
+        ] {
+            let serve = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                stream.shutdown().await.unwrap();
+                // The read fails with a reset if the client did not read the whole answer.
+                let _ = stream.read_to_end(&mut Vec::new()).await;
+            };
+            let (result, ()) = tokio::join!(dialer.probe(), serve);
+            let problem = result.err();
+            assert!(problem.is_some() == words.is_some(), "{answer}: {problem:?}");
+            assert!(problem.unwrap_or_default().contains(words.unwrap_or_default()), "{answer}");
         }
     }
 

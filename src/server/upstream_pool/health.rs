@@ -114,11 +114,6 @@ impl Health {
         self.opened_since_report = 0;
     }
 
-    /// True if the upstream has reported its workers, however long ago.
-    pub(super) const fn has_reported_workers(&self) -> bool {
-        self.workers.is_some()
-    }
-
     /// Sessions and queued clients of everyone, in thousandths of the workers; `None` without a report that is still valid.
     pub(super) fn utilisation(&self, now: Instant) -> Option<u32> {
         let (report, _) = self.workers.filter(|(_, at)| now < *at + WORKER_REPORT_VALID_FOR)?;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     health::LaneFailure,
-    places::{Place, PlaceInLine, PlaceRequest},
+    places::{Capacity, Place},
     upstream::PooledUpstream,
 };
 use crate::event::DisconnectReason;
@@ -33,14 +33,12 @@ pub struct Lease {
     had_waited: bool,
     /// The lane waits in the queue although nothing needs it.
     is_unneeded: bool,
-    /// Its place at an upstream without a queue.
-    place: Option<Place>,
+    /// Its place at the upstream.
+    place: Place,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeaseStage {
-    /// Waiting for a place.
-    InLine,
     /// Connecting since this instant.
     Dialling(Instant),
     /// Connected, not initialised.
@@ -54,32 +52,10 @@ enum LeaseStage {
 }
 
 impl Lease {
-    pub(super) fn new(upstream: Arc<PooledUpstream>, avoided: AvoidedUpstream) -> Self {
+    pub(super) fn new(upstream: Arc<PooledUpstream>, avoided: AvoidedUpstream, place: Place) -> Self {
         upstream.lane_opened();
         let stage = LeaseStage::Dialling(Instant::now());
-        Self { upstream, avoided, stage, had_waited: false, is_unneeded: false, place: None }
-    }
-
-    /// Takes a place at an upstream without a queue; returns the wait for it if all are taken. A lane that this upstream
-    /// has just refused waits before the others.
-    pub(super) fn request_place(&mut self, refused_by: Option<&Arc<PooledUpstream>>) -> Option<PlaceInLine> {
-        let was_refused = refused_by.is_some_and(|refused_by| Arc::ptr_eq(refused_by, &self.upstream));
-        match self.upstream.request_place(was_refused)? {
-            PlaceRequest::Granted(place) => {
-                self.place = Some(place);
-                None
-            }
-            PlaceRequest::Waiting(line) => {
-                self.stage = LeaseStage::InLine;
-                Some(line)
-            }
-        }
-    }
-
-    /// Waits for the place.
-    pub(super) async fn wait_for_place(&mut self, line: PlaceInLine) {
-        self.place = Some(line.wait().await);
-        self.stage = LeaseStage::Dialling(Instant::now());
+        Self { upstream, avoided, stage, had_waited: false, is_unneeded: false, place }
     }
 
     /// Name of the upstream.
@@ -92,22 +68,30 @@ impl Lease {
         self.upstream.has_queue()
     }
 
-    pub(super) const fn mark_connected(&mut self) {
-        self.stage = LeaseStage::Opening;
+    /// Since when the lane connects, if it does.
+    pub(super) const fn dialling_since(&self) -> Option<Instant> {
+        if let LeaseStage::Dialling(since) = self.stage { Some(since) } else { None }
     }
 
-    /// Reports a dial that failed. Returns the upstream if it only has no place: one without a queue refuses further
-    /// sessions like this.
-    pub(super) fn dial_failed(&mut self, reason: &DisconnectReason) -> Option<Arc<PooledUpstream>> {
-        if let DisconnectReason::HttpRejected(status) = reason {
-            if matches!(status, 429 | 503) && self.place.is_some() {
-                self.report_busy(None);
-                return Some(self.upstream.clone());
-            }
+    pub(super) const fn mark_connected(&mut self) {
+        // A late connection stays reported.
+        if let LeaseStage::Dialling(_) = self.stage {
+            self.stage = LeaseStage::Opening;
+        }
+    }
+
+    /// True if a dial failed because the upstream only has no place: one without a queue refuses further sessions like this.
+    pub(super) fn is_refused_for_room(&self, reason: &DisconnectReason) -> bool {
+        matches!(reason, DisconnectReason::HttpRejected(429 | 503))
+            && self.place.capacity() != Capacity::QueuesItself
+    }
+
+    /// Reports a dial that failed.
+    pub(super) fn dial_failed(&mut self, reason: &DisconnectReason) {
+        if let (DisconnectReason::HttpRejected(_), LeaseStage::Dialling(_)) = (reason, self.stage) {
             self.stage = LeaseStage::Opening;
         }
         self.report_failure(&format!("it {reason}"));
-        None
     }
 
     /// Reports the lane's position in the upstream's queue.
@@ -146,15 +130,13 @@ impl Lease {
         self.stage = LeaseStage::Reported;
         self.avoided.set(&self.upstream);
         self.upstream.mark_busy();
-        if let Some(place) = &self.place {
-            place.report_refused(retry_after);
-        }
+        self.place.report_refused(retry_after);
     }
 
     /// Reports a failure of the upstream.
     pub fn report_failure(&mut self, message: &str) {
         let failure = match self.stage {
-            LeaseStage::InLine | LeaseStage::Reported => return,
+            LeaseStage::Reported => return,
             // An upstream without a queue ends a session like this while another program uses it.
             LeaseStage::Broken { was_ready: false } if self.has_numbered_place() => {
                 return self.report_busy(None);
@@ -169,7 +151,7 @@ impl Lease {
     }
 
     fn has_numbered_place(&self) -> bool {
-        self.place.as_ref().is_some_and(Place::is_numbered)
+        matches!(self.place.capacity(), Capacity::AtMost(_))
     }
 
     /// Reports the end of the transport. That alone is not a failure: the session knows whether it still needed the

@@ -14,41 +14,52 @@
 //! while a lane starts there, reports a queue position, and may fail much later.
 //!
 //! - [`health`] is the pure state of one upstream; [`upstream`] adds name, log and probe
-//! - [`lease`] is held by a lane, [`lane_leases`] by a session; [`places`] counts the lanes of an upstream that has no queue
+//! - [`lease`] is held by a lane, [`lane_leases`] by a session
+//! - [`places`] counts the lanes of an upstream that has no queue; those without a place wait in the pool's [`line`]
+//! - [`attempt`] is a lane on its way to an upstream
 //! - [`dial`] connects; [`http_socket`] sends the requests of a lane without a WebSocket
-//! - [`probe`] asks an upstream whether it is back, and how many workers are idle
+//! - [`probe`] asks an upstream whether it is back, and how many workers are idle: by its [`status_page`], if it has one
 
+mod attempt;
 pub mod dial;
 mod health;
 mod http_page;
 pub(crate) mod http_socket;
 pub mod lane_leases;
 pub mod lease;
+mod line;
 mod places;
 pub mod probe;
+mod status_page;
 mod upstream;
 
 #[cfg(test)]
 mod tests;
 
 use std::{
-    pin::Pin,
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
-use futures_util::future::{BoxFuture, join_all};
-use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
+use futures_util::{FutureExt as _, future::join_all};
+use tokio::time::{Instant, sleep_until, timeout};
 use tower::load::Load;
 use tracing::debug;
 
-pub use self::{health::UpstreamLoad, places::PlacesStatus, upstream::UpstreamStatus};
 use self::{
+    attempt::{Connecting, DialStage},
     lease::{AvoidedUpstream, Lease},
-    places::{LineView, PlaceInLine},
+    line::{DialNumber, Line, PlaceInLine},
     probe::Probe,
     upstream::PooledUpstream,
+};
+pub use self::{
+    attempt::{Dial, DialledLane},
+    health::UpstreamLoad,
+    places::PlacesStatus,
+    upstream::UpstreamStatus,
 };
 use super::upstream_pool::dial::{DialRequest, Dialer};
 use crate::event::{DisconnectReason, LanePurpose, Mode};
@@ -61,105 +72,40 @@ pub struct Pool<D = Dialer> {
     avoided: AvoidedUpstream,
 }
 
-/// A dialled connection with its lease.
-#[derive(Debug)]
-pub struct DialledLane<S> {
-    /// The connection.
-    pub socket: S,
-    /// Lease to keep as long as the lane lasts.
-    pub lease: Lease,
-}
-
-/// A lane on its way to an upstream.
-pub struct Dial<S> {
-    line: Option<LineReports>,
-    attempt: BoxFuture<'static, Result<Attempt<S>, DisconnectReason>>,
-}
-
-/// Result of an attempt that has not failed.
-enum Attempt<S> {
-    Dialled(DialledLane<S>),
-    /// The upstream has no place. The lane goes to another, or waits.
-    Refused(Dial<S>),
-}
-
-/// Reports of where a lane waits for a place, at the pace of a gateway's.
-struct LineReports {
-    view: LineView,
-    interval: Interval,
-}
-
-/// Time between two reports.
-const LINE_REPORT_INTERVAL: Duration = Duration::from_secs(3);
-
-/// Why such a dial failed.
-const UNANSWERED_DIAL: &str = "no answer to the connection within 5 s";
-
 /// Longest dial of a lane that waited for its place. The session counts it as waiting, and so does not limit it.
 const DIAL_AFTER_WAIT_MAX: Duration = Duration::from_secs(5);
 
-impl LineReports {
-    fn new(line: &PlaceInLine) -> Self {
-        let mut interval = tokio::time::interval(LINE_REPORT_INTERVAL);
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { view: line.view(), interval }
-    }
-}
-
-impl<S> Dial<S> {
-    /// Position at which the lane waits for a place at its upstream: at once, and then from time to time.
-    pub fn poll_position(&mut self, cx: &mut Context<'_>) -> Option<u32> {
-        let LineReports { view, interval } = self.line.as_mut()?;
-        if interval.poll_tick(cx).is_pending() {
-            return None;
-        }
-        let position = view.position();
-        if position.is_none() {
-            self.line = None;
-        }
-        position
-    }
-
-    /// Gives up: the lane ends instead of waiting. A lane that has its place already is dialled to the end.
-    pub fn give_up(&mut self)
-    where
-        S: Send + 'static,
-    {
-        if self.line.take().is_some_and(|line| line.view.position().is_some()) {
-            self.attempt =
-                Box::pin(async { Err(DisconnectReason::Lost("it is no longer needed".to_owned())) });
-        }
-    }
-}
-
-impl<S> Future for Dial<S> {
-    type Output = Result<DialledLane<S>, DisconnectReason>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        loop {
-            match ready!(self.attempt.as_mut().poll(cx))? {
-                Attempt::Dialled(lane) => return Poll::Ready(Ok(lane)),
-                Attempt::Refused(next) => *self = next,
-            }
-            // The caller asks for the position first.
-            if self.line.is_some() {
-                cx.waker().wake_by_ref();
-            }
-        }
-    }
-}
+/// Why such a dial failed.
+const UNANSWERED_DIAL: &str = "no answer to the connection within 5 s";
 
 struct PoolShared<D> {
     members: Vec<PoolMember<D>>,
     /// Indices of the members: those that were chosen longest ago come first. Locked during a choice, so that two concurrent
     /// choices differ.
     order: Mutex<Vec<usize>>,
+    /// The lanes that wait for a place.
+    line: Line,
+}
+
+/// Result of a choice.
+enum Choice<D> {
+    /// An upstream with a place for the lane.
+    Place(D, Lease),
+    /// All are full. This one is the best.
+    Full(Arc<PooledUpstream>),
 }
 
 #[derive(Clone)]
 struct PoolMember<D> {
     dialer: D,
     upstream: Arc<PooledUpstream>,
+}
+
+impl<D: Probe + Clone + Send + Sync + 'static> PoolMember<D> {
+    fn new(name: String, dialer: D, line: &Line) -> Self {
+        let upstream = PooledUpstream::new(name, Arc::new(dialer.clone()), line.clone());
+        Self { dialer, upstream: Arc::new(upstream) }
+    }
 }
 
 impl<D> Clone for Pool<D> {
@@ -171,11 +117,9 @@ impl<D> Clone for Pool<D> {
 impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     /// Creates a pool of upstreams, each with its name in logs.
     pub fn new(upstreams: impl IntoIterator<Item = (String, D)>) -> Self {
-        let member = |(name, dialer): (String, D)| PoolMember {
-            upstream: Arc::new(PooledUpstream::new(name, Arc::new(dialer.clone()))),
-            dialer,
-        };
-        Self::from_members(upstreams.into_iter().map(member).collect())
+        let line = Line::default();
+        let members = upstreams.into_iter().map(|(name, dialer)| PoolMember::new(name, dialer, &line));
+        Self::from_members(members.collect(), line)
     }
 
     /// Puts the upstreams into a random order. Replicas that start together would otherwise all dial the first one first.
@@ -231,17 +175,14 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     }
 
     fn has_free_worker(&self, mode: Mode, purpose: LanePurpose) -> bool {
-        self.shared.members.iter().any(|PoolMember { dialer, upstream }| {
-            let is_named =
-                self.names.as_ref().is_none_or(|names| names.iter().any(|it| it == upstream.name()));
-            is_named && dialer.serves(purpose, mode) && upstream.has_free_worker()
-        })
+        let request = DialRequest { mode, purpose, trace: None };
+        self.upstreams_for(&request).iter().any(|upstream| upstream.has_free_worker())
     }
 
-    fn from_members(members: Vec<PoolMember<D>>) -> Self {
+    fn from_members(members: Vec<PoolMember<D>>, line: Line) -> Self {
         let order = Mutex::new((0..members.len()).collect());
         Self {
-            shared: Arc::new(PoolShared { members, order }),
+            shared: Arc::new(PoolShared { members, order, line }),
             names: None,
             avoided: AvoidedUpstream::default(),
         }
@@ -263,14 +204,19 @@ impl Pool {
                 known.upstream.name() == member.upstream.name() && known.dialer.has_same_url(&member.dialer)
             };
             let Some(known) = other.shared.members.iter().find(is_same_upstream) else {
-                return member.clone();
+                let name = member.upstream.name().to_owned();
+                return PoolMember::new(name, member.dialer.clone(), &other.shared.line);
             };
             if !known.dialer.has_same_settings(&member.dialer) {
                 known.upstream.replace_probe(Arc::new(member.dialer.clone()));
             }
             PoolMember { dialer: member.dialer.clone(), upstream: known.upstream.clone() }
         };
-        Self::from_members(self.shared.members.iter().map(member).collect())
+        let members = self.shared.members.iter().map(member).collect();
+        let pool = Self::from_members(members, other.shared.line.clone());
+        // Replicas are often reloaded together.
+        pool.shuffle();
+        pool
     }
 }
 
@@ -289,7 +235,7 @@ where
     }
 
     fn call(&mut self, request: DialRequest) -> Self::Future {
-        self.dial(request, None)
+        self.dial(request, self.shared.line.next_number())
     }
 }
 
@@ -299,70 +245,94 @@ where
     D::Future: Send + 'static,
 {
     /// Dials an upstream. One that refuses the lane for lack of room is no failure: the lane goes to another that has room,
-    /// or waits in line.
-    fn dial(&self, request: DialRequest, refused_by: Option<&Arc<PooledUpstream>>) -> Dial<D::Response> {
-        let Some((mut dialer, mut lease)) =
-            self.shared.choose(self.names.as_deref(), &request, &self.avoided)
-        else {
-            let words =
-                format!("no upstream serves `{}` (mode {})", request.purpose.name(), request.mode.name());
-            let error = DisconnectReason::Unreachable(words);
-            return Dial { line: None, attempt: Box::pin(async { Err(error) }) };
-        };
-        debug!(upstream = lease.upstream(), "upstream chosen");
-        let line = lease.request_place(refused_by);
-        let reports = line.as_ref().map(LineReports::new);
+    /// or waits in line, where it keeps its number.
+    fn dial(&self, request: DialRequest, number: DialNumber) -> Dial<D::Response> {
         let this = Self { avoided: self.avoided.clone(), ..self.clone() };
-        let attempt = Box::pin(async move {
-            let dialled = match line {
-                None => dialer.call(request.clone()).await,
-                Some(line) => {
-                    lease.wait_for_place(line).await;
-                    let dialled = timeout(DIAL_AFTER_WAIT_MAX, dialer.call(request.clone())).await;
-                    dialled.unwrap_or_else(|_| Err(DisconnectReason::Unreachable(UNANSWERED_DIAL.to_owned())))
-                }
-            };
-            match dialled {
-                Ok(socket) => {
-                    lease.mark_connected();
-                    Ok(Attempt::Dialled(DialledLane { socket, lease }))
-                }
-                Err(reason) => {
-                    let full = lease.dial_failed(&reason).ok_or(reason)?;
-                    drop(lease);
-                    Ok(Attempt::Refused(this.dial(request, Some(&full))))
-                }
+        let (line, stage) = match this.choose(&request, number) {
+            None => {
+                let (purpose, mode) = (request.purpose.name(), request.mode.name());
+                let words = format!("no upstream serves `{purpose}` (mode {mode})");
+                (None, DialStage::Over(Some(DisconnectReason::Unreachable(words))))
             }
-        });
-        Dial { line: reports, attempt }
+            Some(Choice::Place(mut dialer, lease)) => {
+                (None, DialStage::Connecting(lease, Box::pin(dialer.call(request.clone()))))
+            }
+            Some(Choice::Full(upstream)) => {
+                let place = self.shared.line.join(number, upstream, self.upstreams_for(&request));
+                let reports = place.view();
+                let this = Self { avoided: self.avoided.clone(), ..self.clone() };
+                let waiting = this.wait_for_place(request.clone(), number, place);
+                (Some(reports), DialStage::InLine(Box::pin(waiting)))
+            }
+        };
+        Dial::new(line, stage, move || this.dial(request.clone(), number))
+    }
+
+    /// Waits in line for a place at any upstream that serves the lane, then connects.
+    async fn wait_for_place(
+        self,
+        request: DialRequest,
+        number: DialNumber,
+        place: PlaceInLine,
+    ) -> (Lease, Connecting<D::Response>) {
+        loop {
+            let mut changed = pin!(self.shared.line.changed());
+            changed.as_mut().enable();
+            match self.choose(&request, number) {
+                Some(Choice::Place(mut dialer, lease)) => {
+                    let dialling = timeout(DIAL_AFTER_WAIT_MAX, dialer.call(request));
+                    let unanswered = || DisconnectReason::Unreachable(UNANSWERED_DIAL.to_owned());
+                    let connecting = dialling.map(move |it| it.unwrap_or_else(|_| Err(unanswered())));
+                    return (lease, Box::pin(connecting));
+                }
+                Some(Choice::Full(upstream)) => place.stand_at(upstream),
+                None => {}
+            }
+            let upstreams = self.upstreams_for(&request);
+            match upstreams.iter().filter_map(|upstream| upstream.places().changes_at()).min() {
+                Some(instant) => tokio::select! { () = changed => {} () = sleep_until(instant) => {} },
+                None => changed.await,
+            }
+        }
     }
 }
 
-impl<D: Probe + Clone> PoolShared<D> {
-    /// Chooses among the upstreams in service that serve the lane ([`best_place`]), and avoids the one that failed this session
-    /// last. If none is in service, it chooses the upstream whose probe is due first, so that a session always gets an attempt.
-    /// The lanes pace their attempts themselves.
-    fn choose(
-        &self,
-        names: Option<&[String]>,
-        DialRequest { mode, purpose, .. }: &DialRequest,
-        avoided: &AvoidedUpstream,
-    ) -> Option<(D, Lease)> {
-        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_wanted = |place: &usize| {
-            let PoolMember { dialer, upstream } = &self.members[order[*place]];
-            let is_named = names.is_none_or(|names| names.iter().any(|name| name == upstream.name()));
-            is_named && dialer.serves(*purpose, *mode)
-        };
+impl<D: Probe + Clone> Pool<D> {
+    /// True if this upstream may be chosen for such a lane.
+    fn can_serve(&self, PoolMember { dialer, upstream }: &PoolMember<D>, request: &DialRequest) -> bool {
+        let is_named = self.names.as_ref().is_none_or(|names| names.iter().any(|it| it == upstream.name()));
+        is_named && dialer.serves(request.purpose, request.mode)
+    }
+
+    fn upstreams_for(&self, request: &DialRequest) -> Vec<Arc<PooledUpstream>> {
+        let members = self.shared.members.iter().filter(|member| self.can_serve(member, request));
+        members.map(|member| member.upstream.clone()).collect()
+    }
+
+    /// Chooses among the upstreams that serve the lane ([`best_standing`]), and takes a place there. If none is in service, it
+    /// chooses the upstream whose probe is due first, so that a session always gets an attempt. The lanes pace their attempts
+    /// themselves. `None` if no upstream serves the lane.
+    fn choose(&self, request: &DialRequest, number: DialNumber) -> Option<Choice<D>> {
+        let PoolShared { members, order, line } = &*self.shared;
+        let mut order = order.lock().unwrap_or_else(PoisonError::into_inner);
+        let serving = (0..order.len()).filter(|place| self.can_serve(&members[order[*place]], request));
         let standing_at = |place: usize| {
-            let upstream = &self.members[order[place]].upstream;
-            Standing::new(place, upstream, avoided.is_avoided(upstream))
+            let upstream = &members[order[place]].upstream;
+            let has_room = upstream.places().has_place() && !line.has_earlier(number, upstream);
+            Standing::new(place, upstream, !has_room, self.avoided.is_avoided(upstream))
         };
-        let place = best_place((0..order.len()).filter(is_wanted).map(standing_at).collect())?;
-        let at = order.remove(place);
+        let best = best_standing(serving.map(standing_at).collect())?;
+        let at = order[best.place];
+        let PoolMember { dialer, upstream } = &members[at];
+        let place = if best.is_full() { None } else { upstream.places().take() };
+        let Some(place) = place else {
+            return Some(Choice::Full(upstream.clone()));
+        };
+        order.remove(best.place);
         order.push(at);
-        let chosen = &self.members[at];
-        Some((chosen.dialer.clone(), Lease::new(chosen.upstream.clone(), avoided.clone())))
+        debug!(upstream = upstream.name(), "upstream chosen");
+        let lease = Lease::new(upstream.clone(), self.avoided.clone(), place);
+        Some(Choice::Place(dialer.clone(), lease))
     }
 }
 
@@ -370,26 +340,44 @@ impl<D: Probe + Clone> PoolShared<D> {
 struct Standing {
     /// Place in the order of the pool.
     place: usize,
-    /// Ejected until; has no room; failed this session last; says that no worker is idle.
-    class: (Option<Instant>, bool, bool, bool),
+    class: StandingClass,
     /// The load of everyone, if the upstream reports it.
     utilisation: Option<u32>,
     /// The load of this process.
     lanes: u32,
 }
 
+/// The class of an upstream; what comes first weighs most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct StandingClass {
+    is_ejected: bool,
+    /// It has no place, or earlier lanes want it.
+    is_full: bool,
+    ejected_until: Option<Instant>,
+    /// It failed this session last.
+    is_avoided: bool,
+    /// It says that no worker is idle, or a lane of this process has just found none.
+    is_busy: bool,
+}
+
 impl Standing {
-    fn new(place: usize, upstream: &PooledUpstream, is_avoided: bool) -> Self {
-        let (load, utilisation) = (upstream.load(), upstream.utilisation());
-        let class =
-            (load.ejected_until, upstream.is_full(), is_avoided, utilisation.is_some_and(health::is_busy));
-        Self { place, class, utilisation, lanes: load.lanes }
+    fn new(place: usize, upstream: &PooledUpstream, is_full: bool, is_avoided: bool) -> Self {
+        let (UpstreamLoad { ejected_until, lanes }, utilisation) = (upstream.load(), upstream.utilisation());
+        let is_ejected = ejected_until.is_some();
+        // A report may be old, and a gateway may refuse sessions for another reason.
+        let is_busy = utilisation.is_some_and(health::is_busy) || upstream.has_queue();
+        let class = StandingClass { is_ejected, is_full, ejected_until, is_avoided, is_busy };
+        Self { place, class, utilisation, lanes }
+    }
+
+    const fn is_full(&self) -> bool {
+        self.class.is_full
     }
 }
 
-/// The place of the best upstream. If all of the best class report their load, it is the less loaded of two random ones: the
+/// The best upstream. If all of the best class report their load, it is the less loaded of two random ones: the
 /// reports are seconds old, and many replicas would otherwise send all their lanes to the one that was idle then.
-fn best_place(mut standings: Vec<Standing>) -> Option<usize> {
+fn best_standing(mut standings: Vec<Standing>) -> Option<Standing> {
     let class = standings.iter().map(|standing| standing.class).min()?;
     standings.retain(|standing| standing.class == class);
     let all_report = standings.iter().all(|standing| standing.utilisation.is_some());
@@ -400,8 +388,5 @@ fn best_place(mut standings: Vec<Standing>) -> Option<usize> {
     } else {
         standings.iter_mut().for_each(|standing| standing.utilisation = None);
     }
-    standings
-        .iter()
-        .min_by_key(|standing| (standing.utilisation, standing.lanes))
-        .map(|standing| standing.place)
+    standings.into_iter().min_by_key(|standing| (standing.utilisation, standing.lanes))
 }

@@ -1,20 +1,17 @@
-//! Places of an upstream that has no queue of its own: lanes wait here, first come, first served.
+//! Places of one upstream: how many more sessions it takes. Lanes without a place wait in the [line](super::line).
 //!
 //! The number of places is configured, or learnt: an upstream that refuses a session has as many places as lanes are open then.
 //! A learnt number is forgotten after a while, because the upstream may serve others too.
 
 use std::{
-    collections::VecDeque,
     num::NonZero,
-    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep_until},
-};
+use tokio::time::Instant;
+
+use super::line::Line;
 
 /// How many sessions an upstream takes at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,23 +34,19 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// Places of one upstream.
 #[derive(Debug, Clone)]
 pub(super) struct Places {
-    line: Arc<Mutex<Line>>,
-    /// A place became free, or the line moved.
-    changed: Arc<Notify>,
+    room: Arc<Mutex<Room>>,
+    /// The line that hears of a place that becomes free.
+    line: Line,
 }
 
 #[derive(Debug)]
-struct Line {
-    /// The configured number.
-    max: u32,
-    /// The number for now, and when it is forgotten.
+struct Room {
+    capacity: Capacity,
+    /// The number of places for now, and when it is forgotten.
     learnt: Option<(u32, Instant)>,
     /// No attempt before this instant.
     not_before: Option<Instant>,
     taken: u32,
-    next_ticket: u64,
-    /// Tickets of the lanes that wait, in order.
-    tickets: VecDeque<u64>,
 }
 
 /// Places of an upstream, for reports.
@@ -65,168 +58,107 @@ pub struct PlacesStatus {
     pub waiting: u32,
 }
 
-/// Result of a request for a place.
-#[derive(Debug)]
-pub(super) enum PlaceRequest {
-    /// A place was free.
-    Granted(Place),
-    /// All places are taken.
-    Waiting(PlaceInLine),
-}
-
 /// A taken place; free when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place(Places);
 
-/// A wait for a place.
-#[derive(Debug)]
-pub(super) struct PlaceInLine {
-    places: Places,
-    ticket: u64,
-}
+impl Room {
+    /// The number of places, if it is known.
+    fn max(&self) -> Option<u32> {
+        let configured = match self.capacity {
+            Capacity::AtMost(count) => Some(count.get()),
+            Capacity::QueuesItself | Capacity::Unknown => None,
+        };
+        self.learnt.map(|(count, _)| count).or(configured)
+    }
 
-/// Where a lane waits, for reports to its session.
-#[derive(Debug)]
-pub(super) struct LineView {
-    places: Places,
-    ticket: u64,
-}
-
-impl Line {
     /// True if the next attempt may be made now. Forgets what was learnt long ago.
     fn has_place(&mut self, now: Instant) -> bool {
         self.learnt.take_if(|(_, until)| *until <= now);
         self.not_before.take_if(|instant| *instant <= now);
-        self.not_before.is_none() && self.taken < self.learnt.map_or(self.max, |(count, _)| count)
-    }
-
-    /// When more may be possible without an event.
-    fn changes_at(&self) -> Option<Instant> {
-        self.not_before.into_iter().chain(self.learnt.map(|(_, until)| until)).min()
+        self.not_before.is_none() && self.max().is_none_or(|max| self.taken < max)
     }
 }
 
 impl Places {
-    /// Places for this capacity; `None` if the upstream queues sessions itself.
-    pub(super) fn new(capacity: Capacity) -> Option<Self> {
-        let max = match capacity {
-            Capacity::QueuesItself => return None,
-            Capacity::AtMost(count) => count.get(),
-            Capacity::Unknown => u32::MAX,
-        };
-        let (learnt, not_before, tickets) = (None, None, VecDeque::new());
-        let line = Line { max, learnt, not_before, taken: 0, next_ticket: 0, tickets };
-        Some(Self { line: Arc::new(Mutex::new(line)), changed: Arc::default() })
+    pub(super) fn new(capacity: Capacity, line: Line) -> Self {
+        let room = Room { capacity, learnt: None, not_before: None, taken: 0 };
+        Self { room: Arc::new(Mutex::new(room)), line }
     }
 
-    /// The number of places, and how many lanes wait for one.
-    pub(super) fn status(&self) -> PlacesStatus {
-        let mut line = self.line();
-        line.has_place(Instant::now());
-        let max = line.learnt.map_or(line.max, |(count, _)| count);
-        let waiting = u32::try_from(line.tickets.len()).unwrap_or(u32::MAX);
-        PlacesStatus { max: Some(max).filter(|max| *max != u32::MAX), waiting }
-    }
-
-    /// True if the next lane would wait.
-    pub(super) fn are_taken(&self) -> bool {
-        let mut line = self.line();
-        !line.tickets.is_empty() || !line.has_place(Instant::now())
-    }
-
-    /// Takes a place, or joins the line: at its front if the upstream has just refused the lane.
-    pub(super) fn request(&self, was_refused: bool) -> PlaceRequest {
-        let mut line = self.line();
-        if (was_refused || line.tickets.is_empty()) && line.has_place(Instant::now()) {
-            line.taken += 1;
-            return PlaceRequest::Granted(Place(self.clone()));
+    /// Changes the number of places. Sessions beyond it go on.
+    pub(super) fn set_capacity(&self, capacity: Capacity) {
+        let mut room = self.room();
+        if room.capacity != capacity {
+            (room.capacity, room.learnt, room.not_before) = (capacity, None, None);
         }
-        let ticket = line.next_ticket;
-        line.next_ticket += 1;
-        match was_refused {
-            true => line.tickets.push_front(ticket),
-            false => line.tickets.push_back(ticket),
-        }
-        PlaceRequest::Waiting(PlaceInLine { places: self.clone(), ticket })
+        drop(room);
+        self.line.notify();
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    /// The number of places, if it is known.
+    pub(super) fn max(&self) -> Option<u32> {
+        let mut room = self.room();
+        room.has_place(Instant::now());
+        room.max()
+    }
+
+    /// True if the upstream takes another session now.
+    pub(super) fn has_place(&self) -> bool {
+        self.room().has_place(Instant::now())
+    }
+
+    /// When it may have a place without an event.
+    pub(super) fn changes_at(&self) -> Option<Instant> {
+        let room = self.room();
+        room.not_before.into_iter().chain(room.learnt.map(|(_, until)| until)).min()
+    }
+
+    /// Takes a place; `None` if there is none.
+    pub(super) fn take(&self) -> Option<Place> {
+        let mut room = self.room();
+        room.has_place(Instant::now()).then(|| {
+            room.taken += 1;
+            Place(self.clone())
+        })
+    }
+
+    fn room(&self) -> MutexGuard<'_, Room> {
         // Every change leaves valid counters, so a poisoned lock holds valid state.
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Place {
-    /// True if the number of places is known: another program has it if the upstream then ends a session at once.
-    pub(super) fn is_numbered(&self) -> bool {
-        self.0.line().max != u32::MAX
+    /// How many such places the upstream has.
+    pub(super) fn capacity(&self) -> Capacity {
+        self.0.room().capacity
     }
 
     /// Learns from the refusal of the session that took this place. The upstream may ask for a pause.
     pub(super) fn report_refused(&self, retry_after: Option<Duration>) {
-        let (mut line, now) = (self.0.line(), Instant::now());
-        let others = line.taken.saturating_sub(1);
-        let is_numbered = line.max != u32::MAX;
+        let (mut room, now) = (self.0.room(), Instant::now());
+        let others = room.taken.saturating_sub(1);
+        let is_numbered = match room.capacity {
+            Capacity::QueuesItself => return,
+            Capacity::AtMost(_) => true,
+            Capacity::Unknown => false,
+        };
         if !is_numbered {
-            line.learnt = Some((others.max(1), now + FORGET_AFTER));
+            room.learnt = Some((others.max(1), now + FORGET_AFTER));
         }
         let own_pause = (others == 0 || is_numbered).then_some(RETRY_AFTER);
         let pause = retry_after.map(|pause| pause.min(RETRY_AFTER_MAX)).or(own_pause);
-        line.not_before = pause.map(|pause| now + pause);
+        // An earlier refusal may have named a longer pause.
+        room.not_before = room.not_before.max(pause.map(|pause| now + pause));
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.line().taken -= 1;
-        self.0.changed.notify_waiters();
-    }
-}
-
-impl LineView {
-    /// Position from 1; `None` once the lane has left the line.
-    pub(super) fn position(&self) -> Option<u32> {
-        let at = self.places.line().tickets.iter().position(|ticket| *ticket == self.ticket)?;
-        u32::try_from(at + 1).ok()
-    }
-}
-
-impl PlaceInLine {
-    /// The way to see where it waits.
-    pub(super) fn view(&self) -> LineView {
-        LineView { places: self.places.clone(), ticket: self.ticket }
-    }
-
-    /// Waits for the place.
-    pub(super) async fn wait(self) -> Place {
-        loop {
-            let mut changed = pin!(self.places.changed.notified());
-            changed.as_mut().enable();
-            let changes_at = match self.take() {
-                Ok(place) => return place,
-                Err(changes_at) => changes_at,
-            };
-            match changes_at {
-                Some(instant) => tokio::select! { () = changed => {} () = sleep_until(instant) => {} },
-                None => changed.await,
-            }
-        }
-    }
-
-    /// Takes the place if it is this lane's turn. The error says when that may change without an event.
-    fn take(&self) -> Result<Place, Option<Instant>> {
-        let mut line = self.places.line();
-        if line.tickets.front() == Some(&self.ticket) && line.has_place(Instant::now()) {
-            line.taken += 1;
-            return Ok(Place(self.places.clone()));
-        }
-        Err(line.changes_at())
-    }
-}
-
-impl Drop for PlaceInLine {
-    fn drop(&mut self) {
-        self.places.line().tickets.retain(|ticket| *ticket != self.ticket);
-        self.places.changed.notify_waiters();
+        let mut room = self.0.room();
+        room.taken = room.taken.saturating_sub(1);
+        drop(room);
+        self.0.line.notify();
     }
 }

@@ -28,6 +28,11 @@ pub trait Probe {
     /// The caller bounds the time.
     fn probe(&self) -> BoxFuture<'static, Result<Option<WorkerReport>, String>>;
 
+    /// True if it has a page of its workers, which is then read regularly.
+    fn reports_workers(&self) -> bool {
+        false
+    }
+
     /// How many sessions it takes at a time.
     fn capacity(&self) -> Capacity {
         Capacity::QueuesItself

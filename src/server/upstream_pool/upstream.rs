@@ -7,14 +7,15 @@ use std::{
 
 use tokio::{
     runtime::Handle,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 use tower::load::Load;
 use tracing::{debug, info, warn};
 
 use super::{
     health::{Health, LaneFailure, UpstreamLoad, is_busy},
-    places::{PlaceRequest, Places, PlacesStatus},
+    line::Line,
+    places::{Places, PlacesStatus},
     probe::Probe,
 };
 
@@ -26,8 +27,9 @@ pub(super) struct PooledUpstream {
     name: String,
     probe: Mutex<Prober>,
     state: Mutex<UpstreamState>,
-    /// `None` if the upstream queues sessions itself.
-    places: Option<Places>,
+    places: Places,
+    /// The line of its pool.
+    line: Line,
 }
 
 /// How the upstream is probed.
@@ -67,41 +69,47 @@ pub struct UpstreamStatus {
 }
 
 impl PooledUpstream {
-    pub(super) fn new(name: String, probe: Prober) -> Self {
-        let places = Places::new(probe.capacity());
-        Self { name, probe: probe.into(), state: Mutex::default(), places }
+    pub(super) fn new(name: String, probe: Prober, line: Line) -> Self {
+        let places = Places::new(probe.capacity(), line.clone());
+        Self { name, probe: probe.into(), state: Mutex::default(), places, line }
     }
 
-    /// True if all places of an upstream without a queue are taken.
-    pub(super) fn is_full(&self) -> bool {
-        self.places.as_ref().is_some_and(Places::are_taken)
+    /// The places of the upstream.
+    pub(super) const fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// True if it is not ejected.
+    pub(super) fn is_in_service(&self) -> bool {
+        self.state().health.ejected_until().is_none()
     }
 
     /// True if it is in service, has room for another lane, no lane waits, and it does not report that no worker is idle.
     pub(super) fn has_free_worker(&self) -> bool {
-        !self.is_full()
+        self.places.has_place()
             && !self.has_queue()
             && !self.utilisation().is_some_and(is_busy)
-            && self.state().health.ejected_until().is_none()
+            && self.is_in_service()
     }
 
     /// True if a lane waits for a worker or a place.
     pub(super) fn has_queue(&self) -> bool {
-        self.places.as_ref().is_some_and(|places| places.status().waiting > 0)
-            || self.state().health.has_queue(Instant::now())
+        self.line.is_wanted(self) || self.state().health.has_queue(Instant::now())
     }
 
-    /// Takes a place, or joins the line for it; `None` if the upstream queues sessions itself.
-    pub(super) fn request_place(&self, was_refused: bool) -> Option<PlaceRequest> {
-        self.places.as_ref().map(|places| places.request(was_refused))
-    }
-
-    /// Replaces the probe after the connection settings changed. Failures under the old settings are forgotten.
+    /// Replaces the probe, and the number of places, after the connection settings or the dialect changed. Failures under the
+    /// old settings are forgotten.
     pub(super) fn replace_probe(&self, probe: Prober) {
+        self.places.set_capacity(probe.capacity());
         *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = probe;
         if self.state().health.reset_failures() {
+            self.line.notify_readmission();
             info!(upstream = self.name, "connection settings changed: upstream back in service");
         }
+    }
+
+    fn prober(&self) -> Prober {
+        self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn name(&self) -> &str {
@@ -110,8 +118,7 @@ impl PooledUpstream {
 
     /// Probes the upstream now, and keeps what it reports of its workers.
     pub(super) async fn probe(&self) -> Result<(), String> {
-        let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let result = timeout(PROBE_TIMEOUT, probe.probe()).await;
+        let result = timeout(PROBE_TIMEOUT, self.prober().probe()).await;
         let report =
             result.unwrap_or_else(|_| Err(format!("no answer within {} s", PROBE_TIMEOUT.as_secs())))?;
         if let Some(report) = report {
@@ -126,7 +133,7 @@ impl PooledUpstream {
     }
 
     pub(super) fn status(&self) -> UpstreamStatus {
-        let places = self.places.as_ref().map(Places::status).unwrap_or_default();
+        let places = PlacesStatus { max: self.places.max(), waiting: self.line.waiting_at(self) };
         let state = self.state();
         let load = state.health.load(Instant::now());
         UpstreamStatus {
@@ -182,6 +189,7 @@ impl PooledUpstream {
 
     fn log_readmission(&self, is_readmitted: bool) {
         if is_readmitted {
+            self.line.notify_readmission();
             info!(upstream = self.name, "a lane succeeded: upstream back in service");
         }
     }
@@ -198,6 +206,8 @@ impl PooledUpstream {
         state.ejections += 1;
         let has_probe_task = std::mem::replace(&mut state.has_probe_task, true);
         drop(state);
+        // The lanes in line choose again.
+        self.line.notify();
         warn!(upstream = self.name, ejected_ms = pause.as_millis(), "upstream ejected: {message}");
         // Without a runtime the program is ending.
         if let (false, Ok(runtime)) = (has_probe_task, Handle::try_current()) {
@@ -214,9 +224,10 @@ impl PooledUpstream {
     /// True if an idle probe should run now: no lane is open, no outcome is known, or the upstream reports its workers; and no
     /// probe runs. Marks the probe as running.
     pub(super) fn begin_idle_probe(&self) -> bool {
+        let reports_workers = self.prober().reports_workers();
         let mut state = self.state();
         let UpstreamLoad { ejected_until, lanes } = state.health.load(Instant::now());
-        let is_asked = lanes == 0 || state.health.has_reported_workers();
+        let is_asked = lanes == 0 || reports_workers;
         let is_due = ejected_until.is_none() && is_asked || !state.has_reported;
         is_due && !std::mem::replace(&mut state.is_being_probed, true)
     }
@@ -232,14 +243,21 @@ impl PooledUpstream {
         }
     }
 
-    /// Probes an ejected upstream whenever a probe is due, until it is back in service or dropped.
+    /// Probes an ejected upstream whenever a probe is due, and when another upstream is back: they may have failed together.
+    /// Ends once it is back in service or dropped.
     async fn probe_until_readmitted(upstream: Weak<Self>) {
+        let Some(line) = upstream.upgrade().map(|upstream| upstream.line.clone()) else { return };
         while let Some(due) = upstream.upgrade().and_then(|upstream| upstream.next_probe_at()) {
-            sleep_until(due).await;
+            let is_early = timeout_at(due, line.readmitted()).await.is_ok();
             let Some(upstream) = upstream.upgrade() else { return };
             // A lane may have been faster.
-            if upstream.load().ejected_until == Some(due) {
-                upstream.probe_finished(upstream.probe().await);
+            if upstream.load().ejected_until != Some(due) {
+                continue;
+            }
+            let result = upstream.probe().await;
+            // A failure before its time does not make the ejection longer.
+            if result.is_ok() || !is_early {
+                upstream.probe_finished(result);
             }
         }
     }
@@ -257,6 +275,7 @@ impl PooledUpstream {
         match result {
             Ok(()) => {
                 if self.state().health.probe_succeeded() {
+                    self.line.notify_readmission();
                     info!(upstream = self.name, "probe succeeded: upstream back in service");
                 }
             }

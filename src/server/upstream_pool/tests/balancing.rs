@@ -106,7 +106,9 @@ async fn replicas_that_start_together_spread_over_all_upstreams() {
 /// Sets what upstreams report of their workers, and lets the pool ask them.
 async fn report_workers(pool: &Pool<FakeDialer>, dialers: &[FakeDialer], idle: &[u32]) {
     for (dialer, idle) in dialers.iter().zip(idle) {
-        dialer.state().workers = Some(WorkerReport { total: 100, idle: *idle, queued: 0 });
+        let mut state = dialer.state();
+        state.has_workers_page = true;
+        state.workers = Some(WorkerReport { total: 100, idle: *idle, queued: 0 });
     }
     pool.probe_idle();
     sleep(Duration::from_millis(1)).await;
@@ -143,4 +145,46 @@ async fn many_replicas_do_not_all_choose_the_upstream_that_was_idle() {
     }
     let most = dialers.iter().map(FakeDialer::dials).max().unwrap();
     assert!(most <= 30, "a fifth of all is expected there: {most}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn upstream_without_a_report_is_no_better_than_one_whose_workers_are_busy() {
+    let (pool, dialers) = pool(2);
+    report_workers(&pool, &dialers[..1], &[0]).await;
+    let (counts, mut leases) = open_lanes(&pool, 4, 2);
+    assert_eq!(counts, [0, 4], "nothing is known against the other");
+    leases[0].report_queued(2);
+    let (counts, _more) = open_lanes(&pool, 7, 2);
+    assert_eq!(counts, [6, 1], "then both are busy, and the loads are equal after six");
+    report_workers(&pool, &dialers[..1], &[50]).await;
+    assert_eq!(open_lanes(&pool, 4, 2).0, [4, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn upstream_that_refuses_a_lane_is_avoided_although_it_reports_idle_workers() {
+    let (pool, dialers) = pool(2);
+    report_workers(&pool, &dialers, &[75, 25]).await;
+    let mut refused = open_lane(&pool).unwrap();
+    assert_eq!(refused.upstream(), "0");
+    refused.report_busy(None);
+    drop(refused);
+    assert_eq!(open_lanes(&pool, 10, 2).0, [0, 10]);
+    advance(Duration::from_secs(10)).await;
+    assert_eq!(open_lanes(&pool, 10, 2).0, [10, 0], "a refusal counts for ten seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn gateway_whose_report_was_lost_is_asked_again_while_it_has_lanes() {
+    let (pool, dialers) = pool(2);
+    report_workers(&pool, &dialers, &[50, 50]).await;
+    let _open = open_lanes(&pool, 8, 2);
+    // The ejection makes the report of upstream 0 obsolete, and no probe reads another one.
+    dialers[0].state().workers = None;
+    let upstream = pool.shared.members[0].upstream.clone();
+    upstream.lane_failed(LaneFailure::Unreachable, "no answer");
+    wait_until_readmitted(&pool, 0).await;
+    assert_eq!(upstream.utilisation(), None);
+    report_workers(&pool, &dialers, &[90, 50]).await;
+    assert_eq!(upstream.utilisation(), Some(100));
+    assert_eq!(open_lanes(&pool, 10, 2).0, [10, 0]);
 }

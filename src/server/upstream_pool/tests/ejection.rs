@@ -39,6 +39,35 @@ async fn unanswered_dial_is_a_failure_cancelled_dial_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn upstream_that_leaves_a_dial_unanswered_is_ejected_as_the_session_gives_up() {
+    let (pool, dialers) = pool(1);
+    dialers[0].set_behavior(FakeBehavior::Late);
+    let begun = Instant::now();
+    let mut dial = pool.clone().call(request());
+    let _ = timeout(Duration::from_secs(5), &mut dial).await;
+    assert!(!is_ejected(&pool, 0));
+    let finishing = tokio::spawn(dial.finish());
+    sleep(Duration::from_millis(1)).await;
+    assert!(is_ejected(&pool, 0));
+    assert_eq!(begun.elapsed().as_secs(), 5);
+    let late = finishing.await.unwrap().expect("the connection is still established, to be closed");
+    assert_eq!(begun.elapsed().as_secs(), 7);
+    drop(late);
+    assert_eq!((pool.statuses()[0].1.failures, pool.statuses()[0].1.load.lanes), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn unneeded_dial_leaves_the_line_or_is_finished() {
+    let dialer = FakeDialer::default();
+    dialer.state().capacity = NonZero::new(1).map(Capacity::AtMost);
+    let pool = Pool::new([("0".to_owned(), dialer)]);
+    let dialled = pool.clone().call(request()).finish().await.expect("the upstream answers");
+    assert!(pool.clone().call(request()).finish().now_or_never().expect("it does not wait").is_none());
+    drop(dialled);
+    assert_eq!(pool.statuses()[0].1.failures, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn refusal_redirects_the_session_and_three_eject_the_upstream() {
     let (pool, dialers) = pool(2);
     dialers[0].set_behavior(FakeBehavior::Refusing);
@@ -122,6 +151,26 @@ async fn earliest_ejected_upstream_is_tried_when_all_are_ejected() {
     assert!(!is_ejected(&pool, first), "a ready lane readmits before the probe");
     let (none, _) = self::pool(0);
     assert!(matches!(open_lane(&none), Err(DisconnectReason::Unreachable(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn readmitted_upstream_has_the_others_probed_at_once() {
+    let (pool, dialers) = pool(4);
+    dialers.iter().for_each(|dialer| dialer.set_behavior(FakeBehavior::Down));
+    while (0..4).any(|at| !is_ejected(&pool, at)) {
+        assert!(open_lane(&pool).is_err());
+    }
+    sleep(Duration::from_secs(120)).await;
+    dialers[..3].iter().for_each(|dialer| dialer.set_behavior(FakeBehavior::Up));
+    let probes_before = dialers[3].probes();
+    while (0..3).all(|at| is_ejected(&pool, at)) {
+        sleep(Duration::from_millis(10)).await;
+    }
+    sleep(Duration::from_millis(10)).await;
+    assert!((0..3).all(|at| !is_ejected(&pool, at)), "all three are found");
+    assert!(is_ejected(&pool, 3) && dialers[3].probes() > probes_before);
+    dialers[3].set_behavior(FakeBehavior::Up);
+    assert!(wait_until_readmitted(&pool, 3).await <= Duration::from_secs(30), "its ejection is no longer");
 }
 
 #[tokio::test(start_paused = true)]

@@ -171,3 +171,95 @@ async fn busy_server_is_asked_again_after_the_time_that_it_names() {
         assert_eq!(begun.elapsed().as_secs(), waited_s);
     }
 }
+
+/// A pool of upstreams with one place each, named "0", "1" and so on.
+fn pool_of_single_places(count: usize) -> (Pool<FakeDialer>, Vec<FakeDialer>) {
+    let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(count).collect();
+    dialers.iter().for_each(|dialer| dialer.state().capacity = NonZero::new(1).map(Capacity::AtMost));
+    let named = dialers.iter().enumerate().map(|(at, it)| (at.to_string(), it.clone()));
+    (Pool::new(named), dialers)
+}
+
+#[tokio::test(start_paused = true)]
+async fn lane_in_line_takes_the_first_place_at_any_upstream() {
+    let (pool, _) = pool_of_single_places(2);
+    let lanes = [open_lane(&pool).unwrap(), open_lane(&pool).unwrap()];
+    let mut waiting = [(); 3].map(|()| pool.clone().call(request()));
+    // The first stands at upstream 0. The place of the other upstream becomes free, and a newcomer does not overtake.
+    let [first, second] = lanes;
+    assert_eq!((first.upstream(), second.upstream()), ("0", "1"));
+    drop(second);
+    let mut newcomer = pool.clone().call(request());
+    assert!((&mut newcomer).now_or_never().is_none(), "others came before");
+    let lane = (&mut waiting[0]).now_or_never().expect("upstream 1 has a place").unwrap().lease;
+    assert_eq!(lane.upstream(), "1");
+    assert!((&mut waiting[1]).now_or_never().is_none() && (&mut waiting[2]).now_or_never().is_none());
+    drop(first);
+    let lane_after = (&mut waiting[1]).now_or_never().expect("upstream 0 has a place").unwrap().lease;
+    assert_eq!(lane_after.upstream(), "0");
+    drop((lane, lane_after));
+    assert!((&mut waiting[2]).now_or_never().is_some_and(|dialled| dialled.is_ok()));
+    assert!(newcomer.await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lane_in_line_is_not_held_up_by_an_earlier_one_for_another_upstream() {
+    let (pool, dialers) = pool_of_single_places(2);
+    dialers[0].state().serves = Some(LanePurpose::Converse);
+    dialers[1].state().serves = Some(LanePurpose::Transcribe);
+    let converse = || DialRequest { purpose: LanePurpose::Converse, ..request() };
+    let _conversation = pool.clone().call(converse()).await.unwrap();
+    let transcription = open_lane(&pool).unwrap();
+    let (mut earlier, later) = (pool.clone().call(converse()), pool.clone().call(request()));
+    drop(transcription);
+    assert!(later.now_or_never().is_some_and(|dialled| dialled.is_ok()));
+    assert!((&mut earlier).now_or_never().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_in_line_leave_an_upstream_that_is_ejected() {
+    let (pool, dialers) = pool_of_single_places(2);
+    dialers[0].set_behavior(FakeBehavior::Mute);
+    let unanswered = pool.clone().call(request());
+    let served = open_lane(&pool).unwrap();
+    let mut waiting = [(); 4].map(|()| pool.clone().call(request()));
+    assert_eq!(pool.statuses()[0].1.places.waiting, 2);
+    sleep(Duration::from_secs(5)).await;
+    drop(unanswered);
+    assert!(is_ejected(&pool, 0));
+    assert!(waiting.iter_mut().all(|dial| dial.now_or_never().is_none()), "the other upstream is full");
+    assert_eq!(pool.statuses()[0].1.places.waiting, 0, "they wait at the other");
+    drop(served);
+    for mut dial in waiting {
+        let lane = (&mut dial).now_or_never().expect("upstream 1 has a place").unwrap().lease;
+        assert_eq!(lane.upstream(), "1");
+    }
+    assert_eq!(dialers[0].dials(), 1, "no other lane tries the silent upstream");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lane_in_line_goes_to_an_upstream_that_is_readmitted() {
+    let (pool, dialers) = pool_of_single_places(2);
+    dialers[0].set_behavior(FakeBehavior::Down);
+    assert!(open_lane(&pool).is_err());
+    let _served = open_lane(&pool).unwrap();
+    let mut waiting = pool.clone().call(request());
+    assert!((&mut waiting).now_or_never().is_none());
+    dialers[0].set_behavior(FakeBehavior::Up);
+    assert_eq!(waiting.await.unwrap().lease.upstream(), "0");
+    assert!(!is_ejected(&pool, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_without_a_time_does_not_shorten_the_pause_that_was_named() {
+    let dialer = FakeDialer::default();
+    dialer.state().capacity = Some(Capacity::Unknown);
+    let pool = Pool::new([("0".to_owned(), dialer)]);
+    let mut lanes = [(); 3].map(|()| open_lane(&pool).unwrap());
+    lanes[0].report_busy(Some(Duration::from_secs(30)));
+    lanes[1].report_busy(None);
+    drop(lanes);
+    let begun = Instant::now();
+    assert!(pool.clone().call(request()).await.is_ok());
+    assert_eq!(begun.elapsed().as_secs(), 30);
+}

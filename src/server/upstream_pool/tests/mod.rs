@@ -7,7 +7,7 @@ mod state;
 
 use std::{num::NonZero, time::Duration};
 
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use tokio::time::{advance, sleep};
 use tower::Service as _;
 
@@ -25,6 +25,8 @@ enum FakeBehavior {
     Full,
     /// Accepts connections but never answers.
     Mute,
+    /// Answers after 7 s.
+    Late,
 }
 
 #[derive(Debug, Default)]
@@ -33,7 +35,8 @@ struct FakeState {
     dials: u32,
     probes: u32,
     capacity: Option<Capacity>,
-    /// Its report on its workers.
+    has_workers_page: bool,
+    /// The report of its page on its workers.
     workers: Option<WorkerReport>,
     /// The only purpose; `None` for all.
     serves: Option<LanePurpose>,
@@ -79,6 +82,10 @@ impl tower::Service<DialRequest> for FakeDialer {
                 FakeBehavior::Refusing => Err(DisconnectReason::HttpRejected(403)),
                 FakeBehavior::Full => Err(DisconnectReason::HttpRejected(503)),
                 FakeBehavior::Mute => std::future::pending().await,
+                FakeBehavior::Late => {
+                    sleep(Duration::from_secs(7)).await;
+                    Ok(())
+                }
             }
         })
     }
@@ -94,9 +101,13 @@ impl Probe for FakeDialer {
             match behavior {
                 FakeBehavior::Down => Err("connection refused".to_owned()),
                 FakeBehavior::Mute => std::future::pending().await,
-                FakeBehavior::Up | FakeBehavior::Refusing | FakeBehavior::Full => Ok(workers),
+                _ => Ok(workers),
             }
         })
+    }
+
+    fn reports_workers(&self) -> bool {
+        self.state().has_workers_page
     }
 
     fn capacity(&self) -> Capacity {

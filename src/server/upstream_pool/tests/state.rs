@@ -17,7 +17,8 @@ async fn reload_keeps_load_and_new_credentials_reset_failures() {
     std::fs::write(&ca, authority()).unwrap();
     let old = pool_with("a", Some(&ca));
     let upstream = old.shared.members[0].upstream.clone();
-    let lane = Lease::new(upstream.clone(), AvoidedUpstream::default());
+    let place = upstream.places().take().unwrap();
+    let lane = Lease::new(upstream.clone(), AvoidedUpstream::default(), place);
     upstream.lane_failed(LaneFailure::Unreachable, "no answer");
     let status_of = |pool: &Pool| {
         let (_, UpstreamStatus { load, failures, .. }) = pool.statuses().remove(0);
@@ -35,6 +36,47 @@ async fn reload_keeps_load_and_new_credentials_reset_failures() {
     std::fs::remove_file(&ca).unwrap();
     drop(lane);
     assert_eq!(status_of(&other_ca), (0, 2, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reload_changes_the_number_of_places() {
+    let pool = |sessions_max: u32| {
+        let file = include_str!("../../../../mappings/upstream/llama-cpp-omni.toml");
+        let file = file.replace("sessions_max = 1", &format!("sessions_max = {sessions_max}"));
+        let mut library = crate::mapping::Library::default();
+        library.add("llama-cpp-omni.toml", &file).unwrap();
+        let mapping = library.upstream("llama-cpp-omni").unwrap();
+        let dialer = Dialer::new("ws://127.0.0.1:9/backend", None, None, mapping).unwrap();
+        Pool::new([("gpu".to_owned(), dialer)])
+    };
+    let one = pool(1);
+    let upstream = one.shared.members[0].upstream.clone();
+    let _first = upstream.places().take().expect("it has a place");
+    assert!(upstream.places().take().is_none());
+    let two = pool(2).with_state_of(&one);
+    assert_eq!(two.statuses()[0].1.places.max, Some(2));
+    let second = upstream.places().take().expect("it has a second place, and the first is still taken");
+    assert!(upstream.places().take().is_none());
+    let one_again = pool(1).with_state_of(&two);
+    drop(second);
+    assert!(!one_again.shared.members[0].upstream.places().has_place(), "the first is still taken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_that_reload_together_spread_over_all_upstreams() {
+    fastrand::seed(1);
+    let pool = || {
+        let mapping = crate::mapping::Library::embedded().unwrap().upstream("minicpm-o").unwrap();
+        let dialer =
+            |at: usize| Dialer::new(&format!("ws://127.0.0.1:{}", at + 1), None, None, mapping.clone());
+        Pool::new((0..4).map(|at| (at.to_string(), dialer(at).unwrap())))
+    };
+    let mut firsts = [0; 4];
+    for _ in 0..100 {
+        let reloaded = pool().with_state_of(&pool());
+        firsts[reloaded.shared.order.lock().unwrap()[0]] += 1;
+    }
+    assert!(firsts.iter().all(|count| (10..=40).contains(count)), "{firsts:?}");
 }
 
 #[tokio::test(start_paused = true)]
