@@ -47,8 +47,31 @@ pub(super) struct Transcribed {
     pub(super) segments: Vec<Segment>,
     /// Length of the recording.
     pub(super) duration: Duration,
-    /// Why the transcript is incomplete.
+    /// Where the first utterance begins whose transcript is empty.
+    pub(super) wordless_from: Option<Duration>,
+    /// The first utterance that was not transcribed.
+    pub(super) failure: Option<ClientError>,
+    /// Why the transcript ends before the recording.
     pub(super) problem: Option<ClientError>,
+}
+
+impl Transcribed {
+    /// True if the model has answered, even without words.
+    const fn has_answers(&self) -> bool {
+        !self.segments.is_empty() || self.wordless_from.is_some()
+    }
+
+    /// Why a transcript of this many utterances, with this many gaps, is incomplete.
+    pub(super) fn into_problem(self, utterances: usize, gaps: usize) -> Option<ClientError> {
+        let has_answers = utterances > 0 || self.has_answers();
+        let Self { wordless_from, failure, problem, .. } = self;
+        let gaps_problem = (gaps > 0).then_some(ClientError::Gaps { gaps, utterances });
+        let no_words = wordless_from.filter(|_| utterances == 0);
+        problem
+            .or(failure.filter(|_| !has_answers))
+            .or(gaps_problem)
+            .or(no_words.map(|at| ClientError::NoWords { first_utterance: Some(at) }))
+    }
 }
 
 /// Runs the command until `stop` completes with the number of a signal.
@@ -149,24 +172,25 @@ impl TranscribeJob<'_> {
         };
         let transcribed = self.transcribe(&mut output).await?;
         let (utterances, gaps) = (output.segment_count(), output.gaps().len());
-        if utterances + gaps == 0 && transcribed.problem.is_none() {
+        if utterances + gaps == 0 && transcribed.problem.is_none() && transcribed.wordless_from.is_none() {
             let found = match self.target {
                 Target::Http(_) => "the server returned no words",
                 Target::Local(_) | Target::Live(_) => "no speech was found in the recording",
             };
             self.terminal.print_message(format_args!("{}: {found}", self.name()));
         }
-        let printed = output.finish(transcribed.duration, gaps == 0)?;
+        let duration = transcribed.duration;
+        let problem = transcribed.into_problem(utterances, gaps);
+        let printed = output.finish(duration, problem.is_none())?;
         if let (Destination::File(path), false) = (&self.destination, self.args.json) {
-            let (length, took) = (transcribed.duration, started_at.elapsed());
-            let speed = speed(took, length).map_or_else(String::new, |speed| format!(" ({speed})"));
-            let (name, length, took) = (self.name(), clock(length), clock(took));
+            let took = started_at.elapsed();
+            let speed = speed(took, duration).map_or_else(String::new, |speed| format!(" ({speed})"));
+            let (name, length, took) = (self.name(), clock(duration), clock(took));
             let path = path.display();
             self.terminal
                 .print_message(format_args!("{name}: {length} of audio in {took}{speed}, in {path}"));
         }
-        let gaps = (gaps > 0).then_some(ClientError::Gaps { gaps, utterances });
-        match transcribed.problem.or(gaps) {
+        match problem {
             // The words before the damage are worth more than none.
             Some(problem) => {
                 self.terminal.print(printed)?;
@@ -209,8 +233,9 @@ impl TranscribeJob<'_> {
                     view.begin_at(Duration::from_millis(span.from_ms));
                     let on_progress = |progress: Progress<'_>| record(output, &mut view, &progress);
                     let part = (&mut recording, span);
-                    transcribed = rest_session::transcribe(bridge, &settings, part, on_progress).await?;
+                    rest_session::transcribe(bridge, &settings, part, &mut transcribed, on_progress).await?;
                     output.complete(span)?;
+                    // The recording is damaged: nothing follows.
                     if transcribed.problem.is_some() {
                         break;
                     }

@@ -91,7 +91,7 @@ fn read_answer(answer: &Value) -> Option<Transcribed> {
     if let Some(words) = read_words(&answer["words"]) {
         place_words(words, &mut segments);
     }
-    Some(Transcribed { segments, duration: Duration::from_millis(duration), problem: None })
+    Some(Transcribed { segments, duration: Duration::from_millis(duration), ..Transcribed::default() })
 }
 
 fn read_words(list: &Value) -> Option<Vec<Word>> {
