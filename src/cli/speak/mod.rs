@@ -27,6 +27,7 @@ use super::target::Target;
 use super::view::{Printed, Progress, Terminal};
 use crate::media::book::{TextChapter, chapters_of};
 use crate::media::encode::AudioFormat;
+use crate::media::encode::id3::CHAPTERS_MAX;
 use crate::session::tts::text_normalization::split_parts;
 
 /// Maximum characters of a `tts.speak` (Macaw field notes §1.4) and of `POST /v1/audio/speech`.
@@ -55,7 +56,7 @@ pub async fn run(args: &SpeakArgs, stop: impl Future<Output = u8>) -> Result<(),
     let format = audio_format(args)?;
     check_inputs(&args.file)?;
     let inputs = inputs(args)?;
-    let mut work: Vec<(Vec<Input>, Destination)> = match args.join {
+    let work: Vec<(Vec<Input>, Destination)> = match args.join {
         true => {
             let destination = Destination::of(&args.output);
             destination.check()?;
@@ -66,12 +67,10 @@ pub async fn run(args: &SpeakArgs, stop: impl Future<Output = u8>) -> Result<(),
             inputs.into_iter().map(|input| vec![input]).zip(destinations).collect()
         }
     };
-    let total = work.len();
-    work.retain(|(inputs, destination)| !is_done(args, inputs, destination));
-    if work.len() < total {
-        let done = total - work.len();
-        Terminal::stderr().print_message(format_args!("{done} of {total} texts are spoken already"));
-    }
+    let is_done = |(inputs, destination): &(Vec<Input>, Destination)| is_done(args, inputs, destination);
+    let (done, work): (Vec<_>, Vec<_>) = work.into_iter().partition(is_done);
+    let done: Vec<String> = done.iter().map(|(_, destination)| destination.to_string()).collect();
+    files::report_done(&done, work.len(), "texts are spoken", "--overwrite speaks them anew");
     if work.is_empty() {
         return Ok(());
     }
@@ -108,7 +107,9 @@ fn is_done(args: &SpeakArgs, inputs: &[Input], destination: &Destination) -> boo
 
 /// The format asked for, or that of the output's name.
 fn audio_format(args: &SpeakArgs) -> Result<AudioFormat, ClientError> {
-    let ending = args.output.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+    let is_directory = args.output.is_dir() || args.output.as_os_str().as_encoded_bytes().ends_with(b"/");
+    let ending = args.output.extension().filter(|_| !is_directory);
+    let ending = ending.map(|ending| ending.to_string_lossy().to_ascii_lowercase());
     match (args.format, ending.as_deref()) {
         (Some(format), _) => Ok(format),
         (None, None) => Ok(AudioFormat::Wav),
@@ -159,6 +160,12 @@ impl SpeakJob<'_> {
         }
         let mut file = SpeechFile::create(&self.destination, self.format)?;
         let title = self.destination.title();
+        if self.format == AudioFormat::Mp3 && chapters.len() > CHAPTERS_MAX {
+            let (name, count) = (self.name(), chapters.len());
+            self.terminal.print_message(format_args!(
+                "{name}: an mp3 file lists at most {CHAPTERS_MAX} chapters; those after it, of {count}, are spoken but not listed"
+            ));
+        }
         file.announce(&title, chapters.into_iter().map(|chapter| chapter.title).collect())?;
         let mut view = self.terminal.file(&self.name(), None, Printed::Nothing, std::io::sink());
         let pauses = [self.args.chapter_pause, self.args.paragraph_pause];
@@ -237,7 +244,10 @@ fn parts_of(chapters: &[TextChapter]) -> (Vec<String>, Vec<Before>) {
 
 async fn read_text(file: &Path) -> Result<String, ClientError> {
     let bytes = read_input(file, TEXT_MAX_BYTES).await?;
-    String::from_utf8(bytes).map_err(|_| ClientError::InvalidText("the text is not UTF-8".to_owned()))
+    let text = String::from_utf8(bytes);
+    let text = text.map_err(|_| ClientError::InvalidText("the text is not UTF-8".to_owned()))?;
+    // Some editors put a byte order mark first, which would hide a heading.
+    Ok(text.strip_prefix('\u{FEFF}').map_or_else(|| text.clone(), str::to_owned))
 }
 
 #[cfg(test)]
