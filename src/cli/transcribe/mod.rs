@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use self::journal::Subject;
-use self::output::{Form, TranscriptOutput};
+use self::output::{Form, Found, TranscriptOutput};
 use super::args::{TranscribeArgs, TranscriptFormatArg};
 use super::client::ClientTiming;
 use super::clock::clock;
@@ -84,14 +84,14 @@ pub async fn run(args: &TranscribeArgs, stop: impl Future<Output = u8>) -> Resul
     let inputs = folder_files.expand(&args.files)?;
     let destinations = Destination::for_inputs(&inputs, args.output.as_deref(), args.format.extension())?;
     check_options(args, &destinations)?;
-    let total = inputs.len();
-    let mut work: Vec<(Input, Destination)> = inputs.into_iter().zip(destinations).collect();
-    work.retain(|(input, destination)| !(resumes(args, input) && output::is_done(destination)));
-    if work.len() < total {
-        let done = total - work.len();
-        Terminal::stderr()
-            .print_message(format_args!("{done} of {total} recordings are transcribed already"));
-    }
+    let work = inputs.into_iter().zip(destinations);
+    let is_done = |(input, destination): &(Input, Destination)| {
+        resumes(args, input) && output::find(&input.path, destination) == Found::Complete
+    };
+    let (done, work): (Vec<_>, Vec<_>) = work.partition(is_done);
+    let done: Vec<String> = done.iter().map(|(_, destination)| destination.to_string()).collect();
+    let hint = "--overwrite transcribes them anew, and --output DIR/ writes elsewhere";
+    files::report_done(&done, work.len(), "recordings are transcribed", hint);
     if work.is_empty() {
         return Ok(());
     }
@@ -166,6 +166,19 @@ impl TranscribeJob<'_> {
     async fn run(self) -> Result<String, ClientError> {
         let started_at = Instant::now();
         let (form, destination) = (self.form(), (&self.destination, self.is_one_of_several));
+        if resumes(self.args, &self.input) {
+            match (output::find(&self.input.path, &self.destination), &self.destination) {
+                (Found::Older, Destination::File(path)) => {
+                    return Err(ClientError::OlderTranscript(path.clone()));
+                }
+                (Found::Complete, _) => {
+                    let name = self.name();
+                    self.terminal.print_message(format_args!("{name}: another run has transcribed it"));
+                    return Ok(String::new());
+                }
+                _ => {}
+            }
+        }
         let mut output = match self.args.json {
             true => TranscriptOutput::none(self.name(), form, self.terminal),
             false => TranscriptOutput::new(self.name(), form, destination, self.terminal),
@@ -215,6 +228,7 @@ impl TranscribeJob<'_> {
                     needs_word_times: self.needs_word_times(),
                 };
                 let mut view = self.view(None);
+                self.keep_journal(output, None)?;
                 let on_progress = |progress: Progress<'_>| record(output, &mut view, &progress);
                 upload::transcribe(target, &request, &self.input.path, on_progress).await
             }
@@ -256,12 +270,21 @@ impl TranscribeJob<'_> {
     async fn open(&self, output: &mut TranscriptOutput<'_>) -> Result<Recording, ClientError> {
         let recording = Recording::open(&self.input.path).await?;
         // In real time, a recording is not continued.
-        if matches!((self.target, &self.destination), (Target::Local(_), Destination::File(_))) {
-            let (task, language) = (self.task(), self.args.language.clone());
-            let subject = Subject { recording: recording.checksum().await, task, language };
-            output.keep_journal(subject, resumes(self.args, &self.input))?;
-        }
+        let checksum = match (self.target, &self.destination) {
+            (Target::Local(_), Destination::File(_)) => Some(recording.checksum().await),
+            _ => None,
+        };
+        self.keep_journal(output, checksum)?;
         Ok(recording)
+    }
+
+    fn keep_journal(
+        &self,
+        output: &mut TranscriptOutput<'_>,
+        recording: Option<String>,
+    ) -> Result<(), ClientError> {
+        let subject = Subject { recording, task: self.task(), language: self.args.language.clone() };
+        output.keep_journal(subject, resumes(self.args, &self.input), self.input.in_folder.is_some())
     }
 
     const fn task(&self) -> Task {
