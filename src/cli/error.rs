@@ -196,11 +196,11 @@ pub enum ClientError {
          anew", .0.display()
     )]
     OtherJournal(PathBuf),
-    /// Another run works on the transcript.
+    /// Another run works on the result.
     #[error(
-        "another voxbridge transcribes this recording (it has locked {}); the recording is left out", .0.display()
+        "another voxbridge works on this file (it has locked {}); the file is left out", .0.display()
     )]
-    BusyJournal(PathBuf),
+    BusyFile(PathBuf),
     /// A file has the name of a transcript, but is older than the recording.
     #[error(
         "{} is older than the recording, so it is not its transcript; --overwrite replaces it, and --output DIR/ writes \
@@ -261,7 +261,7 @@ impl ClientError {
             | Self::Usage(_)
             | Self::OtherJournal(_)
             | Self::OlderTranscript(_) => EXIT_USAGE,
-            Self::Gaps { .. } | Self::IncompleteTranscript { .. } | Self::BusyJournal(_) => EXIT_INCOMPLETE,
+            Self::Gaps { .. } | Self::IncompleteTranscript { .. } | Self::BusyFile(_) => EXIT_INCOMPLETE,
             Self::UntrustedCertificate { .. } => EXIT_UNTRUSTED,
             Self::Unreachable { .. }
             | Self::UpstreamUnreachable { .. }

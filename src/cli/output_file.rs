@@ -149,6 +149,14 @@ pub(super) fn is_special(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| !metadata.is_file())
 }
 
+/// Rejects a name that is too long before minutes of work would be lost.
+pub(super) fn check_name(path: &Path) -> Result<(), ClientError> {
+    match path.symlink_metadata() {
+        Err(reason) if reason.kind() == io::ErrorKind::InvalidFilename => Err(unwritable(path, reason)),
+        _ => Ok(()),
+    }
+}
+
 /// A new hidden file in the directory of this one. Its name is short: a longer one than the file's might be refused.
 pub(super) fn part_path(file: &Path) -> PathBuf {
     let random = random_hex::<8>().unwrap_or_else(|| format!("{:016x}", fastrand::u64(..)));
@@ -207,6 +215,7 @@ impl OutputFile {
             }
             Destination::File(path) => path,
         };
+        check_name(path)?;
         let special = is_special(path);
         // A link stays; what it points to is replaced.
         let destination = path.canonicalize().unwrap_or_else(|_| path.clone());
@@ -348,6 +357,8 @@ mod tests {
         let long = directory.join("x".repeat(255));
         OutputFile::write_all_to(&Destination::File(long.clone()), b"long").unwrap();
         assert_eq!(fs::read_to_string(long).unwrap(), "long");
+        let longer = OutputFile::create(&Destination::File(directory.join("x".repeat(256))));
+        assert!(longer.err().unwrap().to_string().contains("too long"));
         // A device is written, and not replaced by a file.
         OutputFile::write_all_to(&Destination::File("/dev/null".into()), b"x").unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());

@@ -3,21 +3,17 @@
 //! A line of JSON each: first what the transcript is of, then the segments and gaps as they came. `--resume` reads it. While a run
 //! has it, it is locked: no other run works on the transcript.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::error::ClientError;
-use crate::cli::output_file::{part_path, unwritable};
+use crate::cli::output_file::unwritable;
+use crate::cli::resume_file::{self, path_beside};
 use crate::media::transcript::partial::{Part, PartialTranscript};
 use crate::media::transcript::{Gap, Segment, Task};
-
-/// Longest name of a file, bytes, on all usual file systems.
-const NAME_MAX_BYTES: usize = 255;
 
 /// What a transcript is of. One of something else cannot be continued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,18 +57,6 @@ pub(super) struct Journal {
     is_of_this_run: bool,
 }
 
-/// The journal of the transcript in this file.
-pub(super) fn path_beside(transcript: &Path) -> PathBuf {
-    let mut name = transcript.file_name().unwrap_or_default().to_owned();
-    name.push(".resume");
-    if name.len() > NAME_MAX_BYTES {
-        let hash = digest(&SHA256, name.as_encoded_bytes());
-        let digits: String = hash.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-        name = format!("{digits}.resume").into();
-    }
-    transcript.with_file_name(name)
-}
-
 impl Journal {
     /// Opens and locks the journal of a transcript. A new one has a subject at once: the transcript is not complete.
     ///
@@ -80,11 +64,7 @@ impl Journal {
     /// Another run has the journal, or it cannot be written.
     pub(super) fn open(transcript: &Path, subject: Subject) -> Result<Self, ClientError> {
         let path = path_beside(transcript);
-        let file = match open_locked(&path) {
-            Ok(Some(file)) => file,
-            Ok(None) => return Err(ClientError::BusyJournal(path)),
-            Err(reason) => return Err(unwritable(&path, reason)),
-        };
+        let file = resume_file::open(&path)?;
         let is_new = file.metadata().is_ok_and(|metadata| metadata.len() == 0);
         let mut journal = Self { path, subject, file, is_new, is_of_this_run: false };
         if is_new {
@@ -149,8 +129,7 @@ impl Journal {
     pub(super) fn rewrite(&mut self, transcript: &PartialTranscript) -> Result<(), ClientError> {
         let subject = to_line(&Line::Subject(self.subject.clone()));
         let lines: String = transcript.parts().into_iter().map(line_of).collect();
-        let replaced = replace_locked(&self.path, &(subject + &lines));
-        self.file = replaced.map_err(|reason| unwritable(&self.path, reason))?;
+        self.file = resume_file::replace(&self.path, &(subject + &lines))?;
         self.is_of_this_run = true;
         Ok(())
     }
@@ -167,47 +146,8 @@ impl Journal {
 
     /// Removes the journal: the transcript is complete.
     pub(super) fn remove(self) -> Result<(), ClientError> {
-        match fs::remove_file(&self.path) {
-            Err(reason) if reason.kind() != io::ErrorKind::NotFound => Err(unwritable(&self.path, reason)),
-            _ => Ok(()),
-        }
+        resume_file::remove(&self.path)
     }
-}
-
-/// Opens a file, or creates it, and locks it; `None` if another run has it.
-fn open_locked(path: &Path) -> io::Result<Option<File>> {
-    // Between opening and locking, its owner may have replaced or removed it.
-    const ATTEMPTS: usize = 10;
-    let mut attempts = 0;
-    loop {
-        let file = File::options().read(true).append(true).create(true).open(path)?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            // Some file systems have no locks.
-            Ok(()) | Err(TryLockError::Error(_)) => {}
-        }
-        let opened = file.metadata()?;
-        let is_current =
-            fs::metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == (opened.dev(), opened.ino()));
-        attempts += 1;
-        if is_current || attempts == ATTEMPTS {
-            return Ok(Some(file));
-        }
-    }
-}
-
-/// Replaces a file by a locked one with this text, which is on the disk before it has the name.
-fn replace_locked(path: &Path, text: &str) -> io::Result<File> {
-    let part = part_path(path);
-    let replaced = File::create_new(&part).and_then(|mut file| {
-        // On a file system without locks, the run goes on without one.
-        let _ = file.try_lock();
-        file.write_all(text.as_bytes())?;
-        file.sync_data()?;
-        fs::rename(&part, path)?;
-        Ok(file)
-    });
-    replaced.inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
 fn line_of(part: Part<'_>) -> String {
@@ -299,8 +239,7 @@ mod tests {
     fn journal_belongs_to_one_run_at_a_time_also_after_it_was_replaced() {
         let transcript = transcript("locked");
         let mut first = Journal::open(&transcript, subject("ab")).unwrap();
-        let is_busy =
-            || matches!(Journal::open(&transcript, subject("ab")), Err(ClientError::BusyJournal(_)));
+        let is_busy = || matches!(Journal::open(&transcript, subject("ab")), Err(ClientError::BusyFile(_)));
         assert!(is_busy());
         first.rewrite(&PartialTranscript::default()).unwrap();
         first.add(Part::Segment(&segment())).unwrap();
@@ -321,13 +260,5 @@ mod tests {
         let journal = Journal::open(&transcript, subject("ab")).unwrap();
         assert!(matches!(journal.read(false).unwrap(), Earlier::Unusable(_)));
         journal.remove().unwrap();
-    }
-
-    #[test]
-    fn journals_of_long_names_have_names_that_a_file_system_takes() {
-        let long = |end: &str| PathBuf::from("talks").join("x".repeat(246) + end);
-        assert_eq!(path_beside(&long(".s")), long(".s.resume"));
-        let [srt, vtt] = [".srt", ".vtt"].map(|end| path_beside(&long(end)));
-        assert!(srt != vtt && srt.file_name().unwrap().len() < 30 && srt.starts_with("talks"), "{srt:?}");
     }
 }

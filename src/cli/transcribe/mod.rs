@@ -4,7 +4,9 @@
 //! - [`upload`]: over the HTTP API of OpenAI, which voxbridge serves too
 //! - [`rest_session`]: over a bridge in this process, as fast as the model allows
 //! - [`output`]: writes a transcript as it comes; [`journal`]: keeps what is needed to go on after an interruption
+//! - [`existing`]: finds transcripts that are there already
 
+mod existing;
 mod journal;
 pub(super) mod live;
 mod output;
@@ -17,8 +19,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
+use self::existing::Found;
 use self::journal::Subject;
-use self::output::{Form, Found, TranscriptOutput};
+use self::output::{Form, TranscriptOutput};
 use super::args::{TranscribeArgs, TranscriptFormatArg};
 use super::client::ClientTiming;
 use super::clock::clock;
@@ -86,7 +89,7 @@ pub async fn run(args: &TranscribeArgs, stop: impl Future<Output = u8>) -> Resul
     check_options(args, &destinations)?;
     let work = inputs.into_iter().zip(destinations);
     let is_done = |(input, destination): &(Input, Destination)| {
-        resumes(args, input) && output::find(&input.path, destination) == Found::Complete
+        resumes(args, input) && existing::find(&input.path, destination) == Found::Complete
     };
     let (done, work): (Vec<_>, Vec<_>) = work.partition(is_done);
     let done: Vec<String> = done.iter().map(|(_, destination)| destination.to_string()).collect();
@@ -167,7 +170,7 @@ impl TranscribeJob<'_> {
         let started_at = Instant::now();
         let (form, destination) = (self.form(), (&self.destination, self.is_one_of_several));
         if resumes(self.args, &self.input) {
-            match (output::find(&self.input.path, &self.destination), &self.destination) {
+            match (existing::find(&self.input.path, &self.destination), &self.destination) {
                 (Found::Older, Destination::File(path)) => {
                     return Err(ClientError::OlderTranscript(path.clone()));
                 }

@@ -8,12 +8,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::journal::{self, Earlier, Journal, Subject};
+use super::journal::{Earlier, Journal, Subject};
 use crate::cli::args::TranscriptFormatArg;
 use crate::cli::clock::clock;
 use crate::cli::error::ClientError;
 use crate::cli::output::printable;
-use crate::cli::output_file::{Destination, OutputFile, is_special, unwritable};
+use crate::cli::output_file::{Destination, OutputFile, check_name, is_special, unwritable};
 use crate::cli::view::Terminal;
 use crate::media::transcript::cues::{Cue, CueRules, cues_of};
 use crate::media::transcript::partial::{Part, PartialTranscript, Span};
@@ -110,6 +110,7 @@ impl<'c> TranscriptOutput<'c> {
         if is_special(path) {
             return Ok(());
         }
+        check_name(path)?;
         let mut journal = Journal::open(path, subject)?;
         let earlier = if resumes { journal.read(follows_recording)? } else { Earlier::Nothing };
         let path = path.display();
@@ -288,7 +289,9 @@ impl<'c> TranscriptOutput<'c> {
     }
 
     fn end_of_subtitles(&mut self) -> String {
-        let end_ms = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX);
+        // After an interruption, the length of the recording is not known.
+        let length_ms = u64::try_from(self.duration.as_millis()).ok().filter(|_| self.is_finished);
+        let end_ms = length_ms.unwrap_or(u64::MAX);
         self.subtitles.as_mut().map_or_else(String::new, |subtitles| subtitles.finish(end_ms))
     }
 
@@ -372,30 +375,6 @@ impl Form {
             TranscriptFormatArg::Vtt => Some(SubtitleWriter::new(SubtitleFormat::Vtt)),
             TranscriptFormatArg::Text | TranscriptFormatArg::Json => None,
         }
-    }
-}
-
-/// What there is of a transcript before the work on it begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Nothing, or what an interrupted run has left.
-    Unfinished,
-    /// A transcript of this recording.
-    Complete,
-    /// A file that is older than the recording.
-    Older,
-}
-
-/// Looks for the transcript of a recording.
-pub(super) fn find(recording: &Path, destination: &Destination) -> Found {
-    let Destination::File(path) = destination else { return Found::Unfinished };
-    if !path.is_file() || journal::path_beside(path).exists() {
-        return Found::Unfinished;
-    }
-    let changed = |file: &Path| file.metadata().and_then(|metadata| metadata.modified()).ok();
-    match (changed(path), changed(recording)) {
-        (Some(transcript), Some(recording)) if transcript < recording => Found::Older,
-        _ => Found::Complete,
     }
 }
 
