@@ -14,7 +14,7 @@ use crate::audio::word_times::{WordTime, spread_words};
 /// Limits of a cue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CueRules {
-    /// Most columns of a line. A Chinese or Japanese character takes two.
+    /// Most columns of a line. A Chinese, Japanese or Korean character takes two.
     pub max_line: usize,
     /// Most lines.
     pub max_lines: usize,
