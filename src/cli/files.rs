@@ -131,8 +131,7 @@ mod tests {
             69 => Err(ClientError::NoUpstreamSession("gone".to_owned())),
             _ => Err(ClientError::NoAudio),
         };
-        let job =
-            |code: &u8| FileJob { name: format!("file {code}"), work: std::future::ready(error(*code)) };
+        let job = |code: &u8| FileJob { name: format!("file {code}"), work: ready(error(*code)) };
         run_all(codes.iter().map(job).collect(), 2, &Terminal::hidden(), "spoke").await
     }
 

@@ -195,30 +195,29 @@ async fn stopped_command_prints_the_transcripts_that_wait_for_an_earlier_one() {
 #[tokio::test]
 async fn interrupted_book_goes_on_after_the_parts_that_were_spoken() {
     let (simulator, out) = (simulator(&[]).await, directory("interrupted-book"));
-    // With a byte order mark, as some editors write it.
-    let text = format!("\u{FEFF}# One\n\nIt began.\n\n# Two\n\n{}", "It went on and on. ".repeat(200));
+    let text = format!("# One\n\nIt began.\n\n# Two\n\n{}", "It went on and on. ".repeat(40));
     fs::write(out.join("book.md"), text).unwrap();
     let (upstream, book) = (simulator.url(), out.join("book.md").display().to_string());
     let speak = |file: &str| {
         let file = out.join(file).display().to_string();
         ["speak", "--upstream", &upstream, "--resume", "--file", &book, "-o", &file].map(str::to_owned)
     };
-    let expected = speak("whole.mp3");
+    let expected = speak("whole.wav");
     let expected = run(&expected.each_ref().map(String::as_str)).await;
     assert_eq!(expected.code, 0, "{}", expected.stderr);
-    let arguments = speak("book.mp3");
+    let arguments = speak("book.wav");
     let arguments = arguments.each_ref().map(String::as_str);
     let process = voxbridge(&arguments).stderr(Stdio::piped()).spawn().unwrap();
-    let kept = out.join("book.mp3.resume");
+    let kept = out.join("book.wav.resume");
     // Three short parts, of a second of speech or less, and the begin of a long one.
     wait_until("no speech is kept", || kept.metadata().is_ok_and(|file| file.len() > 400_000)).await;
     let (code, _, stderr) = end(process, "-INT").await;
-    assert!(code == Some(130) && stderr.contains("book.mp3.resume: 3 of 4 parts are kept"), "{stderr}");
+    assert!(code == Some(130) && stderr.contains("book.wav.resume: 3 of 4 parts are kept"), "{stderr}");
     let resumed = run(&arguments).await;
-    assert!(resumed.stderr.contains("book.mp3: goes on after 3 of 4 parts"), "{}", resumed.stderr);
+    assert!(resumed.stderr.contains("book.wav: goes on after 3 of 4 parts"), "{}", resumed.stderr);
     assert_eq!(resumed.code, 0, "{}", resumed.stderr);
-    assert_eq!(names(&out), ["book.md", "book.mp3", "whole.mp3"]);
-    let [book, whole] = ["book.mp3", "whole.mp3"].map(|name| fs::read(out.join(name)).unwrap());
+    assert_eq!(names(&out), ["book.md", "book.wav", "whole.wav"]);
+    let [book, whole] = ["book.wav", "whole.wav"].map(|name| fs::read(out.join(name)).unwrap());
     assert_eq!(book.len(), whole.len());
     simulator.stop().await;
 }

@@ -321,4 +321,11 @@ mod tests {
         use Before::{Chapter, Nothing, Paragraph};
         assert_eq!(before, [Chapter, Chapter, Paragraph, Paragraph, Nothing]);
     }
+    #[tokio::test]
+    async fn byte_order_mark_is_not_part_of_a_text() {
+        let path = std::env::temp_dir().join(format!("voxbridge-mark-{}.md", std::process::id()));
+        std::fs::write(&path, "\u{FEFF}# One").unwrap();
+        assert_eq!(read_text(&path).await.unwrap(), "# One");
+        std::fs::remove_file(path).unwrap();
+    }
 }
