@@ -15,7 +15,7 @@ pub(super) const EXIT_USAGE: u8 = 2;
 pub(super) const EXIT_INVALID_DATA: u8 = 65;
 /// EX_NOINPUT: the input cannot be read.
 pub(super) const EXIT_NO_INPUT: u8 = 66;
-/// EX_TEMPFAIL: a transcript has gaps, which another attempt may close.
+/// EX_TEMPFAIL: a transcript has gaps, which another attempt may close, or another run works on it.
 pub(super) const EXIT_INCOMPLETE: u8 = 75;
 /// EX_UNAVAILABLE: no server answers at the address.
 pub(super) const EXIT_UNAVAILABLE: u8 = 69;
@@ -196,6 +196,17 @@ pub enum ClientError {
          anew", .0.display()
     )]
     OtherJournal(PathBuf),
+    /// Another run works on the result.
+    #[error(
+        "another voxbridge works on this file (it has locked {}); the file is left out", .0.display()
+    )]
+    BusyFile(PathBuf),
+    /// A file has the name of a transcript, but is older than the recording.
+    #[error(
+        "{} is older than the recording, so it is not its transcript; --overwrite replaces it, and --output DIR/ writes \
+         elsewhere", .0.display()
+    )]
+    OlderTranscript(PathBuf),
     /// The recording has utterances, and every transcript is empty.
     #[error(
         "speech was found{}, but the model returned no words; the recording may hold only noise",
@@ -214,10 +225,12 @@ pub enum ClientError {
         error: Box<Self>,
     },
     /// Some of several files failed; the errors are printed already.
-    #[error("{failed} of {total} files failed")]
+    #[error("{failed} of {total} files failed{}", not_begun_text(*not_begun))]
     FilesFailed {
         /// Number of files that failed.
         failed: usize,
+        /// Number of files that were not begun, because the upstream was lost.
+        not_begun: usize,
         /// Number of files.
         total: usize,
         /// The exit code that holds for all of them.
@@ -243,10 +256,12 @@ impl ClientError {
             Self::InFile { error, .. } | Self::UtteranceFailed { error, .. } => error.exit_code(),
             Self::FilesFailed { exit_code, .. } => *exit_code,
             Self::Stopped(signal) => SIGNAL_BASE + *signal,
-            Self::InvalidUrl { .. } | Self::InvalidKey { .. } | Self::Usage(_) | Self::OtherJournal(_) => {
-                EXIT_USAGE
-            }
-            Self::Gaps { .. } | Self::IncompleteTranscript { .. } => EXIT_INCOMPLETE,
+            Self::InvalidUrl { .. }
+            | Self::InvalidKey { .. }
+            | Self::Usage(_)
+            | Self::OtherJournal(_)
+            | Self::OlderTranscript(_) => EXIT_USAGE,
+            Self::Gaps { .. } | Self::IncompleteTranscript { .. } | Self::BusyFile(_) => EXIT_INCOMPLETE,
             Self::UntrustedCertificate { .. } => EXIT_UNTRUSTED,
             Self::Unreachable { .. }
             | Self::UpstreamUnreachable { .. }
@@ -288,6 +303,15 @@ impl ClientError {
         Self::ConnectionLost(format!("the server closed the session: {reason}"))
     }
 
+    /// True if no server or upstream answers, so that further files would fail alike.
+    pub(super) fn is_of_lost_server(&self) -> bool {
+        match self {
+            Self::InFile { error, .. } | Self::UtteranceFailed { error, .. } => error.is_of_lost_server(),
+            Self::NoUpstreamSession(_) | Self::Unreachable { .. } | Self::UpstreamUnreachable { .. } => true,
+            _ => false,
+        }
+    }
+
     /// True if the reader of standard output is gone, as after `| head -1`. That is not worth a message.
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::UnwritableOutput { reason, .. } if reason.kind() == io::ErrorKind::BrokenPipe)
@@ -296,6 +320,15 @@ impl ClientError {
     /// A failure to write to the terminal or a pipe.
     pub(super) fn unwritable_stdout(reason: io::Error) -> Self {
         Self::UnwritableOutput { destination: PathBuf::from("standard output"), reason }
+    }
+}
+
+fn not_begun_text(not_begun: usize) -> String {
+    match not_begun {
+        0 => String::new(),
+        _ => format!(
+            ", and {not_begun} were not begun, because no server answers; run the command again when one does"
+        ),
     }
 }
 

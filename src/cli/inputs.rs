@@ -19,6 +19,12 @@ impl Input {
     pub(super) const fn named(path: PathBuf) -> Self {
         Self { path, in_folder: None }
     }
+
+    /// A file that was found in a folder.
+    fn in_folder(root: &Path, path: PathBuf) -> Self {
+        let in_folder = path.strip_prefix(root).ok().map(Path::to_path_buf);
+        Self { path, in_folder }
+    }
 }
 
 /// Selects files of a folder, which the command line does not name one by one.
@@ -34,7 +40,7 @@ impl FolderFiles {
     /// The files of a command line: folders are replaced by their files, in the order of their names.
     ///
     /// # Errors
-    /// A folder cannot be read, or has no such file.
+    /// A folder that is named cannot be read, or has no such file.
     pub(super) fn expand(self, named: &[PathBuf]) -> Result<Vec<Input>, ClientError> {
         let mut inputs = Vec::new();
         for path in named {
@@ -55,10 +61,19 @@ impl FolderFiles {
     }
 
     fn add_files(self, root: &Path, folder: &Path, inputs: &mut Vec<Input>) -> Result<(), ClientError> {
-        let unreadable =
-            |reason| ClientError::UnreadableInput { source_name: folder.display().to_string(), reason };
         let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let mut entries = entries.map_err(unreadable)?;
+        let mut entries = match entries {
+            Ok(entries) => entries,
+            Err(reason) if folder == root => {
+                let source_name = folder.display().to_string();
+                return Err(ClientError::UnreadableInput { source_name, reason });
+            }
+            Err(_) => {
+                // As an input, it fails with the same reason, and is counted.
+                inputs.push(Input::in_folder(root, folder.to_path_buf()));
+                return Ok(());
+            }
+        };
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
             let path = entry.path();
@@ -71,8 +86,7 @@ impl FolderFiles {
                     self.add_files(root, &path, inputs)?;
                 }
             } else if self.takes(&path) && path.is_file() {
-                let in_folder = path.strip_prefix(root).ok().map(Path::to_path_buf);
-                inputs.push(Input { path, in_folder });
+                inputs.push(Input::in_folder(root, path));
             }
         }
         Ok(())

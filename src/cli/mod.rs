@@ -30,6 +30,7 @@ mod output_file;
 mod picture;
 mod read_input;
 mod recording;
+mod resume_file;
 mod running_server;
 mod simulated_server;
 mod speech_audio;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::ClientError;
 use super::inputs::Input;
+use crate::secret::random_hex;
 
 /// Where the result for one input goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,13 +105,22 @@ impl Destination {
     /// Rejects a file that another input or result has.
     fn check_unused(&self, taken: &mut HashSet<PathBuf>) -> Result<(), ClientError> {
         let Self::File(path) = self else { return Ok(()) };
-        if taken.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) || is_special(path) {
+        if taken.insert(resolved(path)) || is_special(path) {
             return Ok(());
         }
         let reason =
             format!("{} would replace another file of this command; rename the input", path.display());
         Err(ClientError::Usage(reason))
     }
+}
+
+/// The path without links and dots, as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if parent == Path::new("") => resolved(Path::new(".")).join(name),
+        (Some(parent), Some(name)) => resolved(parent).join(name),
+        _ => path.to_path_buf(),
+    })
 }
 
 fn paths_of(inputs: &[Input]) -> HashSet<PathBuf> {
@@ -139,6 +149,20 @@ pub(super) fn is_special(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| !metadata.is_file())
 }
 
+/// Rejects a name that is too long before minutes of work would be lost.
+pub(super) fn check_name(path: &Path) -> Result<(), ClientError> {
+    match path.symlink_metadata() {
+        Err(reason) if reason.kind() == io::ErrorKind::InvalidFilename => Err(unwritable(path, reason)),
+        _ => Ok(()),
+    }
+}
+
+/// A new hidden file in the directory of this one. Its name is short: a longer one than the file's might be refused.
+pub(super) fn part_path(file: &Path) -> PathBuf {
+    let random = random_hex::<8>().unwrap_or_else(|| format!("{:016x}", fastrand::u64(..)));
+    file.with_file_name(format!(".voxbridge-{random}.part"))
+}
+
 pub(super) fn unwritable(destination: &Path, reason: io::Error) -> ClientError {
     ClientError::UnwritableOutput { destination: destination.to_path_buf(), reason }
 }
@@ -155,6 +179,9 @@ pub(super) struct OutputFile {
 /// An output. Files can also be written at an earlier position.
 trait WriteAt: Write {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Waits until all bytes are on the disk.
+    fn sync(&self) -> io::Result<()>;
 }
 
 impl WriteAt for File {
@@ -162,10 +189,18 @@ impl WriteAt for File {
         self.seek(SeekFrom::Start(offset))?;
         self.write_all(bytes)
     }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
 }
 
 impl WriteAt for io::Stdout {
     fn write_at(&mut self, _offset: u64, _bytes: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
         Ok(())
     }
 }
@@ -180,13 +215,11 @@ impl OutputFile {
             }
             Destination::File(path) => path,
         };
+        check_name(path)?;
         let special = is_special(path);
         // A link stays; what it points to is replaced.
         let destination = path.canonicalize().unwrap_or_else(|_| path.clone());
-        let part = (!special).then(|| {
-            let name = destination.file_name().unwrap_or_default().to_string_lossy();
-            destination.with_file_name(format!(".{name}.{}.part", std::process::id()))
-        });
+        let part = (!special).then(|| part_path(&destination));
         let opened = match &part {
             Some(part) => File::create(part),
             None => File::options().write(true).open(&destination),
@@ -222,9 +255,13 @@ impl OutputFile {
         }
     }
 
-    /// Ends the file; it now has its name.
+    /// Ends the file; it now has its name, and is on the disk.
     pub(super) fn finish(mut self) -> Result<(), ClientError> {
-        let finished = self.out.flush().and_then(|()| match self.part.take() {
+        let written = match &self.part {
+            Some(_) => self.out.flush().and_then(|()| self.out.sync()),
+            None => self.out.flush(),
+        };
+        let finished = written.and_then(|()| match self.part.take() {
             Some(part) => fs::rename(&part, &self.destination).inspect_err(|_| drop(fs::remove_file(&part))),
             None => Ok(()),
         });
@@ -270,6 +307,12 @@ mod tests {
         for (names, output) in [(&["a/x.mp3", "b/x.wav"][..], &directory), (&["a.mp3", "b.mp3"], &own)] {
             assert_eq!(plan(names, output).unwrap_err().exit_code(), 2, "{names:?}");
         }
+        let of_folder = |folder: &str| {
+            let path = directory.join(folder).join("a.mp3");
+            Input { path, in_folder: Some("a.mp3".into()) }
+        };
+        let twice = Destination::for_inputs(&["", "."].map(of_folder), None, "srt").unwrap_err();
+        assert!(twice.exit_code() == 2 && twice.to_string().contains("a.srt would replace"), "{twice}");
         fs::write(&own, "an input").unwrap();
         assert_eq!(
             plan(&[own.to_str().unwrap()], &directory).unwrap_err().exit_code(),
@@ -311,6 +354,11 @@ mod tests {
         OutputFile::write_all_to(&destination, b"new").unwrap();
         assert_eq!(fs::read_to_string(directory.join("a.txt")).unwrap(), "new");
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        let long = directory.join("x".repeat(255));
+        OutputFile::write_all_to(&Destination::File(long.clone()), b"long").unwrap();
+        assert_eq!(fs::read_to_string(long).unwrap(), "long");
+        let longer = OutputFile::create(&Destination::File(directory.join("x".repeat(256))));
+        assert!(longer.err().unwrap().to_string().contains("too long"));
         // A device is written, and not replaced by a file.
         OutputFile::write_all_to(&Destination::File("/dev/null".into()), b"x").unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());

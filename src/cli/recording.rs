@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ring::digest::{SHA256, digest};
 
 use crate::audio::SPEECH_RATE_HZ;
 use crate::media::MediaError;
@@ -13,6 +12,7 @@ use crate::media::decode::{DecodeLimits, Decoder};
 use super::error::ClientError;
 use super::files::input_name;
 use super::read_input::{INPUT_MAX_BYTES, read_input};
+use super::resume_file::checksum;
 
 /// Samples of a 40 ms frame, as in the Macaw command line. A real server crashes on frames below 512 samples (field notes
 /// §1.7).
@@ -64,11 +64,7 @@ impl Recording {
     /// SHA-256 of the file, in hexadecimal digits.
     pub(super) async fn checksum(&self) -> String {
         let bytes = self.bytes.clone();
-        let hash = tokio::task::spawn_blocking(move || digest(&SHA256, &bytes)).await;
-        hash.map_or_else(
-            |_| String::new(),
-            |hash| hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
-        )
+        tokio::task::spawn_blocking(move || checksum(&bytes)).await.unwrap_or_default()
     }
 
     /// Skips the audio before this position.

@@ -67,8 +67,8 @@ async fn recordings_become_subtitles_without_a_server_and_failures_are_counted()
     ] {
         assert!(output.stderr.contains(message), "{message}: {}", output.stderr);
     }
-    // The recording that is cut off is transcribed up to its damage.
-    assert_eq!(names(&out), ["cut.srt", "cut.wav", "goforward_16k.srt", "jfk_16k.srt"]);
+    // The recording that is cut off is transcribed up to its damage, and is not done.
+    assert_eq!(names(&out), ["cut.srt", "cut.srt.resume", "cut.wav", "goforward_16k.srt", "jfk_16k.srt"]);
     let srt = fs::read_to_string(out.join("jfk_16k.srt")).unwrap();
     assert!(srt.starts_with("1\n00:00:00,3") && srt.contains("\n\n4\n00:00:08,"), "{srt}");
     simulator.stop().await;

@@ -19,12 +19,12 @@ use voxbridge_test_support::programs::send_signal;
 use crate::commands::{PATIENCE, Server, run, voxbridge};
 use crate::files::{directory, names};
 
-async fn simulator(fault: &[&str]) -> Server {
+pub(crate) async fn simulator(fault: &[&str]) -> Server {
     Server::start(&[&["simulate", "--listen", "127.0.0.1:0"], fault].concat()).await
 }
 
 /// A recording of this many sentences with pauses.
-fn sentences(file: &Path, count: usize) {
+pub(crate) fn sentences(file: &Path, count: usize) {
     let sentence = [recording("goforward"), vec![0; 16_000]].concat();
     fs::write(file, wav::write_s16(&sentence.repeat(count), 16_000)).unwrap();
 }

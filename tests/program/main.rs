@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod edge_cases;
 mod fd_limit;
+mod file_journals;
 mod files;
 mod hostile;
 mod hot_reload;

@@ -41,10 +41,10 @@ pub struct TranscribeArgs {
     /// folders, this is the default
     #[arg(long)]
     pub resume: bool,
-    /// Begin anew, also for recordings of a folder that are done
+    /// Begin anew, also for recordings of a folder that are done, and replace files that are older than their recordings
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
-    /// Most characters of a line of subtitles; a Chinese or Japanese character counts as two
+    /// Most columns of a line of subtitles; a Chinese, Japanese or Korean character takes two
     #[arg(long, value_name = "N", default_value = "42", value_parser = clap::value_parser!(u16).range(10..=500))]
     pub max_line: u16,
     /// Most lines of a subtitle
@@ -123,7 +123,8 @@ pub struct SpeakArgs {
     /// Speak all texts into one file; as mp3, it has a chapter for each text and each heading
     #[arg(long, requires = "file")]
     pub join: bool,
-    /// Leave out texts whose audio file exists. For folders, this is the default
+    /// Go on where an interrupted command has stopped, and leave out texts whose audio file exists. For folders, this is the
+    /// default
     #[arg(long)]
     pub resume: bool,
     /// Speak all texts, also those of a folder whose audio file exists

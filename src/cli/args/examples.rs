@@ -8,8 +8,8 @@ Exit codes:
   3         serve drained on request, but cut off sessions that had not finished in time
   65        the input has the wrong format (not audio in a known format, no text)
   66        the input cannot be read
-  75        transcribe: some utterances were not transcribed; they are marked in the transcript
   69        no server answers at this address
+  75        transcribe: some utterances were not transcribed, and are marked in the transcript; or another command works on the file
   76        the server's certificate is not trusted
   130, 143  SIGINT or SIGTERM stopped the command; serve stops at the second one
 
@@ -125,12 +125,14 @@ not stop the others; the last line says how many failed. If all failures have th
 reason.
 
 A file is written as the transcript comes, JSON at the end. With --upstream, Ctrl-C, SIGTERM, a crash or a lost upstream keep what
-is there: FILE.resume beside the transcript says how far it is, and --resume goes on there. An utterance that fails is marked, as
-in `[not transcribed: 0:12 to 0:19]`, and reported; the others are transcribed, and the exit code is 75. --resume asks for it again.
+is there: FILE.resume beside the transcript says how far it is, and --resume goes on there. It stays until the transcript is
+complete, and is locked while a command works on it. An utterance that fails is marked, as in `[not transcribed: 0:12 to 0:19]`,
+and reported; the others are transcribed, and the exit code is 75. --resume asks for it again. With --url, a recording that was
+interrupted begins anew. When no server answers any more, no further recording begins.
 
 Subtitles end with sentences and clauses. Their times are estimated from the sound, because MiniCPM-o has no times of words.
 
-Exit codes: 0 done, 75 done with gaps, 130 Ctrl-C, 143 SIGTERM, 69 no upstream (any more); `voxbridge --help` lists all.";
+Exit codes: 0 done, 75 done with gaps or left to another command, 130 Ctrl-C, 143 SIGTERM, 69 no upstream (any more); `voxbridge --help` lists all.";
 
 pub(super) const SPEAK_EXAMPLES: &str = "\
 Examples:
@@ -140,7 +142,8 @@ Examples:
   voxbridge speak - -o chapter.wav < chapter.txt
   voxbridge speak \"Good morning.\" -o - | aplay
 
-A file appears under its name when it is complete. --upstream and --url are as for transcribe.
+A file appears under its name when it is complete. --upstream and --url are as for transcribe. If a text of several parts is
+interrupted, those that were spoken are kept in OUT.resume, and --resume goes on after them.
 Empty lines separate paragraphs. A Markdown heading, or a line such as `Chapter 1` between empty lines, begins a chapter; an mp3
 file with several chapters lists them (ID3 CHAP). There is no m4b: no encoder for AAC is built in.";
 

@@ -4,9 +4,11 @@
 //! - [`request`]: over the HTTP API of OpenAI, which voxbridge serves too
 //! - [`rest_session`]: over a bridge in this process
 //! - [`voice`]: checks the name of the voice
+//! - [`kept_parts`]: keeps what was spoken until the file is complete
 //!
 //! Each gets the speech in pieces, as it is generated, and passes them on.
 
+mod kept_parts;
 pub(super) mod live;
 mod request;
 pub(super) mod rest_session;
@@ -15,18 +17,21 @@ mod voice;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use self::kept_parts::KeptParts;
 use super::args::SpeakArgs;
 use super::client::ClientTiming;
 use super::error::ClientError;
 use super::files::{self, FileJob};
 use super::inputs::{FolderFiles, Input};
-use super::output_file::Destination;
+use super::output_file::{Destination, is_special};
 use super::read_input::{check_inputs, read_input};
+use super::resume_file::path_beside;
 use super::speech_audio::SpeechFile;
 use super::target::Target;
-use super::view::{Printed, Progress, Terminal};
+use super::view::{FileView, Printed, Progress, Terminal};
 use crate::media::book::{TextChapter, chapters_of};
 use crate::media::encode::AudioFormat;
+use crate::media::encode::id3::CHAPTERS_MAX;
 use crate::session::tts::text_normalization::split_parts;
 
 /// Maximum characters of a `tts.speak` (Macaw field notes §1.4) and of `POST /v1/audio/speech`.
@@ -39,7 +44,7 @@ const TEXT_MAX_BYTES: u64 = 16 << 20;
 const TEXT_ENDINGS: &[&str] = &["txt", "text", "md"];
 
 /// Speech as it comes.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Speech<'a> {
     /// The part of this number begins.
     Part(usize),
@@ -55,7 +60,7 @@ pub async fn run(args: &SpeakArgs, stop: impl Future<Output = u8>) -> Result<(),
     let format = audio_format(args)?;
     check_inputs(&args.file)?;
     let inputs = inputs(args)?;
-    let mut work: Vec<(Vec<Input>, Destination)> = match args.join {
+    let work: Vec<(Vec<Input>, Destination)> = match args.join {
         true => {
             let destination = Destination::of(&args.output);
             destination.check()?;
@@ -66,12 +71,10 @@ pub async fn run(args: &SpeakArgs, stop: impl Future<Output = u8>) -> Result<(),
             inputs.into_iter().map(|input| vec![input]).zip(destinations).collect()
         }
     };
-    let total = work.len();
-    work.retain(|(inputs, destination)| !is_done(args, inputs, destination));
-    if work.len() < total {
-        let done = total - work.len();
-        Terminal::stderr().print_message(format_args!("{done} of {total} texts are spoken already"));
-    }
+    let is_done = |(inputs, destination): &(Vec<Input>, Destination)| is_done(args, inputs, destination);
+    let (done, work): (Vec<_>, Vec<_>) = work.into_iter().partition(is_done);
+    let done: Vec<String> = done.iter().map(|(_, destination)| destination.to_string()).collect();
+    files::report_done(&done, work.len(), "texts are spoken", "--overwrite speaks them anew");
     if work.is_empty() {
         return Ok(());
     }
@@ -99,16 +102,23 @@ fn inputs(args: &SpeakArgs) -> Result<Vec<Input>, ClientError> {
     }
 }
 
-/// True if the speech of a folder's text exists, or of any text with --resume.
-fn is_done(args: &SpeakArgs, inputs: &[Input], destination: &Destination) -> bool {
+/// True if speech that exists stays, and speech that was interrupted is continued: with --resume, and in folders.
+fn resumes(args: &SpeakArgs, inputs: &[Input]) -> bool {
     let is_of_folder = !args.join && inputs.iter().all(|input| input.in_folder.is_some());
-    let exists = matches!(destination, Destination::File(path) if path.is_file());
-    exists && (args.resume || (is_of_folder && !args.overwrite))
+    args.resume || (is_of_folder && !args.overwrite)
+}
+
+fn is_done(args: &SpeakArgs, inputs: &[Input], destination: &Destination) -> bool {
+    let exists =
+        matches!(destination, Destination::File(path) if path.is_file() && !path_beside(path).exists());
+    exists && resumes(args, inputs)
 }
 
 /// The format asked for, or that of the output's name.
 fn audio_format(args: &SpeakArgs) -> Result<AudioFormat, ClientError> {
-    let ending = args.output.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+    let is_directory = args.output.is_dir() || args.output.as_os_str().as_encoded_bytes().ends_with(b"/");
+    let ending = args.output.extension().filter(|_| !is_directory);
+    let ending = ending.map(|ending| ending.to_string_lossy().to_ascii_lowercase());
     match (args.format, ending.as_deref()) {
         (Some(format), _) => Ok(format),
         (None, None) => Ok(AudioFormat::Wav),
@@ -152,6 +162,11 @@ impl SpeakJob<'_> {
 
     /// Speaks the text to its file. Prints nothing on standard output but audio.
     async fn run(self) -> Result<String, ClientError> {
+        if is_done(self.args, &self.inputs, &self.destination) {
+            let name = self.name();
+            self.terminal.print_message(format_args!("{name}: another run has spoken it"));
+            return Ok(String::new());
+        }
         let chapters = self.chapters().await?;
         let (parts, before) = parts_of(&chapters);
         if parts.is_empty() {
@@ -159,37 +174,58 @@ impl SpeakJob<'_> {
         }
         let mut file = SpeechFile::create(&self.destination, self.format)?;
         let title = self.destination.title();
+        if self.format == AudioFormat::Mp3 && chapters.len() > CHAPTERS_MAX {
+            let (name, count) = (self.name(), chapters.len());
+            self.terminal.print_message(format_args!(
+                "{name}: an mp3 file lists at most {CHAPTERS_MAX} chapters; those after it, of {count}, are spoken but not listed"
+            ));
+        }
         file.announce(&title, chapters.into_iter().map(|chapter| chapter.title).collect())?;
-        let mut view = self.terminal.file(&self.name(), None, Printed::Nothing, std::io::sink());
+        let view = self.terminal.file(&self.name(), None, Printed::Nothing, std::io::sink());
         let pauses = [self.args.chapter_pause, self.args.paragraph_pause];
-        let on_speech = |speech: Speech<'_>| match speech {
-            Speech::Part(number) => {
-                let what = before.get(number).copied().unwrap_or(Before::Nothing);
-                if number > 0 {
-                    file.push_silence(pause_before(what, pauses))?;
-                }
-                if what == Before::Chapter {
-                    file.begin_chapter();
-                }
-                view.show(&Progress::Doing(&format!("{} of {} parts", number + 1, before.len())))
-            }
-            Speech::Audio(audio) => {
-                file.push(audio)?;
-                view.show(&Progress::At(file.duration()))
-            }
+        let mut spoken = SpokenText { file, view, before, pauses };
+        let mut kept = self.open_kept_parts(&parts)?;
+        let done = kept.as_ref().map_or(Ok(0), |kept| kept.replay(|speech| spoken.add(speech)))?;
+        let on_speech = |speech: Speech<'_>| {
+            let speech = match speech {
+                Speech::Part(number) => Speech::Part(done + number),
+                audio => audio,
+            };
+            kept.as_mut().map_or(Ok(()), |kept| kept.add(&speech))?;
+            spoken.add(speech)
         };
+        self.speak(&parts[done..], on_speech).await?;
+        let length = spoken.file.duration().as_secs_f64();
+        spoken.file.finish()?;
+        kept.map_or(Ok(()), KeptParts::remove)?;
+        self.terminal.print_message(format_args!("{length:.1} s of speech in {}", self.destination));
+        Ok(String::new())
+    }
+
+    async fn speak(
+        &self,
+        parts: &[String],
+        on_speech: impl FnMut(Speech<'_>) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
         let voice = self.args.voice.as_deref();
         match self.target {
             Target::Live(target) => {
-                live::speak(target, ClientTiming::default(), &parts, voice, on_speech).await?;
+                live::speak(target, ClientTiming::default(), parts, voice, on_speech).await
             }
-            Target::Http(target) => request::speak(target, &parts, voice, on_speech).await?,
-            Target::Local(bridge) => rest_session::speak(bridge, &parts, voice, on_speech).await?,
+            Target::Http(target) => request::speak(target, parts, voice, on_speech).await,
+            Target::Local(bridge) => rest_session::speak(bridge, parts, voice, on_speech).await,
         }
-        let length = file.duration().as_secs_f64();
-        file.finish()?;
-        self.terminal.print_message(format_args!("{length:.1} s of speech in {}", self.destination));
-        Ok(String::new())
+    }
+
+    /// Keeps the parts of a text of several, if it goes to a file.
+    fn open_kept_parts(&self, parts: &[String]) -> Result<Option<KeptParts<'_>>, ClientError> {
+        match &self.destination {
+            Destination::File(path) if parts.len() > 1 && !is_special(path) => {
+                let of = (parts, self.args.voice.as_deref());
+                KeptParts::open(path, of, resumes(self.args, &self.inputs), self.terminal).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The chapters of all texts.
@@ -204,6 +240,36 @@ impl SpeakJob<'_> {
             chapters.extend(chapters_of(&text, &name));
         }
         Ok(chapters)
+    }
+}
+
+/// Speech on its way to a file, with the pauses and chapters between its parts.
+struct SpokenText {
+    file: SpeechFile,
+    view: FileView<std::io::Sink>,
+    before: Vec<Before>,
+    /// Those before chapters and before paragraphs.
+    pauses: [Duration; 2],
+}
+
+impl SpokenText {
+    fn add(&mut self, speech: Speech<'_>) -> Result<(), ClientError> {
+        match speech {
+            Speech::Part(number) => {
+                let what = self.before.get(number).copied().unwrap_or(Before::Nothing);
+                if number > 0 {
+                    self.file.push_silence(pause_before(what, self.pauses))?;
+                }
+                if what == Before::Chapter {
+                    self.file.begin_chapter();
+                }
+                self.view.show(&Progress::Doing(&format!("{} of {} parts", number + 1, self.before.len())))
+            }
+            Speech::Audio(audio) => {
+                self.file.push(audio)?;
+                self.view.show(&Progress::At(self.file.duration()))
+            }
+        }
     }
 }
 
@@ -237,7 +303,10 @@ fn parts_of(chapters: &[TextChapter]) -> (Vec<String>, Vec<Before>) {
 
 async fn read_text(file: &Path) -> Result<String, ClientError> {
     let bytes = read_input(file, TEXT_MAX_BYTES).await?;
-    String::from_utf8(bytes).map_err(|_| ClientError::InvalidText("the text is not UTF-8".to_owned()))
+    let text = String::from_utf8(bytes);
+    let text = text.map_err(|_| ClientError::InvalidText("the text is not UTF-8".to_owned()))?;
+    // Some editors put a byte order mark first, which would hide a heading.
+    Ok(text.strip_prefix('\u{FEFF}').map_or_else(|| text.clone(), str::to_owned))
 }
 
 #[cfg(test)]
@@ -251,5 +320,12 @@ mod tests {
         assert_eq!(parts[..3], ["Intro.", "One", "First."]);
         use Before::{Chapter, Nothing, Paragraph};
         assert_eq!(before, [Chapter, Chapter, Paragraph, Paragraph, Nothing]);
+    }
+    #[tokio::test]
+    async fn byte_order_mark_is_not_part_of_a_text() {
+        let path = std::env::temp_dir().join(format!("voxbridge-mark-{}.md", std::process::id()));
+        std::fs::write(&path, "\u{FEFF}# One").unwrap();
+        assert_eq!(read_text(&path).await.unwrap(), "# One");
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -31,7 +31,8 @@ pub(in crate::cli) async fn transcribe(
         })
         .await;
     let (result, duration) = (result?, recording.position());
-    Ok(Transcribed { segments: result.segments(duration), duration, problem: result.into_problem() })
+    let segments = result.segments(duration);
+    Ok(Transcribed { segments, duration, problem: result.into_problem(), ..Transcribed::default() })
 }
 
 fn show(

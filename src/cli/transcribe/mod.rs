@@ -4,7 +4,9 @@
 //! - [`upload`]: over the HTTP API of OpenAI, which voxbridge serves too
 //! - [`rest_session`]: over a bridge in this process, as fast as the model allows
 //! - [`output`]: writes a transcript as it comes; [`journal`]: keeps what is needed to go on after an interruption
+//! - [`existing`]: finds transcripts that are there already
 
+mod existing;
 mod journal;
 pub(super) mod live;
 mod output;
@@ -17,6 +19,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
+use self::existing::Found;
 use self::journal::Subject;
 use self::output::{Form, TranscriptOutput};
 use super::args::{TranscribeArgs, TranscriptFormatArg};
@@ -47,8 +50,31 @@ pub(super) struct Transcribed {
     pub(super) segments: Vec<Segment>,
     /// Length of the recording.
     pub(super) duration: Duration,
-    /// Why the transcript is incomplete.
+    /// Where the first utterance begins whose transcript is empty.
+    pub(super) wordless_from: Option<Duration>,
+    /// The first utterance that was not transcribed.
+    pub(super) failure: Option<ClientError>,
+    /// Why the transcript ends before the recording.
     pub(super) problem: Option<ClientError>,
+}
+
+impl Transcribed {
+    /// True if the model has answered, even without words.
+    const fn has_answers(&self) -> bool {
+        !self.segments.is_empty() || self.wordless_from.is_some()
+    }
+
+    /// Why a transcript of this many utterances, with this many gaps, is incomplete.
+    pub(super) fn into_problem(self, utterances: usize, gaps: usize) -> Option<ClientError> {
+        let has_answers = utterances > 0 || self.has_answers();
+        let Self { wordless_from, failure, problem, .. } = self;
+        let gaps_problem = (gaps > 0).then_some(ClientError::Gaps { gaps, utterances });
+        let no_words = wordless_from.filter(|_| utterances == 0);
+        problem
+            .or(failure.filter(|_| !has_answers))
+            .or(gaps_problem)
+            .or(no_words.map(|at| ClientError::NoWords { first_utterance: Some(at) }))
+    }
 }
 
 /// Runs the command until `stop` completes with the number of a signal.
@@ -61,14 +87,14 @@ pub async fn run(args: &TranscribeArgs, stop: impl Future<Output = u8>) -> Resul
     let inputs = folder_files.expand(&args.files)?;
     let destinations = Destination::for_inputs(&inputs, args.output.as_deref(), args.format.extension())?;
     check_options(args, &destinations)?;
-    let total = inputs.len();
-    let mut work: Vec<(Input, Destination)> = inputs.into_iter().zip(destinations).collect();
-    work.retain(|(input, destination)| !(resumes(args, input) && output::is_done(destination)));
-    if work.len() < total {
-        let done = total - work.len();
-        Terminal::stderr()
-            .print_message(format_args!("{done} of {total} recordings are transcribed already"));
-    }
+    let work = inputs.into_iter().zip(destinations);
+    let is_done = |(input, destination): &(Input, Destination)| {
+        resumes(args, input) && existing::find(&input.path, destination) == Found::Complete
+    };
+    let (done, work): (Vec<_>, Vec<_>) = work.partition(is_done);
+    let done: Vec<String> = done.iter().map(|(_, destination)| destination.to_string()).collect();
+    let hint = "--overwrite transcribes them anew, and --output DIR/ writes elsewhere";
+    files::report_done(&done, work.len(), "recordings are transcribed", hint);
     if work.is_empty() {
         return Ok(());
     }
@@ -143,30 +169,44 @@ impl TranscribeJob<'_> {
     async fn run(self) -> Result<String, ClientError> {
         let started_at = Instant::now();
         let (form, destination) = (self.form(), (&self.destination, self.is_one_of_several));
+        if resumes(self.args, &self.input) {
+            match (existing::find(&self.input.path, &self.destination), &self.destination) {
+                (Found::Older, Destination::File(path)) => {
+                    return Err(ClientError::OlderTranscript(path.clone()));
+                }
+                (Found::Complete, _) => {
+                    let name = self.name();
+                    self.terminal.print_message(format_args!("{name}: another run has transcribed it"));
+                    return Ok(String::new());
+                }
+                _ => {}
+            }
+        }
         let mut output = match self.args.json {
             true => TranscriptOutput::none(self.name(), form, self.terminal),
             false => TranscriptOutput::new(self.name(), form, destination, self.terminal),
         };
         let transcribed = self.transcribe(&mut output).await?;
         let (utterances, gaps) = (output.segment_count(), output.gaps().len());
-        if utterances + gaps == 0 && transcribed.problem.is_none() {
+        if utterances + gaps == 0 && transcribed.problem.is_none() && transcribed.wordless_from.is_none() {
             let found = match self.target {
                 Target::Http(_) => "the server returned no words",
                 Target::Local(_) | Target::Live(_) => "no speech was found in the recording",
             };
             self.terminal.print_message(format_args!("{}: {found}", self.name()));
         }
-        let printed = output.finish(transcribed.duration, gaps == 0)?;
+        let duration = transcribed.duration;
+        let problem = transcribed.into_problem(utterances, gaps);
+        let printed = output.finish(duration, problem.is_none())?;
         if let (Destination::File(path), false) = (&self.destination, self.args.json) {
-            let (length, took) = (transcribed.duration, started_at.elapsed());
-            let speed = speed(took, length).map_or_else(String::new, |speed| format!(" ({speed})"));
-            let (name, length, took) = (self.name(), clock(length), clock(took));
+            let took = started_at.elapsed();
+            let speed = speed(took, duration).map_or_else(String::new, |speed| format!(" ({speed})"));
+            let (name, length, took) = (self.name(), clock(duration), clock(took));
             let path = path.display();
             self.terminal
                 .print_message(format_args!("{name}: {length} of audio in {took}{speed}, in {path}"));
         }
-        let gaps = (gaps > 0).then_some(ClientError::Gaps { gaps, utterances });
-        match transcribed.problem.or(gaps) {
+        match problem {
             // The words before the damage are worth more than none.
             Some(problem) => {
                 self.terminal.print(printed)?;
@@ -191,6 +231,7 @@ impl TranscribeJob<'_> {
                     needs_word_times: self.needs_word_times(),
                 };
                 let mut view = self.view(None);
+                self.keep_journal(output, None)?;
                 let on_progress = |progress: Progress<'_>| record(output, &mut view, &progress);
                 upload::transcribe(target, &request, &self.input.path, on_progress).await
             }
@@ -209,8 +250,9 @@ impl TranscribeJob<'_> {
                     view.begin_at(Duration::from_millis(span.from_ms));
                     let on_progress = |progress: Progress<'_>| record(output, &mut view, &progress);
                     let part = (&mut recording, span);
-                    transcribed = rest_session::transcribe(bridge, &settings, part, on_progress).await?;
+                    rest_session::transcribe(bridge, &settings, part, &mut transcribed, on_progress).await?;
                     output.complete(span)?;
+                    // The recording is damaged: nothing follows.
                     if transcribed.problem.is_some() {
                         break;
                     }
@@ -231,12 +273,21 @@ impl TranscribeJob<'_> {
     async fn open(&self, output: &mut TranscriptOutput<'_>) -> Result<Recording, ClientError> {
         let recording = Recording::open(&self.input.path).await?;
         // In real time, a recording is not continued.
-        if matches!((self.target, &self.destination), (Target::Local(_), Destination::File(_))) {
-            let (task, language) = (self.task(), self.args.language.clone());
-            let subject = Subject { recording: recording.checksum().await, task, language };
-            output.keep_journal(subject, resumes(self.args, &self.input))?;
-        }
+        let checksum = match (self.target, &self.destination) {
+            (Target::Local(_), Destination::File(_)) => Some(recording.checksum().await),
+            _ => None,
+        };
+        self.keep_journal(output, checksum)?;
         Ok(recording)
+    }
+
+    fn keep_journal(
+        &self,
+        output: &mut TranscriptOutput<'_>,
+        recording: Option<String>,
+    ) -> Result<(), ClientError> {
+        let subject = Subject { recording, task: self.task(), language: self.args.language.clone() };
+        output.keep_journal(subject, resumes(self.args, &self.input), self.input.in_folder.is_some())
     }
 
     const fn task(&self) -> Task {

@@ -1,18 +1,19 @@
 //! The transcript of one recording as it is written: each segment when it comes, in the order of speech.
 //!
-//! Text and subtitles are complete files at any instant. JSON is written at the end, or when the command is stopped.
+//! Text and subtitles are complete files at any instant; the last subtitle follows when its end is known. JSON is written at the
+//! end, or when the command is stopped.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::journal::{self, Journal, Subject};
+use super::journal::{Earlier, Journal, Subject};
 use crate::cli::args::TranscriptFormatArg;
 use crate::cli::clock::clock;
 use crate::cli::error::ClientError;
 use crate::cli::output::printable;
-use crate::cli::output_file::{Destination, OutputFile, is_special, unwritable};
+use crate::cli::output_file::{Destination, OutputFile, check_name, is_special, unwritable};
 use crate::cli::view::Terminal;
 use crate::media::transcript::cues::{Cue, CueRules, cues_of};
 use crate::media::transcript::partial::{Part, PartialTranscript, Span};
@@ -94,26 +95,40 @@ impl<'c> TranscriptOutput<'c> {
         }
     }
 
-    /// Keeps a journal of what this transcript is of, if it goes to a file. With `resumes`, continues an earlier one.
+    /// Keeps a journal of what this transcript is of, if it goes to a file. With `resumes`, continues an earlier one; with
+    /// `follows_recording`, a recording that has changed begins anew.
     ///
     /// # Errors
-    /// The earlier transcript is of something else, or a file cannot be read or written.
-    pub(super) fn keep_journal(&mut self, subject: Subject, resumes: bool) -> Result<(), ClientError> {
+    /// Another run works on it, the earlier transcript is of something else, or a file cannot be read or written.
+    pub(super) fn keep_journal(
+        &mut self,
+        subject: Subject,
+        resumes: bool,
+        follows_recording: bool,
+    ) -> Result<(), ClientError> {
         let Sink::File(path, _) = &self.sink else { return Ok(()) };
         if is_special(path) {
             return Ok(());
         }
-        let mut journal = Journal::new(path, subject);
-        let earlier = if resumes { journal.read()? } else { None };
-        if let Some(earlier) = earlier {
-            let (path, at) = (path.display(), clock(Duration::from_millis(earlier.end_ms())));
-            self.terminal.print_message(format_args!("{path}: goes on at {at}"));
-            journal.rewrite(&earlier)?;
-            self.transcript = earlier;
-            self.journal = Some(journal);
-            return self.rewrite();
+        check_name(path)?;
+        let mut journal = Journal::open(path, subject)?;
+        let earlier = if resumes { journal.read(follows_recording)? } else { Earlier::Nothing };
+        let path = path.display();
+        match earlier {
+            Earlier::Nothing => self.journal = Some(journal),
+            Earlier::Unusable(reason) => {
+                self.terminal.print_message(format_args!("{path}: begins anew, because {reason}"));
+                self.journal = Some(journal);
+            }
+            Earlier::Transcript(earlier) => {
+                let at = clock(Duration::from_millis(earlier.end_ms()));
+                self.terminal.print_message(format_args!("{path}: goes on at {at}"));
+                journal.rewrite(&earlier)?;
+                self.transcript = earlier;
+                self.journal = Some(journal);
+                return self.rewrite();
+            }
         }
-        self.journal = Some(journal);
         Ok(())
     }
 
@@ -168,13 +183,13 @@ impl<'c> TranscriptOutput<'c> {
         self.is_finished = true;
         match &self.sink {
             Sink::None => return Ok(String::new()),
-            Sink::Held => return Ok(self.whole()),
-            Sink::Stdout { has_begun: false } => return Ok(self.whole()),
-            Sink::File(_, Some(_)) if self.form.format != TranscriptFormatArg::Json => {}
-            Sink::File(..) => self.rewrite()?,
-            Sink::Stdout { has_begun: true } => {}
+            Sink::Held | Sink::Stdout { has_begun: false } => return Ok(self.whole()),
+            Sink::File(_, Some(_)) if self.form.format != TranscriptFormatArg::Json => self.write_end()?,
+            Sink::File(..) => self.rewrite_to_end()?,
+            Sink::Stdout { has_begun: true } => self.write_end()?,
         }
         if is_complete && let Some(journal) = self.journal.take() {
+            self.sync()?;
             journal.remove()?;
         }
         Ok(String::new())
@@ -195,13 +210,23 @@ impl<'c> TranscriptOutput<'c> {
         if begins_anew {
             return match self.sink {
                 Sink::Stdout { .. } => {
-                    let whole = self.whole();
-                    self.terminal.print(whole)
+                    let begun = self.begun();
+                    self.terminal.print(begun)
                 }
                 _ => self.rewrite(),
             };
         }
         let text = self.text_of(part);
+        self.append(&text)
+    }
+
+    /// Writes what was held back until the end.
+    fn write_end(&mut self) -> Result<(), ClientError> {
+        let end = self.end_of_subtitles();
+        self.append(&end)
+    }
+
+    fn append(&mut self, text: &str) -> Result<(), ClientError> {
         match &mut self.sink {
             Sink::Stdout { .. } => self.terminal.print(text),
             Sink::File(path, Some(file)) => {
@@ -211,11 +236,29 @@ impl<'c> TranscriptOutput<'c> {
         }
     }
 
-    /// Writes the whole file.
+    /// Waits until the file is on the disk.
+    fn sync(&self) -> Result<(), ClientError> {
+        match &self.sink {
+            Sink::File(path, Some(file)) => file.sync_data().map_err(|reason| unwritable(path, reason)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the whole file, but for its last subtitle.
     fn rewrite(&mut self) -> Result<(), ClientError> {
+        let begun = self.begun();
+        self.replace_file(&begun)
+    }
+
+    /// Writes the whole file.
+    fn rewrite_to_end(&mut self) -> Result<(), ClientError> {
         let whole = self.whole();
+        self.replace_file(&whole)
+    }
+
+    fn replace_file(&mut self, text: &str) -> Result<(), ClientError> {
         let Sink::File(path, file) = &mut self.sink else { return Ok(()) };
-        OutputFile::write_all_to(&Destination::File(path.clone()), whole.as_bytes())?;
+        OutputFile::write_all_to(&Destination::File(path.clone()), text.as_bytes())?;
         if !is_special(path) {
             let opened = File::options().append(true).open(&*path);
             *file = Some(opened.map_err(|reason| unwritable(path, reason))?);
@@ -225,6 +268,11 @@ impl<'c> TranscriptOutput<'c> {
 
     /// The whole transcript.
     fn whole(&mut self) -> String {
+        self.begun() + &self.end_of_subtitles()
+    }
+
+    /// The transcript, but for its last subtitle, whose end depends on what follows.
+    fn begun(&mut self) -> String {
         self.subtitles = self.form.subtitles();
         if self.form.format == TranscriptFormatArg::Json {
             return self.json();
@@ -238,6 +286,13 @@ impl<'c> TranscriptOutput<'c> {
         let text = transcript.parts().into_iter().fold(header, |text, part| text + &self.text_of(part));
         self.transcript = transcript;
         text
+    }
+
+    fn end_of_subtitles(&mut self) -> String {
+        // After an interruption, the length of the recording is not known.
+        let length_ms = u64::try_from(self.duration.as_millis()).ok().filter(|_| self.is_finished);
+        let end_ms = length_ms.unwrap_or(u64::MAX);
+        self.subtitles.as_mut().map_or_else(String::new, |subtitles| subtitles.finish(end_ms))
     }
 
     fn json(&self) -> String {
@@ -262,11 +317,7 @@ impl<'c> TranscriptOutput<'c> {
         };
         let cues = match part {
             Part::Segment(segment) => cues_of(segment, &self.form.cues),
-            Part::Gap(gap) => vec![Cue {
-                start_ms: gap.start_ms,
-                end_ms: gap.end_ms.min(gap.start_ms + self.form.cues.max_cue_ms).max(gap.start_ms + 1),
-                lines: vec![mark(gap)],
-            }],
+            Part::Gap(gap) => vec![mark_cue(gap, &self.form.cues)],
         };
         writer.add(&cues)
     }
@@ -283,26 +334,34 @@ impl<'c> TranscriptOutput<'c> {
 impl Drop for TranscriptOutput<'_> {
     /// Keeps what was transcribed until the command was stopped, or failed.
     fn drop(&mut self) {
-        let has_parts = self.transcript.end_ms() > 0;
-        if self.is_finished || !has_parts {
+        if self.is_finished {
+            return;
+        }
+        let end_ms = self.transcript.end_ms();
+        if end_ms == 0 {
+            // Nothing was begun.
+            if let Some(journal) = self.journal.take().filter(Journal::is_new) {
+                let _ = journal.remove();
+            }
             return;
         }
         let is_json = self.form.format == TranscriptFormatArg::Json;
         let kept = match self.sink {
-            Sink::File(..) if is_json => self.rewrite(),
+            Sink::File(..) if is_json => self.rewrite_to_end(),
             Sink::Stdout { .. } if is_json => self.terminal.print(self.json()),
             Sink::Held => {
                 let whole = self.whole();
                 self.terminal.print(whole)
             }
-            _ => Ok(()),
+            _ => self.write_end(),
         };
         if let Err(error) = kept {
             self.terminal.print_message(error);
         }
         if let Some(path) = self.path() {
-            let at = clock(Duration::from_millis(self.transcript.end_ms()));
-            let how = if self.journal.is_some() { "; --resume goes on there" } else { "" };
+            let at = clock(Duration::from_millis(end_ms));
+            let is_continued = self.journal.as_ref().is_some_and(Journal::can_be_continued);
+            let how = if is_continued { "; --resume goes on there" } else { "" };
             self.terminal
                 .print_message(format_args!("{}: the transcript is kept up to {at}{how}", path.display()));
         }
@@ -319,21 +378,24 @@ impl Form {
     }
 }
 
-/// True if this transcript was written and is complete.
-pub(super) fn is_done(destination: &Destination) -> bool {
-    match destination {
-        Destination::File(path) => path.is_file() && !journal::path_beside(path).exists(),
-        Destination::Stdout => false,
-    }
-}
-
 /// Stands for speech that was not transcribed.
 fn mark(gap: &Gap) -> String {
     format!("[not transcribed: {}]", span_text(gap))
 }
 
+fn mark_cue(gap: &Gap, rules: &CueRules) -> Cue {
+    let end_ms = gap.end_ms.min(gap.start_ms + rules.max_cue_ms).max(gap.start_ms + 1);
+    Cue { start_ms: gap.start_ms, end_ms, words_end_ms: end_ms, lines: vec![mark(gap)] }
+}
+
 /// Where a gap is.
 fn span_text(gap: &Gap) -> String {
     let at = |ms: u64| clock(Duration::from_millis(ms));
-    format!("{} to {}", at(gap.start_ms), at(gap.end_ms))
+    let Gap { start_ms, end_ms, .. } = *gap;
+    // A server may not say how long the recording is.
+    if end_ms > start_ms {
+        format!("{} to {}", at(start_ms), at(end_ms))
+    } else {
+        format!("from {} on", at(start_ms))
+    }
 }

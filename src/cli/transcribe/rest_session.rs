@@ -1,7 +1,7 @@
 //! Transcription by the server in this process: the recording is sent as fast as the bridge takes it.
 //!
 //! The server speaks the client protocol `rest` (`mappings/client/rest.toml`), as its REST endpoints do. An utterance that fails
-//! leaves a gap. When several fail in a row, the upstream is lost: then the transcript ends before them.
+//! leaves a gap. When there is no upstream (any more), the transcript ends before the utterances that found none.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -19,16 +19,17 @@ use crate::media::transcript::partial::Span;
 use crate::media::transcript::{Gap, Segment};
 use crate::server::{RestCommands, RestEvent, RestSession};
 
-/// Utterances that fail in a row, after which the upstream counts as lost.
+/// Utterances that find no upstream in a row, after which an upstream that has answered counts as lost.
 const LOST_AFTER: usize = 3;
 
-/// Transcribes a span of a recording in one session.
+/// Transcribes a span of a recording in one session, after the spans that were transcribed before.
 pub(in crate::cli) async fn transcribe(
     bridge: &LocalBridge,
     settings: &Value,
     (recording, span): (&mut Recording, Span),
+    transcribed: &mut Transcribed,
     mut on_progress: impl FnMut(Progress<'_>) -> Result<(), ClientError>,
-) -> Result<Transcribed, ClientError> {
+) -> Result<(), ClientError> {
     let mut first = recording.skip_to(span.from_ms).await;
     let mut chunk = None;
     if first.is_ok() {
@@ -39,12 +40,12 @@ pub(in crate::cli) async fn transcribe(
     }
     // Nothing of it is left.
     let Some(chunk) = chunk else {
-        let (duration, problem) = (recording.position(), first.err());
-        return Ok(Transcribed { duration, problem, ..Transcribed::default() });
+        (transcribed.duration, transcribed.problem) = (recording.position(), first.err());
+        return Ok(());
     };
     let RestSession { mut commands, mut events } = bridge.open().await?;
     commands.send(settings).await;
-    let mut result = Utterances { offset_ms: span.from_ms, ..Utterances::default() };
+    let mut utterances = Utterances::new(transcribed, span.from_ms);
     let mut fed = None;
     {
         let mut feeding = pin!(feed(recording, (chunk, span), commands));
@@ -56,13 +57,13 @@ pub(in crate::cli) async fn transcribe(
                 }
                 message = events.next_message() => message.map_err(ClientError::ConnectionLost)?,
             };
-            if result.handle(message, &mut on_progress)? {
+            if utterances.handle(message, &mut on_progress)? {
                 break;
             }
         }
     }
-    let problem = fed.flatten().or(result.no_words_problem());
-    Ok(Transcribed { segments: result.segments, duration: recording.position(), problem })
+    (transcribed.duration, transcribed.problem) = (recording.position(), fed.flatten());
+    Ok(())
 }
 
 /// Sends a span of a recording, from this chunk on, and returns its damage.
@@ -88,14 +89,12 @@ async fn feed(
     problem
 }
 
-/// The utterances of a recording so far.
-#[derive(Default)]
-struct Utterances {
+/// The utterances of a session so far.
+struct Utterances<'t> {
+    /// What the recording has given, in this session and in those before.
+    transcribed: &'t mut Transcribed,
     /// Where in the recording the session began.
     offset_ms: u64,
-    segments: Vec<Segment>,
-    /// When the first utterance begins whose transcript is empty.
-    empty_from_ms: Option<u64>,
     /// When each utterance that was not transcribed yet began, by its number.
     starts_ms: HashMap<u64, u64>,
     /// Utterances that failed since the last one that did not.
@@ -109,11 +108,19 @@ struct FailedUtterance {
     error: ClientError,
 }
 
-impl Utterances {
-    /// The problem of a recording with utterances but without any words.
-    fn no_words_problem(&self) -> Option<ClientError> {
-        let first_ms = self.empty_from_ms.filter(|_| self.segments.is_empty())?;
-        Some(ClientError::NoWords { first_utterance: Some(Duration::from_millis(first_ms)) })
+impl FailedUtterance {
+    const fn found_no_upstream(&self) -> bool {
+        matches!(self.error, ClientError::NoUpstreamSession(_))
+    }
+
+    fn into_error(self) -> ClientError {
+        ClientError::UtteranceFailed { at: Duration::from_millis(self.start_ms), error: Box::new(self.error) }
+    }
+}
+
+impl<'t> Utterances<'t> {
+    fn new(transcribed: &'t mut Transcribed, offset_ms: u64) -> Self {
+        Self { transcribed, offset_ms, starts_ms: HashMap::new(), failed: Vec::new() }
     }
 
     /// Handles a message; true after the last one.
@@ -151,7 +158,7 @@ impl Utterances {
                 match segment_id.and_then(|id| Some((id, *self.starts_ms.get(&id)?))) {
                     Some((segment_id, start_ms)) => {
                         self.failed.push(FailedUtterance { segment_id, start_ms, end_ms: start_ms, error });
-                        self.check_lost()?;
+                        self.check_lost(on_progress)?;
                     }
                     None => return Err(error),
                 }
@@ -181,11 +188,11 @@ impl Utterances {
         self.report_gaps(on_progress)?;
         on_progress(Progress::At(Duration::from_millis(segment.end_ms)))?;
         if segment.text.trim().is_empty() {
-            self.empty_from_ms.get_or_insert(segment.start_ms);
+            self.transcribed.wordless_from.get_or_insert(Duration::from_millis(segment.start_ms));
             return Ok(());
         }
         on_progress(Progress::Transcribed(&segment))?;
-        self.segments.push(segment);
+        self.transcribed.segments.push(segment);
         Ok(())
     }
 
@@ -194,27 +201,103 @@ impl Utterances {
         &mut self,
         on_progress: &mut impl FnMut(Progress<'_>) -> Result<(), ClientError>,
     ) -> Result<(), ClientError> {
-        for FailedUtterance { start_ms, end_ms, error, .. } in self.failed.drain(..) {
-            on_progress(Progress::Failed(&Gap { start_ms, end_ms, message: error.to_string() }))?;
+        for failed in self.failed.drain(..) {
+            let FailedUtterance { start_ms, end_ms, .. } = failed;
+            let message = failed.error.to_string();
+            on_progress(Progress::Failed(&Gap { start_ms, end_ms, message }))?;
+            self.transcribed.failure.get_or_insert_with(|| failed.into_error());
         }
         Ok(())
     }
 
-    /// Fails with the first of the failures in a row if the upstream is lost: at once if it has never answered and is not
-    /// available, otherwise after several.
-    fn check_lost(&mut self) -> Result<(), ClientError> {
-        let has_answered = !self.segments.is_empty() || self.empty_from_ms.is_some();
-        let is_unavailable =
-            self.failed.iter().all(|failed| matches!(failed.error, ClientError::NoUpstreamSession(_)));
-        let is_lost = if is_unavailable {
-            !has_answered || self.failed.len() >= LOST_AFTER
-        } else {
-            !has_answered && self.failed.len() >= LOST_AFTER
-        };
-        if !is_lost {
+    /// Fails if the upstream is lost: at once if it has not been there yet, otherwise after several utterances in a row that
+    /// found none. Those that failed before for other reasons are gaps.
+    fn check_lost(
+        &mut self,
+        on_progress: &mut impl FnMut(Progress<'_>) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        let other = self.failed.iter().rposition(|failed| !failed.found_no_upstream());
+        let row_from = other.map_or(0, |at| at + 1);
+        let was_there = row_from > 0 || self.transcribed.has_answers() || self.transcribed.failure.is_some();
+        let enough = if was_there { LOST_AFTER } else { 1 };
+        if self.failed.len() - row_from < enough {
             return Ok(());
         }
-        let FailedUtterance { start_ms, error, .. } = self.failed.swap_remove(0);
-        Err(ClientError::UtteranceFailed { at: Duration::from_millis(start_ms), error: Box::new(error) })
+        let first = self.failed.drain(row_from..).next();
+        self.report_gaps(on_progress)?;
+        first.map_or(Ok(()), |first| Err(first.into_error()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Handles the events of utterances that were transcribed or failed with these codes, a second each.
+    fn handle(transcribed: &mut Transcribed, codes: &[&str]) -> (Vec<u64>, Result<bool, ClientError>) {
+        let mut gaps = Vec::new();
+        let mut on_progress = |progress: Progress<'_>| {
+            if let Progress::Failed(gap) = progress {
+                gaps.push(gap.start_ms);
+            }
+            Ok(())
+        };
+        let mut utterances = Utterances::new(transcribed, 500);
+        let mut result = Ok(false);
+        for (id, code) in (0..).zip(codes) {
+            let (start_ms, end_ms) = (id * 1000, id * 1000 + 900);
+            let answer = match *code {
+                "ok" => json!({
+                    "type": "transcript", "segment_id": id, "text": "yes", "start_ms": start_ms, "end_ms": end_ms,
+                }),
+                code => json!({
+                    "type": "error", "code": code, "message": code, "recoverable": true, "segment_id": id,
+                }),
+            };
+            for event in [
+                json!({"type": "speech_start", "segment_id": id, "start_ms": start_ms}),
+                answer,
+                json!({"type": "speech_end", "segment_id": id, "end_ms": end_ms}),
+            ] {
+                if result.is_ok() {
+                    result = utterances.handle(Message::text(event.to_string()), &mut on_progress);
+                }
+            }
+        }
+        if result.is_ok() {
+            let closed = json!({"type": "closed", "reason": "finished"});
+            result = utterances.handle(Message::text(closed.to_string()), &mut on_progress);
+        }
+        (gaps, result)
+    }
+
+    #[test]
+    fn utterances_that_the_model_fails_are_gaps_even_before_the_first_success() {
+        let mut transcribed = Transcribed::default();
+        let codes = ["upstream_error", "upstream_error", "upstream_error", "upstream_error", "ok"];
+        let (gaps, result) = handle(&mut transcribed, &codes);
+        assert!(result.unwrap());
+        assert_eq!(gaps, [500, 1500, 2500, 3500]);
+        assert_eq!(transcribed.segments[0].start_ms, 4500);
+        assert!(matches!(transcribed.failure, Some(ClientError::UtteranceFailed { .. })));
+    }
+
+    #[test]
+    fn upstream_is_lost_at_once_before_its_first_answer_and_later_after_three_utterances_in_a_row() {
+        let lost_at = |codes: &[&str], transcribed: &mut Transcribed| {
+            let (gaps, result) = handle(transcribed, codes);
+            (gaps, result.map_err(|error| (error.exit_code(), error.to_string())))
+        };
+        let error = |at: &str| Err((69, format!("at {at}: unavailable")));
+        let never = lost_at(&["unavailable"], &mut Transcribed::default());
+        assert_eq!(never, (vec![], error("0:00")));
+        let mut transcribed = Transcribed::default();
+        let later = ["ok", "upstream_error", "unavailable", "unavailable", "unavailable"];
+        assert_eq!(lost_at(&later, &mut transcribed), (vec![1500], error("0:02")));
+        // The next span of the same recording: the upstream has been there.
+        assert_eq!(
+            lost_at(&["unavailable", "unavailable", "ok"], &mut transcribed),
+            (vec![500, 1500], Ok(true))
+        );
     }
 }

@@ -8,8 +8,9 @@ use serde_json::Value;
 use super::Transcribed;
 use crate::cli::error::ClientError;
 use crate::cli::http::{Form, HttpTarget};
+use crate::cli::recording::Recording;
 use crate::cli::view::Progress;
-use crate::media::transcript::{Segment, Task, TranscriptFormat, Word};
+use crate::media::transcript::{Gap, Segment, Task, TranscriptFormat, Word};
 
 /// The request to the server.
 #[derive(Debug, Clone)]
@@ -52,26 +53,51 @@ pub(in crate::cli) async fn transcribe(
     };
     let answer = target.post(path, payload).await?;
     let answer = answer.collect().await?;
-    let transcribed = read_answer(&serde_json::from_slice(&answer).unwrap_or_default());
-    let transcribed = transcribed.ok_or_else(|| target.unexpected("the answer is not a transcript"))?;
+    let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+    let transcribed =
+        read_answer(&answer).ok_or_else(|| target.unexpected("the answer is not a transcript"))?;
     for segment in &transcribed.segments {
         on_progress(Progress::Transcribed(segment))?;
     }
+    if let Some(mut gap) = read_break_off(&answer["incomplete"]) {
+        let length = length_of(file).await.unwrap_or(transcribed.duration);
+        gap.end_ms = gap.start_ms.max(u64::try_from(length.as_millis()).unwrap_or(TIME_MAX_MS));
+        on_progress(Progress::Failed(&gap))?;
+    }
     Ok(transcribed)
+}
+
+/// The length of a recording by its headers, if it can be read again.
+async fn length_of(file: &Path) -> Option<Duration> {
+    if file == Path::new("-") {
+        return None;
+    }
+    Recording::open(file).await.ok()?.expected_length
+}
+
+/// What voxbridge answers beside a transcript that breaks off, because its upstream was lost.
+fn read_break_off(incomplete: &Value) -> Option<Gap> {
+    let start_ms = incomplete.is_object().then(|| read_ms(&incomplete["from"]).unwrap_or(0))?;
+    let message = incomplete["message"].as_str().unwrap_or("the server does not say why").to_owned();
+    Some(Gap { start_ms, end_ms: start_ms, message })
+}
+
+/// Seconds as milliseconds.
+fn read_ms(seconds: &Value) -> Option<u64> {
+    seconds.as_f64().map(|seconds| ((seconds * 1000.0).round() as u64).min(TIME_MAX_MS))
 }
 
 fn read_answer(answer: &Value) -> Option<Transcribed> {
     let text = answer["text"].as_str()?;
     let language = answer["language"].as_str().map(str::to_owned);
-    let ms =
-        |value: &Value| value.as_f64().map(|seconds| ((seconds * 1000.0).round() as u64).min(TIME_MAX_MS));
     let usage = &answer["usage"]["seconds"];
-    let duration = ms(&answer["duration"]).or_else(|| ms(usage)).unwrap_or(0);
+    let duration = read_ms(&answer["duration"]).or_else(|| read_ms(usage)).unwrap_or(0);
     let segment = |value: &Value| {
+        let start_ms = read_ms(&value["start"])?;
         Some(Segment {
             text: value["text"].as_str()?.to_owned(),
-            start_ms: ms(&value["start"])?,
-            end_ms: ms(&value["end"])?,
+            start_ms,
+            end_ms: read_ms(&value["end"])?.max(start_ms),
             language: language.clone(),
             words: read_words(&value["words"]),
         })
@@ -91,7 +117,7 @@ fn read_answer(answer: &Value) -> Option<Transcribed> {
     if let Some(words) = read_words(&answer["words"]) {
         place_words(words, &mut segments);
     }
-    Some(Transcribed { segments, duration: Duration::from_millis(duration), problem: None })
+    Some(Transcribed { segments, duration: Duration::from_millis(duration), ..Transcribed::default() })
 }
 
 fn read_words(list: &Value) -> Option<Vec<Word>> {
@@ -145,5 +171,16 @@ mod tests {
         assert_eq!(counts, [1, 2]);
         assert!(read_answer(&json!({"text": "", "duration": 1.0})).unwrap().segments.is_empty());
         assert!(read_answer(&json!({"error": "no"})).is_none());
+        let backwards = json!({"text": "One.", "segments": [{"start": 2.0, "end": 1.0, "text": "One."}]});
+        let backwards = read_answer(&backwards).unwrap().segments;
+        assert_eq!((backwards[0].start_ms, backwards[0].end_ms), (2000, 2000));
+    }
+
+    #[test]
+    fn transcript_that_breaks_off_has_a_gap() {
+        let incomplete = json!({"from": 1.5, "code": "unavailable", "message": "the upstream was lost"});
+        let gap = read_break_off(&incomplete).unwrap();
+        assert_eq!((gap.start_ms, gap.message.as_str()), (1500, "the upstream was lost"));
+        assert_eq!(read_break_off(&Value::Null), None);
     }
 }

@@ -20,7 +20,7 @@ const UTF_8: u8 = 3;
 /// Flags of a table of contents: it is the top one, and its chapters are in order.
 const TOP_AND_ORDERED: u8 = 3;
 /// Most chapters of a table of contents, whose number is a byte.
-const CHAPTERS_MAX: usize = 255;
+pub const CHAPTERS_MAX: usize = 255;
 /// Longest title, bytes.
 const TITLE_MAX_BYTES: usize = 250;
 

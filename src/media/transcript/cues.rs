@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
+
 use super::division::divide;
 use super::{Segment, Word, append, is_unspaced};
 use crate::audio::word_times::{WordTime, spread_words};
@@ -12,7 +14,7 @@ use crate::audio::word_times::{WordTime, spread_words};
 /// Limits of a cue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CueRules {
-    /// Most columns of a line. A Chinese or Japanese character takes two.
+    /// Most columns of a line. A Chinese, Japanese or Korean character takes two.
     pub max_line: usize,
     /// Most lines.
     pub max_lines: usize,
@@ -32,10 +34,26 @@ impl Default for CueRules {
 pub struct Cue {
     /// Start, from the start of the recording, ms.
     pub start_ms: u64,
-    /// End.
+    /// End. It may be later than that of its words, so that it can be read.
     pub end_ms: u64,
+    /// End of its words.
+    pub words_end_ms: u64,
     /// The text, without control characters.
     pub lines: Vec<String>,
+}
+
+impl Cue {
+    /// Ends before a cue that begins at this point, if that one begins later.
+    pub(super) fn end_before(&mut self, next_start_ms: u64) {
+        if next_start_ms > self.start_ms {
+            self.end_ms = self.end_ms.min(next_start_ms);
+        }
+    }
+
+    /// Ends with its words, or within a recording of this length.
+    pub(super) fn end_within(&mut self, length_ms: u64) {
+        self.end_ms = self.end_ms.min(length_ms.max(self.words_end_ms)).max(self.start_ms + 1);
+    }
 }
 
 /// A shorter cue is shown longer, if it can be, ms.
@@ -87,19 +105,6 @@ pub fn cues_of(segment: &Segment, rules: &CueRules) -> Vec<Cue> {
     cues
 }
 
-/// The cues of all segments. Those of a short one do not reach into the next, nor past the end of the recording.
-pub(super) fn cues_of_all(segments: &[Segment], duration_ms: u64, rules: &CueRules) -> Vec<Cue> {
-    let nexts = segments.iter().skip(1).map(|next| next.start_ms).chain([duration_ms]);
-    let of_segment = |(segment, next_ms): (&Segment, u64)| {
-        let mut cues = cues_of(segment, rules);
-        if let Some(last) = cues.last_mut() {
-            last.end_ms = last.end_ms.min(next_ms.max(segment.end_ms));
-        }
-        cues
-    };
-    segments.iter().zip(nexts).flat_map(of_segment).collect()
-}
-
 /// Shows a cue as long as it takes to read it, if there is time before the next.
 fn lengthen(cue: &mut Cue, next_ms: Option<u64>, rules: &CueRules) {
     let after_start = |ms: u64| cue.start_ms.saturating_add(ms);
@@ -119,7 +124,7 @@ fn cue_of(pieces: &[Piece], rules: &CueRules) -> Cue {
     let times = |piece: &Piece| (piece.start_ms, piece.end_ms);
     let (start_ms, _) = pieces.first().map(times).unwrap_or_default();
     let (_, end_ms) = pieces.last().map(times).unwrap_or_default();
-    Cue { start_ms, end_ms, lines: lines.into_iter().map(line).collect() }
+    Cue { start_ms, end_ms, words_end_ms: end_ms, lines: lines.into_iter().map(line).collect() }
 }
 
 /// Cost of a cue; `None` if it exceeds the limits.
@@ -192,9 +197,9 @@ fn has_space_between(text: &str, next: &str) -> bool {
     [text.chars().next_back(), next.chars().next()].iter().all(|end| end.is_some_and(|it| !is_unspaced(it)))
 }
 
-/// Columns of a text.
+/// Columns of a text. Chinese, Japanese, Korean and emoji have two, combining marks none.
 fn width(text: &str) -> usize {
-    text.chars().map(|letter| if is_unspaced(letter) { 2 } else { 1 }).sum()
+    UnicodeWidthStr::width(text)
 }
 
 fn ends_sentence(text: &str) -> bool {
@@ -209,18 +214,27 @@ const fn is_closing(letter: char) -> bool {
     matches!(letter, '"' | '\'' | ')' | ']' | '”' | '’' | '»' | '」' | '』' | '）')
 }
 
-/// The words of a segment; those that are longer than a line in parts.
+/// The words of a segment; those that are longer than a line in parts. None begins before the one before it.
 fn pieces_of(segment: &Segment, max_line: usize) -> Vec<Piece> {
     let spread = spread_words(&segment.text, segment.start_ms, segment.end_ms);
     // Servers may return words without punctuation; then only their times count.
     let timed = segment.words.as_deref().filter(|words| words.len() == spread.len());
+    let mut earliest_ms = 0;
     let piece = |(at, word): (usize, WordTime)| {
         let times = timed.and_then(|words| words.get(at)).map(Word::times_ms);
         let (start_ms, end_ms) = times.unwrap_or((word.start_ms, word.end_ms));
+        let start_ms = start_ms.max(earliest_ms);
+        earliest_ms = start_ms;
         let text: String = word.word.chars().filter(|letter| !letter.is_control()).collect();
-        split_wide(Piece { width: width(&text), text, start_ms, end_ms }, max_line)
+        split_wide(Piece { width: width(&text), text, start_ms, end_ms: end_ms.max(start_ms) }, max_line)
     };
     spread.into_iter().enumerate().flat_map(piece).collect()
+}
+
+/// True if a text may be divided before this letter. A mark belongs to the letter before it, and a joiner also to the one after.
+fn can_divide(text: &str, next: char) -> bool {
+    let is_emoji_modifier = matches!(next, '\u{1F3FB}'..='\u{1F3FF}');
+    next.width() != Some(0) && !is_emoji_modifier && !text.ends_with('\u{200D}')
 }
 
 fn split_wide(piece: Piece, max_line: usize) -> Vec<Piece> {
@@ -229,7 +243,7 @@ fn split_wide(piece: Piece, max_line: usize) -> Vec<Piece> {
     }
     let (mut parts, mut part) = (Vec::new(), String::new());
     for letter in piece.text.chars() {
-        if width(&part) + width(letter.encode_utf8(&mut [0; 4])) > max_line {
+        if can_divide(&part, letter) && width(&part) + letter.width().unwrap_or(0) > max_line {
             parts.push(std::mem::take(&mut part));
         }
         part.push(letter);
@@ -307,12 +321,39 @@ mod tests {
     fn short_utterance_is_shown_into_the_silence_behind_it() {
         let (yes, next) = (segment("Yes.", 1000, 1400), segment("No.", 1600, 3000));
         let ends = |segments: &[Segment], duration_ms| {
-            let cues = cues_of_all(segments, duration_ms, &CueRules::default());
+            let cues = |segment| cues_of(segment, &CueRules::default());
+            let mut cues: Vec<Cue> = segments.iter().flat_map(cues).collect();
+            let next = cues.get(1).map(|next| next.start_ms);
+            cues[0].end_before(next.unwrap_or(duration_ms));
+            cues.last_mut().unwrap().end_within(duration_ms);
             cues.iter().map(|cue| cue.end_ms).collect::<Vec<_>>()
         };
         assert_eq!(ends(&[yes.clone(), next], 9000), [1600, 3000]);
         assert_eq!(ends(std::slice::from_ref(&yes), 9000), [1700]);
         assert_eq!(ends(&[yes], 1500), [1500]);
+    }
+
+    #[test]
+    fn korean_and_emoji_take_two_columns_and_joined_letters_stay_together() {
+        assert_eq!([width("한국어"), width("👍"), width("e\u{301}"), width("ｱｲ")], [6, 2, 1, 2]);
+        let pieces = |text: &str| {
+            let piece = Piece { width: width(text), text: text.to_owned(), start_ms: 0, end_ms: 900 };
+            split_wide(piece, 4).into_iter().map(|part| part.text).collect::<Vec<_>>()
+        };
+        assert_eq!(pieces("한국어한"), ["한국", "어한"]);
+        assert_eq!(pieces(&"e\u{301}".repeat(6)), ["e\u{301}".repeat(4), "e\u{301}".repeat(2)]);
+        let family = "👩\u{200D}👩\u{200D}👧";
+        assert_eq!(pieces(&family.repeat(3)), [family.repeat(2), family.to_owned()]);
+    }
+
+    #[test]
+    fn words_with_overlapping_times_become_cues_in_order() {
+        let words = [("One.", 1.0, 4.0), ("Two.", 0.5, 2.0), ("Three.", 3.0, 2.5)]
+            .map(|(word, start, end)| Word { word: word.into(), start, end, estimated: false });
+        let segment = Segment { words: Some(words.to_vec()), ..segment("One. Two. Three.", 1000, 4000) };
+        let pieces = pieces_of(&segment, 42);
+        let times: Vec<_> = pieces.iter().map(|piece| (piece.start_ms, piece.end_ms)).collect();
+        assert_eq!(times, [(1000, 4000), (1000, 2000), (3000, 3000)]);
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use self::cues::{CueRules, cues_of_all};
+use self::cues::{CueRules, cues_of};
 use self::subtitles::{SubtitleFormat, SubtitleWriter};
 use crate::named_enum::named_enum;
 
@@ -136,9 +136,13 @@ impl Transcript<'_> {
 
     fn subtitles(&self, format: SubtitleFormat) -> String {
         let mut writer = SubtitleWriter::new(format);
-        let duration_ms = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX);
-        writer.header().to_owned()
-            + &writer.add(&cues_of_all(self.segments, duration_ms, &CueRules::default()))
+        let end_ms = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX);
+        let rules = CueRules::default();
+        let mut text = writer.header().to_owned();
+        for segment in self.segments {
+            text += &writer.add(&cues_of(segment, &rules));
+        }
+        text + &writer.finish(end_ms)
     }
 
     /// The verbose JSON of OpenAI's API.

@@ -83,13 +83,13 @@ impl Bench<'_> {
             _ => Ok(()),
         };
         let recording = (&mut recording, Span::WHOLE);
-        let asked = transcribe::rest_session::transcribe(&self.bridge, &settings, recording, on_progress);
-        let done = within(QUESTION_MAX, asked).await?;
-        if let Some(problem) = done.problem {
-            return Err(problem);
-        }
+        let mut done = transcribe::Transcribed::default();
+        let asked =
+            transcribe::rest_session::transcribe(&self.bridge, &settings, recording, &mut done, on_progress);
+        within(QUESTION_MAX, asked).await?;
         let texts: Vec<&str> = done.segments.iter().map(|segment| segment.text.trim()).collect();
-        Ok((texts.join(" "), done.duration))
+        let (text, duration, utterances) = (texts.join(" "), done.duration, done.segments.len());
+        done.into_problem(utterances, 0).map_or(Ok((text, duration)), Err)
     }
 
     /// Speaks a text as fast as the server does.

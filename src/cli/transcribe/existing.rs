@@ -1,0 +1,66 @@
+//! What there is of a transcript before the work on it begins.
+
+use std::path::Path;
+
+use crate::cli::output_file::Destination;
+use crate::cli::resume_file::path_beside;
+
+/// What there is of a transcript before the work on it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nothing, or what an interrupted run has left.
+    Unfinished,
+    /// A transcript of this recording.
+    Complete,
+    /// A file that is older than the recording.
+    Older,
+}
+
+/// Looks for the transcript of a recording.
+pub(super) fn find(recording: &Path, destination: &Destination) -> Found {
+    let Destination::File(path) = destination else { return Found::Unfinished };
+    if !path.is_file() || path_beside(path).exists() {
+        return Found::Unfinished;
+    }
+    let changed = |file: &Path| file.metadata().and_then(|metadata| metadata.modified()).ok();
+    match (changed(path), changed(recording)) {
+        (Some(transcript), Some(recording)) if transcript < recording => Found::Older,
+        _ => Found::Complete,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    #[test]
+    fn file_is_a_transcript_if_it_has_no_journal_and_is_not_older_than_the_recording() {
+        let path = |ending: &str| {
+            std::env::temp_dir().join(format!("voxbridge-existing-{}.{ending}", std::process::id()))
+        };
+        let (recording, transcript) = (path("wav"), path("srt"));
+        let now = || find(&recording, &Destination::File(transcript.clone()));
+        let set_age = |file: &Path, age_s: u64| {
+            File::create(file).unwrap().set_modified(SystemTime::now() - Duration::from_secs(age_s)).unwrap();
+        };
+        set_age(&recording, 100);
+        assert_eq!(now(), Found::Unfinished);
+        set_age(&transcript, 200);
+        assert_eq!(now(), Found::Older);
+        for age_s in [100, 0] {
+            set_age(&transcript, age_s);
+            set_age(&recording, 100);
+            assert_ne!(now(), Found::Unfinished);
+        }
+        assert_eq!(now(), Found::Complete);
+        let journal = path_beside(&transcript);
+        fs::write(&journal, "").unwrap();
+        assert_eq!(now(), Found::Unfinished);
+        for file in [recording, transcript, journal] {
+            fs::remove_file(file).unwrap();
+        }
+    }
+}
