@@ -222,7 +222,7 @@ fn autoscaling_metrics_exist_before_the_first_session() {
 
 #[test]
 fn initialised_lanes_of_all_upstreams_and_purposes_are_counted() {
-    let metrics = Metrics::new(SystemSnapshot::default);
+    let metrics = Metrics::new(ServerSnapshot::default);
     assert_eq!(metrics.initialised_lanes(), (0, 0.0));
     let meters = SessionMeters::begin(&metrics, "macaw", "speech");
     for (upstream, purpose) in

@@ -173,7 +173,7 @@ fn add_steps(report: &CheckReport, prefix: &str, ledger: &mut Ledger) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::step::CheckOutcome;
+    use crate::{doctor::step::CheckOutcome, event::DisconnectReason};
 
     fn report(outcomes: Vec<CheckOutcome>) -> CheckReport {
         CheckReport { outcomes, ..CheckReport::default() }
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn failed_answer_or_mode_skips_only_what_needs_it() {
-        let broken = || Symptom::Disconnected("gone".to_owned());
+        let broken = || Symptom::Disconnected(DisconnectReason::Lost("gone".to_owned()));
         let slow = report(vec![ok(DoctorStep::Init, 12), failed(DoctorStep::Answer, broken())]);
         let checked = Checked::of(&[(Mode::Audio, &[Mode::Chat], &slow)]);
         assert!(checked.has_session && checked.accepts(Mode::Chat).is_ok());
@@ -211,7 +211,10 @@ mod tests {
 
     #[test]
     fn only_servers_without_any_session_end_the_run() {
-        let refused = report(vec![failed(DoctorStep::Tcp, Symptom::Disconnected("gone".to_owned()))]);
+        let refused = report(vec![failed(
+            DoctorStep::Tcp,
+            Symptom::Disconnected(DisconnectReason::Lost("gone".to_owned())),
+        )]);
         let good = report(vec![ok(DoctorStep::Init, 1), ok(DoctorStep::Answer, 1)]);
         let target = |report| (Mode::Audio, &[Mode::Chat][..], report);
         assert!(!Checked::of(&[target(&refused)]).has_session);
