@@ -13,6 +13,7 @@ use crate::{
     net::UntrustedCertificate,
     secret::redacted_url,
     server::{LocalSessions, RestSession, Server, registry::SessionRegistry, route::RouteConfig},
+    telemetry::metrics::Metrics,
 };
 
 /// Time to close upstream sessions in an orderly way when the command is stopped.
@@ -27,6 +28,7 @@ pub(super) struct LocalBridge {
     voices: Vec<String>,
     addresses: Vec<SocketAddr>,
     registry: SessionRegistry,
+    metrics: Metrics,
     server: RunningServer,
 }
 
@@ -56,10 +58,10 @@ impl LocalBridge {
         if let Some(listen) = listen {
             server.bind_address(listen).await.map_err(cannot_listen)?;
         }
-        let (sessions, registry) = (server.local_sessions(), server.registry());
+        let (sessions, registry, metrics) = (server.local_sessions(), server.registry(), server.metrics());
         let addresses = server.local_addrs().map_err(cannot_listen)?;
         let server = RunningServer::start(|stopped| server.run(async { drop(stopped.await) }));
-        Ok(Self { sessions, voices, addresses, registry, server })
+        Ok(Self { sessions, voices, addresses, registry, metrics, server })
     }
 
     /// The address that the server listens at, if any.
@@ -70,6 +72,11 @@ impl LocalBridge {
     /// The running sessions.
     pub(super) const fn registry(&self) -> &SessionRegistry {
         &self.registry
+    }
+
+    /// The server's metrics.
+    pub(super) const fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Names of the configured voices.

@@ -1,7 +1,7 @@
 //! Advice on a failed figure, by the figure's name. The longest matching beginning decides.
 
 /// Beginnings of names, and the advice for them.
-const ADVICE: [(&str, &str); 27] = [
+const ADVICE: [(&str, &str); 28] = [
     ("", "Read the trace with `voxbridge replay FILE --svg session.svg`, and send it with the report."),
     (
         "server",
@@ -38,6 +38,10 @@ const ADVICE: [(&str, &str); 27] = [
     (
         "speech.long",
         "Listen to the sound for missing parts. A smaller speak.part_max_chars in a profile of your own makes shorter requests.",
+    ),
+    (
+        "speech.symbols.lost_words",
+        "Listen to the sound for the words of the characters. A profile of your own can spell them in another way: [speak.symbols].",
     ),
     (
         "speech.voice",
@@ -98,7 +102,7 @@ const ADVICE: [(&str, &str); 27] = [
     ),
     (
         "conversation.rollover",
-        "Opening a session takes too long: add a worker, or set `standby = true` in [rollover] of a profile of your own.",
+        "Compare with server.init: the gap of a server with one worker is the time in which it initialises a session. With two workers or more, `standby = true` in [rollover] of a profile of your own opens the next session ahead. Send the trace with the report if the gap is much longer than that.",
     ),
     ("capacity", "Add workers to the server, or name more upstreams: `--upstream URL,URL`."),
 ];

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use serde_json::{Value, json};
+
 use super::figure::{Expectation, Figure, Verdict};
 use crate::named_enum::named_enum;
 
@@ -19,7 +21,7 @@ named_enum! {
         Better = "better",
         /// The second run is worse.
         Worse = "worse",
-        /// Only one of the runs has it.
+        /// Only one of the runs has it, and nothing broke.
         Only = "only one",
     }
 }
@@ -54,21 +56,28 @@ pub fn compare<'f>(first: &'f [Figure], second: &'f [Figure]) -> Vec<Compared<'f
         .collect()
 }
 
-/// True if a figure passed in the first run and fails in the second one.
+/// True if something broke between the runs: a figure fails and did not before, or it passed and is skipped or missing now.
 #[must_use]
 pub fn has_new_failure(compared: &[Compared<'_>]) -> bool {
-    let verdict = |figure: Option<&Figure>| figure.map(|figure| figure.verdict);
-    compared
-        .iter()
-        .any(|one| verdict(one.first) == Some(Verdict::Pass) && verdict(one.second) == Some(Verdict::Fail))
+    compared.iter().any(|one| is_new_failure(one.first, one.second))
+}
+
+fn is_new_failure(first: Option<&Figure>, second: Option<&Figure>) -> bool {
+    let [old, new] = [first, second].map(|figure| figure.map(|figure| figure.verdict));
+    match new {
+        Some(Verdict::Fail) => old != Some(Verdict::Fail),
+        Some(Verdict::Pass) => false,
+        Some(Verdict::Skipped) | None => old == Some(Verdict::Pass),
+    }
 }
 
 fn change(first: Option<&Figure>, second: Option<&Figure>) -> Change {
+    if is_new_failure(first, second) {
+        return Change::Worse;
+    }
     let (Some(first), Some(second)) = (first, second) else { return Change::Only };
-    match (first.verdict, second.verdict) {
-        (Verdict::Pass, Verdict::Fail) => return Change::Worse,
-        (Verdict::Fail, Verdict::Pass) => return Change::Better,
-        _ => {}
+    if first.verdict != Verdict::Pass && second.verdict == Verdict::Pass {
+        return Change::Better;
     }
     let (Some(old), Some(new)) = (first.value, second.value) else { return Change::Same };
     let gain = match second.expected {
@@ -81,6 +90,13 @@ fn change(first: Option<&Figure>, second: Option<&Figure>) -> Change {
         true => Change::Worse,
         false => Change::Same,
     }
+}
+
+/// The comparison as JSON: name, change and both figures of each line.
+#[must_use]
+pub fn to_json(compared: &[Compared<'_>]) -> Value {
+    let line = |one: &Compared<'_>| json!({"name": one.name(), "change": one.change.name(), "first": one.first, "second": one.second});
+    compared.iter().map(line).collect()
 }
 
 /// Formats the comparison as a table, with these names of the runs.
@@ -132,5 +148,32 @@ mod tests {
         assert!(has_new_failure(&compared) && !has_new_failure(&compare(&new, &new)));
         let table = format_table(&compared, ["one", "two"]);
         assert!(table.contains("1 s ok") && table.contains("3 s FAIL  worse"), "{table}");
+        let json = to_json(&compared);
+        assert_eq!((&json[0]["change"], &json[0]["second"]["value"]), (&"worse".into(), &3.0.into()));
+        assert_eq!((&json[1]["name"], &json[1]["first"]), (&"new".into(), &Value::Null));
+    }
+
+    #[test]
+    fn failure_under_a_new_name_and_pass_that_is_gone_or_skipped_are_worse() {
+        let limit = Expectation::AtMost(2.0);
+        let (pass, fail) =
+            ([Figure::measured("a.b", 1.0, "s", limit)], [Figure::failed("a.b", "s", limit, "x")]);
+        let (other_failure, skipped) =
+            ([Figure::failed("a.c", "s", limit, "x")], [Figure::skipped("a.b", "no")]);
+        for (case, first, second, breaks) in [
+            ("fails now", &pass[..], &fail[..], true),
+            ("new failure", &[], &other_failure, true),
+            ("failure that was skipped", &skipped, &fail, true),
+            ("gone", &pass, &[], true),
+            ("skipped now", &pass, &skipped, true),
+            ("failed before", &fail, &fail, false),
+            ("failure that is gone", &fail, &[], false),
+            ("mended", &fail, &pass, false),
+            ("offered now", &skipped, &pass, false),
+        ] {
+            let compared = compare(first, second);
+            assert_eq!(has_new_failure(&compared), breaks, "{case}");
+            assert_eq!(compared[0].change == Change::Worse, breaks, "{case}");
+        }
     }
 }

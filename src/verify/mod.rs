@@ -15,9 +15,13 @@
 //!   "note": "1 of 60 words", "trace": null, "try": null}]
 //! ```
 //!
+//! With `--compare`, it is `{"figures": [...], "comparison": [{"name", "change", "first", "second"}, ...]}`, where `change` is
+//! `same`, `better`, `worse` or `only one`, and `first` and `second` are a figure or `null`. Both forms can be compared.
+//!
 //! - `value` is `null` if there was nothing to measure.
 //! - `expected` is `<= NUMBER`, `>= NUMBER` or `succeeds`.
-//! - `verdict` is `pass`, `fail` or `skipped`. A skipped figure concerns what the server does not offer.
+//! - `verdict` is `pass`, `fail` or `skipped`. A skipped figure concerns what the server does not offer, or what was not
+//!   measured before the run ended.
 //! - `trace` and `try` are set with `fail`: a file that `voxbridge replay` reads, and what to try.
 
 pub mod advice;

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use serde::Deserialize;
+
 use super::figure::{Figure, Verdict};
 
 /// Width of the names.
@@ -45,12 +47,20 @@ pub fn count_verdicts(figures: &[Figure]) -> String {
     format!("{} figures: {passed} passed, {failed} failed, {skipped} skipped", figures.len())
 }
 
-/// Reads the JSON of an earlier report.
+/// Reads the JSON of an earlier report: a list of figures, or an object that has them beside a comparison.
 ///
 /// # Errors
 /// What is wrong with it, and where.
 pub fn read_json(text: &str) -> Result<Vec<Figure>, String> {
-    serde_json::from_str(text).map_err(|error| format!("not a report of verify --json: {error}"))
+    #[derive(Deserialize)]
+    struct WithComparison {
+        figures: Vec<Figure>,
+    }
+    let read = match text.trim_start().starts_with('{') {
+        true => serde_json::from_str(text).map(|read: WithComparison| read.figures),
+        false => serde_json::from_str(text),
+    };
+    read.map_err(|error| format!("not a report of verify --json: {error}"))
 }
 
 #[cfg(test)]
@@ -80,5 +90,7 @@ mod tests {
         assert!(read_json("{}").unwrap_err().contains("line 1"));
         let json = serde_json::to_string(&[Figure::skipped("tools", "no")]).unwrap();
         assert_eq!(read_json(&json).unwrap(), [Figure::skipped("tools", "no")]);
+        let compared = format!(r#"{{"figures": {json}, "comparison": []}}"#);
+        assert_eq!(read_json(&compared).unwrap(), [Figure::skipped("tools", "no")]);
     }
 }

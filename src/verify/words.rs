@@ -54,6 +54,60 @@ pub fn word_errors(reference: &[String], transcript: &[String]) -> usize {
     row[transcript.len()]
 }
 
+/// The longest run of words of the reference of which the transcript has none, by the alignment with the most
+/// words in common.
+#[must_use]
+pub fn longest_missing_run(reference: &str, transcript: &str) -> Vec<String> {
+    let (expected, heard) = (normalise(reference), normalise(transcript));
+    let is_heard = aligned(&expected, &heard);
+    let runs = is_heard.split(|is_heard| *is_heard);
+    let (mut at, mut longest) = (0, 0..0);
+    for run in runs {
+        if run.len() > longest.len() {
+            longest = at..at + run.len();
+        }
+        at += run.len() + 1;
+    }
+    expected[longest].to_vec()
+}
+
+/// Whether each word of the reference has its counterpart in the transcript.
+fn aligned(reference: &[String], transcript: &[String]) -> Vec<bool> {
+    // Words in common of every rest of the reference and every rest of the transcript.
+    let width = transcript.len() + 1;
+    let mut common = vec![0_usize; (reference.len() + 1) * width];
+    for i in (0..reference.len()).rev() {
+        for j in (0..transcript.len()).rev() {
+            common[i * width + j] = match reference[i] == transcript[j] {
+                true => common[(i + 1) * width + j + 1] + 1,
+                false => common[(i + 1) * width + j].max(common[i * width + j + 1]),
+            };
+        }
+    }
+    let (mut is_heard, mut j) = (vec![false; reference.len()], 0);
+    for i in 0..reference.len() {
+        while j < transcript.len()
+            && common[i * width + j + 1] == common[i * width + j]
+            && reference[i] != transcript[j]
+        {
+            j += 1;
+        }
+        if j < transcript.len() && reference[i] == transcript[j] {
+            (is_heard[i], j) = (true, j + 1);
+        }
+    }
+    is_heard
+}
+
+/// A transcript with the words of characters that recognisers write in place of words.
+#[must_use]
+pub fn spell_symbols(text: &str) -> String {
+    const SPELLED: [(char, &str); 4] = [('&', " and "), ('@', " at "), ('#', " number "), ('/', " slash ")];
+    let spelled =
+        SPELLED.into_iter().fold(text.to_owned(), |text, (symbol, word)| text.replace(symbol, word));
+    spelled.replace("No. ", "number ").replace("no. ", "number ")
+}
+
 /// Normalised words: lower case, no punctuation, one spelling for each spoken word. Each character counts as a word in scripts
 /// without spaces.
 #[must_use]

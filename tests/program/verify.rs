@@ -5,27 +5,32 @@ use std::{
     fs,
     path::Path,
     path::PathBuf,
+    process::Stdio,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use futures_util::future::join_all;
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    time::timeout,
+};
 use voxbridge::{
     audio::wav,
     simulator::{
         Backend, HttpApi, SimDialect, SimulatorConfig, engines::SpeechEngines, known_speech::KnownSpeech,
     },
 };
-use voxbridge_test_support::bench::{
-    RunningServer, http_upstream, scratch, speech_dir, start_simulator, upstream_of,
+use voxbridge_test_support::{
+    bench::{RunningServer, http_upstream, scratch, speech_dir, start_simulator, upstream_of},
+    programs::send_signal,
 };
 
 use crate::commands::{run, voxbridge};
 
 /// Longer than any run takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Recordings of the tests: short ones, because they are sent in real time.
 const RECORDINGS: [&str; 1] = ["goforward_16k.wav"];
@@ -214,6 +219,76 @@ async fn check_faults(faults: &[(&str, &str, &str, &str)]) {
     join_all(runs).await;
 }
 
+/// A server with one worker that opens a session as slowly as real ones may.
+async fn start_slowly(seconds: u64, engines: &Arc<dyn SpeechEngines>) -> (String, RunningServer) {
+    let faults = vec![format!("slow-init={seconds}").parse().unwrap()];
+    start(SimulatorConfig { faults, ..SimulatorConfig::default() }, engines).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn healthy_server_that_opens_sessions_slowly_passes() {
+    let (upstream, _server) = start_slowly(6, &engines(recordings_dir())).await;
+    let options = ["--quick", "--only", "server,transcription,conversation"];
+    let report = Report::run("slow-init", &upstream, &options).await;
+    report.assert_passed("slow-init");
+    let gap = report.find("conversation.rollover_gap");
+    assert!(gap["value"].as_f64().unwrap() > 5.0, "the gap has the opening of a session: {gap:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes five minutes"]
+async fn healthy_server_as_slow_as_real_ones_passes_all_sections() {
+    let (upstream, _server) = start_slowly(12, &engines(recordings_dir())).await;
+    let report = Report::run("slow-init-all", &upstream, &["--language", "en"]).await;
+    report.assert_passed("slow-init-all");
+    assert_eq!(report.names_with("skipped"), [""; 0], "{:#?}", report.figures);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_too_slow_for_full_duplex_is_asked_for_all_the_rest() {
+    let engines = engines(recordings_dir());
+    let faults = vec!["slow-steps=1.3".parse().unwrap()];
+    let (upstream, _server) = start(SimulatorConfig { faults, ..SimulatorConfig::default() }, &engines).await;
+    let options = ["--quick", "--only", "server,transcription,conversation"];
+    let report = Report::run("slow-duplex", &upstream, &options).await;
+    report.assert_failed("slow duplex", "server.answer", "real time");
+    assert_eq!(report.find("transcription.word_error")["verdict"], "pass", "{:#?}", report.figures);
+    assert_eq!(report.names_with("skipped"), ["conversation"]);
+}
+
+#[tokio::test]
+async fn signal_and_time_limit_keep_what_was_measured() {
+    let (upstream, _server) = start_slowly(0, &engines(recordings_dir())).await;
+    let dir = scratch("verify-ends");
+    let config = dir.join("voxbridge.toml").display().to_string();
+    fs::write(&config, &upstream).unwrap();
+    let directory = dir.join("report").display().to_string();
+    let options =
+        ["verify", "--config", &config, "--report", &directory, "--only", "server,conversation,capacity"];
+    let mut process = voxbridge(&options).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let (mut text, mut is_stopped) = (String::new(), false);
+    while let Some(line) = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap() {
+        if line == "conversation" && !is_stopped {
+            is_stopped = true;
+            send_signal(process.id().unwrap(), "-INT");
+        }
+        text.push_str(&format!("{line}\n"));
+    }
+    assert_eq!(process.wait().await.unwrap().code(), Some(130), "{text}");
+    let has_line =
+        |start: &[&str]| text.lines().any(|line| line.split_whitespace().take(2).eq(start.iter().copied()));
+    assert!(has_line(&["pass", "server.init"]) && has_line(&["skipped", "capacity"]), "{text}");
+    assert!(text.contains("stopped by signal 2") && text.contains(" 0 failed"), "{text}");
+
+    let options = ["--only", "server,conversation,capacity", "--time-max", "6"];
+    let report = Report::run("time-max", &upstream, &options).await;
+    assert_eq!(report.code, 1, "{:#?}", report.figures);
+    assert_eq!(report.find("conversation.time")["verdict"], "fail");
+    assert_eq!(report.find("server.answer")["verdict"], "pass");
+    assert_eq!(report.find("capacity")["note"], "time was over");
+}
+
 #[tokio::test]
 async fn other_sections_are_skipped_when_the_server_cannot_be_reached() {
     let upstream = "[[upstream]]\nurl = \"ws://127.0.0.1:1\"\ndialect = \"minicpm-o\"\n";
@@ -261,6 +336,16 @@ async fn reports_are_compared_and_pages_are_self_contained() {
     assert!(row.contains("0.0 % ok") && row.contains("90.0 % FAIL  worse"), "{row}");
     let back = run(&["verify", "--compare", &format!("{},{}", paths[1], paths[0])]).await;
     assert_eq!(back.code, 0, "{}{}", back.stdout, back.stderr);
+    let json = run(&["verify", "--json", "--compare", &paths.join(",")]).await;
+    let read: Value = serde_json::from_str(&json.stdout).unwrap_or_else(|_| panic!("{}", json.stdout));
+    let line = |name: &str| read["comparison"].as_array().unwrap().iter().find(|line| line["name"] == name);
+    assert_eq!(line("speech.word_error").unwrap()["change"], "worse", "{read:#}");
+    assert_eq!(json.code, 1, "{}", json.stderr);
+    // A report with a comparison is a report.
+    fs::write(dir.join("compared.json"), &json.stdout).unwrap();
+    let with_comparison = dir.join("compared.json").display().to_string();
+    let again = run(&["verify", "--compare", &format!("{with_comparison},{}", paths[0])]).await;
+    assert_eq!(again.code, 0, "{}{}", again.stdout, again.stderr);
 }
 
 #[tokio::test]
@@ -276,6 +361,10 @@ async fn wrong_options_are_rejected_before_anything_is_asked() {
         (&["--compare", "/nowhere.json"], 66, "/nowhere.json"),
         (&["--compare", &report], 65, "not a report of verify --json"),
         (&["--time-max", "0"], 2, "1 to 86400 seconds"),
+        (&["--only", "languages"], 2, "--language en,zh"),
+        (&["--only", "speech", "--skip", "speech"], 2, "no section"),
+        (&["--report", "/proc/nowhere"], 1, "/proc/nowhere"),
+        (&["--html", "/nowhere/report.html"], 1, "/nowhere/report.html"),
     ] {
         let result = run(&[&upstream[..], args].concat()).await;
         assert_eq!(result.code, code, "{args:?}: {}", result.stderr);

@@ -82,12 +82,13 @@ Examples:
 
 It takes workers of the server one after the other, as a user would; the section capacity takes up to --sessions-max at a time.
 What the server does not offer is skipped. voxbridge's source has seven recordings with their words in examples/speech.
---json prints a list of {name, value, unit, expected, verdict, note, trace, try}. A trace is a complete record of the session that
+--json prints a list of {name, value, unit, expected, verdict, note, trace, try}, and with --compare {figures, comparison}. A trace is a complete record of the session that
 failed, with audio: voxbridge replay FILE --svg session.svg.
 
-Exit codes: 0 every figure is as expected, or was skipped; 1 a figure failed, or with two reports, one fails only in the second;
-2 the command line or the configuration is wrong; 66 a recording or a report cannot be read; 69 no server answers (only without
-the section server).";
+Exit codes: 0 every figure is as expected, or was skipped; 1 a figure failed, or with --compare, one fails that did not, or one
+that passed is gone or skipped, or a file cannot be written; 2 the command line or the configuration is wrong; 66 a recording or a
+report cannot be read; 69 no server answers (only without the section server); 130 or 143 after Ctrl-C or SIGTERM, with a report of
+what was measured until then.";
 
 pub(super) const SIMULATE_EXAMPLES: &str = "\
 Examples:

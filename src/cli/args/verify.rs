@@ -47,13 +47,13 @@ pub struct VerifyArgs {
     /// Most sessions at a time
     #[arg(long, value_name = "N", default_value = "4")]
     pub sessions_max: NonZeroUsize,
-    /// Time limit of the whole run
+    /// Time limit of the whole run. The report has what was measured until then
     #[arg(long, value_name = "SECONDS", default_value = "1200", value_parser = parse_time_max)]
     pub time_max: Duration,
     /// Directory for the traces of failures; it is created if something fails
     #[arg(long, value_name = "DIR", default_value = "voxbridge-verify")]
     pub report: PathBuf,
-    /// Print the figures as JSON
+    /// Print the figures as JSON, and the comparison with --compare
     #[arg(long)]
     pub json: bool,
     /// Also write the report as a page with tables, plots, pictures of failed sessions, and sounds

@@ -64,6 +64,16 @@ impl Metrics {
         text
     }
 
+    /// Number of lanes that upstreams have initialised, and the seconds that took.
+    pub(crate) fn initialised_lanes(&self) -> (u64, f64) {
+        let text = self.render();
+        let sum = |name: &str| -> f64 {
+            let lines = text.lines().filter(|line| line.starts_with(name));
+            lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        };
+        (sum("voxbridge_lane_init_seconds_count{") as u64, sum("voxbridge_lane_init_seconds_sum{"))
+    }
+
     /// Records a connection rejected before or right after the start of its session.
     pub fn record_rejection(&self, reason: RejectReason) {
         let (reason, status) = (reason.name(), reason.status());

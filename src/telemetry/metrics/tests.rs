@@ -219,3 +219,16 @@ fn autoscaling_metrics_exist_before_the_first_session() {
         names.iter().for_each(|name| assert!(series.contains_key(*name), "{file}: unknown metric {name}"));
     }
 }
+
+#[test]
+fn initialised_lanes_of_all_upstreams_and_purposes_are_counted() {
+    let metrics = Metrics::new(ServerSnapshot::default);
+    assert_eq!(metrics.initialised_lanes(), (0, 0.0));
+    let meters = SessionMeters::begin(&metrics, "macaw", "speech");
+    for (upstream, purpose) in
+        [("a", LanePurpose::Speak), ("a", LanePurpose::Transcribe), ("b", LanePurpose::Speak)]
+    {
+        meters.begin_lane(&upstream.into(), purpose).init_time.observe(1.5);
+    }
+    assert_eq!(metrics.initialised_lanes(), (3, 4.5));
+}

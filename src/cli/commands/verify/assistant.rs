@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    bench::{Bench, sound_file, within},
+    bench::{Bench, EarlyEnd, at_most, sound_file, unmeasured},
     realtime::{Answer, Realtime},
 };
 use crate::{
@@ -13,35 +13,50 @@ use crate::{
 
 /// Time limit of a question with its answer.
 const QUESTION_MAX: std::time::Duration = std::time::Duration::from_secs(120);
-/// From the user's last sound; the server waits for a second of silence.
-const FIRST_AUDIO_MAX: Expectation = Expectation::AtMost(4.0);
+/// From the user's last sound, seconds; the server waits for a second of silence, and may have to open a session.
+const FIRST_AUDIO_MAX: f64 = 4.0;
 const WORDS_MIN: Expectation = Expectation::AtLeast(1.0);
 const AUDIO_MIN: Expectation = Expectation::AtLeast(0.5);
+const FIRST_AUDIO: &str = "assistant.first_audio";
+const WORDS: &str = "assistant.words";
+const AUDIO: &str = "assistant.audio";
+const WELL_FORMED: &str = "tools.well_formed";
+const RESULT_USED: &str = "tools.result_used";
 /// The model is prompted for calls, but not trained for them.
 const WELL_FORMED_MIN: Expectation = Expectation::AtLeast(0.8);
-const USED_MIN: Expectation = Expectation::AtLeast(1.0);
+/// Two results are given. The model may forget one.
+const USED_MIN: Expectation = Expectation::AtLeast(0.5);
 
 /// Section `assistant`.
 pub(super) async fn run(bench: &mut Bench<'_>) {
-    let figures = match within(QUESTION_MAX, ask_aloud(bench)).await {
+    bench.warm_up_transcription().await;
+    bench.warm_up_speech().await;
+    let before = bench.openings();
+    let asked = bench.within(QUESTION_MAX, ask_aloud(bench)).await;
+    let openings = bench.openings().since(before);
+    let limit = at_most(FIRST_AUDIO_MAX, openings.mean());
+    let figures = match asked {
         Ok(answer) => {
             let sound = sound_file(&answer.speech);
             let (words, seconds) =
                 (answer.words.split_whitespace().count(), answer.speech.audible_duration().as_secs_f64());
-            let latency = answer.latency.map(|latency| latency.as_secs_f64());
-            let first_audio = match latency {
-                Some(latency) => Figure::measured("assistant.first_audio", latency, "s", FIRST_AUDIO_MAX)
-                    .with_note("from the last sound of the question, with a second of silence"),
-                None => Figure::failed("assistant.first_audio", "s", FIRST_AUDIO_MAX, "no audio came"),
+            let note =
+                format!("from the last sound of the question, with a second of silence{}", openings.note());
+            let first_audio = match answer.latency {
+                Some(latency) => {
+                    Figure::measured(FIRST_AUDIO, latency.as_secs_f64(), "s", limit).with_note(&note)
+                }
+                None => Figure::failed(FIRST_AUDIO, "s", limit, "no audio came"),
             };
             vec![
                 first_audio,
-                Figure::measured("assistant.words", words as f64, "", WORDS_MIN).with_note(&answer.words),
-                Figure::measured("assistant.audio", seconds, "s", AUDIO_MIN).with_sound(sound),
+                Figure::measured(WORDS, words as f64, "", WORDS_MIN).with_note(&answer.words),
+                Figure::measured(AUDIO, seconds, "s", AUDIO_MIN).with_sound(sound),
             ]
         }
         Err(error) => {
-            vec![Figure::failed("assistant.answers", "", Expectation::Succeeds, &error.to_string())]
+            let all = [(FIRST_AUDIO, "s", limit), (WORDS, "", WORDS_MIN), (AUDIO, "s", AUDIO_MIN)];
+            all.map(|(name, unit, expected)| bench.unmeasured(name, unit, expected, &error)).into()
         }
     };
     bench.ledger.add(figures);
@@ -66,50 +81,87 @@ async fn ask_aloud(bench: &Bench<'_>) -> Result<Answer, ClientError> {
 
 /// Questions, and the function that each needs.
 const QUESTIONS: [(&str, &str); 8] = [
-    ("What will the weather be in Rome?", "get_weather"),
+    ("What will the weather be in Rome?", WEATHER),
     ("Please set a timer for 5 minutes.", "set_timer"),
-    ("Do I need an umbrella, or how is the weather in Oslo?", "get_weather"),
+    ("Do I need an umbrella, or how is the weather in Oslo?", WEATHER),
     ("Start a timer of 12 minutes for the pasta.", "set_timer"),
-    ("How is the weather in Cairo?", "get_weather"),
+    ("How is the weather in Cairo?", WEATHER),
     ("I want a timer for 3 minutes.", "set_timer"),
-    ("Tell me about the weather in Lima.", "get_weather"),
+    ("Tell me about the weather in Lima.", WEATHER),
     ("A timer for 45 minutes, please.", "set_timer"),
 ];
 const QUICK_QUESTIONS: usize = 4;
-/// Result of the function, and the word that the answer must have.
-const RESULT: (&str, &str) = ("sunny", "sunny");
+const WEATHER: &str = "get_weather";
+/// Calls whose result is given to the model.
+const RESULTS: usize = 2;
+/// Result of the function. An answer that uses it has its number, whatever its words and its language are.
+const RESULT: &str = r#"{"temperature_celsius": 23}"#;
+const SPELLINGS_OF_RESULT: [&str; 4] = ["23", "twenty-three", "twenty three", "二十三"];
 
 /// Section `tools`.
 pub(super) async fn run_tools(bench: &mut Bench<'_>) {
     let count = if bench.plan.is_quick { QUICK_QUESTIONS } else { QUESTIONS.len() };
-    let (mut well_formed, mut problems, mut used) = (0, Vec::new(), None);
+    let mut calls = Calls::default();
     for (question, function) in QUESTIONS.into_iter().take(count) {
-        match within(QUESTION_MAX, call_function(bench, question, function, used.is_none())).await {
+        let wants_result = function == WEATHER && calls.results.len() < RESULTS;
+        let called = bench.within(QUESTION_MAX, call_function(bench, question, function, wants_result)).await;
+        match called {
             Ok(result) => {
-                well_formed += 1;
-                used = used.or(result);
+                calls.well_formed += 1;
+                calls.results.extend(result);
             }
-            Err(ClientError::ModelFailed(problem)) => problems.push(format!("{question} {problem}")),
+            Err(ClientError::ModelFailed(problem)) if bench.early_end().is_none() => {
+                calls.problems.push(format!("{question} {problem}"));
+            }
             Err(error) => {
-                let error = error.to_string();
-                bench.ledger.add([Figure::failed("tools.well_formed", "share", WELL_FORMED_MIN, &error)]);
-                return;
+                calls.error = Some(error.to_string());
+                break;
             }
         }
+        calls.asked += 1;
     }
-    let note = match problems.first() {
-        None => format!("{well_formed} of {count} calls"),
-        Some(first) => format!("{well_formed} of {count} calls; {first}"),
-    };
-    let share = f64::from(well_formed) / count as f64;
-    let mut figures =
-        vec![Figure::measured("tools.well_formed", share, "share", WELL_FORMED_MIN).with_note(&note)];
-    if let Some(answer) = used {
-        let is_used = answer.to_lowercase().contains(RESULT.1);
-        let value = if is_used { 1.0 } else { 0.0 };
-        figures.push(Figure::measured("tools.result_used", value, "", USED_MIN).with_note(&answer));
-    }
+    let figures = calls.figures(bench.early_end());
     bench.ledger.add(figures);
+}
+
+/// The calls so far.
+#[derive(Default)]
+struct Calls {
+    asked: usize,
+    well_formed: usize,
+    problems: Vec<String>,
+    /// What the model said to the results of its calls.
+    results: Vec<String>,
+    /// What ended the questions early.
+    error: Option<String>,
+}
+
+impl Calls {
+    fn figures(&self, end: Option<EarlyEnd>) -> Vec<Figure> {
+        let mut note = format!("{} of {} calls", self.well_formed, self.asked);
+        for problem in self.problems.first().into_iter().chain(&self.error) {
+            note.push_str(&format!("; {problem}"));
+        }
+        let well_formed = match self.error {
+            Some(_) => unmeasured(end, (WELL_FORMED, "share", WELL_FORMED_MIN), &note),
+            None => {
+                let share = self.well_formed as f64 / self.asked.max(1) as f64;
+                Figure::measured(WELL_FORMED, share, "share", WELL_FORMED_MIN).with_note(&note)
+            }
+        };
+        let used = self.results.iter().filter(|answer| uses_result(answer)).count();
+        let result_used = match self.results.len() {
+            0 => Figure::skipped(RESULT_USED, "no call of get_weather was well formed"),
+            count => Figure::measured(RESULT_USED, used as f64 / count as f64, "share", USED_MIN)
+                .with_note(&self.results.join(" | ")),
+        };
+        vec![well_formed, result_used]
+    }
+}
+
+fn uses_result(answer: &str) -> bool {
+    let answer = answer.to_lowercase();
+    SPELLINGS_OF_RESULT.iter().any(|spelling| answer.contains(spelling))
 }
 
 fn functions() -> Value {
@@ -143,8 +195,7 @@ async fn call_function(
         if !wants_answer {
             return Ok(None);
         }
-        let (result, _) = RESULT;
-        client.add_item(&json!({"type": "function_call_output", "call_id": id, "output": result})).await?;
+        client.add_item(&json!({"type": "function_call_output", "call_id": id, "output": RESULT})).await?;
         Ok(Some(client.request_answer().await?.words))
     };
     let result: Result<Option<String>, ClientError> = asked.await;
@@ -167,7 +218,7 @@ fn check_call(answer: &Answer, function: &str) -> Result<String, String> {
     }
     let read: Value = serde_json::from_str(arguments).map_err(|error| format!("{arguments}: {error}"))?;
     let is_right = match function {
-        "get_weather" => read["city"].as_str().is_some_and(|city| !city.is_empty()),
+        WEATHER => read["city"].as_str().is_some_and(|city| !city.is_empty()),
         _ => read["minutes"].is_u64(),
     };
     if is_right { Ok(id.clone()) } else { Err(format!("called {name} with {arguments}")) }
@@ -176,6 +227,7 @@ fn check_call(answer: &Answer, function: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verify::figure::Verdict;
 
     #[test]
     fn calls_are_checked_by_name_and_arguments() {
@@ -193,5 +245,29 @@ mod tests {
             let found = check(calls).unwrap_err();
             assert!(found.contains(problem), "{found}");
         }
+    }
+
+    #[test]
+    fn result_counts_in_any_words_and_only_after_a_well_formed_call() {
+        let used = |results: &[&str]| {
+            let results = results.iter().map(|result| (*result).to_owned()).collect();
+            let calls = Calls { asked: 4, well_formed: 3, results, ..Calls::default() };
+            calls.figures(None).remove(1).verdict
+        };
+        assert_eq!(used(&["It is a warm day of 23 °C in Rome."]), Verdict::Pass);
+        assert_eq!(used(&["罗马今天二十三度。"]), Verdict::Pass);
+        assert_eq!(used(&["I do not know.", "Oslo has twenty-three degrees."]), Verdict::Pass);
+        assert_eq!(used(&["It will be sunny.", "I cannot say."]), Verdict::Fail);
+        assert_eq!(used(&[]), Verdict::Skipped);
+    }
+
+    #[test]
+    fn error_after_some_calls_fails_and_keeps_their_count() {
+        let error = Some("the connection was lost".to_owned());
+        let calls = Calls { asked: 3, well_formed: 2, error, ..Calls::default() };
+        let figures = calls.figures(None);
+        assert_eq!(figures[0].verdict, Verdict::Fail);
+        assert!(figures[0].note.contains("2 of 3 calls; the connection"), "{}", figures[0].note);
+        assert_eq!(calls.figures(Some(EarlyEnd::TimeOver))[0].verdict, Verdict::Skipped);
     }
 }

@@ -1,13 +1,14 @@
-//! The bench of an acceptance run: a bridge in this process in front of the servers, the recordings, and the figures so far.
+//! The bench of an acceptance run: a bridge in this process in front of the servers, the recordings, the questions that the
+//! sections ask, and the end of the run.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
+use std::{cell::Cell, pin::pin, time::Duration};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout, timeout_at},
 };
 
-use tokio::time::timeout;
+use super::ledger::Ledger;
 
 use crate::{
     cli::{
@@ -15,7 +16,6 @@ use crate::{
         client::Client,
         known_recordings::KnownRecording,
         local_bridge::LocalBridge,
-        output::print_line,
         recording::Recording,
         speak::{self, Speech},
         speech_audio::SpeechAudio,
@@ -23,14 +23,13 @@ use crate::{
         view::Progress,
     },
     media::{encode::AudioFormat, transcript::partial::Span},
-    verify::{
-        figure::{Figure, Verdict},
-        report,
-    },
+    verify::figure::{Expectation, Figure},
 };
 
-/// Time limit of one question to the server, queueing and retries included.
-const QUESTION_MAX: Duration = Duration::from_secs(90);
+/// A question that shows no progress for this long hangs, queueing and retries included.
+const STALL_MAX: Duration = Duration::from_secs(90);
+/// Words of the request that warms up speech.
+const WARM_UP_TEXT: &str = "This is the first sentence.";
 
 /// Options of the run.
 pub(super) struct Plan {
@@ -40,11 +39,47 @@ pub(super) struct Plan {
     pub(super) recordings: Vec<KnownRecording>,
 }
 
+/// Why a run ends before it is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EarlyEnd {
+    /// The time of the whole run is over.
+    TimeOver,
+    /// A signal stops the command.
+    Signal(u8),
+}
+
+impl EarlyEnd {
+    /// The reason for what was not measured.
+    pub(super) fn reason(self) -> String {
+        match self {
+            Self::TimeOver => "time was over".to_owned(),
+            Self::Signal(number) => format!("stopped by signal {number}"),
+        }
+    }
+}
+
+/// A figure without a value: it failed with this problem, unless the run ended before it could be measured.
+pub(super) fn unmeasured(
+    end: Option<EarlyEnd>,
+    (name, unit, expected): (&str, &str, Expectation),
+    problem: &str,
+) -> Figure {
+    match end {
+        Some(end) => Figure::skipped(name, &end.reason()),
+        None => Figure::failed(name, unit, expected, problem),
+    }
+}
+
 /// The bench. Each section adds its figures.
 pub(super) struct Bench<'l> {
     pub(super) bridge: LocalBridge,
     pub(super) plan: Plan,
     pub(super) ledger: &'l mut Ledger,
+    /// Time in which the server initialised a session, as section `server` measured it.
+    pub(super) server_init: Duration,
+    pub(super) ended: watch::Receiver<Option<EarlyEnd>>,
+    /// Transcription and speech were asked for once, so that what the server does only once is done.
+    pub(super) is_warm: [bool; 2],
 }
 
 /// Speech that the server made of a text.
@@ -52,6 +87,42 @@ pub(super) struct Spoken {
     pub(super) speech: SpeechAudio,
     pub(super) first_audio: Duration,
     pub(super) took: Duration,
+}
+
+/// Sessions that the server has initialised, and how long that took.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Openings {
+    pub(super) sessions: u64,
+    pub(super) seconds: f64,
+}
+
+impl Openings {
+    /// The openings after the earlier ones.
+    pub(super) fn since(self, earlier: Self) -> Self {
+        Self {
+            sessions: self.sessions.saturating_sub(earlier.sessions),
+            seconds: (self.seconds - earlier.seconds).max(0.0),
+        }
+    }
+
+    /// Average time of one.
+    pub(super) fn mean(self) -> f64 {
+        self.seconds / self.sessions.max(1) as f64
+    }
+
+    /// What to add to a note about a time that includes these openings.
+    pub(super) fn note(self) -> String {
+        match self.sessions {
+            0 => String::new(),
+            1 => format!("; {:.1} s of it to open the session", self.seconds),
+            sessions => format!("; {:.1} s of it to open {sessions} sessions", self.seconds),
+        }
+    }
+}
+
+/// The expectation on a time that includes the opening of sessions, rounded up to a tenth.
+pub(super) fn at_most(limit: f64, opening_seconds: f64) -> Expectation {
+    Expectation::AtMost(((limit + opening_seconds) * 10.0 - 1e-6).ceil() / 10.0)
 }
 
 impl Bench<'_> {
@@ -62,8 +133,9 @@ impl Bench<'_> {
         let url = format!("ws://{address}/v1/realtime?{query}");
         let target = ServerTarget { url, model: Some(model.to_owned()), ..ServerTarget::default() };
         let timing = ClientTiming {
-            answer_timeout: QUESTION_MAX,
-            late_transcript_timeout: QUESTION_MAX,
+            answer_timeout: STALL_MAX,
+            late_transcript_timeout: STALL_MAX,
+            stall_timeout: STALL_MAX,
             ..ClientTiming::default()
         };
         Ok(Client::connect(&target, timing).await?.0)
@@ -78,15 +150,18 @@ impl Bench<'_> {
         let settings = serde_json::json!({
             "type": "configure", "task": "transcribe", "partials": false, "language": language,
         });
-        let on_progress = |progress: Progress<'_>| match progress {
-            Progress::Failed(gap) => Err(ClientError::ModelFailed(gap.message.clone())),
-            _ => Ok(()),
+        let progressed = Cell::new(Instant::now());
+        let on_progress = |progress: Progress<'_>| {
+            progressed.set(Instant::now());
+            match progress {
+                Progress::Failed(gap) => Err(ClientError::ModelFailed(gap.message.clone())),
+                _ => Ok(()),
+            }
         };
-        let recording = (&mut recording, Span::WHOLE);
-        let mut done = transcribe::Transcribed::default();
+        let (recording, mut done) = ((&mut recording, Span::WHOLE), transcribe::Transcribed::default());
         let asked =
             transcribe::rest_session::transcribe(&self.bridge, &settings, recording, &mut done, on_progress);
-        within(QUESTION_MAX, asked).await?;
+        self.while_progressing(&progressed, asked).await?;
         let texts: Vec<&str> = done.segments.iter().map(|segment| segment.text.trim()).collect();
         let (text, duration, utterances) = (texts.join(" "), done.duration, done.segments.len());
         done.into_problem(utterances, 0).map_or(Ok((text, duration)), Err)
@@ -94,27 +169,104 @@ impl Bench<'_> {
 
     /// Speaks a text as fast as the server does.
     pub(super) async fn speak(&self, text: &str, voice: Option<&str>) -> Result<Spoken, ClientError> {
-        let started = tokio::time::Instant::now();
+        let started = Instant::now();
+        let progressed = Cell::new(started);
         let (mut speech, mut first_audio) = (SpeechAudio::default(), None);
-        let on_speech = |made: Speech<'_>| match made {
-            Speech::Part(_) => Ok(()),
-            Speech::Audio(audio) => {
-                first_audio.get_or_insert_with(|| started.elapsed());
-                speech.push(audio)
+        let on_speech = |made: Speech<'_>| {
+            progressed.set(Instant::now());
+            match made {
+                Speech::Part(_) => Ok(()),
+                Speech::Audio(audio) => {
+                    first_audio.get_or_insert_with(|| started.elapsed());
+                    speech.push(audio)
+                }
             }
         };
         let text = [text.to_owned()];
-        within(QUESTION_MAX, speak::rest_session::speak(&self.bridge, &text, voice, on_speech)).await?;
+        let asked = speak::rest_session::speak(&self.bridge, &text, voice, on_speech);
+        self.while_progressing(&progressed, asked).await?;
         Ok(Spoken { speech, first_audio: first_audio.unwrap_or_default(), took: started.elapsed() })
     }
-}
 
-/// Limits the time of one question.
-pub(super) async fn within<T>(
-    limit: Duration,
-    question: impl Future<Output = Result<T, ClientError>>,
-) -> Result<T, ClientError> {
-    timeout(limit, question).await.unwrap_or(Err(ClientError::Stalled(limit)))
+    /// Transcribes once for nothing: a model's first request takes longer than all others.
+    pub(super) async fn warm_up_transcription(&mut self) {
+        if std::mem::replace(&mut self.is_warm[0], true) {
+            return;
+        }
+        let Some(recording) = self.plan.recordings.first() else { return };
+        if let Ok(opened) = recording.open() {
+            // A failure repeats itself in the figures.
+            let _ = self.transcribe(opened, &recording.language).await;
+        }
+        self.ledger.take_trace();
+    }
+
+    /// Speaks once for nothing.
+    pub(super) async fn warm_up_speech(&mut self) {
+        if std::mem::replace(&mut self.is_warm[1], true) {
+            return;
+        }
+        let _ = self.speak(WARM_UP_TEXT, None).await;
+        self.ledger.take_trace();
+    }
+
+    /// The sessions that the server has initialised so far.
+    pub(super) fn openings(&self) -> Openings {
+        let (sessions, seconds) = self.bridge.metrics().initialised_lanes();
+        Openings { sessions, seconds }
+    }
+
+    /// Why the run ends now; `None` while it goes on.
+    pub(super) fn early_end(&self) -> Option<EarlyEnd> {
+        *self.ended.borrow()
+    }
+
+    /// A figure without a value because of this problem; see [`unmeasured`].
+    pub(super) fn unmeasured(
+        &self,
+        name: &str,
+        unit: &str,
+        expected: Expectation,
+        problem: &ClientError,
+    ) -> Figure {
+        unmeasured(self.early_end(), (name, unit, expected), &problem.to_string())
+    }
+
+    /// Limits the time of one question. An early end of the run ends it at once.
+    pub(super) async fn within<T>(
+        &self,
+        limit: Duration,
+        question: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        let mut ended = self.ended.clone();
+        tokio::select! {
+            biased;
+            _ = ended.wait_for(Option::is_some) => Err(ClientError::ModelFailed("the run has ended".to_owned())),
+            done = timeout(limit, question) => done.unwrap_or(Err(ClientError::Stalled(limit))),
+        }
+    }
+
+    /// Limits the time without progress of one question, however long it is.
+    async fn while_progressing<T>(
+        &self,
+        progressed: &Cell<Instant>,
+        question: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        let mut question = pin!(question);
+        let watched = async {
+            loop {
+                let deadline = progressed.get() + STALL_MAX;
+                match timeout_at(deadline, &mut question).await {
+                    Ok(done) => return done,
+                    Err(_) if progressed.get() + STALL_MAX <= deadline => {
+                        return Err(ClientError::Stalled(STALL_MAX));
+                    }
+                    Err(_) => {}
+                }
+            }
+        };
+        self.within(Duration::MAX, watched).await
+    }
 }
 
 /// Encodes a sound for the report. A sound that cannot be encoded is left out.
@@ -122,91 +274,27 @@ pub(super) fn sound_file(speech: &SpeechAudio) -> Vec<u8> {
     speech.encode(AudioFormat::Mp3).unwrap_or_default()
 }
 
-/// The figures, and the traces of the sessions that gave them.
-pub(super) struct Ledger {
-    pub(super) figures: Vec<Figure>,
-    dir: PathBuf,
-    is_printing: bool,
-    seen_traces: BTreeSet<PathBuf>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::figure::Verdict;
 
-impl Ledger {
-    /// An empty ledger. Traces are in `traces` of this directory.
-    pub(super) fn new(dir: &Path, is_printing: bool) -> Self {
-        let mut ledger =
-            Self { figures: Vec::new(), dir: dir.to_owned(), is_printing, seen_traces: BTreeSet::new() };
-        ledger.new_traces();
-        ledger
+    #[test]
+    fn expectation_allows_for_the_opening_of_sessions() {
+        let at = |sessions, seconds| Openings { sessions, seconds };
+        let two = at(3, 26.5).since(at(1, 1.5));
+        assert_eq!((two, two.mean()), (at(2, 25.0), 12.5));
+        assert!(two.note().contains("25.0 s of it to open 2 sessions"), "{}", two.note());
+        assert_eq!(at_most(2.0, 12.04), Expectation::AtMost(14.1));
+        assert_eq!(at_most(2.0, 0.0), Expectation::AtMost(2.0));
+        assert_eq!(at_most(0.3, 0.0), Expectation::AtMost(0.3));
     }
 
-    pub(super) fn trace_dir(&self) -> PathBuf {
-        self.dir.join("traces")
+    #[test]
+    fn figure_that_an_early_end_prevented_is_skipped() {
+        let figure = |end| unmeasured(end, ("a.b", "s", Expectation::AtMost(1.0)), "no answer");
+        assert_eq!((figure(None).verdict, figure(None).note.as_str()), (Verdict::Fail, "no answer"));
+        let skipped = figure(Some(EarlyEnd::Signal(15)));
+        assert_eq!((skipped.verdict, skipped.note.as_str()), (Verdict::Skipped, "stopped by signal 15"));
     }
-
-    /// Adds figures. Failures get the trace of the last session that began since the figures before.
-    pub(super) fn add(&mut self, figures: impl IntoIterator<Item = Figure>) {
-        let trace = self.new_traces();
-        for mut figure in figures {
-            if let Some(trace) = &trace {
-                figure.set_trace(trace);
-            }
-            if self.is_printing {
-                // The run goes on for its report when the terminal is gone.
-                let _ = print_line(report::format_line(&figure));
-            }
-            self.figures.push(figure);
-        }
-    }
-
-    /// The last of the traces that appeared since the last call.
-    fn new_traces(&mut self) -> Option<PathBuf> {
-        let found: BTreeSet<PathBuf> = list(&self.trace_dir()).collect();
-        let last = found.difference(&self.seen_traces).last().cloned();
-        self.seen_traces.extend(found);
-        last
-    }
-
-    /// Writes a file that serves as the trace of a failure without a session.
-    pub(super) fn write_trace(&self, name: &str, text: &str) -> std::io::Result<PathBuf> {
-        fs::create_dir_all(self.trace_dir())?;
-        let path = self.trace_dir().join(name);
-        fs::write(&path, text)?;
-        Ok(path)
-    }
-
-    /// Removes the traces of this run that no failure names, and directories that are empty then. Call it after the sessions.
-    pub(super) fn remove_other_traces(&self, earlier: &BTreeSet<PathBuf>) {
-        let is_named = |path: &PathBuf| {
-            let name = path.display().to_string();
-            self.figures.iter().any(|figure| figure.trace.as_ref() == Some(&name))
-        };
-        let others: Vec<PathBuf> =
-            list(&self.trace_dir()).filter(|path| !earlier.contains(path) && !is_named(path)).collect();
-        // A failed removal does no harm.
-        others.iter().for_each(|path| _ = fs::remove_file(path));
-        let _ = fs::remove_dir(self.trace_dir());
-        let _ = fs::remove_dir(&self.dir);
-    }
-
-    /// The traces that exist.
-    pub(super) fn all_traces(&self) -> BTreeSet<PathBuf> {
-        list(&self.trace_dir()).collect()
-    }
-
-    /// Names and traces of the failures, each trace once.
-    pub(super) fn failed_traces(&self) -> Vec<(String, PathBuf)> {
-        let mut traces: Vec<(String, PathBuf)> = Vec::new();
-        for figure in self.figures.iter().filter(|figure| figure.verdict == Verdict::Fail) {
-            let Some(trace) = figure.trace.as_ref().map(PathBuf::from) else { continue };
-            match traces.iter_mut().find(|(_, known)| *known == trace) {
-                Some((names, _)) => names.push_str(&format!(", {}", figure.name)),
-                None => traces.push((figure.name.clone(), trace)),
-            }
-        }
-        traces
-    }
-}
-
-fn list(dir: &Path) -> impl Iterator<Item = PathBuf> {
-    fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
 }

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, within};
+use super::bench::{Bench, EarlyEnd, Openings, at_most, unmeasured};
 use crate::{
     cli::ClientError,
     server::{RestEvent, RestSession},
@@ -20,7 +20,8 @@ const SESSION_MAX: Duration = Duration::from_secs(180);
 const WORKER_PAUSE: Duration = Duration::from_secs(2);
 const SESSIONS_MIN: Expectation = Expectation::AtLeast(1.0);
 const SERVED_MIN: Expectation = Expectation::AtLeast(1.0);
-const FIRST_AUDIO_MAX: Expectation = Expectation::AtMost(4.0);
+/// Without the time in which the server opens a session.
+const FIRST_AUDIO_MAX: f64 = 4.0;
 
 /// How one session fared.
 struct Served {
@@ -28,48 +29,90 @@ struct Served {
     first_audio: Duration,
 }
 
+/// What was measured so far.
+#[derive(Default)]
+struct Measured {
+    /// Most sessions at a time of which none waited.
+    free: usize,
+    /// The last first audio of these sessions, and the time in which the server opened them.
+    first_audio: (Duration, Openings),
+    /// Why there were no more.
+    limit: Option<String>,
+    /// Share of the sessions that failed, and the first error.
+    failed: Option<(f64, String)>,
+}
+
 pub(super) async fn run(bench: &mut Bench<'_>) {
-    let (mut free, mut first_audio, mut limit) = (0, Duration::ZERO, None);
-    for sessions in 1..=bench.plan.sessions_max {
+    bench.warm_up_speech().await;
+    let (mut measured, sessions_max) = (Measured::default(), bench.plan.sessions_max);
+    for sessions in 1..=sessions_max {
+        let mut before = bench.openings();
         let mut all = speak_at_once(bench, sessions).await;
-        if all.iter().flatten().any(|one| one.has_queued) {
+        if all.iter().flatten().any(|one| one.has_queued) && bench.early_end().is_none() {
             // A worker may still have been busy with the session before.
             sleep(WORKER_PAUSE).await;
+            before = bench.openings();
             all = speak_at_once(bench, sessions).await;
         }
-        let served: Vec<&Served> = all.iter().flatten().collect();
-        if let Some(error) = all.iter().find_map(|one| one.as_ref().err()) {
-            let share = served.len() as f64 / sessions as f64;
-            let note = format!("{} of {sessions} sessions at a time: {error}", served.len());
-            bench
-                .ledger
-                .add([Figure::measured("capacity.served", share, "share", SERVED_MIN).with_note(&note)]);
-            limit = Some(format!("{sessions} at a time failed"));
+        if bench.early_end().is_some() {
             break;
         }
-        if served.iter().any(|one| one.has_queued) {
-            limit = Some(format!("{sessions} at a time wait in the queue"));
+        if !measured.note(sessions, &all, bench.openings().since(before)) {
             break;
         }
-        free = sessions;
-        first_audio = served.iter().map(|one| one.first_audio).max().unwrap_or_default();
     }
-    let note = limit.unwrap_or_else(|| {
-        format!("no session waited in the queue; at most {} were tried", bench.plan.sessions_max)
-    });
-    let mut figures =
-        vec![Figure::measured("capacity.sessions", free as f64, "", SESSIONS_MIN).with_note(&note)];
-    if free > 0 {
-        let note = format!("the last of {free} sessions at a time");
-        let seconds = first_audio.as_secs_f64();
-        figures
-            .push(Figure::measured("capacity.first_audio", seconds, "s", FIRST_AUDIO_MAX).with_note(&note));
-    }
+    let figures = measured.figures(sessions_max, bench.early_end());
     bench.ledger.add(figures);
 }
 
+impl Measured {
+    /// Notes how this number of sessions at a time fared; false if more need not be tried.
+    fn note(&mut self, sessions: usize, all: &[Result<Served, ClientError>], openings: Openings) -> bool {
+        let served: Vec<&Served> = all.iter().flatten().collect();
+        if let Some(error) = all.iter().find_map(|one| one.as_ref().err()) {
+            let note = format!("{} of {sessions} sessions at a time: {error}", served.len());
+            self.failed = Some((served.len() as f64 / sessions as f64, note));
+            self.limit = Some(format!("{sessions} at a time failed"));
+        } else if served.iter().any(|one| one.has_queued) {
+            self.limit = Some(format!("{sessions} at a time wait in the queue"));
+        } else {
+            self.free = sessions;
+            let first_audio = served.iter().map(|one| one.first_audio).max().unwrap_or_default();
+            self.first_audio = (first_audio, openings);
+        }
+        self.limit.is_none()
+    }
+
+    fn figures(&self, sessions_max: usize, end: Option<EarlyEnd>) -> Vec<Figure> {
+        if self.free == 0 && self.limit.is_none() {
+            return vec![unmeasured(end, ("capacity.sessions", "", SESSIONS_MIN), "nothing was tried")];
+        }
+        let (share, note) = match &self.failed {
+            Some((share, note)) => (*share, note.clone()),
+            None => (1.0, "no session failed".to_owned()),
+        };
+        let limit = match (&self.limit, end) {
+            (Some(limit), _) => limit.clone(),
+            (None, Some(end)) => format!("{} with more at a time", end.reason()),
+            (None, None) => format!("no session waited in the queue; at most {sessions_max} were tried"),
+        };
+        let mut figures = vec![
+            Figure::measured("capacity.served", share, "share", SERVED_MIN).with_note(&note),
+            Figure::measured("capacity.sessions", self.free as f64, "", SESSIONS_MIN).with_note(&limit),
+        ];
+        if self.free > 0 {
+            let (first_audio, openings) = self.first_audio;
+            let note = format!("the last of {} sessions at a time{}", self.free, openings.note());
+            let expected = at_most(FIRST_AUDIO_MAX, openings.mean());
+            let seconds = first_audio.as_secs_f64();
+            figures.push(Figure::measured("capacity.first_audio", seconds, "s", expected).with_note(&note));
+        }
+        figures
+    }
+}
+
 async fn speak_at_once(bench: &Bench<'_>, sessions: usize) -> Vec<Result<Served, ClientError>> {
-    join_all((0..sessions).map(|_| within(SESSION_MAX, speak(bench)))).await
+    join_all((0..sessions).map(|_| bench.within(SESSION_MAX, speak(bench)))).await
 }
 
 /// Speaks a text in a session of its own.
@@ -93,5 +136,45 @@ async fn speak(bench: &Bench<'_>) -> Result<Served, ClientError> {
             RestEvent::Closed { reason } => return Err(ClientError::session_closed(&reason)),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::figure::Verdict;
+
+    fn served(has_queued: bool) -> Result<Served, ClientError> {
+        Ok(Served { has_queued, first_audio: Duration::from_secs(14) })
+    }
+
+    #[test]
+    fn first_audio_allows_for_the_opening_and_names_do_not_depend_on_success() {
+        let mut measured = Measured::default();
+        assert!(measured.note(1, &[served(false)], Openings { sessions: 1, seconds: 12.0 }));
+        assert!(!measured.note(2, &[served(false), served(true)], Openings::default()));
+        let figures = measured.figures(4, None);
+        assert!(figures.iter().all(|figure| figure.verdict == Verdict::Pass), "{figures:#?}");
+        assert_eq!(figures[2].expected.to_string(), "<= 16");
+
+        let mut failing = Measured::default();
+        failing.note(1, &[served(false)], Openings::default());
+        failing.note(2, &[served(false), Err(ClientError::NoAudio)], Openings::default());
+        let failed = failing.figures(4, None);
+        let names =
+            |figures: &[Figure]| -> Vec<String> { figures.iter().map(|it| it.name.clone()).collect() };
+        assert_eq!(names(&figures), names(&failed));
+        assert_eq!((failed[0].value, failed[0].verdict), (Some(0.5), Verdict::Fail));
+    }
+
+    #[test]
+    fn early_end_keeps_what_was_measured() {
+        let nothing = Measured::default().figures(4, Some(EarlyEnd::TimeOver));
+        assert_eq!(nothing[0].verdict, Verdict::Skipped);
+        let mut measured = Measured::default();
+        measured.note(1, &[served(false)], Openings { sessions: 1, seconds: 12.0 });
+        let figures = measured.figures(4, Some(EarlyEnd::TimeOver));
+        assert_eq!(figures[1].value, Some(1.0));
+        assert!(figures[1].note.contains("time was over"), "{}", figures[1].note);
     }
 }

@@ -1,55 +1,44 @@
 //! `voxbridge verify`: an acceptance run against a user's own server, with a bridge in this process in between.
 //!
-//! Each section measures in a file of its own and adds its figures to the [`mod@bench`]. [`crate::verify`] defines figures
-//! and reports.
+//! Each section measures in a file of its own and adds its figures to the [`mod@ledger`]. A signal and the time limit end the
+//! section that runs, and the report has the figures until then: see [`mod@outcome`]. [`crate::verify`] defines figures and reports.
 
 mod assistant;
 mod bench;
 mod capacity;
 mod conversation;
+mod ledger;
+mod outcome;
 mod realtime;
 mod server_check;
 mod speech;
 mod talk;
 mod transcription;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    pin::pin,
-};
+use std::{fs, path::PathBuf, pin::pin, time::Duration};
 
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout_at},
-};
+use tokio::{sync::watch, time::sleep};
 
-use self::bench::{Bench, Ledger, Plan};
-use super::{
-    CommandError,
-    replay::{draw_session, read_trace},
-    stop_signal,
+use self::{
+    bench::{Bench, EarlyEnd, Plan},
+    ledger::Ledger,
+    outcome::Report,
+    server_check::Checked,
 };
+use super::{CommandError, stop_signal};
 use crate::{
     cli::{
-        ClientError,
         args::VerifyArgs,
         demo::RECORDING,
         known_recordings,
         local_bridge::{self, LocalBridge},
-        output::{print, print_line},
     },
     config::{Config, TraceConfig, UpstreamConfig},
-    secret::redacted_url,
+    mapping::upstream::Mode,
     server::route::RouteConfig,
     session::DEFAULT_VOICE,
     telemetry,
-    verify::{
-        compare::{Compared, compare, format_table, has_new_failure},
-        figure::{Expectation, Figure, Section, all_pass},
-        html::Page,
-        report,
-    },
+    verify::figure::{Expectation, Figure, Section},
 };
 
 /// The bridge listens on this machine only.
@@ -57,9 +46,9 @@ const LISTEN: &str = "127.0.0.1:0";
 
 pub(super) async fn run(args: &VerifyArgs) -> Result<(), CommandError> {
     let earlier: Vec<Vec<Figure>> =
-        args.compare.iter().map(|path| read_report(path)).collect::<Result<_, _>>()?;
+        args.compare.iter().map(|path| outcome::read_report(path)).collect::<Result<_, _>>()?;
     if args.upstream.is_empty() && args.config.is_none() {
-        return compare_reports(args, &earlier);
+        return outcome::compare_reports(args, &earlier);
     }
     if earlier.len() > 1 {
         return Err(CommandError::usage("--compare takes one report beside a server, or two without one"));
@@ -67,6 +56,7 @@ pub(super) async fn run(args: &VerifyArgs) -> Result<(), CommandError> {
     for language in &args.language {
         speech::sentence(language).map_err(CommandError::usage)?;
     }
+    let wanted = wanted_sections(args)?;
     telemetry::init(Some("error"), None).map_err(CommandError::failed)?;
     let plan = Plan {
         is_quick: args.quick,
@@ -75,99 +65,136 @@ pub(super) async fn run(args: &VerifyArgs) -> Result<(), CommandError> {
         recordings: known_recordings::load(args.recordings.as_deref()).await?,
     };
     let mut config = local_bridge::config(&args.upstreams())?;
-    config.detect_dialects().await;
     let mut ledger = Ledger::new(&args.report, !args.json);
+    ledger.check_writable()?;
+    outcome::check_writable(args.html.as_deref())?;
+    config.detect_dialects().await;
     let traces_before = ledger.all_traces();
-    let result = Run { args, config: config.clone() }.sections(plan, &mut ledger).await;
+    ledger.pending.clone_from(&wanted);
+    let result = Run { config: config.clone() }.until_end(plan, &mut ledger, args.time_max).await;
     ledger.remove_other_traces(&traces_before);
-    result?;
-    finish(args, &config, &ledger, earlier.first())
+    let report = Report { args, config: &config, ledger: &ledger, sections: &wanted };
+    let finished = report.finish(earlier.first());
+    // The report is complete as far as it goes. Why it does not go further decides on the exit code.
+    result.and(finished)
+}
+
+/// The sections to run, in order.
+fn wanted_sections(args: &VerifyArgs) -> Result<Vec<Section>, CommandError> {
+    let has_languages = !args.language.is_empty();
+    let wanted: Vec<Section> =
+        args.sections().filter(|section| *section != Section::Languages || has_languages).collect();
+    if args.only.contains(&Section::Languages) && !has_languages {
+        return Err(CommandError::usage("--only languages needs --language, such as --language en,zh"));
+    }
+    if wanted.is_empty() {
+        return Err(CommandError::usage("--only and --skip leave no section to run"));
+    }
+    Ok(wanted)
 }
 
 /// One run.
-struct Run<'a> {
-    args: &'a VerifyArgs,
+struct Run {
     config: Config,
 }
 
 /// The servers offer a profile, or why not.
 type Offer = Result<(), String>;
 
-impl Run<'_> {
-    /// Runs all sections, until a signal stops the command.
-    async fn sections(mut self, plan: Plan, ledger: &mut Ledger) -> Result<(), CommandError> {
-        let deadline = Instant::now() + self.args.time_max;
+impl Run {
+    /// Runs all pending sections, until a signal or the time limit ends the run.
+    ///
+    /// # Errors
+    /// A signal stopped the run, or it cannot go on. The ledger has what was measured until then, and why there is no more.
+    async fn until_end(
+        mut self,
+        plan: Plan,
+        ledger: &mut Ledger,
+        time_max: Duration,
+    ) -> Result<(), CommandError> {
+        let (ending, ended) = watch::channel(None);
         let mut stop = pin!(stop_signal()?);
+        let result = {
+            let mut sections = pin!(self.sections(plan, ledger, ended));
+            let (mut time_over, mut is_over) = (pin!(sleep(time_max)), false);
+            loop {
+                tokio::select! {
+                    result = &mut sections => break result,
+                    signal = &mut stop => {
+                        ending.send_replace(Some(EarlyEnd::Signal(signal)));
+                        // Sessions end in an orderly way, unless another signal comes.
+                        let again = stop_signal()?;
+                        tokio::select! {
+                            _ = &mut sections => {}
+                            _ = again => {}
+                        }
+                        break Err(CommandError::stopped_by(signal));
+                    }
+                    () = &mut time_over, if !is_over => {
+                        is_over = true;
+                        ending.send_replace(Some(EarlyEnd::TimeOver));
+                    }
+                }
+            }
+        };
+        let end = *ending.borrow();
+        let reason = match (end, &result) {
+            (Some(end), _) => end.reason(),
+            (None, Err(error)) => error.message.clone(),
+            (None, Ok(())) => "no server opened a session".to_owned(),
+        };
+        ledger.skip_pending(&reason);
+        result
+    }
+
+    async fn sections(
+        &mut self,
+        plan: Plan,
+        ledger: &mut Ledger,
+        ended: watch::Receiver<Option<EarlyEnd>>,
+    ) -> Result<(), CommandError> {
         let _voice = self.add_voice()?;
         let offers = ["speech", "assistant", "conversation"].map(|profile| self.check_offer(profile));
         self.config.routes = routes(&offers);
-        let has_languages = !plan.languages.is_empty();
-        let is_asked = |section: &Section| *section != Section::Languages || has_languages;
-        let mut wanted: Vec<Section> = self.args.sections().filter(is_asked).collect();
-        if wanted.first() == Some(&Section::Server) {
-            wanted.remove(0);
-            let (stopping, stopped) = watch::channel(false);
-            let is_ok = {
-                let mut check = pin!(self.check_server(stopped, ledger));
-                tokio::select! {
-                    is_ok = &mut check => is_ok?,
-                    signal = &mut stop => {
-                        stopping.send_replace(true);
-                        let _ = check.await;
-                        return Err(CommandError::stopped_by(signal));
-                    }
-                }
-            };
-            if !is_ok {
-                let reason = "a step to the server failed";
-                ledger.add(wanted.iter().map(|section| Figure::skipped(section.name(), reason)));
+        let mut checked = Checked::default();
+        if ledger.pending.first() == Some(&Section::Server) {
+            ledger.begin(Section::Server);
+            let service = self.config.build_service().map_err(CommandError::usage)?;
+            checked = server_check::run(&self.config, &service, ended.clone(), ledger).await;
+            let end = *ended.borrow();
+            if let Some(end) = end {
+                cut_short(Section::Server, end, ledger);
+                return Ok(());
+            }
+            ledger.complete(Section::Server);
+            if !checked.has_session {
                 return Ok(());
             }
         }
+        let wanted = ledger.pending.clone();
         if wanted.is_empty() {
             return Ok(());
         }
         self.config.trace =
             TraceConfig { dir: Some(ledger.trace_dir()), audio: Some(true), ..TraceConfig::default() };
         let bridge = LocalBridge::start_with(&self.config, Some(LISTEN)).await?;
-        let mut bench = Bench { bridge, plan, ledger };
-        let result = tokio::select! {
-            () = self.measure(wanted, &offers, &mut bench, deadline) => Ok(()),
-            signal = &mut stop => Err(CommandError::stopped_by(signal)),
-        };
-        bench.bridge.stop().await;
-        result
-    }
-
-    async fn check_server(
-        &self,
-        stopped: watch::Receiver<bool>,
-        ledger: &mut Ledger,
-    ) -> Result<bool, CommandError> {
-        self.announce(Section::Server);
-        let service = self.config.build_service().map_err(CommandError::usage)?;
-        Ok(server_check::run(&self.config, &service, stopped, ledger).await)
-    }
-
-    async fn measure(
-        &self,
-        wanted: Vec<Section>,
-        [speech, assistant, conversation]: &[Offer; 3],
-        bench: &mut Bench<'_>,
-        deadline: Instant,
-    ) {
+        let server_init = checked.init;
+        let mut bench = Bench { bridge, plan, ledger, server_init, ended, is_warm: [false; 2] };
         for section in wanted {
-            self.announce(section);
-            let offer = match section {
-                Section::Assistant | Section::Tools => assistant,
-                Section::Conversation => conversation,
-                _ => speech,
-            };
+            bench.ledger.begin(section);
+            let offer = offer_of(section, &offers).and_then(|()| checked.accepts(mode_of(section)));
             match offer {
-                Err(reason) => bench.ledger.add([Figure::skipped(section.name(), reason)]),
-                Ok(()) => measure_section(section, bench, deadline).await,
+                Err(reason) => bench.ledger.add([Figure::skipped(section.name(), &reason)]),
+                Ok(()) => measure(section, &mut bench).await,
             }
+            if let Some(end) = bench.early_end() {
+                cut_short(section, end, bench.ledger);
+                break;
+            }
+            bench.ledger.complete(section);
         }
+        bench.bridge.stop().await;
+        Ok(())
     }
 
     /// Checks that the servers can serve a profile.
@@ -190,12 +217,6 @@ impl Run<'_> {
         self.config.voices.insert(DEFAULT_VOICE.to_owned(), path.clone());
         Ok(Some(VoiceFile(path)))
     }
-
-    fn announce(&self, section: Section) {
-        if !self.args.json {
-            let _ = print_line(section.name());
-        }
-    }
 }
 
 /// A file that is removed when it is dropped.
@@ -207,24 +228,43 @@ impl Drop for VoiceFile {
     }
 }
 
-async fn measure_section(section: Section, bench: &mut Bench<'_>, deadline: Instant) {
-    let measured = async {
-        match section {
-            Section::Server => {}
-            Section::Transcription => transcription::run(bench).await,
-            Section::Speech => speech::run(bench).await,
-            Section::Languages => speech::run_languages(bench).await,
-            Section::Assistant => assistant::run(bench).await,
-            Section::Tools => assistant::run_tools(bench).await,
-            Section::Conversation => conversation::run(bench).await,
-            Section::Capacity => capacity::run(bench).await,
-        }
-    };
-    if timeout_at(deadline, measured).await.is_err() {
+async fn measure(section: Section, bench: &mut Bench<'_>) {
+    match section {
+        Section::Server => {}
+        Section::Transcription => transcription::run(bench).await,
+        Section::Speech => speech::run(bench).await,
+        Section::Languages => speech::run_languages(bench).await,
+        Section::Assistant => assistant::run(bench).await,
+        Section::Tools => assistant::run_tools(bench).await,
+        Section::Conversation => conversation::run(bench).await,
+        Section::Capacity => capacity::run(bench).await,
+    }
+}
+
+/// Notes the early end of a section. The time limit is a failure; a signal was the user's wish.
+fn cut_short(section: Section, end: EarlyEnd, ledger: &mut Ledger) {
+    if end == EarlyEnd::TimeOver {
         let (name, problem) = (format!("{}.time", section.name()), "the time of the whole run was over");
         let figure = Figure::failed(name, "s", Expectation::Succeeds, problem)
             .with_advice("Allow more time with --time-max, or choose sections with --only.");
-        bench.ledger.add([figure]);
+        ledger.add([figure]);
+        ledger.complete(section);
+    }
+}
+
+fn offer_of(section: Section, [speech, assistant, conversation]: &[Offer; 3]) -> Offer {
+    match section {
+        Section::Assistant | Section::Tools => assistant.clone(),
+        Section::Conversation => conversation.clone(),
+        _ => speech.clone(),
+    }
+}
+
+/// The mode that the sessions of a section have.
+const fn mode_of(section: Section) -> Mode {
+    match section {
+        Section::Conversation => Mode::Audio,
+        _ => Mode::Chat,
     }
 }
 
@@ -243,91 +283,17 @@ fn routes([speech, assistant, conversation]: &[Offer; 3]) -> Vec<RouteConfig> {
     all.into_iter().filter(|(offer, _)| offer.is_ok()).map(|(_, route)| route).collect()
 }
 
-/// Prints the report and writes the page.
-fn finish(
-    args: &VerifyArgs,
-    config: &Config,
-    ledger: &Ledger,
-    earlier: Option<&Vec<Figure>>,
-) -> Result<(), CommandError> {
-    let figures = &ledger.figures;
-    let compared = earlier.map(|earlier| compare(earlier, figures));
-    let servers: Vec<String> = config.upstream.iter().map(|upstream| redacted_url(&upstream.url)).collect();
-    let servers = servers.join(", ");
-    let earlier_name = args.compare.first().map(|path| path.display().to_string()).unwrap_or_default();
-    let mut printed = if args.json {
-        print_line(serde_json::to_string_pretty(figures).map_err(CommandError::failed)?)
-    } else {
-        print(report::format_summary(figures))
-    };
-    if let (Some(compared), false) = (&compared, args.json) {
-        printed = printed.and(print(format_args!("\n{}", format_table(compared, [&earlier_name, &servers]))));
-    }
-    if let Some(path) = &args.html {
-        let pictures = draw_failures(config, ledger);
-        let compared = compared.as_deref().map(|compared| (earlier_name.as_str(), compared));
-        write_page(path, &servers, (figures, &pictures), compared)?;
-    }
-    if all_pass(figures) {
-        printed.map_err(CommandError::from)
-    } else {
-        Err(CommandError::already_reported())
-    }
-}
-
-/// Compares two reports with each other.
-fn compare_reports(args: &VerifyArgs, reports: &[Vec<Figure>]) -> Result<(), CommandError> {
-    let [first, second] = reports else {
-        return Err(CommandError::usage(
-            "--compare needs two reports, separated by a comma, or one report and --upstream",
-        ));
-    };
-    let compared = compare(first, second);
-    let names: Vec<String> = args.compare.iter().map(|path| path.display().to_string()).collect();
-    let printed = print(format_table(&compared, [&names[0], &names[1]]));
-    if let Some(path) = &args.html {
-        write_page(path, &names[1], (second, &[]), Some((&names[0], &compared)))?;
-    }
-    if has_new_failure(&compared) {
-        return Err(CommandError::already_reported());
-    }
-    printed.map_err(CommandError::from)
-}
-
-fn write_page(
-    path: &Path,
-    servers: &str,
-    (figures, pictures): (&[Figure], &[(String, String)]),
-    compared: Option<(&str, &[Compared<'_>])>,
-) -> Result<(), CommandError> {
-    let made_by = concat!("voxbridge ", env!("VOXBRIDGE_VERSION"));
-    let page = Page { servers, made_by, figures, pictures, compared };
-    fs::write(path, page.write())
-        .map_err(|error| CommandError::failed(format!("--html {}: {error}", path.display())))
-}
-
-/// Draws the sessions of the failures. A trace that cannot be drawn is left out.
-fn draw_failures(config: &Config, ledger: &Ledger) -> Vec<(String, String)> {
-    let draw = |(names, path): (String, PathBuf)| {
-        let library = config.load_library().ok()?;
-        let (_, mut picture) = draw_session(&read_trace(&path).ok()?, library).ok()?;
-        Some((names, picture.draw_svg()))
-    };
-    ledger.failed_traces().into_iter().filter_map(draw).collect()
-}
-
-/// Reads the report of an earlier run.
-fn read_report(path: &Path) -> Result<Vec<Figure>, CommandError> {
-    let name = path.display();
-    let text = fs::read_to_string(path).map_err(|reason| {
-        CommandError::from(ClientError::UnreadableInput { source_name: name.to_string(), reason })
-    })?;
-    report::read_json(&text).map_err(|problem| ClientError::InvalidText(format!("{name}: {problem}")).into())
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        verify: VerifyArgs,
+    }
 
     #[test]
     fn only_offered_profiles_have_routes_and_speech_is_the_last() {
@@ -337,5 +303,19 @@ mod tests {
         let not = || Err("no".to_owned());
         assert_eq!(profiles(&[Ok(()), Ok(()), Ok(())]), ["assistant", "conversation", "speech"]);
         assert_eq!(profiles(&[not(), not(), Ok(())]), ["conversation"]);
+    }
+
+    #[test]
+    fn selection_that_leaves_nothing_is_rejected() {
+        let sections = |args: &[&str]| {
+            let args =
+                Arguments::try_parse_from([&["verify", "--upstream", "ws://gpu"], args].concat()).unwrap();
+            wanted_sections(&args.verify).map_err(|error| error.message)
+        };
+        assert_eq!(sections(&["--only", "speech,server"]), Ok(vec![Section::Server, Section::Speech]));
+        assert!(sections(&["--only", "languages,speech"]).unwrap_err().contains("needs --language"));
+        assert_eq!(sections(&["--only", "languages", "--language", "en"]), Ok(vec![Section::Languages]));
+        assert!(sections(&["--only", "speech", "--skip", "speech"]).unwrap_err().contains("no section"));
+        assert_eq!(sections(&[]).unwrap().len(), Section::ALL.len() - 1, "languages need --language");
     }
 }

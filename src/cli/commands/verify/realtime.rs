@@ -37,6 +37,8 @@ pub(super) struct Realtime {
     client: Client,
     asked_at: Instant,
     answer: Answer,
+    /// The last problem that the server reported and that did not end the session.
+    last_problem: Option<ClientError>,
 }
 
 impl Realtime {
@@ -44,7 +46,8 @@ impl Realtime {
     pub(super) async fn open(bench: &Bench<'_>, mut settings: Value) -> Result<Self, ClientError> {
         let client = bench.connect("", MODEL).await?;
         settings["type"] = "realtime".into();
-        let mut realtime = Self { client, asked_at: Instant::now(), answer: Answer::default() };
+        let (asked_at, answer) = (Instant::now(), Answer::default());
+        let mut realtime = Self { client, asked_at, answer, last_problem: None };
         realtime.send(&json!({"type": "session.update", "session": settings})).await?;
         Ok(realtime)
     }
@@ -89,7 +92,7 @@ impl Realtime {
             tokio::select! {
                 _ = ticks.tick() => {
                     if has_ended && last_event_at.elapsed() > limit {
-                        return Err(ClientError::Stalled(limit));
+                        return Err(self.last_problem.take().unwrap_or(ClientError::Stalled(limit)));
                     }
                     if !is_spoken {
                         continue;
@@ -106,7 +109,9 @@ impl Realtime {
                     self.send(&json!({"type": "input_audio_buffer.append", "audio": audio})).await?;
                 }
                 message = self.client.next() => {
-                    let message = message?.ok_or_else(|| self.client.connection_lost())?;
+                    let Some(message) = message? else {
+                        return Err(self.last_problem.take().unwrap_or_else(|| self.client.connection_lost()));
+                    };
                     last_event_at = Instant::now();
                     let ServerMessage::Event(event) = message else { continue };
                     let is_complete = self.handle_event(&serde_json::from_str(&event.text).unwrap_or_default())?;
@@ -134,7 +139,14 @@ impl Realtime {
                 let call = ["/call_id", "/name", "/arguments"].map(|key| text(key).to_owned());
                 self.answer.calls.push(call);
             }
-            "error" => return Err(server_error(text("/error/code"), text("/error/message"))),
+            "error" => {
+                let problem = server_error(text("/error/code"), text("/error/message"));
+                // Other problems, such as a queue that stands still, do not end the session.
+                if text("/error/type") == "invalid_request_error" {
+                    return Err(problem);
+                }
+                self.last_problem = Some(problem);
+            }
             "response.done" => match text("/response/status") {
                 "failed" => {
                     let message = text("/response/status_details/error/message");

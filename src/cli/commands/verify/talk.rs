@@ -20,6 +20,9 @@ use crate::{
 /// Audio that a client has in its buffer before it plays. Audio that comes later than this leaves a gap.
 const PLAYOUT_BUFFER: Duration = Duration::from_millis(300);
 
+/// Interval between looks at something that is waited for.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
 /// Something that the server did.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Seen {
@@ -36,7 +39,8 @@ pub(super) struct Talk {
     client: Client,
     ticks: Interval,
     log: Vec<(Instant, Seen)>,
-    is_speaking: bool,
+    /// Since when the model speaks.
+    speaking_since: Option<Instant>,
     /// When the audio of this turn will have been played.
     played_until: Option<Instant>,
     /// Everything that the model said.
@@ -47,6 +51,8 @@ pub(super) struct Talk {
     pub(super) stale_audio: Duration,
     /// Microphone audio that was dropped.
     pub(super) dropped: Duration,
+    /// The last problem that the server reported and that did not end the conversation.
+    pub(super) last_problem: Option<String>,
 }
 
 impl Talk {
@@ -56,12 +62,13 @@ impl Talk {
             client,
             ticks,
             log: Vec::new(),
-            is_speaking: false,
+            speaking_since: None,
             played_until: None,
             speech: SpeechAudio::default(),
             longest_stall: Duration::ZERO,
             stale_audio: Duration::ZERO,
             dropped: Duration::ZERO,
+            last_problem: None,
         }
     }
 
@@ -93,6 +100,22 @@ impl Talk {
         }
     }
 
+    /// Is silent until this is so; false if it is not for this long.
+    pub(super) async fn wait_until(
+        &mut self,
+        limit: Duration,
+        is_so: impl Fn() -> bool,
+    ) -> Result<bool, ClientError> {
+        let end = Instant::now() + limit;
+        while !is_so() {
+            if Instant::now() >= end {
+                return Ok(false);
+            }
+            self.be_silent(LOOK_INTERVAL).await?;
+        }
+        Ok(true)
+    }
+
     /// Is silent for this long.
     pub(super) async fn be_silent(&mut self, duration: Duration) -> Result<(), ClientError> {
         let end = Instant::now() + duration;
@@ -104,7 +127,12 @@ impl Talk {
 
     /// True while the model speaks.
     pub(super) const fn is_model_speaking(&self) -> bool {
-        self.is_speaking
+        self.speaking_since.is_some()
+    }
+
+    /// Since when the model speaks; `None` while it is silent.
+    pub(super) const fn speaking_since(&self) -> Option<Instant> {
+        self.speaking_since
     }
 
     pub(super) async fn close(self) {
@@ -130,14 +158,17 @@ impl Talk {
             ServerMessage::Audio(bytes) => return self.note_audio(now, &bytes),
             ServerMessage::Event(event) => match event.event {
                 MacawEvent::SpeakingStarted { .. } => {
-                    (self.is_speaking, self.played_until) = (true, None);
+                    (self.speaking_since, self.played_until) = (Some(now), None);
                     self.log.push((now, Seen::Begin));
                 }
                 MacawEvent::SpeakingEnded { cancelled, .. } => {
-                    self.is_speaking = false;
+                    self.speaking_since = None;
                     self.log.push((now, Seen::End { cancelled }));
                 }
                 MacawEvent::FramesDropped { dropped_ms } => self.dropped += Duration::from_millis(dropped_ms),
+                MacawEvent::Error { code, message, recoverable: true } => {
+                    self.last_problem = Some(server_error(&code, &message).to_string());
+                }
                 MacawEvent::Error { code, message, .. } => return Err(server_error(&code, &message)),
                 MacawEvent::SessionClosed { reason } => return Err(ClientError::session_closed(&reason)),
                 MacawEvent::Unknown(name) if name == "session.rollover" => {
@@ -153,7 +184,7 @@ impl Talk {
 
     fn note_audio(&mut self, now: Instant, bytes: &[u8]) -> Result<(), ClientError> {
         let duration = Duration::from_secs_f64(bytes.len() as f64 / 2.0 / f64::from(MODEL_RATE_HZ));
-        if !self.is_speaking {
+        if self.speaking_since.is_none() {
             self.stale_audio += duration;
             return Ok(());
         }
