@@ -1,7 +1,7 @@
 //! Advice on a failed figure, by the figure's name. The longest matching beginning decides.
 
 /// Beginnings of names, and the advice for them.
-const ADVICE: [(&str, &str); 28] = [
+const ADVICE: [(&str, &str); 29] = [
     ("", "Read the trace with `voxbridge replay FILE --svg session.svg`, and send it with the report."),
     (
         "server",
@@ -90,6 +90,10 @@ const ADVICE: [(&str, &str); 28] = [
     (
         "conversation.stop",
         "Send the trace with the report: voxbridge stops playback by itself, so that the user was not heard in time.",
+    ),
+    (
+        "conversation.lost_sessions",
+        "The server ended a session before its time, or its back-end died: read its log. voxbridge went on in another session.",
     ),
     ("conversation.stale_audio", "Send the trace with the report: no audio may follow an interruption."),
     (

@@ -185,9 +185,9 @@ const FAULTS: [(&str, &str, &str, &str); 10] = [
 
 /// Faults of a conversation, each certain only after a minute or more.
 const FAULTS_OF_CONVERSATIONS: [(&str, &str, &str, &str); 4] = [
-    ("die-mid-turn", "conversation", "conversation.answers", "died"),
-    ("drop-mid-turn", "conversation", "conversation.answers", "lost"),
-    ("timeout=8", "conversation", "conversation.answers", "timeout"),
+    ("die-mid-turn", "conversation", "conversation.lost_sessions", "died"),
+    ("drop-mid-turn", "conversation", "conversation.lost_sessions", "lost"),
+    ("timeout=8", "conversation", "conversation.lost_sessions", "timeout"),
     ("never-listens", "conversation", "conversation.rollover_gap", "did not move"),
 ];
 
@@ -236,7 +236,7 @@ async fn healthy_server_that_opens_sessions_slowly_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes five minutes"]
+#[ignore = "takes ten minutes"]
 async fn healthy_server_as_slow_as_real_ones_passes_all_sections() {
     let (upstream, _server) = start_slowly(12, &engines(recordings_dir())).await;
     let report = Report::run("slow-init-all", &upstream, &["--language", "en"]).await;

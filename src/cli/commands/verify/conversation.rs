@@ -67,6 +67,8 @@ pub(super) async fn run(bench: &mut Bench<'_>) {
     measured.last_problem = talk.last_problem.take();
     let (error, end) = (held.err().map(|error| error.to_string()), bench.early_end());
     let mut figures = measured.figures(error.as_deref(), end);
+    let lost = Figure::measured("conversation.lost_sessions", talk.lost_sessions as f64, "", NONE);
+    figures.push(lost.with_note(measured.last_problem.as_deref().unwrap_or_default()));
     if measured.has_answer() {
         figures.extend(figures_of_speech(&talk, end));
     }
@@ -185,7 +187,7 @@ impl Measured {
             None => format!("answered: {answered}"),
         };
         if let Some(problem) = &self.last_problem {
-            note.push_str(&format!("; the server reported: {problem}"));
+            note.push_str(&format!("; {problem}"));
         }
         Figure::measured(name, count as f64, "", ANSWERS_MIN).with_note(&note)
     }

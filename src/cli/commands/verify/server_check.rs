@@ -46,9 +46,9 @@ impl Checked {
     fn of(checks: &[(Mode, &[Mode], &CheckReport)]) -> Self {
         let inits = checks.iter().filter_map(|(_, _, report)| init_time(report));
         let unusable = |mode: Mode| {
-            let mut problems = checks.iter().filter_map(|(checked, others, report)| {
-                (*checked == mode || others.contains(&mode)).then(|| problem_of_mode(report, *checked, mode))
-            });
+            let serving =
+                checks.iter().filter(|(checked, others, _)| *checked == mode || others.contains(&mode));
+            let mut problems = serving.map(|(checked, _, report)| problem_of_mode(report, *checked, mode));
             // One upstream that serves the mode is enough, and none that should have it says nothing.
             let first = problems.next()??;
             problems.all(|problem| problem.is_some()).then_some((mode, first))

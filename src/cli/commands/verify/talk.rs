@@ -20,6 +20,8 @@ use crate::{
 /// Audio that a client has in its buffer before it plays. Audio that comes later than this leaves a gap.
 const PLAYOUT_BUFFER: Duration = Duration::from_millis(300);
 
+/// Code of the error about an upstream session that ended unasked, `conversation_interrupted` in `mappings/client/macaw.toml`.
+const SESSION_LOST: &str = "worker_crash";
 /// Interval between looks at something that is waited for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -53,6 +55,8 @@ pub(super) struct Talk {
     pub(super) dropped: Duration,
     /// The last problem that the server reported and that did not end the conversation.
     pub(super) last_problem: Option<String>,
+    /// Upstream sessions that ended unasked. The conversation went on in others.
+    pub(super) lost_sessions: usize,
 }
 
 impl Talk {
@@ -69,6 +73,7 @@ impl Talk {
             stale_audio: Duration::ZERO,
             dropped: Duration::ZERO,
             last_problem: None,
+            lost_sessions: 0,
         }
     }
 
@@ -167,6 +172,7 @@ impl Talk {
                 }
                 MacawEvent::FramesDropped { dropped_ms } => self.dropped += Duration::from_millis(dropped_ms),
                 MacawEvent::Error { code, message, recoverable: true } => {
+                    self.lost_sessions += usize::from(code == SESSION_LOST);
                     self.last_problem = Some(server_error(&code, &message).to_string());
                 }
                 MacawEvent::Error { code, message, .. } => return Err(server_error(&code, &message)),
