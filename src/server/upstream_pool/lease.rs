@@ -63,9 +63,9 @@ impl Lease {
         self.upstream.name()
     }
 
-    /// True if another lane waits at this lane's upstream.
-    pub(super) fn is_worker_wanted(&self) -> bool {
-        self.upstream.has_queue()
+    /// The upstream.
+    pub(super) fn pooled_upstream(&self) -> &PooledUpstream {
+        &self.upstream
     }
 
     /// Since when the lane connects, if it does.

@@ -8,9 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::{Notify, futures::Notified};
-
-use super::upstream::PooledUpstream;
+use super::{signals::Signals, upstream::PooledUpstream};
 
 /// The line of a pool.
 #[derive(Debug, Default, Clone)]
@@ -19,10 +17,7 @@ pub(super) struct Line(Arc<LineShared>);
 #[derive(Debug, Default)]
 struct LineShared {
     state: Mutex<LineState>,
-    /// A place became free, the line moved, or an upstream was ejected or readmitted.
-    changed: Notify,
-    /// An upstream was readmitted.
-    readmitted: Notify,
+    signals: Signals,
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +68,11 @@ impl Line {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Signals of the pool, by which the line moves.
+    pub(super) fn signals(&self) -> &Signals {
+        &self.0.signals
+    }
+
     /// The number of the next dial.
     pub(super) fn next_number(&self) -> DialNumber {
         let mut state = self.state();
@@ -106,27 +106,6 @@ impl Line {
         stands_at.lane_opened();
         self.state().waiting.insert(number, Waiter { stands_at, upstreams });
         PlaceInLine(LineView { line: self.clone(), number })
-    }
-
-    /// The next change. Take it, and enable it, before looking for a place.
-    pub(super) fn changed(&self) -> Notified<'_> {
-        self.0.changed.notified()
-    }
-
-    /// The next readmission of an upstream.
-    pub(super) fn readmitted(&self) -> Notified<'_> {
-        self.0.readmitted.notified()
-    }
-
-    /// An upstream is back in service: lanes in line may take its places, and other upstreams may be back too.
-    pub(super) fn notify_readmission(&self) {
-        self.notify();
-        self.0.readmitted.notify_waiters();
-    }
-
-    /// Lets every lane in line look for a place.
-    pub(super) fn notify(&self) {
-        self.0.changed.notify_waiters();
     }
 }
 
@@ -165,6 +144,6 @@ impl Drop for PlaceInLine {
         if let Some(waiter) = left {
             waiter.stands_at.lane_closed();
         }
-        self.0.line.notify();
+        self.0.line.signals().notify_places();
     }
 }

@@ -16,6 +16,7 @@
 //! - [`health`] is the pure state of one upstream; [`upstream`] adds name, log and probe
 //! - [`lease`] is held by a lane, [`lane_leases`] by a session
 //! - [`places`] counts the lanes of an upstream that has no queue; those without a place wait in the pool's [`line`]
+//! - [`signals`] tell the lanes in line, and the probes, of a change
 //! - [`attempt`] is a lane on its way to an upstream
 //! - [`dial`] connects; [`http_socket`] sends the requests of a lane without a WebSocket
 //! - [`probe`] asks an upstream whether it is back, and how many workers are idle: by its [`status_page`], if it has one
@@ -30,6 +31,7 @@ pub mod lease;
 mod line;
 mod places;
 pub mod probe;
+mod signals;
 mod status_page;
 mod upstream;
 
@@ -103,7 +105,7 @@ struct PoolMember<D> {
 
 impl<D: Probe + Clone + Send + Sync + 'static> PoolMember<D> {
     fn new(name: String, dialer: D, line: &Line) -> Self {
-        let upstream = PooledUpstream::new(name, Arc::new(dialer.clone()), line.clone());
+        let upstream = PooledUpstream::new(name, Arc::new(dialer.clone()), line.signals().clone());
         Self { dialer, upstream: Arc::new(upstream) }
     }
 }
@@ -134,8 +136,11 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
 
     /// Name and status of each upstream.
     pub fn statuses(&self) -> Vec<(String, UpstreamStatus)> {
-        let members = self.shared.members.iter();
-        members.map(|member| (member.upstream.name().to_owned(), member.upstream.status())).collect()
+        let status = |PoolMember { upstream, .. }: &PoolMember<D>| {
+            let waiting = self.shared.line.waiting_at(upstream);
+            (upstream.name().to_owned(), upstream.status(waiting))
+        };
+        self.shared.members.iter().map(status).collect()
     }
 
     /// How many upstreams are known to be in service, and how many there are.
@@ -171,12 +176,20 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     /// another and no lane in its queue. How many workers a gateway has is not known unless it reports them: only its queue
     /// shows that they are all in use.
     pub fn has_free_worker_beside(&self, lane: &Lease, mode: Mode, purpose: LanePurpose) -> bool {
-        !lane.is_worker_wanted() && self.has_free_worker(mode, purpose)
+        !self.has_queue(lane.pooled_upstream()) && self.has_free_worker(mode, purpose)
     }
 
     fn has_free_worker(&self, mode: Mode, purpose: LanePurpose) -> bool {
         let request = DialRequest { mode, purpose, trace: None };
-        self.upstreams_for(&request).iter().any(|upstream| upstream.has_free_worker())
+        let is_free = |upstream: &Arc<PooledUpstream>| {
+            upstream.has_free_worker() && !self.shared.line.is_wanted(upstream)
+        };
+        self.upstreams_for(&request).iter().any(is_free)
+    }
+
+    /// True if a lane waits for a worker of the upstream, in its own queue or in line.
+    fn has_queue(&self, upstream: &PooledUpstream) -> bool {
+        upstream.has_queue() || self.shared.line.is_wanted(upstream)
     }
 
     fn from_members(members: Vec<PoolMember<D>>, line: Line) -> Self {
@@ -276,7 +289,7 @@ where
         place: PlaceInLine,
     ) -> (Lease, Connecting<D::Response>) {
         loop {
-            let mut changed = pin!(self.shared.line.changed());
+            let mut changed = pin!(self.shared.line.signals().places_changed());
             changed.as_mut().enable();
             match self.choose(&request, number) {
                 Some(Choice::Place(mut dialer, lease)) => {

@@ -1,4 +1,4 @@
-//! Places of one upstream: how many more sessions it takes. Lanes without a place wait in the [line](super::line).
+//! Places of one upstream: how many more sessions it takes. Lanes without a place wait in the pool's line.
 //!
 //! The number of places is configured, or learnt: an upstream that refuses a session has as many places as lanes are open then.
 //! A learnt number is forgotten after a while, because the upstream may serve others too.
@@ -11,7 +11,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::line::Line;
+use super::signals::Signals;
 
 /// How many sessions an upstream takes at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +35,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub(super) struct Places {
     room: Arc<Mutex<Room>>,
-    /// The line that hears of a place that becomes free.
-    line: Line,
+    signals: Signals,
 }
 
 #[derive(Debug)]
@@ -81,9 +80,9 @@ impl Room {
 }
 
 impl Places {
-    pub(super) fn new(capacity: Capacity, line: Line) -> Self {
+    pub(super) fn new(capacity: Capacity, signals: Signals) -> Self {
         let room = Room { capacity, learnt: None, not_before: None, taken: 0 };
-        Self { room: Arc::new(Mutex::new(room)), line }
+        Self { room: Arc::new(Mutex::new(room)), signals }
     }
 
     /// Changes the number of places. Sessions beyond it go on.
@@ -93,7 +92,7 @@ impl Places {
             (room.capacity, room.learnt, room.not_before) = (capacity, None, None);
         }
         drop(room);
-        self.line.notify();
+        self.signals.notify_places();
     }
 
     /// The number of places, if it is known.
@@ -159,6 +158,6 @@ impl Drop for Place {
         let mut room = self.0.room();
         room.taken = room.taken.saturating_sub(1);
         drop(room);
-        self.0.line.notify();
+        self.0.signals.notify_places();
     }
 }

@@ -14,9 +14,9 @@ use tracing::{debug, info, warn};
 
 use super::{
     health::{Health, LaneFailure, UpstreamLoad, is_busy},
-    line::Line,
     places::{Places, PlacesStatus},
     probe::Probe,
+    signals::Signals,
 };
 
 /// A probe that takes longer has failed.
@@ -28,8 +28,8 @@ pub(super) struct PooledUpstream {
     probe: Mutex<Prober>,
     state: Mutex<UpstreamState>,
     places: Places,
-    /// The line of its pool.
-    line: Line,
+    /// Signals of its pool.
+    signals: Signals,
 }
 
 /// How the upstream is probed.
@@ -69,9 +69,9 @@ pub struct UpstreamStatus {
 }
 
 impl PooledUpstream {
-    pub(super) fn new(name: String, probe: Prober, line: Line) -> Self {
-        let places = Places::new(probe.capacity(), line.clone());
-        Self { name, probe: probe.into(), state: Mutex::default(), places, line }
+    pub(super) fn new(name: String, probe: Prober, signals: Signals) -> Self {
+        let places = Places::new(probe.capacity(), signals.clone());
+        Self { name, probe: probe.into(), state: Mutex::default(), places, signals }
     }
 
     /// The places of the upstream.
@@ -84,7 +84,7 @@ impl PooledUpstream {
         self.state().health.ejected_until().is_none()
     }
 
-    /// True if it is in service, has room for another lane, no lane waits, and it does not report that no worker is idle.
+    /// True if it is in service, has room for another lane, no queue, and it does not report that no worker is idle.
     pub(super) fn has_free_worker(&self) -> bool {
         self.places.has_place()
             && !self.has_queue()
@@ -92,9 +92,9 @@ impl PooledUpstream {
             && self.is_in_service()
     }
 
-    /// True if a lane waits for a worker or a place.
+    /// True if a lane waits for a worker in the upstream's own queue.
     pub(super) fn has_queue(&self) -> bool {
-        self.line.is_wanted(self) || self.state().health.has_queue(Instant::now())
+        self.state().health.has_queue(Instant::now())
     }
 
     /// Replaces the probe, and the number of places, after the connection settings or the dialect changed. Failures under the
@@ -103,7 +103,7 @@ impl PooledUpstream {
         self.places.set_capacity(probe.capacity());
         *self.probe.lock().unwrap_or_else(PoisonError::into_inner) = probe;
         if self.state().health.reset_failures() {
-            self.line.notify_readmission();
+            self.signals.notify_readmission();
             info!(upstream = self.name, "connection settings changed: upstream back in service");
         }
     }
@@ -132,8 +132,9 @@ impl PooledUpstream {
         self.state().health.utilisation(Instant::now())
     }
 
-    pub(super) fn status(&self) -> UpstreamStatus {
-        let places = PlacesStatus { max: self.places.max(), waiting: self.line.waiting_at(self) };
+    /// Its status, while this many lanes wait for its places.
+    pub(super) fn status(&self, waiting: u32) -> UpstreamStatus {
+        let places = PlacesStatus { max: self.places.max(), waiting };
         let state = self.state();
         let load = state.health.load(Instant::now());
         UpstreamStatus {
@@ -189,7 +190,7 @@ impl PooledUpstream {
 
     fn log_readmission(&self, is_readmitted: bool) {
         if is_readmitted {
-            self.line.notify_readmission();
+            self.signals.notify_readmission();
             info!(upstream = self.name, "a lane succeeded: upstream back in service");
         }
     }
@@ -207,7 +208,7 @@ impl PooledUpstream {
         let has_probe_task = std::mem::replace(&mut state.has_probe_task, true);
         drop(state);
         // The lanes in line choose again.
-        self.line.notify();
+        self.signals.notify_places();
         warn!(upstream = self.name, ejected_ms = pause.as_millis(), "upstream ejected: {message}");
         // Without a runtime the program is ending.
         if let (false, Ok(runtime)) = (has_probe_task, Handle::try_current()) {
@@ -246,9 +247,9 @@ impl PooledUpstream {
     /// Probes an ejected upstream whenever a probe is due, and when another upstream is back: they may have failed together.
     /// Ends once it is back in service or dropped.
     async fn probe_until_readmitted(upstream: Weak<Self>) {
-        let Some(line) = upstream.upgrade().map(|upstream| upstream.line.clone()) else { return };
+        let Some(signals) = upstream.upgrade().map(|upstream| upstream.signals.clone()) else { return };
         while let Some(due) = upstream.upgrade().and_then(|upstream| upstream.next_probe_at()) {
-            let is_early = timeout_at(due, line.readmitted()).await.is_ok();
+            let is_early = timeout_at(due, signals.readmitted()).await.is_ok();
             let Some(upstream) = upstream.upgrade() else { return };
             // A lane may have been faster.
             if upstream.load().ejected_until != Some(due) {
@@ -275,7 +276,7 @@ impl PooledUpstream {
         match result {
             Ok(()) => {
                 if self.state().health.probe_succeeded() {
-                    self.line.notify_readmission();
+                    self.signals.notify_readmission();
                     info!(upstream = self.name, "probe succeeded: upstream back in service");
                 }
             }
