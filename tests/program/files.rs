@@ -118,7 +118,8 @@ async fn single_recording_is_printed_as_events_and_closed_pipe_is_quiet() {
 #[tokio::test]
 async fn texts_become_audio_files_without_a_server() {
     let simulator = simulator().await;
-    let out = directory("texts");
+    // A directory with a dot names no format.
+    let out = directory("texts.d");
     let upstream = simulator.url();
     let text = |name: &str, text: &str| {
         let path = out.join(name);

@@ -77,7 +77,7 @@ impl<'c> KeptParts<'c> {
         Ok(kept)
     }
 
-    fn read_subject(&mut self) -> io::Result<String> {
+    fn read_subject(&self) -> io::Result<String> {
         let mut line = Vec::new();
         BufReader::new(&self.file).take(SUBJECT_MAX_BYTES).read_until(b'\n', &mut line)?;
         Ok(String::from_utf8_lossy(&line).into_owned())

@@ -43,19 +43,16 @@ mod tests {
         };
         let (recording, transcript) = (path("wav"), path("srt"));
         let now = || find(&recording, &Destination::File(transcript.clone()));
-        let set_age = |file: &Path, age_s: u64| {
-            File::create(file).unwrap().set_modified(SystemTime::now() - Duration::from_secs(age_s)).unwrap();
+        let set_time = |file: &Path, seconds: u64| {
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            File::create(file).unwrap().set_modified(time).unwrap();
         };
-        set_age(&recording, 100);
+        set_time(&recording, 200);
         assert_eq!(now(), Found::Unfinished);
-        set_age(&transcript, 200);
-        assert_eq!(now(), Found::Older);
-        for age_s in [100, 0] {
-            set_age(&transcript, age_s);
-            set_age(&recording, 100);
-            assert_ne!(now(), Found::Unfinished);
+        for (seconds, found) in [(100, Found::Older), (200, Found::Complete), (300, Found::Complete)] {
+            set_time(&transcript, seconds);
+            assert_eq!(now(), found, "{seconds}");
         }
-        assert_eq!(now(), Found::Complete);
         let journal = path_beside(&transcript);
         fs::write(&journal, "").unwrap();
         assert_eq!(now(), Found::Unfinished);
