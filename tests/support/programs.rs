@@ -57,7 +57,10 @@ pub fn installed<T>(tool: &Result<T, String>) -> Option<&T> {
     };
     assert!(env::var_os("CI").is_none(), "{missing}");
     let test = thread::current();
-    // The test runner hides what `eprintln!` writes in a test that passes.
+    #[expect(
+        clippy::explicit_write,
+        reason = "the test runner hides the output of `eprintln!` in a test that passes"
+    )]
     writeln!(std::io::stderr(), "skipped {}: {missing}", test.name().unwrap_or_default()).unwrap();
     None
 }
