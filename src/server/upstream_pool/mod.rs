@@ -391,6 +391,11 @@ impl Standing {
 /// The best upstream. If all of the best class report their load, it is the less loaded of two random ones: the
 /// reports are seconds old, and many replicas would otherwise send all their lanes to the one that was idle then.
 fn best_standing(mut standings: Vec<Standing>) -> Option<Standing> {
+    if standings.iter().all(|standing| standing.utilisation.is_none()) {
+        // The lanes of this process, and their queues, are all that is known. They count by their number: a burst would all go
+        // to an upstream whose queue was empty for a moment.
+        standings.iter_mut().for_each(|standing| standing.class.is_busy = false);
+    }
     let class = standings.iter().map(|standing| standing.class).min()?;
     standings.retain(|standing| standing.class == class);
     let all_report = standings.iter().all(|standing| standing.utilisation.is_some());

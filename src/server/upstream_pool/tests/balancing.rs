@@ -188,3 +188,12 @@ async fn gateway_whose_report_was_lost_is_asked_again_while_it_has_lanes() {
     assert_eq!(upstream.utilisation(), Some(100));
     assert_eq!(open_lanes(&pool, 10, 2).0, [10, 0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn burst_is_shared_although_only_one_upstream_has_a_queue() {
+    let (pool, _) = pool(2);
+    let (_, mut leases) = open_lanes(&pool, 2, 2);
+    leases[0].report_queued(1);
+    let (counts, _more) = open_lanes(&pool, 21, 2);
+    assert_eq!(counts, [10, 11]);
+}
