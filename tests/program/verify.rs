@@ -14,7 +14,8 @@ use futures_util::future::join_all;
 use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
-    time::timeout,
+    net::TcpStream,
+    time::{sleep, timeout},
 };
 use voxbridge::{
     audio::wav,
@@ -23,7 +24,9 @@ use voxbridge::{
     },
 };
 use voxbridge_test_support::{
-    bench::{RunningServer, http_upstream, scratch, speech_dir, start_simulator, upstream_of},
+    bench::{
+        RunningServer, http_upstream, open_websocket, scratch, speech_dir, start_simulator, upstream_of,
+    },
     programs::send_signal,
 };
 
@@ -254,6 +257,26 @@ async fn server_too_slow_for_full_duplex_is_asked_for_all_the_rest() {
     report.assert_failed("slow duplex", "server.answer", "real time");
     assert_eq!(report.find("transcription.word_error")["verdict"], "pass", "{:#?}", report.figures);
     assert_eq!(report.names_with("skipped"), ["conversation"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker_that_another_client_holds_for_a_while_is_waited_for() {
+    let engines = engines(recordings_dir());
+    let (address, _server, _) =
+        start_simulator("127.0.0.1:0", SimulatorConfig::default(), Some(engines)).await;
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (_, other) = open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
+    // Longer than `queue_stuck_ms`, after which voxbridge reports that the queue does not move.
+    let holding = async {
+        sleep(Duration::from_secs(18)).await;
+        drop(other);
+    };
+    let upstream = format!("[[upstream]]\nurl = \"ws://{address}\"\n");
+    let run = Report::run("held", &upstream, &["--quick", "--only", "conversation"]);
+    let (report, ()) = tokio::join!(run, holding);
+    report.assert_passed("held");
+    let answers = report.find("conversation.answers");
+    assert!(answers["note"].as_str().unwrap().contains("queue"), "the report of the queue: {answers:#}");
 }
 
 #[tokio::test]

@@ -20,6 +20,8 @@ use crate::{
 /// Audio that a client has in its buffer before it plays. Audio that comes later than this leaves a gap.
 const PLAYOUT_BUFFER: Duration = Duration::from_millis(300);
 
+/// Gaps so soon after the user's words are no stalls.
+const PAUSE_AFTER_WORDS: Duration = Duration::from_secs(2);
 /// Code of the error about an upstream session that ended unasked, `conversation_interrupted` in `mappings/client/macaw.toml`.
 const SESSION_LOST: &str = "worker_crash";
 /// Interval between looks at something that is waited for.
@@ -43,6 +45,8 @@ pub(super) struct Talk {
     log: Vec<(Instant, Seen)>,
     /// Since when the model speaks.
     speaking_since: Option<Instant>,
+    /// When the user spoke last.
+    said_at: Option<Instant>,
     /// When the audio of this turn will have been played.
     played_until: Option<Instant>,
     /// Everything that the model said.
@@ -67,6 +71,7 @@ impl Talk {
             ticks,
             log: Vec::new(),
             speaking_since: None,
+            said_at: None,
             played_until: None,
             speech: SpeechAudio::default(),
             longest_stall: Duration::ZERO,
@@ -80,6 +85,7 @@ impl Talk {
     /// Speaks all samples (16 kHz). Returns the time of the last one.
     pub(super) async fn say(&mut self, samples: &[i16]) -> Result<Instant, ClientError> {
         for frame in samples.chunks(FRAME_SAMPLES) {
+            self.said_at = Some(Instant::now());
             self.tick(frame).await?;
         }
         Ok(Instant::now())
@@ -195,7 +201,10 @@ impl Talk {
             return Ok(());
         }
         let played_until = self.played_until.unwrap_or(now + PLAYOUT_BUFFER);
-        self.longest_stall = self.longest_stall.max(now.saturating_duration_since(played_until));
+        // The user's words pause playback until it is certain that they are an interruption.
+        if self.said_at.is_none_or(|at| now > at + PAUSE_AFTER_WORDS) {
+            self.longest_stall = self.longest_stall.max(now.saturating_duration_since(played_until));
+        }
         self.played_until = Some(played_until.max(now) + duration);
         self.speech.push(bytes)
     }
