@@ -147,6 +147,7 @@ mod tests {
             assert_eq!((error.exit_code(), error.to_string().as_str()), (exit_code, message));
         }
     }
+
     #[tokio::test]
     async fn no_file_begins_after_the_server_was_lost() {
         let error = run(&[0, 69, 0, 0, 0, 0]).await.unwrap_err();

@@ -54,8 +54,7 @@ pub fn word_errors(reference: &[String], transcript: &[String]) -> usize {
     row[transcript.len()]
 }
 
-/// The longest run of words of the reference of which the transcript has none, by the alignment with the most
-/// words in common.
+/// The longest run of words of the reference that the transcript lacks, by the alignment with the most words in common.
 #[must_use]
 pub fn longest_missing_run(reference: &str, transcript: &str) -> Vec<String> {
     let (expected, heard) = (normalise(reference), normalise(transcript));

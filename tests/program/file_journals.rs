@@ -1,4 +1,4 @@
-//! What `transcribe` and `speak` keep beside a file that is not complete, and what a later run makes of it.
+//! `transcribe` and `speak` keep a journal beside a file that is not complete; a later run reads it.
 
 use std::{
     fs::{self, File},

@@ -1,11 +1,11 @@
-//! What there is of a transcript before the work on it begins.
+//! State of a transcript before the work on it begins.
 
 use std::path::Path;
 
 use crate::cli::output_file::Destination;
 use crate::cli::resume_file::path_beside;
 
-/// What there is of a transcript before the work on it begins.
+/// State of a transcript before the work on it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// Nothing, or what an interrupted run has left.

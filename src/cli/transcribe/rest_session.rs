@@ -91,7 +91,7 @@ async fn feed(
 
 /// The utterances of a session so far.
 struct Utterances<'t> {
-    /// What the recording has given, in this session and in those before.
+    /// Results of the recording, in this session and in those before.
     transcribed: &'t mut Transcribed,
     /// Where in the recording the session began.
     offset_ms: u64,

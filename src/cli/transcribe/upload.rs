@@ -75,7 +75,7 @@ async fn length_of(file: &Path) -> Option<Duration> {
     Recording::open(file).await.ok()?.expected_length
 }
 
-/// What voxbridge answers beside a transcript that breaks off, because its upstream was lost.
+/// Reads the answer of voxbridge beside a transcript that breaks off because its upstream was lost.
 fn read_break_off(incomplete: &Value) -> Option<Gap> {
     let start_ms = incomplete.is_object().then(|| read_ms(&incomplete["from"]).unwrap_or(0))?;
     let message = incomplete["message"].as_str().unwrap_or("the server does not say why").to_owned();

@@ -131,9 +131,9 @@ struct Calls {
     asked: usize,
     well_formed: usize,
     problems: Vec<String>,
-    /// What the model said to the results of its calls.
+    /// Answers of the model to the results of its calls.
     results: Vec<String>,
-    /// What ended the questions early.
+    /// Error that ended the questions early.
     error: Option<String>,
 }
 

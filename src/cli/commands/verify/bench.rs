@@ -110,7 +110,7 @@ impl Openings {
         self.seconds / self.sessions.max(1) as f64
     }
 
-    /// What to add to a note about a time that includes these openings.
+    /// Text to add to a note about a time that includes these openings.
     pub(super) fn note(self) -> String {
         match self.sessions {
             0 => String::new(),

@@ -29,10 +29,10 @@ struct Served {
     first_audio: Duration,
 }
 
-/// What was measured so far.
+/// Measurements so far.
 #[derive(Default)]
 struct Measured {
-    /// Most sessions at a time of which none waited.
+    /// Most sessions at a time without a wait.
     free: usize,
     /// The last first audio of these sessions, and the time in which the server opened them.
     first_audio: (Duration, Openings),

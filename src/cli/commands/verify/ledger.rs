@@ -117,7 +117,7 @@ impl Ledger {
         };
         let others: Vec<PathBuf> =
             list(&self.trace_dir()).filter(|path| !earlier.contains(path) && !is_named(path)).collect();
-        // What cannot be removed does no harm.
+        // A failed removal does no harm.
         others.iter().for_each(|path| _ = fs::remove_file(path));
         self.remove_empty_dirs();
     }

@@ -24,7 +24,7 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(90);
 /// Upper bound of the steps of one check.
 const STEPS_MAX: usize = 32;
 
-/// What the check says about the other sections.
+/// Conclusions of the check for the other sections.
 pub(super) struct Checked {
     /// An upstream opened a session.
     pub(super) has_session: bool,

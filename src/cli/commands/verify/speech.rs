@@ -95,7 +95,7 @@ pub(super) async fn run(bench: &mut Bench<'_>) {
     }
 }
 
-/// What came of a text: the speech, and what was heard of it; `None` if that failed.
+/// Results for a text: the speech, and its transcript; `None` if that failed.
 struct Outcome<'o> {
     spoken: Option<&'o Spoken>,
     openings: Openings,
