@@ -276,7 +276,7 @@ async fn worker_that_another_client_holds_for_a_while_is_waited_for() {
     let (report, ()) = tokio::join!(run, holding);
     report.assert_passed("held");
     let answers = report.find("conversation.answers");
-    assert!(answers["note"].as_str().unwrap().contains("queue"), "the report of the queue: {answers:#}");
+    assert!(answers["note"].as_str().unwrap().contains("the server reports"), "{answers:#}");
 }
 
 #[tokio::test]
