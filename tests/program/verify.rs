@@ -189,7 +189,7 @@ const FAULTS: [(&str, &str, &str, &str); 10] = [
 /// Faults of a conversation, each of which takes a minute and more to be certain of.
 const FAULTS_OF_CONVERSATIONS: [(&str, &str, &str, &str); 4] = [
     ("die-mid-turn", "conversation", "conversation.lost_sessions", "died"),
-    ("drop-mid-turn", "conversation", "conversation.lost_sessions", "lost"),
+    ("drop-mid-turn", "conversation", "conversation.answers", "answered"),
     ("timeout=8", "conversation", "conversation.lost_sessions", "timeout"),
     ("never-listens", "conversation", "conversation.rollover_gap", "did not move"),
 ];
