@@ -189,7 +189,7 @@ const FAULTS: [(&str, &str, &str, &str); 10] = [
 /// Faults of a conversation, each certain only after a minute or more.
 const FAULTS_OF_CONVERSATIONS: [(&str, &str, &str, &str); 4] = [
     ("die-mid-turn", "conversation", "conversation.lost_sessions", "died"),
-    ("drop-mid-turn", "conversation", "conversation.lost_sessions", "lost"),
+    ("drop-mid-turn", "conversation", "conversation.answers", "answered"),
     ("timeout=8", "conversation", "conversation.lost_sessions", "timeout"),
     ("never-listens", "conversation", "conversation.rollover_gap", "did not move"),
 ];
@@ -276,7 +276,7 @@ async fn worker_that_another_client_holds_for_a_while_is_waited_for() {
     let (report, ()) = tokio::join!(run, holding);
     report.assert_passed("held");
     let answers = report.find("conversation.answers");
-    assert!(answers["note"].as_str().unwrap().contains("queue"), "the report of the queue: {answers:#}");
+    assert!(answers["note"].as_str().unwrap().contains("the server reports"), "{answers:#}");
 }
 
 #[tokio::test]
