@@ -15,7 +15,7 @@
 //!
 //! - [`health`] is the pure state of one upstream; [`upstream`] adds name, log and probe
 //! - [`lease`] is held by a lane, [`lane_leases`] by a session
-//! - [`places`] counts the lanes of an upstream that has no queue; those without a place wait in the pool's [`line`]
+//! - [`places`] counts the lanes of an upstream that has no queue; those without a place wait in the pool's [`mod@line`]
 //! - [`signals`] tell the lanes in line, and the probes, of a change
 //! - [`attempt`] is a lane on its way to an upstream
 //! - [`dial`] connects; [`http_socket`] sends the requests of a lane without a WebSocket
