@@ -495,15 +495,21 @@ mod tests {
     async fn page_that_has_answered_must_answer_again() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("ws://{}", listener.local_addr().unwrap());
-        let mapping = Library::embedded().unwrap().upstream("llama-cpp-omni").unwrap();
-        let dialer = Dialer::new(&url, None, None, mapping).unwrap();
-        for (answer, words) in [
-            ("", None),
-            ("HTTP/1.1 503 Service Unavailable\r\n\r\n", None),
-            ("HTTP/1.1 200 OK\r\n\r\n", None),
-            ("HTTP/1.1 503 Service Unavailable\r\n\r\n", Some("/health returned HTTP 503")),
-            ("", Some("/health: ")),
-            ("HTTP/1.1 200 OK\r\n\r\n", None),
+        let dialer_of = |dialect| {
+            let mapping = Library::embedded().unwrap().upstream(dialect).unwrap();
+            Dialer::new(&url, None, None, mapping).unwrap()
+        };
+        let (server, gateway) = (dialer_of("llama-cpp-omni"), dialer_of("minicpm-o"));
+        for (dialer, answer, words) in [
+            (&server, "", None),
+            (&server, "HTTP/1.1 503 Service Unavailable\r\n\r\n", None),
+            (&server, "HTTP/1.1 200 OK\r\n\r\n", None),
+            (&server, "HTTP/1.1 503 Service Unavailable\r\n\r\n", Some("/health returned HTTP 503")),
+            (&server, "", Some("/health: ")),
+            (&server, "HTTP/1.1 200 OK\r\n\r\n", None),
+            (&gateway, "HTTP/1.1 200 OK\r\n\r\n", None),
+            (&gateway, "HTTP/1.1 502 Bad Gateway\r\n\r\n", None),
+            (&gateway, "", Some("/status: ")),
         ] {
             let serve = async {
                 let (mut stream, _) = listener.accept().await.unwrap();

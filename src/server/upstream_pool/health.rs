@@ -185,6 +185,8 @@ impl Health {
     /// Clears all failures after the dial settings changed. Returns true if this readmits the upstream.
     pub(super) fn reset_failures(&mut self) -> bool {
         (self.refusals, self.deaths, self.ejections) = (0, 0, 0);
+        // Those of other settings.
+        (self.workers, self.queue_report) = (None, None);
         self.readmit_if_healthy()
     }
 

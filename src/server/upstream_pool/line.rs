@@ -110,12 +110,13 @@ impl Line {
 }
 
 impl LineView {
-    /// Position from 1 among the lanes at the same upstream; `None` once the lane has left the line.
+    /// Position from 1 among the lanes that want a place at the same upstreams; `None` once the lane has left the line.
     pub(super) fn position(&self) -> Option<u32> {
         let state = self.line.state();
         let own = state.waiting.get(&self.number)?;
-        let is_before = |(_, waiter): &(_, &Waiter)| waiter.stands_at(&own.stands_at);
-        let before = state.waiting.range(..self.number).filter(is_before).count();
+        let competes =
+            |(_, waiter): &(_, &Waiter)| own.upstreams.iter().any(|upstream| waiter.wants(upstream));
+        let before = state.waiting.range(..self.number).filter(competes).count();
         u32::try_from(before + 1).ok()
     }
 }

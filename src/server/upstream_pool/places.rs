@@ -157,7 +157,10 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut room = self.0.room();
         room.taken = room.taken.saturating_sub(1);
+        let is_waited_for = room.capacity != Capacity::QueuesItself;
         drop(room);
-        self.0.signals.notify_places();
+        if is_waited_for {
+            self.0.signals.notify_places();
+        }
     }
 }

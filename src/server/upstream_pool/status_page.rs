@@ -59,7 +59,8 @@ impl StatusPage {
     }
 
     /// Requests the page. A page must answer if it is configured or has answered before, as a server that hangs still accepts
-    /// connections. Fails if that page does not answer, or with an HTTP 5xx status.
+    /// connections. Fails if that page does not answer, or with an HTTP 5xx status that tells of the health
+    /// of the server.
     pub(super) async fn ask(
         &self,
         transport: &mut Box<dyn Transport>,
@@ -79,6 +80,8 @@ impl StatusPage {
                 self.has_answered.store(true, Relaxed);
                 return Ok(self.report_on(&page, authority));
             }
+            // The page of the workers may be hidden by a proxy, but a gateway that answers lives.
+            Ok(_) if self.has_workers && !self.is_configured => return Ok(None),
             Ok(page) => format!("{} returned HTTP {}", self.path, page.status),
             Err(error) => format!("{}: {error}", self.path),
         };

@@ -233,14 +233,17 @@ impl PooledUpstream {
         is_due && !std::mem::replace(&mut state.is_being_probed, true)
     }
 
-    /// Probes an upstream without lanes, so that an outage is known before a session needs it.
+    /// Probes an upstream, so that an outage is known before a session needs it.
     pub(super) async fn probe_idle(self: Arc<Self>) {
         let result = self.probe().await;
         let mut state = self.state();
         (state.is_being_probed, state.has_reported) = (false, true);
         drop(state);
         if let Err(message) = result {
-            self.lane_failed(LaneFailure::Unreachable, &message);
+            // A busy server may be slow to answer; its lanes show whether it works.
+            let is_in_use = self.load().lanes > 0;
+            let failure = if is_in_use { LaneFailure::Refused } else { LaneFailure::Unreachable };
+            self.lane_failed(failure, &message);
         }
     }
 

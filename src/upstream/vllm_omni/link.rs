@@ -92,7 +92,8 @@ impl Link {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Lost { redial_at, .. } => redial_at,
+            // An attempt in progress may last for ever.
+            State::Lost { since, redial_at, .. } => redial_at.or(Some(since + GRACE)),
             _ => None,
         }
     }
@@ -109,11 +110,28 @@ impl Link {
 
     /// The reason to give the session up, once the server does not keep it any longer.
     pub(super) fn take_given_up(&mut self, now: Instant) -> Option<DisconnectReason> {
-        let State::Lost { since, redial_at: Some(at), .. } = self.state else { return None };
-        if now < at || now < since + GRACE {
+        let State::Lost { since, redial_at, .. } = self.state else { return None };
+        if now < since + GRACE || redial_at.is_some_and(|at| now < at) {
             return None;
         }
         self.state = State::Over;
         Some(DisconnectReason::Lost("the session could not be resumed in time".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_is_given_up_although_an_attempt_to_connect_never_ends() {
+        let (mut link, now) = (Link::default(), Instant::now());
+        link.attach(Some("session"), Some("token"));
+        assert!(link.handle_lost(now, &DisconnectReason::Lost("reset".to_owned())));
+        assert!(link.take_due_redial(now), "the attempt begins");
+        assert_eq!(link.deadline(), Some(now + GRACE));
+        assert_eq!(link.take_given_up(now + GRACE / 2), None);
+        assert!(link.take_given_up(now + GRACE).is_some());
+        assert_eq!((link.deadline(), link.take_given_up(now + GRACE)), (None, None));
     }
 }

@@ -190,6 +190,20 @@ async fn gateway_whose_report_was_lost_is_asked_again_while_it_has_lanes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn gateway_with_lanes_is_ejected_only_after_three_missing_pages() {
+    let (pool, dialers) = pool(2);
+    report_workers(&pool, &dialers, &[50, 50]).await;
+    let _open = open_lanes(&pool, 8, 2);
+    dialers[0].set_behavior(FakeBehavior::Down);
+    let upstream = pool.shared.members[0].upstream.clone();
+    for is_in_service in [true, true, false] {
+        assert!(upstream.begin_idle_probe());
+        upstream.clone().probe_idle().await;
+        assert_eq!(upstream.is_in_service(), is_in_service);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn burst_is_shared_although_only_one_upstream_has_a_queue() {
     let (pool, _) = pool(2);
     let (_, mut leases) = open_lanes(&pool, 2, 2);

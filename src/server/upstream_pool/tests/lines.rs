@@ -34,11 +34,11 @@ async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
     let (first, second) = (open_lane(&pool).unwrap(), open_lane(&pool).unwrap());
     assert_ne!(first.upstream(), second.upstream(), "each has one place");
     let (mut third, mut fourth) = (pool.call(request()), pool.call(request()));
-    assert_eq!([position(&mut third).await, position(&mut fourth).await], [Some(1), Some(1)]);
+    assert_eq!([position(&mut third).await, position(&mut fourth).await], [Some(1), Some(2)]);
     let mut fifth = pool.call(request());
     assert_eq!(
         [position(&mut fifth).await, position(&mut fifth).await],
-        [Some(2), None],
+        [Some(3), None],
         "one report at a time"
     );
     assert!((&mut third).now_or_never().is_none() && (&mut fifth).now_or_never().is_none());
@@ -49,7 +49,7 @@ async fn lanes_wait_in_order_for_the_places_of_an_upstream_without_a_queue() {
     // A lane that leaves the line makes room behind it, and a wait is no failure of the upstream.
     advance(Duration::from_secs(1)).await;
     drop(fourth);
-    assert_eq!(position(&mut pool.call(request())).await, Some(1));
+    assert_eq!(position(&mut pool.call(request())).await, Some(2));
     drop(third);
     assert!(fifth.now_or_never().expect("its place is free").is_ok());
     assert!(pool.statuses().iter().all(|(_, status)| (status.failures, status.ejections) == (0, 0)));
