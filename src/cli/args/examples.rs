@@ -86,7 +86,7 @@ What the server does not offer is skipped. voxbridge's source has seven recordin
 failed, with audio: voxbridge replay FILE --svg session.svg.
 
 Exit codes: 0 every figure is as expected, or was skipped; 1 a figure failed, or with --compare, one fails that did not, or one
-that passed is gone or skipped, or a file cannot be written; 2 the command line or the configuration is wrong; 66 a recording or a
+that passed is gone, or a file cannot be written; 2 the command line or the configuration is wrong; 66 a recording or a
 report cannot be read; 69 no server answers (only without the section server); 130 or 143 after Ctrl-C or SIGTERM, with a report of
 what was measured until then.";
 

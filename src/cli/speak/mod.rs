@@ -217,10 +217,13 @@ impl SpeakJob<'_> {
         }
     }
 
-    /// Keeps the parts of a text of several, if it goes to a file.
+    /// Keeps the parts of a text of several, if it goes to a file. Parts of an earlier run are opened even for one part, so that
+    /// they are removed at the end.
     fn open_kept_parts(&self, parts: &[String]) -> Result<Option<KeptParts<'_>>, ClientError> {
         match &self.destination {
-            Destination::File(path) if parts.len() > 1 && !is_special(path) => {
+            Destination::File(path)
+                if (parts.len() > 1 || path_beside(path).exists()) && !is_special(path) =>
+            {
                 let of = (parts, self.args.voice.as_deref());
                 KeptParts::open(path, of, resumes(self.args, &self.inputs), self.terminal).map(Some)
             }

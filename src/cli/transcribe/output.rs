@@ -355,7 +355,9 @@ impl Drop for TranscriptOutput<'_> {
             }
             _ => self.write_end(),
         };
-        if let Err(error) = kept {
+        if let Err(error) = kept
+            && !error.is_closed_pipe()
+        {
             self.terminal.print_message(error);
         }
         if let Some(path) = self.path() {

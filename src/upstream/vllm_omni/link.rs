@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn session_is_given_up_although_an_attempt_to_connect_never_ends() {
-        let (mut link, now) = (Link::default(), Instant::now());
+        let (mut link, now) = (Link::default(), tokio::time::Instant::now().into_std());
         link.attach(Some("session"), Some("token"));
         assert!(link.handle_lost(now, &DisconnectReason::Lost("reset".to_owned())));
         assert!(link.take_due_redial(now), "the attempt begins");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    bench::{Bench, EarlyEnd, at_most, sound_file, unmeasured},
+    bench::{Bench, EarlyEnd, Openings, at_most, sound_file, unmeasured},
     talk::{Seen, Talk},
 };
 use crate::{
@@ -55,6 +55,7 @@ const GAP_MAX_LEAST: f64 = 5.0;
 
 pub(super) async fn run(bench: &mut Bench<'_>) {
     let mut measured = Measured { init: bench.server_init.as_secs_f64(), ..Measured::default() };
+    let before = bench.openings();
     let client = match bench.connect("rollover_events=true", "conversation").await {
         Ok(client) => client,
         Err(error) => {
@@ -63,7 +64,7 @@ pub(super) async fn run(bench: &mut Bench<'_>) {
         }
     };
     let mut talk = Talk::new(client);
-    let held = bench.within(CONVERSATION_MAX, hold(bench, &mut talk, &mut measured)).await;
+    let held = bench.within(CONVERSATION_MAX, hold(bench, before, &mut talk, &mut measured)).await;
     measured.last_problem = talk.last_problem.take();
     let (error, end) = (held.err().map(|error| error.to_string()), bench.early_end());
     let mut figures = measured.figures(error.as_deref(), end);
@@ -193,13 +194,18 @@ impl Measured {
     }
 }
 
-async fn hold(bench: &Bench<'_>, talk: &mut Talk, measured: &mut Measured) -> Result<(), ClientError> {
+async fn hold(
+    bench: &Bench<'_>,
+    before: Openings,
+    talk: &mut Talk,
+    measured: &mut Measured,
+) -> Result<(), ClientError> {
     let samples = match bench.plan.recordings.first() {
         Some(recording) => recording.samples().await?,
         None => Vec::new(),
     };
     let question = &samples[start_of_audible_samples(&samples)..end_of_audible_samples(&samples)];
-    wait_until_ready(bench, talk, measured).await?;
+    wait_until_ready(bench, before, talk, measured).await?;
     let started = Instant::now();
     if ask(talk, question, WARM_UP_BEGINS_WITHIN).await?.is_some() {
         finish_answer(talk, WARM_UP_ENDS_WITHIN).await?;
@@ -220,13 +226,13 @@ async fn hold(bench: &Bench<'_>, talk: &mut Talk, measured: &mut Measured) -> Re
     Ok(())
 }
 
-/// Waits until the server has initialised the session: nobody can be heard before.
+/// Waits until the server has initialised the session: nobody can be heard earlier. `before` is from before the connection.
 async fn wait_until_ready(
     bench: &Bench<'_>,
+    before: Openings,
     talk: &mut Talk,
     measured: &mut Measured,
 ) -> Result<(), ClientError> {
-    let before = bench.openings();
     let opened = || bench.openings().since(before);
     if !talk.wait_until(READY_WITHIN, || opened().sessions > 0).await? {
         let problem = talk.last_problem.take().unwrap_or_else(|| "no word from the server".to_owned());
