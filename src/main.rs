@@ -1,10 +1,16 @@
 //! Entry point of the `voxbridge` program.
 
-use std::process::ExitCode;
+use std::{io, process::ExitCode, time::Duration};
 
+use tokio::runtime::Runtime;
 use voxbridge::cli::{Cli, run};
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    run(Cli::from_command_line()).await
+/// Longest wait for blocking work at the end. A read of standard input may last for ever.
+const END_MAX: Duration = Duration::from_secs(1);
+
+fn main() -> io::Result<ExitCode> {
+    let runtime = Runtime::new()?;
+    let exit_code = runtime.block_on(run(Cli::from_command_line()));
+    runtime.shutdown_timeout(END_MAX);
+    Ok(exit_code)
 }

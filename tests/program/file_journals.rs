@@ -182,8 +182,9 @@ async fn stopped_command_prints_the_transcripts_that_wait_for_an_earlier_one() {
         }
     };
     timeout(PATIENCE, failed).await.expect("the error waits for the first recording");
+    // The command ends although its standard input does not.
+    let _stdin = process.stdin.take();
     send_signal(process.id().unwrap(), "-INT");
-    drop(process.stdin.take());
     let ended = timeout(PATIENCE, process.wait_with_output()).await.unwrap().unwrap();
     let stdout = String::from_utf8(ended.stdout).unwrap();
     assert_eq!(ended.status.code(), Some(130));
