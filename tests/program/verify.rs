@@ -189,7 +189,7 @@ const FAULTS: [(&str, &str, &str, &str); 10] = [
 /// Faults of a conversation, each certain only after a minute or more.
 const FAULTS_OF_CONVERSATIONS: [(&str, &str, &str, &str); 4] = [
     ("die-mid-turn", "conversation", "conversation.lost_sessions", "died"),
-    ("drop-mid-turn", "conversation", "conversation.answers", "answered"),
+    ("drop-mid-turn", "conversation", "conversation.lost_sessions", "lost"),
     ("timeout=8", "conversation", "conversation.lost_sessions", "timeout"),
     ("never-listens", "conversation", "conversation.rollover_gap", "did not move"),
 ];
