@@ -29,7 +29,7 @@ use crate::{
         upstream::{Mode, VoiceEncoding},
     },
     secret::redacted_url,
-    server::upstream_pool::dial::Dialer,
+    server::{queue_keeper::QueueWaits, upstream_pool::dial::Dialer},
     upstream::Dialect,
 };
 
@@ -41,11 +41,11 @@ pub(crate) async fn check_upstream(
     target: &CheckTarget,
     library: &Library,
     limits: StepLimits,
-    mut stop: watch::Receiver<bool>,
+    (mut stop, leaving): (watch::Receiver<bool>, QueueWaits),
     live_sender: mpsc::Sender<CheckOutcome>,
 ) -> CheckReport {
     let mut log = OutcomeLog::new(&DoctorStep::UPSTREAM, Some(live_sender));
-    let mut check = UpstreamCheck { target, library, limits, stop: &mut stop };
+    let mut check = UpstreamCheck { target, library, limits, stop: &mut stop, leaving };
     let (server, clue) = check.run(&mut log).await;
     let name = target.config.name.clone().unwrap_or_else(|| server.authority.clone());
     CheckReport { name, server, outcomes: log.finish(), clue }
@@ -56,6 +56,8 @@ struct UpstreamCheck<'e> {
     library: &'e Library,
     limits: StepLimits,
     stop: &'e mut watch::Receiver<bool>,
+    /// Counter of sessions that wait only to leave a queue.
+    leaving: QueueWaits,
 }
 
 /// Result of one attempt to run a session.
@@ -189,7 +191,14 @@ impl UpstreamCheck<'_> {
                 let mut session = SessionCheck::new(now(), self.check_plan(experiment));
                 session.stop(now(), "upgrade failed");
                 let mut discarded_log = OutcomeLog::new(&[], None);
-                run_session(&mut session, &mut socket, &self.limits, self.stop, &mut discarded_log).await;
+                run_session(
+                    &mut session,
+                    &mut socket,
+                    &self.limits,
+                    (self.stop, &self.leaving),
+                    &mut discarded_log,
+                )
+                .await;
             }
             return no_session;
         };
@@ -206,7 +215,7 @@ impl UpstreamCheck<'_> {
                 path_and_query(&redacted_url(&dialer.url(experiment.mode))),
             )),
         }
-        run_session(&mut session, &mut socket, &self.limits, self.stop, log).await;
+        run_session(&mut session, &mut socket, &self.limits, (self.stop, &self.leaving), log).await;
         AttemptResult { reached: session.reached(), received: session.received().to_vec() }
     }
 

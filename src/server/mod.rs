@@ -34,7 +34,7 @@ mod loops;
 pub(crate) mod memory;
 pub mod playground;
 pub mod process;
-mod queue_keeper;
+pub(crate) mod queue_keeper;
 pub mod registry;
 pub mod route;
 mod session_task;
@@ -87,7 +87,7 @@ use self::{
         lifecycle::{DrainPolicy, Lifecycle, LifecycleState, ShutdownOutcome},
         workers::Workers,
     },
-    queue_keeper::QueueKeeper,
+    queue_keeper::{QueueKeeper, QueueWaits},
     registry::SessionRegistry,
     turn_judge::TurnJudge,
     webrtc::Calls,
@@ -116,6 +116,9 @@ pub struct Server {
     calls: Option<Calls>,
     turn_judge: Option<TurnJudge>,
     announcements: Vec<Announcement>,
+    queue_keeper: QueueKeeper,
+    /// How much longer a drain waits for lanes in an upstream's queue.
+    queue_wait_max: Duration,
 }
 
 /// A socket that accepts clients.
@@ -228,6 +231,8 @@ impl Server {
             calls: None,
             turn_judge: None,
             announcements: Vec::new(),
+            queue_keeper: QueueKeeper::default(),
+            queue_wait_max: Duration::ZERO,
         }
     }
 
@@ -341,6 +346,13 @@ impl Server {
         self.workers = Some(workers);
     }
 
+    /// Lets a drain wait at most this much longer for ended sessions whose lanes are in an upstream's queue. Returns their
+    /// counter.
+    pub(crate) fn wait_in_queues(&mut self, at_most: Duration) -> QueueWaits {
+        self.queue_wait_max = at_most;
+        self.queue_keeper.kept().clone()
+    }
+
     /// Serves until `stop` completes, then drains sessions within the configured time.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let lifecycle = self.lifecycle.clone();
@@ -371,6 +383,8 @@ impl Server {
             calls,
             turn_judge,
             announcements,
+            queue_keeper,
+            queue_wait_max,
         } = self;
         let (_, mut pings) = liveness;
         let ((drain_sender, drain), (cut_off_sender, cut_off)) =
@@ -397,7 +411,7 @@ impl Server {
             watchers: Default::default(),
             memory: Arc::default(),
             drain,
-            queue_keeper: QueueKeeper::new(cut_off.clone()),
+            queue_keeper: queue_keeper.clone(),
             cut_off,
             drain_guard,
         });
@@ -425,6 +439,11 @@ impl Server {
         drop(server);
         let outcome = wait_for_sessions((all_gone, drain_timeout), &registry, &mut pings, &lifecycle).await;
         cut_off_sender.send_replace(true);
+        tokio::select! {
+            _ = timeout(queue_wait_max, queue_keeper.kept().until_none()) => {}
+            () = lifecycle.wait_for(LifecycleState::Stopped) => {}
+        }
+        queue_keeper.drop_all();
         lifecycle.stop();
         if let Some(receiving) = receiving {
             receiving.abort();

@@ -25,7 +25,7 @@ use self::{
     outcome::Report,
     server_check::Checked,
 };
-use super::{CommandError, stop_signal};
+use super::{CommandError, ending};
 use crate::{
     cli::{
         args::VerifyArgs,
@@ -35,7 +35,7 @@ use crate::{
     },
     config::{Config, TraceConfig, UpstreamConfig},
     mapping::upstream::Mode,
-    server::route::RouteConfig,
+    server::{queue_keeper::QueueWaits, route::RouteConfig},
     session::DEFAULT_VOICE,
     telemetry,
     verify::figure::{Expectation, Figure, Section},
@@ -112,32 +112,26 @@ impl Run {
         ledger: &mut Ledger,
         time_max: Duration,
     ) -> Result<(), CommandError> {
-        let (ending, ended) = watch::channel(None);
-        let mut stop = pin!(stop_signal()?);
-        let result = {
-            let mut sections = pin!(self.sections(plan, ledger, ended));
-            let (mut time_over, mut is_over) = (pin!(sleep(time_max)), false);
-            loop {
-                tokio::select! {
-                    result = &mut sections => break result,
-                    signal = &mut stop => {
-                        ending.send_replace(Some(EarlyEnd::Signal(signal)));
-                        // Sessions end in an orderly way, unless another signal comes.
-                        let again = stop_signal()?;
-                        tokio::select! {
-                            _ = &mut sections => {}
-                            _ = again => {}
-                        }
-                        break Err(CommandError::stopped_by(signal));
-                    }
-                    () = &mut time_over, if !is_over => {
-                        is_over = true;
-                        ending.send_replace(Some(EarlyEnd::TimeOver));
-                    }
-                }
+        let (early_end, ended) = watch::channel(None);
+        let end_early = |end| _ = early_end.send_if_modified(|known| known.replace(end).is_none());
+        let (ending, ended) = (ending()?, ended);
+        let sections = self.sections(plan, ledger, (ended, ending.leaving()));
+        let limited = async {
+            let mut sections = pin!(sections);
+            tokio::select! {
+                result = &mut sections => return result,
+                () = sleep(time_max) => end_early(EarlyEnd::TimeOver),
             }
+            sections.await
         };
-        let end = *ending.borrow();
+        let result = match ending.run(limited, |signal| end_early(EarlyEnd::Signal(signal))).await {
+            Err(signal) => Err(CommandError::stopped_by(signal)),
+            Ok(result) => match *early_end.borrow() {
+                Some(EarlyEnd::Signal(signal)) => Err(CommandError::stopped_by(signal)),
+                _ => result,
+            },
+        };
+        let end = *early_end.borrow();
         let reason = match (end, &result) {
             (Some(end), _) => end.reason(),
             (None, Err(error)) => error.message.clone(),
@@ -151,7 +145,7 @@ impl Run {
         &mut self,
         plan: Plan,
         ledger: &mut Ledger,
-        ended: watch::Receiver<Option<EarlyEnd>>,
+        (ended, leaving): (watch::Receiver<Option<EarlyEnd>>, QueueWaits),
     ) -> Result<(), CommandError> {
         let _voice = self.add_voice()?;
         let offers = ["speech", "assistant", "conversation"].map(|profile| self.check_offer(profile));
@@ -160,7 +154,8 @@ impl Run {
         if ledger.pending.first() == Some(&Section::Server) {
             ledger.begin(Section::Server);
             let service = self.config.build_service().map_err(CommandError::usage)?;
-            checked = server_check::run(&self.config, &service, ended.clone(), ledger).await;
+            checked =
+                server_check::run(&self.config, &service, (ended.clone(), leaving.clone()), ledger).await;
             let end = *ended.borrow();
             if let Some(end) = end {
                 cut_short(Section::Server, end, ledger);
@@ -177,7 +172,7 @@ impl Run {
         }
         self.config.trace =
             TraceConfig { dir: Some(ledger.trace_dir()), audio: Some(true), ..TraceConfig::default() };
-        let bridge = LocalBridge::start_with(&self.config, Some(LISTEN)).await?;
+        let bridge = LocalBridge::start_with(&self.config, Some(LISTEN), leaving).await?;
         let server_init = checked.init;
         let mut bench = Bench { bridge, plan, ledger, server_init, ended, is_warm: [false; 2] };
         for section in wanted {
