@@ -154,7 +154,7 @@ async fn offer_status(server: &Server, from: [u8; 4], offer: &str) -> u16 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_never_connect_are_bounded_in_number_and_memory() {
     const ADDRESSES: u8 = 50;
-    let offer = include_str!("../fuzz/corpus/call_offer/chromium");
+    let offer = include_str!("../calls/chromium");
     let (address, _simulator, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
     let toml = "sessions_max = 500\nprofile = \"assistant\"\n[webrtc]\nlisten = \"127.0.0.1:0\"\n";
     let path = config(&scratch("hostile-calls"), toml);

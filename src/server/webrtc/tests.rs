@@ -49,14 +49,13 @@ async fn client_that_never_connects_is_dropped_after_30_s_with_all_it_holds() {
 #[tokio::test]
 async fn offer_without_a_known_codec_is_rejected_and_leaves_nothing() {
     let (calls, held) = (calls().await, Arc::new(()));
-    let offer = include_str!("../../../tests/fuzz/corpus/call_offer/no_codec_of_ours");
+    let offer = include_str!("../../../tests/calls/no_codec_of_ours");
     let rejected = accept(&calls, offer, [10, 0, 0, 1], &held);
     assert!(matches!(rejected, Err(CallRejection::Offer(words)) if words.contains("no audio codec")));
     assert_eq!((calls.table().calls.len(), Arc::strong_count(&held)), (0, 1));
-    for offer in [
-        include_str!("../../../tests/fuzz/corpus/call_offer/g722_only"),
-        include_str!("../../../tests/fuzz/corpus/call_offer/chromium"),
-    ] {
+    for offer in
+        [include_str!("../../../tests/calls/g722_only"), include_str!("../../../tests/calls/chromium")]
+    {
         accept(&calls, offer, [10, 0, 0, 1], &held).unwrap();
     }
 }
