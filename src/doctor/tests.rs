@@ -41,6 +41,7 @@ fn plan(dialect: &str, depth: Depth) -> CheckPlan {
             frame: None,
         }),
         depth,
+        capacity: None,
         limits: StepLimits::with_timeout(Duration::from_secs(30)),
     }
 }

@@ -53,6 +53,8 @@ pub struct CheckPlan {
     pub question: LaneCommand,
     /// How far to go.
     pub depth: Depth,
+    /// The number of sessions that the server announces before one opens, in words.
+    pub capacity: Option<String>,
     /// Time limits.
     pub limits: StepLimits,
 }
@@ -229,7 +231,8 @@ impl SessionCheck {
             (CheckPhase::Initialising, LaneEvent::Ready { session_id }) => {
                 let backend = meta.backend.map(|backend| format!("back-end {backend}"));
                 let session = session_id.map(str::to_owned);
-                let note = [backend, session].into_iter().flatten().collect::<Vec<_>>().join(", ");
+                let capacity = self.announced_sessions().map(|count| format!("at most {count} sessions"));
+                let note = [backend, session, capacity].into_iter().flatten().collect::<Vec<_>>().join(", ");
                 self.handle_ready(now, note);
             }
             (CheckPhase::Initialising | CheckPhase::AwaitingAnswer, LaneEvent::RecoverableError(detail)) => {
@@ -295,6 +298,7 @@ impl SessionCheck {
                     (None, None) => Symptom::NoAnswer { waited },
                 };
                 self.fail(now, symptom);
+                self.note_capacity();
             }
             CheckPhase::Initialising | CheckPhase::AwaitingAnswer if is_due => {
                 self.fail(now, Symptom::NoAnswer { waited });

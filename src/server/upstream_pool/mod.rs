@@ -29,7 +29,7 @@ pub(crate) mod http_socket;
 pub mod lane_leases;
 pub mod lease;
 mod line;
-mod places;
+pub(crate) mod places;
 pub mod probe;
 mod signals;
 mod status_page;

@@ -23,6 +23,7 @@ use crate::{
         view::Progress,
     },
     media::{encode::AudioFormat, transcript::partial::Span},
+    session::measurement::SessionState,
     verify::figure::{Expectation, Figure},
 };
 
@@ -78,6 +79,8 @@ pub(super) struct Bench<'l> {
     /// Time in which the server initialised a session, as section `server` measured it.
     pub(super) server_init: Duration,
     pub(super) ended: watch::Receiver<Option<EarlyEnd>>,
+    /// The question that was cut short last waited in an upstream's queue.
+    pub(super) was_queued: Cell<bool>,
     /// Transcription and speech were asked for once, so that what the server does only once is done.
     pub(super) is_warm: [bool; 2],
 }
@@ -221,6 +224,16 @@ impl Bench<'_> {
         *self.ended.borrow()
     }
 
+    /// True if the question that was cut short last waited in an upstream's queue.
+    pub(super) fn has_waited_in_queue(&self) -> bool {
+        self.was_queued.get()
+    }
+
+    /// True if a session waits in an upstream's queue.
+    fn is_queued(&self) -> bool {
+        self.bridge.registry().all().iter().any(|session| session.state() == SessionState::Queued)
+    }
+
     /// A figure without a value because of this problem; see [`unmeasured`].
     pub(super) fn unmeasured(
         &self,
@@ -239,10 +252,25 @@ impl Bench<'_> {
         question: impl Future<Output = Result<T, ClientError>>,
     ) -> Result<T, ClientError> {
         let mut ended = self.ended.clone();
+        self.was_queued.set(false);
         tokio::select! {
             biased;
-            _ = ended.wait_for(Option::is_some) => Err(ClientError::ModelFailed("the run has ended".to_owned())),
-            done = timeout(limit, question) => done.unwrap_or(Err(ClientError::Stalled(limit))),
+            _ = ended.wait_for(Option::is_some) => {
+                self.was_queued.set(self.is_queued());
+                Err(ClientError::ModelFailed("the run has ended".to_owned()))
+            }
+            done = timeout(limit, question) => done.unwrap_or_else(|_| Err(self.stalled(limit))),
+        }
+    }
+
+    /// The error of a question without progress for this long.
+    fn stalled(&self, limit: Duration) -> ClientError {
+        match self.is_queued() {
+            true => ClientError::NoUpstreamSession(format!(
+                "the session has waited for {} s in the server's queue, where another client holds the worker",
+                limit.as_secs()
+            )),
+            false => ClientError::Stalled(limit),
         }
     }
 
@@ -258,9 +286,7 @@ impl Bench<'_> {
                 let deadline = progressed.get() + STALL_MAX;
                 match timeout_at(deadline, &mut question).await {
                     Ok(done) => return done,
-                    Err(_) if progressed.get() + STALL_MAX <= deadline => {
-                        return Err(ClientError::Stalled(STALL_MAX));
-                    }
+                    Err(_) if progressed.get() + STALL_MAX <= deadline => return Err(self.stalled(STALL_MAX)),
                     Err(_) => {}
                 }
             }
