@@ -10,7 +10,7 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
     process::Command,
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::{
@@ -273,7 +273,7 @@ async fn held_worker_is_detected_and_next_session_served() {
     let args = ["--upstream", &url];
     // The doctor gives up before, and waits until it can close its session.
     let free_later = async {
-        sleep(Duration::from_secs(4)).await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
         held.close().await;
     };
     let (report, ()) = tokio::join!(Report::run(&args), free_later);
