@@ -52,6 +52,8 @@ named_enum! {
         QueueFull = "queue_full",
         /// The upstream's queue does not move.
         QueueStuck = "queue_stuck",
+        /// The upstream refused what the client asked for. Spelled like `invalid` by default.
+        Refused = "refused",
         /// An utterance could not be transcribed.
         TranscribeFailed = "transcribe_failed",
         /// A text could not be spoken.
@@ -128,6 +130,7 @@ impl ErrorKind {
         match self {
             Self::AnswerFailed => Some(Self::SpeakFailed),
             Self::InvalidConfigure
+            | Self::Refused
             | Self::EmptyCommit
             | Self::UnknownEntry
             | Self::UnknownEntryRead

@@ -242,10 +242,19 @@ fn upstream_end(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<
     } else if matches_any(&mapping.meanings.queue_full, reason) {
         EndKind::QueueFull
     } else if matches_any(&mapping.meanings.limit_reached, reason) {
-        let stays_open = matches_any(&mapping.meanings.stays_open, reason);
-        if stays_open { EndKind::LimitReachedStillOpen } else { EndKind::LimitReached }
+        if matches_any(&mapping.meanings.stays_open, reason) {
+            EndKind::LimitReachedStillOpen
+        } else if matches_any(&mapping.meanings.timeout, reason) {
+            EndKind::TimeLimitReached
+        } else {
+            EndKind::LimitReached
+        }
     } else if detail.is_none() && matches_any(&mapping.meanings.backend_lost, reason) {
         EndKind::BackendLost
+    } else if let Some(detail) = detail
+        && ![reason, detail].iter().any(|words| matches_any(&mapping.meanings.server_failed, words))
+    {
+        EndKind::Refused
     } else {
         EndKind::Other
     };

@@ -42,7 +42,7 @@ async fn speak(client: &mut Client, text: &str) -> Vec<ClientFrame> {
 }
 
 /// Sends an utterance, and returns the frames until its end.
-async fn transcribe(client: &mut Client) -> Vec<ClientFrame> {
+pub(crate) async fn transcribe(client: &mut Client) -> Vec<ClientFrame> {
     let from = client.received.len();
     client.send_utterance(&recording("goforward")).await;
     client.wait_for_event("vad.speech_end").await;
@@ -283,7 +283,7 @@ async fn voice_of_the_configuration_speaks() {
 }
 
 /// A server of one answer, written by hand; gives the heads and bodies of its requests.
-async fn scripted_server(answer: &'static str) -> (UpstreamConfig, UnboundedReceiver<String>) {
+pub(crate) async fn scripted_server(answer: &'static str) -> (UpstreamConfig, UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let upstream = http_upstream(HttpApi::VllmOmni, listener.local_addr().unwrap());
     let (sender, received) = unbounded_channel();

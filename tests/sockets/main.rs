@@ -18,6 +18,7 @@ mod mixed_upstreams;
 mod observability;
 mod opus;
 mod pipecat;
+mod refusals;
 mod relay;
 mod rest;
 mod rest_break_off;

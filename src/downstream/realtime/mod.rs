@@ -345,7 +345,7 @@ impl Realtime {
         let (code, message) = self.spell_error(error);
         if let Some(segment_id) = error.segment_id {
             if let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) {
-                response.failure = Some((code, message));
+                response.failure = Some((error_type(error.kind), code, message));
                 return;
             }
             let number = EntryId(segment_id);
@@ -353,14 +353,11 @@ impl Realtime {
                 self.items.complete_transcript(number, None);
                 let fields = json!({
                     "item_id": self.events.item_id(number), "content_index": 0,
-                    "error": { "type": "server_error", "code": code, "message": message, "param": null },
+                    "error": { "type": error_type(error.kind), "code": code, "message": message, "param": null },
                 });
                 self.send(RealtimeEvent::TranscriptionFailed, fields, send);
                 return self.send_item_done(number, send);
             }
-        }
-        if code.is_empty() {
-            return;
         }
         let event_id = match error.kind {
             ErrorKind::EmptyCommit => self.commit_event_id.take(),

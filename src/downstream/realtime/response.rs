@@ -47,8 +47,8 @@ pub(super) struct Response {
     pub(super) audio_ms: u64,
     /// Calls of tools, each with its item's id and number.
     pub(super) calls: Vec<(String, EntryId, ToolCall)>,
-    /// Code and message of what ended it.
-    pub(super) failure: Option<(String, String)>,
+    /// Type, code and message of the error that ended it.
+    pub(super) failure: Option<(&'static str, String, String)>,
     /// Tokens that it took.
     pub(super) usage: TokenUsage,
     /// The model stopped at the bound on the answer's length.
@@ -187,8 +187,8 @@ impl Response {
     /// Sets how it ended.
     pub(super) fn set_status(&mut self, cancelled: bool, by_client: bool) {
         (self.status, self.status_details) = match &self.failure {
-            Some((code, message)) => {
-                let error = json!({ "type": "server_error", "code": code, "message": message });
+            Some((kind, code, message)) => {
+                let error = json!({ "type": kind, "code": code, "message": message });
                 ("failed", json!({ "type": "failed", "error": error }))
             }
             None if cancelled => {

@@ -126,10 +126,10 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     fn handle_observation(&mut self, observation: &Observation) {
+        self.lane_leases.handle_observation(observation);
         if let Observation::Measured(figure) = observation {
             return self.with_observer(|observer| observer.record_measurement(*figure));
         }
-        self.lane_leases.handle_observation(observation);
         self.with_observer(|observer| observer.observe(observation));
         // Only an upstream's own queue has to be waited for; the line for a place is voxbridge's.
         if let Observation::LaneUnneeded { lane, .. } = observation

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::lease::Lease;
 use crate::{
     event::{DisconnectReason, Lane},
-    session::Observation,
+    session::{Measurement, Observation},
 };
 
 /// The leases of a session's lanes.
@@ -61,6 +61,12 @@ impl LaneLeases {
             Observation::LaneRetry { lane, is_busy: true, .. } => self.report_busy(*lane, None),
             Observation::LaneRetry { lane, words, .. } | Observation::LaneFailed { lane, words } => {
                 self.with_lease(*lane, |lease| lease.report_failure(words));
+            }
+            Observation::LaneRefused { lane, words, by_configuration } => {
+                self.with_lease(*lane, |lease| lease.report_refused(by_configuration.then_some(words)));
+            }
+            Observation::Measured(Measurement::LaneAnswered { lane }) => {
+                self.with_lease(*lane, |lease| lease.report_answered());
             }
             _ => {}
         }

@@ -346,7 +346,7 @@ impl Assistant {
         }
     }
 
-    fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, tools: &mut Tools) {
+    pub(super) fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, tools: &mut Tools) {
         let attempts_max = self.rules.answer.attempts;
         if let Some(answer) = &mut self.current {
             if let Some(id) = answer.lane.take() {
@@ -354,7 +354,7 @@ impl Assistant {
             }
             answer.attempts += 1;
             let may_ask_again = tools.lanes.may_ask_again(now, Owner::Assistant, &failure)
-                || failure.was_in_use && answer.attempts < attempts_max;
+                || failure.may_repeat() && answer.attempts < attempts_max;
             answer.fail(now, failure, may_ask_again, tools);
         }
         self.advance(now, tools);

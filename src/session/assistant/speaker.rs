@@ -253,7 +253,7 @@ impl Speaker {
         }
         self.attempts += 1;
         let may_ask_again = tools.lanes.may_ask_again(now, Owner::AnswerSpeech, &failure)
-            || failure.was_in_use && self.attempts < self.attempts_max;
+            || failure.may_repeat() && self.attempts < self.attempts_max;
         if may_ask_again && self.part.as_ref().is_none_or(|part| !part.has_audio) {
             tools.out.observe(Observation::AskedAgain(failure.detail));
             return None;

@@ -271,7 +271,7 @@ impl Lanes {
     /// lane is dialled after a pause.
     pub(crate) fn may_ask_again(&self, now: Instant, owner: Owner, failure: &ConnectionFailure) -> bool {
         let LaneShared { busy, times, .. } = &self.shared;
-        failure.is_refusal() && busy.may_ask_again(now, owner.purpose(), times)
+        failure.is_busy() && busy.may_ask_again(now, owner.purpose(), times)
     }
 
     /// Puts a ready lane to use until it ends. Its end then is a failure without a retry.
@@ -350,7 +350,7 @@ impl Lanes {
         let was_awaiting_reply = slot.connection.is_awaiting_reply();
         let change = slot.connection.handle_event(now, event, &mut self.shared, out);
         if let ConnectionChange::Failed(failure) = &change
-            && failure.is_refusal()
+            && failure.is_busy()
         {
             let LaneShared { busy, times, rng, .. } = &mut self.shared;
             busy.record_refusal(now, owner.purpose(), &failure.detail, times, rng);

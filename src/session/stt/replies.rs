@@ -161,14 +161,14 @@ impl Transcriber {
             self.fail_pause(lane);
             return;
         }
-        if !failure.was_in_use && self.recognitions.len() > 1 {
+        if !failure.was_in_use() && self.recognitions.len() > 1 {
             // The other lanes serve its utterance.
             self.lane_limit = self.recognitions.len() - 1;
             return;
         }
         let max_attempts = self.rules().attempts;
         let affected =
-            if failure.was_in_use { self.queue.requested_on(lane) } else { self.queue.first_waiting() };
+            if failure.was_in_use() { self.queue.requested_on(lane) } else { self.queue.first_waiting() };
         let Some(utterance) = affected else {
             // The user is still speaking, so nothing is lost yet.
             self.worker_released = true;
@@ -176,7 +176,7 @@ impl Transcriber {
         };
         utterance.attempts += 1;
         if let UtteranceState::Requested(_, audio, _) = &utterance.state
-            && (may_ask_again || utterance.attempts < max_attempts)
+            && (may_ask_again || failure.may_repeat() && utterance.attempts < max_attempts)
         {
             utterance.state = UtteranceState::Waiting(audio.clone());
             out.observe(Observation::AskedAgain(failure.detail));

@@ -193,7 +193,7 @@ impl Synthesizer {
         }
         active.attempts += 1;
         let may_ask_again = tools.lanes.may_ask_again(now, Owner::Synthesizer, &failure)
-            || failure.was_in_use && active.attempts < self.profile.speak.attempts;
+            || failure.may_repeat() && active.attempts < self.profile.speak.attempts;
         if may_ask_again && !tools.floor.is_announced(active.speech) {
             tools.out.observe(Observation::AskedAgain(failure.detail));
             // No audio was audible yet, so the text is repeated from its start.
@@ -201,7 +201,7 @@ impl Synthesizer {
             tools.floor.restart(active.speech);
             return self.advance(now, tools);
         }
-        let (was_in_use, turn) = (failure.was_in_use, active.speech);
+        let (was_in_use, turn) = (failure.was_in_use(), active.speech);
         let waited = active.part_requested_at.map(|at| now - at);
         let (kind, detail) = failure.after_attempts(ErrorKind::SpeakFailed, active.attempts, waited);
         self.report_error(kind, detail, &mut tools.out);

@@ -28,6 +28,12 @@ use crate::{
 /// Data of the event that ends a stream.
 const END_OF_STREAM: &str = "[DONE]";
 
+/// What an operator can do about a server that refuses every request.
+const MISCONFIGURED: &str = " (check the upstream's `token`, `model` and URL)";
+
+/// Types of errors in a request, as OpenAI's API and vLLM name them.
+const REQUEST_ERRORS: [&str; 2] = ["invalid_request_error", "BadRequestError"];
+
 /// Close code of a lane that the session leaves (RFC 6455 §7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
 
@@ -68,7 +74,7 @@ impl HttpLane {
                     self.answer = Some(Answer { path: request.path.clone(), ..Answer::default() });
                     self.actions.push_back(CodecAction::Request(request));
                 }
-                Err(problem) => self.fail(EndKind::Other, problem),
+                Err(problem) => self.fail(EndKind::Misconfigured, problem),
             },
         }
     }
@@ -101,7 +107,7 @@ impl HttpLane {
                     }
                 });
                 match (failure_in(text), meaning) {
-                    (Some(problem), _) => self.fail(EndKind::Other, problem),
+                    (Some((kind, problem)), _) => self.fail(kind, problem),
                     (None, Some(words)) => emit(LaneEvent::Unknown(words), MessageMeta::default()),
                     (None, None) => {}
                 }
@@ -130,11 +136,11 @@ impl HttpLane {
             }
             AnswerPart::End if answer.is_success() => answer.finish(emit),
             AnswerPart::End => {
-                let kind =
-                    if matches!(answer.status, 429 | 503) { EndKind::QueueFull } else { EndKind::Other };
+                let kind = EndKind::of_status(answer.status);
+                let hint = if kind == EndKind::Misconfigured { MISCONFIGURED } else { "" };
                 let (colon, problem) =
                     if answer.problem.is_empty() { ("", "") } else { (": ", &*answer.problem) };
-                let words = format!("HTTP {} for {}{colon}{problem}", answer.status, answer.path);
+                let words = format!("HTTP {} for {}{colon}{problem}{hint}", answer.status, answer.path);
                 self.fail(kind, words);
             }
         }
@@ -215,11 +221,24 @@ fn form(json: &str, audio: &[i16]) -> HttpBody {
     HttpBody::Form { fields, file_field, file: wav::write_s16(audio, SPEECH_RATE_HZ).into() }
 }
 
-/// The server's words in a message that reports a failure; `None` for another message.
-fn failure_in(text: &str) -> Option<String> {
+/// Meaning of a message that reports a failure, and the server's words; `None` for another message.
+fn failure_in(text: &str) -> Option<(EndKind, String)> {
     memchr::memmem::find(text.as_bytes(), b"\"error\"")?;
     let json: Value = serde_json::from_str(text).ok()?;
-    json.get("error").is_some_and(|error| !error.is_null()).then(|| problem_in_json(&json, text))
+    json.get("error").filter(|error| !error.is_null())?;
+    Some((failure_kind(&json), problem_in_json(&json, text)))
+}
+
+/// Meaning of a failure in the middle of a stream: vLLM writes the status that it would have had as its code.
+fn failure_kind(json: &Value) -> EndKind {
+    let status =
+        json.pointer("/error/code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    let kind = json.pointer("/error/type").and_then(Value::as_str);
+    match status {
+        Some(status) => EndKind::of_status(status),
+        None if kind.is_some_and(|kind| REQUEST_ERRORS.contains(&kind)) => EndKind::Refused,
+        None => EndKind::Other,
+    }
 }
 
 /// The server's words in the body of a failed answer.

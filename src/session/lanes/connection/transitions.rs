@@ -93,6 +93,13 @@ impl UpstreamConnection {
                 self.await_reply(now, shared.times.answer_max_ms);
                 ConnectionChange::None
             }
+            (
+                ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged,
+                LaneEvent::Done { .. } | LaneEvent::Listen,
+            ) => {
+                out.measure(Measurement::LaneAnswered { lane: self.lane });
+                ConnectionChange::None
+            }
             (ConnectionPhase::Draining, LaneEvent::Done { .. }) if self.pending_replies > 1 => {
                 self.pending_replies -= 1;
                 ConnectionChange::None
@@ -141,7 +148,7 @@ impl UpstreamConnection {
             }
             ConnectionPhase::AwaitingReply => {
                 self.close(now, times, out);
-                self.fail_in_use(format!("the upstream could not answer: {detail}"), out)
+                self.fail_in_use(EndKind::Refused, format!("the upstream could not answer: {detail}"), out)
             }
             ConnectionPhase::Draining => {
                 self.send_close(now, times, out);
@@ -181,7 +188,7 @@ impl UpstreamConnection {
         out: &mut Actions,
     ) -> ConnectionChange {
         // A conversation has no answer that could be empty, so any end is a loss.
-        let awaiting_reply = self.is_awaiting_reply();
+        let (awaiting_reply, was_initialising) = (self.is_awaiting_reply(), self.is_initialising());
         let was_in_use = match self.phase {
             ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged => true,
             ConnectionPhase::AbandonedDial | ConnectionPhase::Draining => {
@@ -199,25 +206,28 @@ impl UpstreamConnection {
         self.start_closing(now, retry, &shared.times);
         let detail = format!("the upstream ended the session: {}", end.detail);
         match (was_in_use, end.kind) {
-            (true, EndKind::EmptyAnswer) if awaiting_reply => ConnectionChange::EmptyAnswer,
-            (true, kind @ (EndKind::LimitReached | EndKind::LimitReachedStillOpen)) => {
+            (true, EndKind::EmptyAnswer) if awaiting_reply => {
+                out.measure(Measurement::LaneAnswered { lane: self.lane });
+                ConnectionChange::EmptyAnswer
+            }
+            (
+                true,
+                kind @ (EndKind::TimeLimitReached | EndKind::LimitReached | EndKind::LimitReachedStillOpen),
+            ) => {
                 if kind == EndKind::LimitReachedStillOpen {
                     out.push(Action::ToLane(self.lane, LaneCommand::Close));
                 }
-                ConnectionChange::Failed(ConnectionFailure {
-                    kind: ErrorKind::Unavailable,
-                    detail,
-                    was_in_use,
-                })
+                ConnectionChange::Failed(ConnectionFailure::in_use(kind, detail))
             }
-            (true, EndKind::QueueFull) => {
-                out.observe(Observation::LaneFailed { lane: self.lane, words: detail.clone() });
-                ConnectionChange::Failed(ConnectionFailure { kind: ErrorKind::QueueFull, detail, was_in_use })
-            }
-            (true, _) => self.fail_in_use(detail, out),
+            (true, kind) => self.fail_in_use(kind, detail, out),
             (false, kind) => {
                 if kind == EndKind::UnfitStillOpen {
                     out.push(Action::ToLane(self.lane, LaneCommand::Close));
+                }
+                // The client's voice or words may be the cause.
+                if was_initialising && kind.is_refusal() {
+                    let (lane, words) = (self.lane, detail.clone());
+                    out.observe(Observation::LaneRefused { lane, words, by_configuration: false });
                 }
                 let is_full = kind == EndKind::QueueFull;
                 let kind = if is_full { ErrorKind::QueueFull } else { ErrorKind::Unavailable };
@@ -247,8 +257,12 @@ impl UpstreamConnection {
             ConnectionPhase::Closing { retry: true } => self.retry_or_fail(now, shared, out),
             ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged => {
                 let when = if self.is_awaiting_reply() { " before it had answered" } else { "" };
+                let kind = match reason {
+                    DisconnectReason::Closed(code, _) => EndKind::of_close_code(*code),
+                    _ => EndKind::Other,
+                };
                 self.enter(ConnectionPhase::Gone, None);
-                self.fail_in_use(format!("the upstream {reason}{when}"), out)
+                self.fail_in_use(kind, format!("the upstream {reason}{when}"), out)
             }
             _ => {
                 self.enter(ConnectionPhase::Gone, None);
@@ -295,11 +309,10 @@ impl UpstreamConnection {
                 );
                 if waited >= Duration::from_millis(times.queue_max_ms) {
                     self.give_up_in_queue(now, &shared.times, out);
-                    return ConnectionChange::Failed(ConnectionFailure {
-                        kind: ErrorKind::QueueStuck,
+                    return ConnectionChange::Failed(ConnectionFailure::unused(
+                        ErrorKind::QueueStuck,
                         detail,
-                        was_in_use: false,
-                    });
+                    ));
                 }
                 if session_holds_worker {
                     // This session itself occupies the worker, and not for long.
@@ -324,7 +337,7 @@ impl UpstreamConnection {
             ConnectionPhase::AwaitingReply => {
                 let detail = format!("the upstream did not answer within {} ms", self.reply_wait_ms);
                 self.close(now, &shared.times, out);
-                self.fail_in_use(detail, out)
+                self.fail_in_use(EndKind::Other, detail, out)
             }
             ConnectionPhase::Closing { retry: true } => {
                 out.push(Action::DropLane(self.lane));
@@ -397,10 +410,14 @@ impl UpstreamConnection {
         }
     }
 
-    /// Reports the failure of a connection in use.
-    fn fail_in_use(&self, detail: String, out: &mut Actions) -> ConnectionChange {
-        out.observe(Observation::LaneFailed { lane: self.lane, words: detail.clone() });
-        ConnectionChange::Failed(ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: true })
+    /// Reports the failure of a connection in use. A refusal is none of its upstream.
+    fn fail_in_use(&self, end: EndKind, detail: String, out: &mut Actions) -> ConnectionChange {
+        let (lane, words) = (self.lane, detail.clone());
+        out.observe(match end.is_refusal() {
+            true => Observation::LaneRefused { lane, words, by_configuration: end == EndKind::Misconfigured },
+            false => Observation::LaneFailed { lane, words },
+        });
+        ConnectionChange::Failed(ConnectionFailure::in_use(end, detail))
     }
 
     /// Fails for good. The transport is gone or dropped.
