@@ -56,7 +56,7 @@ fn captured_server_messages_are_decoded() {
         ),
         (
             r#"{"type":"session.closed","reason":"backend_error","diagnostic":{"message":"bad"}}"#,
-            "Closed(UpstreamEnd { kind: Other, detail: \"backend_error: bad\" })",
+            "Closed(UpstreamEnd { kind: Refused, detail: \"backend_error: bad\" })",
         ),
         (
             r#"{"type":"error","error":{"code":"queue_full","message":"Queue full","type":"server_error"}}"#,

@@ -321,13 +321,18 @@ fn failures_end_the_lane_with_the_servers_words() {
                 400,
                 r#"{"error":{"message":"audio item is longer than 30 s","type":"BadRequestError","code":400}}"#,
             ),
-            "Other",
+            "Refused",
             "HTTP 400 for /chat/completions: audio item is longer than 30 s",
         ),
         (
             (422, r#"{"detail":[{"loc":["body","model"],"msg":"Field required"}]}"#),
-            "Other",
+            "Refused",
             "Field required (body.model)",
+        ),
+        (
+            (401, "bad key"),
+            "Misconfigured",
+            "HTTP 401 for /chat/completions: bad key (check the upstream's `token`",
         ),
         ((500, ""), "Other", "HTTP 500 for /chat/completions"),
     ] {
