@@ -41,11 +41,18 @@ impl Realtime {
     /// Notes the words of an answer so far, and sends the new ones.
     pub(super) fn add_words(&mut self, segment_id: u32, text: &str, send: &mut dyn FnMut(Message)) {
         let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) else { return };
-        // The text of an interrupted answer is what was heard of it: shorter than what was sent.
         if text.len() > response.text.len() && text.starts_with(response.text.as_str()) {
             text.clone_into(&mut response.text);
         }
         self.send_new_words(send);
+    }
+
+    /// Notes the words of an answer at its end. Those of an interrupted answer are what was heard of it, less than what was sent.
+    pub(super) fn complete_words(&mut self, segment_id: u32, text: &str, send: &mut dyn FnMut(Message)) {
+        self.add_words(segment_id, text, send);
+        if let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) {
+            response.cut_words(text);
+        }
     }
 
     fn send_new_words(&mut self, send: &mut dyn FnMut(Message)) {

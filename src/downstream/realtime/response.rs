@@ -51,7 +51,7 @@ pub(super) struct Response {
     pub(super) failure: Option<(&'static str, String, String)>,
     /// Tokens that it took.
     pub(super) usage: TokenUsage,
-    /// The model stopped at the bound on the answer's length.
+    /// Its rest is missing: the model stopped at the bound on the answer's length, or the rest was lost.
     pub(super) hit_limit: bool,
     status: &'static str,
     status_details: Value,
@@ -100,6 +100,13 @@ impl Response {
         let (item_id, _, call) = &self.calls[at];
         let index = usize::from(self.has_item) + at;
         json!({ "response_id": self.id, "item_id": item_id, "output_index": index, "call_id": call.call_id })
+    }
+
+    /// Cuts its words to those that were heard.
+    pub(super) fn cut_words(&mut self, heard: &str) {
+        if self.text.len() > heard.len() && self.text.starts_with(heard) {
+            heard.clone_into(&mut self.text);
+        }
     }
 
     pub(super) fn has_new_words(&self) -> bool {
@@ -191,12 +198,12 @@ impl Response {
                 let error = json!({ "type": kind, "code": code, "message": message });
                 ("failed", json!({ "type": "failed", "error": error }))
             }
+            None if self.hit_limit => {
+                ("incomplete", json!({ "type": "incomplete", "reason": "max_output_tokens" }))
+            }
             None if cancelled => {
                 let reason = if by_client { "client_cancelled" } else { "turn_detected" };
                 ("cancelled", json!({ "type": "cancelled", "reason": reason }))
-            }
-            None if self.hit_limit => {
-                ("incomplete", json!({ "type": "incomplete", "reason": "max_output_tokens" }))
             }
             None => ("completed", Value::Null),
         };
