@@ -47,11 +47,12 @@ impl Realtime {
         self.send_new_words(send);
     }
 
-    /// Notes the words of an answer at its end. Those of an interrupted answer are what was heard of it, less than what was sent.
+    /// Notes the words of an answer at its end. They are fewer than those that were sent if the answer was interrupted, or if
+    /// the rest of its audio was lost.
     pub(super) fn complete_words(&mut self, segment_id: u32, text: &str, send: &mut dyn FnMut(Message)) {
         self.add_words(segment_id, text, send);
         if let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) {
-            response.cut_words(text);
+            response.final_text = Some(text.to_owned());
         }
     }
 
@@ -172,6 +173,9 @@ impl Realtime {
             return;
         }
         response.audio_ms = audio_ms;
+        if cancelled && response.hit_limit {
+            response.cut_lost_words();
+        }
         response.set_status(cancelled, std::mem::take(&mut self.cancel_requested));
         if response.has_item {
             self.end_output(&response, send);

@@ -42,6 +42,8 @@ pub(super) struct Response {
     pub(super) text: String,
     /// Bytes of the words that were sent.
     sent_bytes: usize,
+    /// Words at its end, once they are known.
+    pub(super) final_text: Option<String>,
     pub(super) has_audio: bool,
     /// Length of its audio at its end, ms: all that belongs to its words, heard or not.
     pub(super) audio_ms: u64,
@@ -75,6 +77,7 @@ impl Response {
             has_item: false,
             text: String::new(),
             sent_bytes: 0,
+            final_text: None,
             has_audio: false,
             audio_ms: 0,
             calls: Vec::new(),
@@ -102,10 +105,10 @@ impl Response {
         json!({ "response_id": self.id, "item_id": item_id, "output_index": index, "call_id": call.call_id })
     }
 
-    /// Cuts its words to those that were heard.
-    pub(super) fn cut_words(&mut self, heard: &str) {
-        if self.text.len() > heard.len() && self.text.starts_with(heard) {
-            heard.clone_into(&mut self.text);
+    /// Cuts its words where its audio was lost. The words of an interrupted answer stay: its client says what it has heard.
+    pub(super) fn cut_lost_words(&mut self) {
+        if let Some(words) = self.final_text.take().filter(|words| self.text.starts_with(words.as_str())) {
+            self.text = words;
         }
     }
 
