@@ -31,8 +31,8 @@ use crate::{
     downstream::{Codec, ConnectQuery},
     error::Error,
     event::{
-        AnswerPart, DisconnectReason, Frame, HttpRequest, Lane, LaneEvent, LanePurpose, Message, Mode,
-        PauseId, SpeechId,
+        AnswerPart, DisconnectReason, FlowControl, Frame, HttpRequest, Lane, LaneEvent, LanePurpose, Message,
+        Mode, PauseId, SpeechId,
     },
     mapping::{ClientMapping, upstream::Dialects},
     session::{
@@ -61,6 +61,8 @@ pub enum Input<'a> {
     Answer(Lane, AnswerPart),
     /// A lane's transport is gone, or never came up.
     LaneClosed(Lane, DisconnectReason),
+    /// The driver begins or ceases to hold something back.
+    Flow(FlowControl),
     /// The instant of the last [`Output::Wait`] has come.
     Timeout,
     /// voxbridge stops: finishes running utterances and turns within this time, and begins nothing new.
@@ -239,6 +241,15 @@ impl Bridge {
         match &self.0 {
             BridgeKind::Served(served) => served.has_lane(lane),
             BridgeKind::Relayed(relayed) => relayed.has_lane(lane),
+        }
+    }
+
+    /// True for a lane that the driver must not read for now, by the last [`Input::Flow`].
+    #[must_use]
+    pub fn is_lane_held(&self, lane: Lane) -> bool {
+        match &self.0 {
+            BridgeKind::Served(served) => served.is_lane_held(lane),
+            BridgeKind::Relayed(relayed) => relayed.is_lane_held(lane),
         }
     }
 

@@ -184,6 +184,7 @@ impl ServedBridge {
                     session.handle_lane_closed(now, lane, &reason);
                 }
             }
+            Input::Flow(flow) => session.handle_flow(now, flow),
             Input::Timeout => {
                 self.lanes.handle_timeout(now);
                 session.handle_timeout(now);
@@ -282,6 +283,11 @@ impl ServedBridge {
     /// True if the lane is not over.
     pub(super) fn has_lane(&self, lane: Lane) -> bool {
         self.lanes.contains(lane)
+    }
+
+    /// True for a lane that is not read for now.
+    pub(super) fn is_lane_held(&self, lane: Lane) -> bool {
+        self.session.as_ref().is_some_and(|session| session.tools.lanes.is_held(lane))
     }
 
     /// Queues the messages for a command, and what follows from it.

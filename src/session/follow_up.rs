@@ -17,13 +17,13 @@ use super::{
 
 use crate::{
     error::{Error, ErrorKind},
-    event::{CloseReason, DisconnectReason, EndCause, EntryId, Lane, LaneEvent, MessageMeta},
+    event::{CloseReason, DisconnectReason, EndCause, EntryId, FlowControl, Lane, LaneEvent, MessageMeta},
     mapping::client::LockStep,
 };
 
-/// Longest playback to a client that sends nothing: no upstream session lasts longer (field notes §1.6). Without this
-/// bound, a model that never stops would keep an abandoned session alive.
-const UNATTENDED_TALK_MAX: Duration = Duration::from_secs(600);
+/// Longest playback to a client that sends nothing: longer than a client that reads at half the pace of playback takes for an
+/// answer of ten minutes. Without this bound, a model that never stops would keep an abandoned session alive.
+const UNATTENDED_TALK_MAX: Duration = Duration::from_secs(3600);
 
 impl Session {
     /// Runs the timers that have expired: the lanes' own, those of this function, and those of the steps in
@@ -266,6 +266,14 @@ impl Session {
         let signal = lanes.handle_closed(now, lane, reason, out);
         let effects = signal.map_or(Effects::LANE_LEFT, |(owner, signal)| self.route(now, owner, signal));
         self.follow(now, effects);
+    }
+
+    /// Handles what the driver holds back.
+    pub(crate) fn handle_flow(&mut self, now: Instant, flow: FlowControl) {
+        let Tools { lanes, floor, out, .. } = &mut self.tools;
+        lanes.set_held(now, flow.are_lanes_held);
+        floor.set_client_behind(now, flow.is_client_behind, out);
+        self.follow(now, Effects::LANE_LEFT);
     }
 
     /// Passes what happened on a lane to its owner.

@@ -158,6 +158,8 @@ pub(crate) struct Session {
     state: SessionState,
     /// Plan of a graceful end, while the session waits for a moment that interrupts no one.
     drain_plan: Option<DrainPlan<CloseReason>>,
+    /// The client has ended its input and waits for its replies, as long as they make progress.
+    waits_for_progress: bool,
     activity: ClientActivity,
     intake: AudioIntake,
     drop_report: DropReport,

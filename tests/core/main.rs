@@ -22,6 +22,7 @@ mod refusals;
 mod relay;
 mod rest;
 mod session;
+mod slow_readers;
 mod telephony;
 mod traces;
 mod turn_end;

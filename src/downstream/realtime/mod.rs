@@ -230,9 +230,11 @@ impl Realtime {
             ClientCommand::AnswerStarted { segment_id, by_client } => {
                 self.begin_response(*segment_id, *by_client, send);
             }
-            ClientCommand::TranscriptPartial { speaker: Speaker::Assistant, text, segment_id, .. }
-            | ClientCommand::TranscriptFinal { speaker: Speaker::Assistant, text, segment_id, .. } => {
+            ClientCommand::TranscriptPartial { speaker: Speaker::Assistant, text, segment_id, .. } => {
                 self.add_words(*segment_id, text, send);
+            }
+            ClientCommand::TranscriptFinal { speaker: Speaker::Assistant, text, segment_id, .. } => {
+                self.complete_words(*segment_id, text, send);
             }
             ClientCommand::SpeakingStarted { .. } => self.send_playback(E::CallAudioStarted, send),
             ClientCommand::SpeakingEnded { cancelled: false, .. } => {

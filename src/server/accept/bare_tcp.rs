@@ -23,7 +23,11 @@ use crate::{
     server::{
         ServerContext, ServiceConfig,
         announcement::AnnouncedService,
-        websocket::{WebSocket, pausable_stream::PausableStream, stream::ClientStream},
+        websocket::{
+            WebSocket,
+            pausable_stream::PausableStream,
+            stream::{ClientStream, set_options},
+        },
     },
     telemetry::metrics::RejectReason,
 };
@@ -63,8 +67,7 @@ pub(in crate::server) fn spawn_bare_session(
         info!(%peer, listener = service.protocol, "rejected: the address is in no network of `allow`");
         return;
     }
-    // Small frames must leave at once. A socket without the option still works.
-    let _ = stream.set_nodelay(true);
+    set_options(&stream);
     let stream = stream.into_std();
     let workers = server.workers.clone();
     workers.spawn(async move {

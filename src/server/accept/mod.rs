@@ -70,7 +70,10 @@ use super::{
     },
     access::handshakes::ServedRequests,
     session_task::wait_for_drain_order,
-    websocket::{pausable_stream::PausableStream, stream::ClientStream},
+    websocket::{
+        pausable_stream::PausableStream,
+        stream::{ClientStream, set_options},
+    },
 };
 use crate::telemetry::metrics::RejectReason;
 
@@ -82,8 +85,7 @@ const PENDING_UPGRADE_GRACE: Duration = Duration::from_secs(1);
 
 /// Serves a connection in a task of its own on a worker thread, where the stream is registered anew.
 pub(super) fn spawn_connection(stream: TcpStream, peer: SocketAddr, server: Arc<ServerContext>) {
-    // Small frames must leave at once. A socket without the option still works.
-    let _ = stream.set_nodelay(true);
+    set_options(&stream);
     let stream = stream.into_std();
     let limits = server.config().limits;
     let served = ServedRequests::default();

@@ -2,10 +2,11 @@
 //!
 //! The bridge makes every decision. Each round drains the bridge into the outboxes, then waits for one event: a frame, the
 //! end of a socket, a dialled lane, a deadline or an order. One stuck side never stalls the other: every socket has its own
-//! outbox, and lanes are not read while the client is far behind. [`event_loop`] waits, [`inputs`] passes what came to the
-//! bridge, [`outputs`] carries out what the bridge orders, [`pauses`] passes on its questions about pauses, [`super::adaptive_read`] schedules the reads of a client that streams.
+//! outbox, and [`flow`] decides what is held back while the client is behind. [`event_loop`] waits, [`inputs`] passes what came to
+//! the bridge, [`outputs`] carries out what the bridge orders, [`pauses`] passes on its questions about pauses, [`super::adaptive_read`] schedules the reads of a client that streams.
 
 mod event_loop;
+mod flow;
 mod inputs;
 mod outputs;
 mod pauses;
@@ -46,7 +47,7 @@ use super::{
 use crate::{
     bridge::{Bridge, Input},
     error::ErrorKind,
-    event::Lane,
+    event::{FlowControl, Lane},
     mapping::ClientMapping,
     session::SessionReport,
     telemetry::context::TraceContext,
@@ -113,6 +114,8 @@ pub(super) struct SessionTask<C> {
     reader: AdaptiveReader,
     /// Messages of the client under back-pressure.
     backlog: ReadBacklog,
+    /// What is held back, as the bridge knows it.
+    flow: FlowControl,
     lanes: Vec<(Lane, LaneSocket)>,
     /// Lanes without a socket whose leases stay until the consequences of their end are known.
     left_lanes: Vec<Lane>,
@@ -177,6 +180,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             client: Some(SessionSocket::new(client).without_time_limits(client_is_request)),
             reader: AdaptiveReader::new(Instant::now()),
             backlog: ReadBacklog::default(),
+            flow: FlowControl::default(),
             lanes: Vec::new(),
             left_lanes: Vec::new(),
             pool,

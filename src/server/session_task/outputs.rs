@@ -83,7 +83,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                         continue;
                     }
                     self.report = self.bridge.report(now);
-                    let kept = self.backlog.bytes + self.report.kept_bytes;
+                    let kept = self.backlog.bytes + self.report.kept_bytes + self.report.unsent_bytes;
                     let has_room =
                         |client: &mut SessionSocket<C>| client.stream.memory.hold(Held::Kept, kept);
                     if !self.client.as_mut().is_none_or(has_room) {

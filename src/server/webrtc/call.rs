@@ -197,7 +197,8 @@ impl Call {
             audio.filter(|_| self.session.is_some()).map(|audio| Instant::from_std(audio.downlink.due()));
         let due_speech = audio.and_then(|audio| audio.uplink.deadline()).map(Instant::from_std);
         let due = [Some(due), due_audio, due_speech, Some(self.silent_until)].into_iter().flatten().min();
-        let has_room = self.outgoing.has_room(self.channel.is_some());
+        let has_room = self.outgoing.has_room(self.channel.is_some())
+            && audio.is_none_or(|audio| audio.downlink.has_room());
         let session = self.session.as_mut().filter(|_| has_room);
         let message = async {
             match session {

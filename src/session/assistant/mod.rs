@@ -273,6 +273,7 @@ impl Assistant {
         if let Some(answer) = &mut self.current {
             answer.handle_speech_signal(now, signal, self.settings.partials, tools);
         }
+        let effects = if self.end_if_broken_off(now, tools) { Effects::ALL } else { effects };
         if effects != Effects::DELTA {
             self.advance(now, tools);
         }
@@ -311,8 +312,18 @@ impl Assistant {
             }
             _ => return Effects::ALL,
         }
+        if self.end_if_broken_off(now, tools) {
+            return Effects::ALL;
+        }
         let is_delta = is_plain && tools.floor.is_audible() && !is_spoken_later;
         if is_delta { Effects::DELTA } else { Effects::ALL }
+    }
+
+    /// Ends an answer that lost audio. Returns true if its making has ended.
+    fn end_if_broken_off(&mut self, now: Instant, tools: &mut Tools) -> bool {
+        let Some(answer) = &mut self.current else { return true };
+        answer.end_if_broken_off(now, self.settings.partials, tools);
+        answer.is_made()
     }
 
     /// Completes the answer: all of it was made. `text` and `audio` are all of it if the upstream did not stream.

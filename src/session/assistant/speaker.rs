@@ -141,7 +141,7 @@ impl Speaker {
                 self.lane = Some(lanes.open(now, Owner::AnswerSpeech, Mode::Chat, init, out));
             }
             // Audio made far ahead of playout would be wasted by an interruption.
-            Some(id) if lanes.is_ready(id) && !floor.is_far_ahead(now) => {
+            Some(id) if lanes.is_ready(id) && !lanes.are_held() && !floor.is_far_ahead(now) => {
                 let Some(part) = &mut self.part else { return };
                 let request = LaneCommand::Speak {
                     before_voice: style.rules.before_voice.clone(),

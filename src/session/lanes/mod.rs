@@ -5,6 +5,7 @@
 //!
 //! - [`connection`] is one connection from the dial to the end of its transport; [`backoff`] is its retry policy
 //! - [`closing`] bounds the lanes that are left, and gives their places in queues to new requests
+//! - [`holding`] lets deadlines stand still while the driver does not read lanes
 //! - [`queue_notice`] tells the client where it waits
 //!
 //! To add an owner, add it to [`Owner`] and to the match of [`super::follow_up`]. An owner never touches a
@@ -13,13 +14,14 @@
 pub(crate) mod backoff;
 mod closing;
 pub(crate) mod connection;
+mod holding;
 mod queue_notice;
 
 use std::time::Instant;
 
 use self::{
     backoff::{BusyServers, ConnectionFailure, RetryState},
-    connection::{ConnectionChange, UpstreamConnection},
+    connection::{ConnectionChange, UpstreamConnection, is_progress},
 };
 use super::{outbox::Actions, tts::voices::VoiceEncodingChoice};
 use crate::{
@@ -73,6 +75,10 @@ pub(crate) struct Lanes {
     pub(crate) reports_queue: bool,
     /// Latest end of the closing lanes while the session drains.
     drain_deadline: Option<Instant>,
+    /// The driver does not read lanes whose output the client waits for.
+    are_held: bool,
+    /// When output that an owner waits for came last.
+    last_output_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -122,6 +128,8 @@ impl Lanes {
             next_id: 0,
             reports_queue: false,
             drain_deadline: None,
+            are_held: false,
+            last_output_at: None,
         }
     }
 
@@ -348,6 +356,9 @@ impl Lanes {
         let slot = self.slots.iter_mut().find(|slot| slot.connection.lane == lane)?;
         let (id, owner) = (slot.id, slot.owner);
         let was_awaiting_reply = slot.connection.is_awaiting_reply();
+        if was_awaiting_reply && owner != Owner::Closing && is_progress(event) {
+            self.last_output_at = Some(now);
+        }
         let change = slot.connection.handle_event(now, event, &mut self.shared, out);
         if let ConnectionChange::Failed(failure) = &change
             && failure.is_busy()
@@ -380,7 +391,7 @@ impl Lanes {
 
     /// Lanes whose deadline has expired, oldest first.
     pub(crate) fn expired(&self, now: Instant) -> Vec<LaneId> {
-        let is_expired = |slot: &&Slot| slot.connection.deadline().is_some_and(|at| at <= now);
+        let is_expired = |slot: &&Slot| slot.deadline(self.are_held).is_some_and(|at| at <= now);
         self.slots.iter().filter(is_expired).map(|slot| slot.id).collect()
     }
 
@@ -402,9 +413,14 @@ impl Lanes {
         Some((owner, LaneSignal { id, change, message: None, was_awaiting_reply: false }))
     }
 
+    /// When output that an owner waits for came last.
+    pub(crate) const fn last_output_at(&self) -> Option<Instant> {
+        self.last_output_at
+    }
+
     /// Earliest deadline of all lanes.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.slots.iter().filter_map(|slot| slot.connection.deadline()).min()
+        self.slots.iter().filter_map(|slot| slot.deadline(self.are_held)).min()
     }
 }
 

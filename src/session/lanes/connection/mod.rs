@@ -10,6 +10,7 @@ mod unneeded;
 
 use std::time::{Duration, Instant};
 
+pub(super) use self::transitions::is_progress;
 use super::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
     lanes::LaneShared,
@@ -278,6 +279,13 @@ impl UpstreamConnection {
     fn await_reply(&mut self, now: Instant, wait_ms: u64) {
         self.reply_wait_ms = wait_ms;
         self.enter(ConnectionPhase::AwaitingReply, Some(now + Duration::from_millis(wait_ms)));
+    }
+
+    /// Waits for the next output of the model from now on.
+    pub(crate) fn restart_reply_wait(&mut self, now: Instant) {
+        if self.is_awaiting_reply() {
+            self.await_reply(now, self.reply_wait_ms);
+        }
     }
 
     /// Marks the answer as complete. A connection that ended with its answer keeps closing.

@@ -12,9 +12,7 @@ use crate::session::{
 };
 use crate::{
     error::ErrorKind,
-    event::{
-        DisconnectReason, EndKind, Lane, LaneCommand, LaneEvent, LanePurpose, UpstreamEnd, describe_queue,
-    },
+    event::{DisconnectReason, EndKind, Lane, LaneCommand, LaneEvent, UpstreamEnd, describe_queue},
     mapping::profile::LaneTimeouts,
 };
 
@@ -89,7 +87,7 @@ impl UpstreamConnection {
                 });
                 ConnectionChange::Ready
             }
-            (ConnectionPhase::AwaitingReply, event) if is_progress(self.purpose, event) => {
+            (ConnectionPhase::AwaitingReply, event) if is_progress(event) => {
                 self.await_reply(now, shared.times.answer_max_ms);
                 ConnectionChange::None
             }
@@ -427,11 +425,13 @@ impl UpstreamConnection {
     }
 }
 
-/// True for output that the request asked for. Anything else would put off the end of a wait for ever.
-fn is_progress(purpose: LanePurpose, event: &LaneEvent<'_>) -> bool {
-    match (purpose, event) {
-        (LanePurpose::Transcribe, event) => matches!(event, LaneEvent::Text(text) if !text.is_empty()),
-        (_, event) => matches!(event, LaneEvent::Text(_) | LaneEvent::Audio(_) | LaneEvent::Listen),
+/// True for output that can be heard or read. Anything else, such as empty text or `listen`, would put off the end of a wait
+/// for ever.
+pub(in crate::session::lanes) fn is_progress(event: &LaneEvent<'_>) -> bool {
+    match event {
+        LaneEvent::Text(text) => !text.trim().is_empty(),
+        LaneEvent::Audio(samples) => !samples.is_empty(),
+        _ => false,
     }
 }
 
