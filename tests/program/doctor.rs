@@ -208,7 +208,7 @@ async fn announced_workers_are_told() {
         Report::run(&[&["--upstream", &format!("ws://{address}")], &CONVERSATION_ARGS[..]].concat()).await;
     report.assert_healthy();
     let note = report.step("queue")["note"].as_str().unwrap();
-    assert!(note.contains("workers: 3, idle: 3, queued clients: 0"), "{note}");
+    assert!(note.contains("workers: 3"), "{note}");
 }
 
 #[tokio::test]
