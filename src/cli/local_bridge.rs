@@ -94,6 +94,11 @@ impl LocalBridge {
         &self.metrics
     }
 
+    /// True if sessions that were dropped wait in an upstream's queue.
+    pub(super) fn waits_in_queue(&self) -> bool {
+        self.queued.count() > 0
+    }
+
     /// Names of the configured voices.
     pub(super) fn voices(&self) -> &[String] {
         &self.voices

@@ -209,12 +209,12 @@ mod tests {
             "t:14:1: tls: /nowhere/cert.pem: ",
             "t:15:1: tls: /nowhere/key.pem: ",
             "t:18:1: [[route]] client: ",
+            "t:19:1: unknown profile `speach`",
             "t:20:1: [[route]] protocol: ",
         ] {
             assert!(found.iter().any(|it| it.starts_with(words)), "{words}: {found:#?}");
         }
-        // The two profiles have one message.
-        assert_eq!(found.len(), 11, "{found:#?}");
+        assert_eq!(found.len(), 12, "{found:#?}");
     }
 
     #[test]

@@ -44,7 +44,7 @@ use crate::{
 const EXPERIMENT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Time limit of the page that says how many workers a server has.
-const REPORT_TIMEOUT: Duration = Duration::from_secs(3);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Checks one upstream and sends each outcome at once to `live_sender`.
 pub(crate) async fn check_upstream(
@@ -107,7 +107,6 @@ impl UpstreamCheck<'_> {
         if !self.check_opening_size(dialect, &texts.init_command(*mode, encoding), log) {
             return (server, None);
         }
-        self.capacity = announced_capacity(&dialer).await;
         let attempt = self.attempt_session(&dialer, &experiment, log).await;
         let clue = self.find_clue(&attempt, log).await;
         if attempt.reached == Some(Depth::Answer) && !*self.stop.borrow() {
@@ -215,6 +214,9 @@ impl UpstreamCheck<'_> {
             }
             return no_session;
         };
+        if self.capacity.is_none() {
+            self.capacity = announced_capacity(dialer).await;
+        }
         let mut session = SessionCheck::new(now(), self.check_plan(experiment));
         match unexpected_extension(&response) {
             Some(symptom) => {
@@ -363,8 +365,9 @@ async fn announced_capacity(dialer: &Dialer) -> Option<String> {
     }
     // The steps of the check find out why there is no report.
     let report = timeout(REPORT_TIMEOUT, dialer.probe()).await.ok()?.ok()??;
-    let WorkerReport { total, idle, queued } = report;
-    Some(format!("workers: {total}, idle: {idle}, queued clients: {queued}"))
+    // The check itself has a worker by now.
+    let WorkerReport { total, .. } = report;
+    Some(format!("workers: {total}"))
 }
 
 /// What a server does in a mode.

@@ -79,7 +79,7 @@ pub(super) struct Bench<'l> {
     /// Time in which the server initialised a session, as section `server` measured it.
     pub(super) server_init: Duration,
     pub(super) ended: watch::Receiver<Option<EarlyEnd>>,
-    /// The question that was cut short last waited in an upstream's queue.
+    /// A question that the early end of the run cut short waited in an upstream's queue.
     pub(super) was_queued: Cell<bool>,
     /// Transcription and speech were asked for once, so that what the server does only once is done.
     pub(super) is_warm: [bool; 2],
@@ -224,9 +224,9 @@ impl Bench<'_> {
         *self.ended.borrow()
     }
 
-    /// True if the question that was cut short last waited in an upstream's queue.
+    /// True if a question that the early end of the run cut short waited in an upstream's queue, or still does.
     pub(super) fn has_waited_in_queue(&self) -> bool {
-        self.was_queued.get()
+        self.was_queued.get() || self.bridge.waits_in_queue()
     }
 
     /// True if a session waits in an upstream's queue.
@@ -252,11 +252,11 @@ impl Bench<'_> {
         question: impl Future<Output = Result<T, ClientError>>,
     ) -> Result<T, ClientError> {
         let mut ended = self.ended.clone();
-        self.was_queued.set(false);
         tokio::select! {
             biased;
             _ = ended.wait_for(Option::is_some) => {
-                self.was_queued.set(self.is_queued());
+                // Questions after the end are not asked.
+                self.was_queued.set(self.was_queued.get() || self.is_queued());
                 Err(ClientError::ModelFailed("the run has ended".to_owned()))
             }
             done = timeout(limit, question) => done.unwrap_or_else(|_| Err(self.stalled(limit))),
