@@ -101,8 +101,7 @@ impl Assistant {
     fn ready_lane(&self, now: Instant, tools: &Tools) -> Option<LaneId> {
         let detection = self.settings.detection;
         let may_ask = self.rules.answer.eager
-            && detection.is_automatic
-            && detection.answers
+            && detection.answers_utterances()
             && !self.is_busy()
             && self.early.asked.is_none()
             && self.early.not_before.is_none_or(|at| at <= now)

@@ -136,7 +136,7 @@ impl Speaker {
         }
         match self.lane {
             Some(_) if self.is_done() => self.stop(now, lanes, out),
-            None if self.has_words() && lanes.can_dial() => {
+            None if self.has_words() => {
                 let init = Some(LaneCommand::Init(style.voice.cloned()));
                 self.lane = Some(lanes.open(now, Owner::AnswerSpeech, Mode::Chat, init, out));
             }
