@@ -187,7 +187,7 @@ impl Session {
     /// True while the driver should stop reading from the client: too much audio waits for a transcript, or the client
     /// itself waits for a reply.
     fn needs_backpressure(&self) -> bool {
-        let max_backlog_ms = self.setup.audio_in.backpressure_ms;
+        let max_backlog_ms = self.setup.transcript_backpressure_ms();
         self.phase == SessionPhase::Open
             && ((max_backlog_ms > 0 && self.transcriber.queue.backlog_ms() > max_backlog_ms)
                 || self.tools.out.awaits_final())
