@@ -9,6 +9,7 @@ mod event_loop;
 mod inputs;
 mod outputs;
 mod pauses;
+mod room_search;
 mod slice;
 pub(crate) mod socket_poll;
 
@@ -30,6 +31,7 @@ use super::{
     registry::{OperatorOrder, RegistryEntry, observer::Observer},
     session_task::{
         pauses::PauseQuestions,
+        room_search::RoomSearch,
         slice::TimeSlice,
         socket_poll::{LaneSocket, Wakeup},
     },
@@ -118,6 +120,7 @@ pub(super) struct SessionTask<C> {
     left_lanes: Vec<Lane>,
     pool: Pool,
     lane_leases: LaneLeases,
+    room_search: RoomSearch,
     /// The budget for messages in transit, and its bound in bytes.
     memory: (Arc<MemoryBudget>, usize),
     tap: Option<Arc<dyn Tap>>,
@@ -181,6 +184,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             left_lanes: Vec::new(),
             pool,
             lane_leases: LaneLeases::default(),
+            room_search: RoomSearch::default(),
             memory,
             tap,
             traces,
