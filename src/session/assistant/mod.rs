@@ -356,7 +356,9 @@ impl Assistant {
             ConnectionChange::EmptyAnswer | ConnectionChange::Failed(_) if !is_current => {
                 self.release_prepared(now, &mut tools.lanes, &mut tools.out);
             }
-            ConnectionChange::EmptyAnswer => self.complete(now, None, &[], tools),
+            ConnectionChange::EmptyAnswer => {
+                self.handle_failure(now, ConnectionFailure::empty_answer(), tools);
+            }
             ConnectionChange::Failed(failure) => self.handle_failure(now, failure, tools),
         }
     }

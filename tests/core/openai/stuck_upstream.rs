@@ -127,3 +127,21 @@ fn utterance_is_answered_although_sixteen_requests_of_the_client_wait() {
     let answered = client.of_type("response.done").len();
     assert_eq!(answered, 20 - refused + 1, "each accepted request, and the utterance: {:?}", client.types());
 }
+
+#[test]
+fn question_whose_session_dies_without_an_answer_is_asked_again_and_then_fails() {
+    let mut base = config("model=gpt-realtime");
+    base.simulator.faults = vec!["never-answers".parse().unwrap()];
+    let mut client = Realtime::with_config(base);
+    client.send(&json!({"type": "response.create"}));
+    let died = json!({"type": "session.closed", "reason": "backend_error",
+        "diagnostic": {"message": "torch.cat(): expected a non-empty list of Tensors"}});
+    for _ in 0..2 {
+        client.pass(500 * MS);
+        assert!(client.of_type("response.done").is_empty(), "{:?}", client.types());
+        let lane = *client.harness.lanes().last().unwrap();
+        client.harness.inject_upstream_text(lane, &died.to_string());
+        client.pass(6 * S);
+    }
+    assert_eq!(client.of_type("response.done")[0]["response"]["status"], "failed");
+}

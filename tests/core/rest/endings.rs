@@ -84,7 +84,7 @@ fn answer_that_begins_and_then_ends_like_an_empty_one_is_asked_for_again() {
     let lane = harness.lanes()[0];
     for message in [
         json!({"type": "response.output.delta", "kind": "text", "text": "Half a"}),
-        json!({"type": "session.closed", "reason": "backend_error", "diagnostic": "torch.cat(): expected a non-empty list of Tensors"}),
+        json!({"type": "session.closed", "reason": "backend_error", "diagnostic": {"message": "torch.cat(): expected a non-empty list of Tensors"}}),
     ] {
         harness.inject_upstream_text(lane, &message.to_string());
     }
