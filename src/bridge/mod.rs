@@ -51,6 +51,9 @@ pub enum Input<'a> {
     ClientClosed,
     /// A lane waits at this position for a place at an upstream that has no queue of its own.
     LaneQueued(Lane, u32),
+    /// A lane waits in its upstream's queue, and another upstream has room. The next [`Output::OpenLane`] goes there. Ignored if
+    /// the session no longer needs the lane.
+    PlaceFound(Lane),
     /// A lane goes to an upstream of this dialect, and not of the first of its session's. Comes before it opens.
     LaneDialect(Lane, &'a str),
     /// A lane's transport is up.

@@ -153,6 +153,7 @@ impl ServedBridge {
                 let event = LaneEvent::Queued { position: Some(position), length: None, wait_s: None };
                 session.handle_lane_event(now, lane, &event, MessageMeta::default());
             }
+            Input::PlaceFound(lane) => session.handle_place(now, lane),
             Input::LaneDialect(lane, name) => self.lanes.set_dialect(lane, name),
             Input::LaneOpened(lane) => {
                 let opening = self.lanes.get_mut(lane).map(|codec| codec.handle_opened(now));

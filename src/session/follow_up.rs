@@ -125,8 +125,9 @@ impl Session {
         }
     }
 
-    /// Arms [`Timer::Playout`] for the floor's next frame or end, and [`Timer::Lanes`] for the lanes.
+    /// Dials lanes that had to wait. Arms [`Timer::Playout`] for the floor's next frame or end, and [`Timer::Lanes`] for the lanes.
     pub(super) fn arm_outputs(&mut self, now: Instant) {
+        self.tools.lanes.dial_waiting(now, &mut self.tools.out);
         self.tools.timers.set_or_clear(Timer::Playout, self.tools.floor.next_timeout(now));
         let deadline = self.lane_deadline();
         self.tools.timers.set_or_clear(Timer::Lanes, deadline);
@@ -143,6 +144,9 @@ impl Session {
     /// Lets the conversation continue.
     fn advance_dialogue(&mut self, now: Instant) {
         if let Some(assistant) = &mut self.assistant {
+            let is_user_speaking = self.intake.speech_input.current_recording().is_some();
+            let Tools { lanes, out, .. } = &mut self.tools;
+            assistant.release_unexpected(now, is_user_speaking, lanes, out);
             assistant.advance(now, &mut self.tools);
             return self.update_barge_in_watch();
         }
@@ -246,6 +250,14 @@ impl Session {
         self.arm_outputs(now);
     }
 
+    /// Has a lane that waits in its upstream's queue go on at another upstream, which has room.
+    pub(crate) fn handle_place(&mut self, now: Instant, lane: Lane) {
+        let Tools { lanes, out, .. } = &mut self.tools;
+        if lanes.leave_queue_for_room(now, lane, out) {
+            self.follow(now, Effects::ALL);
+        }
+    }
+
     /// Handles a message of the upstream.
     pub(crate) fn handle_lane_event(
         &mut self,
@@ -326,7 +338,7 @@ impl Session {
         }
     }
 
-    /// Dials lanes that had to wait until another lane was gone.
+    /// Lets the owners go on once a lane that was left has changed: its worker may be free.
     pub(super) fn resume_dialling(&mut self, now: Instant) {
         if self.phase != SessionPhase::Ended {
             let Tools { lanes, timers, out, .. } = &mut self.tools;

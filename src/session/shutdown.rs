@@ -205,9 +205,7 @@ impl Session {
             if let Some(plan) = self.drain_plan.filter(|plan| plan.reply_deadline <= now) {
                 self.report_cut_off(plan);
             }
-            if self.setup.transcripts.in_order {
-                self.transcriber.report_lost(now, &mut self.tools.timers, &mut self.tools.out);
-            }
+            self.transcriber.report_lost(now, &mut self.tools.timers, &mut self.tools.out);
         }
         self.drop_report.flush(now, status::dropped(self), &mut self.tools.out);
         self.end_session(now);

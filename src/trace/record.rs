@@ -119,6 +119,8 @@ pub enum InputKind {
     WorkerFound,
     /// The driver holds something back, or nothing any more.
     Flow,
+    /// Another upstream has room for a lane that waits in a queue.
+    PlaceFound,
 }
 
 /// Kind of an output.
@@ -181,6 +183,7 @@ impl TraceRecord {
             Input::LaneDialect(lane, name) => {
                 Self { words: Some((*name).to_owned()), ..lane_record(InputKind::LaneDialect, *lane) }
             }
+            Input::PlaceFound(lane) => lane_record(InputKind::PlaceFound, *lane),
             Input::LaneOpened(lane) => lane_record(InputKind::LaneOpened, *lane),
             Input::Lane(lane, frame) => {
                 lane_record(InputKind::Lane, *lane).with_frame(*frame, audio == AudioRetention::All)
@@ -356,6 +359,7 @@ impl TraceRecord {
             }
             InputKind::ClientClosed => handle(Input::ClientClosed),
             InputKind::LaneQueued => handle(Input::LaneQueued(lane()?, self.position.unwrap_or(1))),
+            InputKind::PlaceFound => handle(Input::PlaceFound(lane()?)),
             InputKind::LaneDialect => {
                 handle(Input::LaneDialect(lane()?, self.words.as_deref().unwrap_or_default()));
             }
@@ -427,6 +431,7 @@ impl TraceRecord {
             (_, Some(OutputKind::Finished)) => "end of session".to_owned(),
             (Some(InputKind::ClientClosed), _) => "client disconnected".to_owned(),
             (Some(InputKind::LaneQueued), _) => format!("waits for a place:{lane}"),
+            (Some(InputKind::PlaceFound), _) => format!("another upstream has room:{lane}"),
             (Some(InputKind::LaneDialect), _) => format!("dialect:{lane}"),
             (Some(InputKind::LaneOpened), _) => format!("connected:{lane}"),
             (Some(InputKind::LaneClosed), _) => format!("disconnected:{lane}"),

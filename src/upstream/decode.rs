@@ -200,6 +200,11 @@ fn emit_step(
 }
 
 fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
+    let has_text = || rule.text.and_then(|slot| found.get(slot)).is_some_and(|text| text.as_str().is_some());
+    // A rule for any message reads those that have what it takes.
+    if rule.when.is_empty() && rule.event == ReceiveName::Text {
+        return has_text();
+    }
     rule.when.iter().all(|(slot, values)| {
         let found = found.get(*slot).and_then(Node::as_str);
         found.is_some_and(|found| values.iter().any(|value| value == found))

@@ -566,6 +566,11 @@ impl Harness {
         self.feed_bridge_and_settle(Input::Close(DRAIN_TIME));
     }
 
+    /// Another upstream has room for a lane that waits in the queue. In this harness it is the same one.
+    pub(crate) fn find_place(&mut self, lane: Lane) {
+        self.feed_bridge_and_settle(Input::PlaceFound(lane));
+    }
+
     /// An operator orders a rollover.
     pub(crate) fn order_rollover(&mut self) {
         self.feed_bridge_and_settle(Input::Rollover);

@@ -23,6 +23,7 @@ mod relay;
 mod rest;
 mod rest_break_off;
 mod rest_limits;
+mod rest_queue;
 mod server;
 mod sglang_omni;
 mod single_worker;

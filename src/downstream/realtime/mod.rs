@@ -361,6 +361,10 @@ impl Realtime {
                 return self.send_item_done(number, send);
             }
         }
+        // Clients that only transcribe, such as LiveKit's, end at any error; a notice is none.
+        if error.kind == ErrorKind::QueueStuck && self.session.is_transcription {
+            return;
+        }
         let event_id = match error.kind {
             ErrorKind::EmptyCommit => self.commit_event_id.take(),
             _ => error.request_id.clone(),

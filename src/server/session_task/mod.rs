@@ -10,6 +10,7 @@ mod flow;
 mod inputs;
 mod outputs;
 mod pauses;
+mod room_search;
 mod slice;
 pub(crate) mod socket_poll;
 
@@ -31,6 +32,7 @@ use super::{
     registry::{OperatorOrder, RegistryEntry, observer::Observer},
     session_task::{
         pauses::PauseQuestions,
+        room_search::RoomSearch,
         slice::TimeSlice,
         socket_poll::{LaneSocket, Wakeup},
     },
@@ -121,6 +123,7 @@ pub(super) struct SessionTask<C> {
     left_lanes: Vec<Lane>,
     pool: Pool,
     lane_leases: LaneLeases,
+    room_search: RoomSearch,
     /// The budget for messages in transit, and its bound in bytes.
     memory: (Arc<MemoryBudget>, usize),
     tap: Option<Arc<dyn Tap>>,
@@ -185,6 +188,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             left_lanes: Vec::new(),
             pool,
             lane_leases: LaneLeases::default(),
+            room_search: RoomSearch::default(),
             memory,
             tap,
             traces,

@@ -57,8 +57,12 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 Output::OpenLane(lane, mode, purpose) => {
                     debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
                     let request = self.dial_request(mode, purpose);
+                    let dial = match self.room_search.take_upstream() {
+                        Some(upstream) => self.pool.subset([upstream].into()).call(request),
+                        None => self.pool.call(request),
+                    };
                     self.lanes.reserve_exact(1);
-                    self.lanes.push((lane, LaneSocket::Dialling(self.pool.call(request))));
+                    self.lanes.push((lane, LaneSocket::Dialling(dial)));
                 }
                 Output::CloseLane(lane) => {
                     self.with_observer(|observer| observer.lane_closed(lane, None));
@@ -78,7 +82,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 }
                 Output::Observe(observation) => self.handle_observation(&observation),
                 Output::Wait(due) => {
-                    if let Some(answer) = self.pauses.take_answer() {
+                    let Self { room_search, pool, lane_leases, .. } = self;
+                    let room = || room_search.look(Instant::from_std(now), pool, lane_leases);
+                    if let Some(answer) = self.pauses.take_answer().or_else(room) {
                         self.feed_bridge(answer);
                         continue;
                     }
@@ -105,7 +111,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                             &self.bridge,
                         );
                     }
-                    return Some(due.map(Instant::from_std));
+                    let dues = [due.map(Instant::from_std), self.room_search.next_look(&self.lane_leases)];
+                    return Some(dues.into_iter().flatten().min());
                 }
                 Output::Finished => return None,
             }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::lease::Lease;
+use tokio::time::Instant;
+
+use super::{lease::Lease, upstream::PooledUpstream};
 use crate::{
     event::{DisconnectReason, Lane},
     session::{Measurement, Observation},
@@ -33,6 +35,16 @@ impl LaneLeases {
     /// Name of a lane's upstream.
     pub fn upstream(&self, lane: Lane) -> Option<&str> {
         self.get(lane).map(Lease::upstream)
+    }
+
+    /// True if a lane of the session waits in the queue of this upstream.
+    pub(super) fn wait_at(&self, upstream: &PooledUpstream) -> bool {
+        self.leases.iter().any(|(_, lease)| lease.waits_at(upstream))
+    }
+
+    /// The lanes that wait in queues and are needed, with the time since which they do.
+    pub fn waiting(&self) -> impl Iterator<Item = (Lane, Instant)> {
+        self.leases.iter().filter_map(|(lane, lease)| Some((*lane, lease.waits_since()?)))
     }
 
     /// A lane's transport has ended.

@@ -17,7 +17,10 @@ use super::{
     places::{Capacity, Place},
     upstream::PooledUpstream,
 };
-use crate::{event::DisconnectReason, server::websocket::session_socket::OUT_OF_MEMORY};
+use crate::{
+    event::{DisconnectReason, LanePurpose, Mode},
+    server::websocket::session_socket::OUT_OF_MEMORY,
+};
 
 /// A dial cancelled after this time counts as unanswered; a session waits longer before it gives up.
 const UNANSWERED_AFTER: Duration = Duration::from_millis(500);
@@ -31,7 +34,10 @@ pub struct Lease {
     upstream: Arc<PooledUpstream>,
     avoided: AvoidedUpstream,
     stage: LeaseStage,
-    had_waited: bool,
+    /// When it was first queued.
+    queued_at: Option<Instant>,
+    /// What the lane is for.
+    request: (LanePurpose, Mode),
     /// The lane waits in the queue although nothing needs it.
     is_unneeded: bool,
     /// Its place at the upstream.
@@ -53,10 +59,15 @@ enum LeaseStage {
 }
 
 impl Lease {
-    pub(super) fn new(upstream: Arc<PooledUpstream>, avoided: AvoidedUpstream, place: Place) -> Self {
+    pub(super) fn new(
+        upstream: Arc<PooledUpstream>,
+        avoided: AvoidedUpstream,
+        place: Place,
+        request: (LanePurpose, Mode),
+    ) -> Self {
         let id = upstream.lane_opened();
         let stage = LeaseStage::Dialling(Instant::now());
-        Self { id, upstream, avoided, stage, had_waited: false, is_unneeded: false, place }
+        Self { id, upstream, avoided, stage, queued_at: None, request, is_unneeded: false, place }
     }
 
     /// Name of the upstream.
@@ -67,6 +78,23 @@ impl Lease {
     /// The upstream.
     pub(super) fn pooled_upstream(&self) -> &PooledUpstream {
         &self.upstream
+    }
+
+    /// What the lane is for.
+    pub(super) const fn request(&self) -> (LanePurpose, Mode) {
+        self.request
+    }
+
+    /// True while the lane waits in the queue of this upstream.
+    pub(super) fn waits_at(&self, upstream: &PooledUpstream) -> bool {
+        self.queued_at.is_some()
+            && self.stage == LeaseStage::Opening
+            && std::ptr::eq(&*self.upstream, upstream)
+    }
+
+    /// Since when the lane waits in a queue, if it does and something needs it.
+    pub(super) fn waits_since(&self) -> Option<Instant> {
+        self.queued_at.filter(|_| self.stage == LeaseStage::Opening && !self.is_unneeded)
     }
 
     /// Since when the lane connects, if it does.
@@ -97,7 +125,7 @@ impl Lease {
 
     /// Reports the lane's position in the upstream's queue.
     pub fn report_queued(&mut self, position: u32) {
-        self.had_waited = true;
+        self.queued_at.get_or_insert_with(Instant::now);
         self.set_unneeded(false);
         self.upstream.lane_queued(position);
     }
@@ -118,7 +146,7 @@ impl Lease {
         if self.stage == LeaseStage::Opening {
             self.stage = LeaseStage::Ready;
             self.avoided.clear();
-            self.upstream.lane_ready(self.had_waited);
+            self.upstream.lane_ready(self.queued_at.is_some());
         }
     }
 

@@ -101,8 +101,7 @@ impl Assistant {
     fn ready_lane(&self, now: Instant, tools: &Tools) -> Option<LaneId> {
         let detection = self.settings.detection;
         let may_ask = self.rules.answer.eager
-            && detection.is_automatic
-            && detection.answers
+            && detection.answers_utterances()
             && !self.is_busy()
             && self.early.asked.is_none()
             && self.early.not_before.is_none_or(|at| at <= now)
@@ -153,12 +152,11 @@ impl Assistant {
             asked.hit_limit |= meta.hit_limit;
         }
         let output = match (&signal.change, signal.message) {
-            (ConnectionChange::EmptyAnswer, _) => Output::Done(None, Vec::new()),
             (ConnectionChange::Failed(failure), _) if !failure.may_repeat() => {
                 Output::Refused(failure.clone())
             }
             // The answer is asked for again at the end of the turn.
-            (ConnectionChange::Failed(_), _) => {
+            (ConnectionChange::EmptyAnswer | ConnectionChange::Failed(_), _) => {
                 self.replace_early(now, tools);
                 return Effects::ALL;
             }

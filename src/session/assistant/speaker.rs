@@ -136,7 +136,7 @@ impl Speaker {
         }
         match self.lane {
             Some(_) if self.is_done() => self.stop(now, lanes, out),
-            None if self.has_words() && lanes.can_dial() => {
+            None if self.has_words() => {
                 let init = Some(LaneCommand::Init(style.voice.cloned()));
                 self.lane = Some(lanes.open(now, Owner::AnswerSpeech, Mode::Chat, init, out));
             }
@@ -186,10 +186,7 @@ impl Speaker {
                 tools.out.push_error(Error::new(ErrorKind::QueueStuck, words));
             }
             ConnectionChange::EmptyAnswer => {
-                self.finish_part(now, &[], partials, turn, tools);
-                if let Some(id) = self.lane.take() {
-                    tools.lanes.retire(now, id, &mut tools.out);
-                }
+                return self.handle_failure(now, ConnectionFailure::empty_answer(), tools);
             }
             ConnectionChange::Failed(failure) => return self.handle_failure(now, failure, tools),
         }

@@ -107,7 +107,7 @@ impl Dialogue {
         let is_worker_taken =
             worker_lent && (tools.floor.is_making_text() || tools.lanes.owner_holds_worker(Owner::Closing));
         // A lane that waits in the queue already need not wait for the last session's end.
-        let must_wait = (after.is_some_and(|id| tools.lanes.is_closing(id)) || !tools.lanes.can_dial())
+        let must_wait = after.is_some_and(|id| tools.lanes.is_closing(id))
             && !tools.lanes.has_place_in_queue(now, Owner::Dialogue, self.mode);
         let is_blocked = is_worker_taken || must_wait;
         tools.timers.set_or_clear(Timer::Redial, Some(at).filter(|_| !is_blocked));

@@ -35,6 +35,11 @@ impl ConnectionFailure {
         Self { kind, detail, in_use: Some(end) }
     }
 
+    /// The session died instead of an answer. Only a transcript may be empty like that.
+    pub(crate) fn empty_answer() -> Self {
+        Self::in_use(EndKind::Other, "the upstream ended the session without an answer".to_owned())
+    }
+
     /// The connection was in use.
     pub(crate) const fn was_in_use(&self) -> bool {
         self.in_use.is_some()

@@ -1,6 +1,6 @@
 //! Replies to transcription requests: partial and final transcripts, failed requests and their repetition.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{
     transcriber::Transcriber,
@@ -142,6 +142,13 @@ impl Transcriber {
             ConnectionChange::EmptyAnswer => self.complete_reply(now, lane, Some(""), lanes, out),
             ConnectionChange::Failed(failure) => {
                 let may_ask_again = lanes.may_ask_again(now, Owner::Transcriber, &failure);
+                if failure.kind == ErrorKind::QueueTimeout && !self.is_further_lane(lane) {
+                    // Behind the oldest utterance, each would wait as long again.
+                    let longest_wait = Duration::from_millis(lanes.times().queue_max_ms);
+                    if let Some(since) = now.checked_sub(longest_wait) {
+                        self.queue.fail_waiting(since, failure.kind, &failure.detail);
+                    }
+                }
                 self.handle_failure(now, lane, failure, may_ask_again, out);
                 self.retire(now, lane, lanes, out);
             }

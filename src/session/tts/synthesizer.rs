@@ -232,7 +232,7 @@ impl Synthesizer {
     pub(crate) fn advance(&mut self, now: Instant, tools: &mut Tools) {
         let Some(active) = &mut self.current else { return };
         match active.lane {
-            None if tools.lanes.can_dial() => {
+            None => {
                 let init = Some(LaneCommand::Init(active.job.voice.clone()));
                 let lane = tools.lanes.open(now, Owner::Synthesizer, Mode::Chat, init, &mut tools.out);
                 active.lane = Some(lane);

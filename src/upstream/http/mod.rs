@@ -34,6 +34,9 @@ const MISCONFIGURED: &str = " (check the upstream's `token`, `model` and URL)";
 /// Types of errors in a request, as OpenAI's API and vLLM name them.
 const REQUEST_ERRORS: [&str; 2] = ["invalid_request_error", "BadRequestError"];
 
+/// Media type of a stream.
+const EVENT_STREAM: &str = "text/event-stream";
+
 /// Close code of a lane that the session leaves (RFC 6455 §7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
 
@@ -56,6 +59,8 @@ struct Answer {
     /// The server's words about a failure.
     problem: String,
     is_done: bool,
+    /// A message or audio of it had a meaning.
+    has_meaning: bool,
     /// Tokens of the request, which come with or without words of the answer.
     usage: Option<ReportedUsage>,
     hit_limit: bool,
@@ -89,14 +94,15 @@ impl HttpLane {
         let Some(answer) = self.answer.as_mut().filter(|answer| !answer.is_done) else { return };
         match frame {
             Frame::Text(text) if !answer.is_success() => answer.problem = problem_in(text),
-            Frame::Text(END_OF_STREAM) => answer.finish(emit),
+            Frame::Text(END_OF_STREAM) => self.finish(emit),
             Frame::Text(text) => {
                 // A message without a meaning may be the report of a failure.
                 let mut meaning = None;
-                let Answer { is_done, usage, hit_limit, .. } = &mut *answer;
+                let Answer { is_done, has_meaning, usage, hit_limit, .. } = &mut *answer;
                 dialect.decode(Frame::Text(text), |event, meta| match event {
                     LaneEvent::Unknown(words) => meaning = Some(words),
                     event => {
+                        *has_meaning = true;
                         *usage = meta.usage.or(*usage);
                         *hit_limit |= meta.hit_limit;
                         if event == LaneEvent::Text("") {
@@ -126,6 +132,7 @@ impl HttpLane {
     /// Takes a part of the answer that is no frame.
     pub(super) fn handle_answer(
         &mut self,
+        dialect: &Dialect,
         part: AnswerPart,
         emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
     ) {
@@ -134,7 +141,11 @@ impl HttpLane {
             AnswerPart::Head { status, content_type } => {
                 (answer.status, answer.content_type) = (status, content_type);
             }
-            AnswerPart::End if answer.is_success() => answer.finish(emit),
+            AnswerPart::End if answer.is_success() && answer.is_stream() && dialect.ends_streams() => {
+                let words = format!("the stream of {} ended before its answer", answer.path);
+                self.fail(EndKind::Other, words);
+            }
+            AnswerPart::End if answer.is_success() => self.finish(emit),
             AnswerPart::End => {
                 let kind = EndKind::of_status(answer.status);
                 let hint = if kind == EndKind::Misconfigured { MISCONFIGURED } else { "" };
@@ -143,6 +154,19 @@ impl HttpLane {
                 let words = format!("HTTP {} for {}{colon}{problem}{hint}", answer.status, answer.path);
                 self.fail(kind, words);
             }
+        }
+    }
+
+    /// Ends an answer that succeeded. One without anything that the dialect knows is no empty answer, but none.
+    fn finish(&mut self, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+        let Some(answer) = &mut self.answer else { return };
+        let Answer { status, path, has_meaning, .. } = answer;
+        let problem = match has_meaning {
+            true => answer.finish(emit).err(),
+            false => Some(format!("HTTP {status} for {path}, without an answer")),
+        };
+        if let Some(problem) = problem {
+            self.fail(EndKind::Other, problem);
         }
     }
 
@@ -164,7 +188,19 @@ impl HttpLane {
     }
 }
 
+impl Dialect {
+    /// True if every stream of the dialect says that it is over. The messages of some servers have no type, and their streams no
+    /// end.
+    fn ends_streams(&self) -> bool {
+        self.mapping().rules.iter().all(|rule| !rule.when.is_empty())
+    }
+}
+
 impl Answer {
+    fn is_stream(&self) -> bool {
+        self.content_type.starts_with(EVENT_STREAM)
+    }
+
     const fn is_success(&self) -> bool {
         matches!(self.status, 200..300)
     }
@@ -174,22 +210,27 @@ impl Answer {
             Some(body) => body,
             none => none.insert(AudioBody::new(&self.content_type, rate_hz)?),
         };
+        self.has_meaning |= !bytes.is_empty();
         body.push(bytes, samples)
     }
 
     /// Ends the answer where its messages did not.
-    fn finish(&mut self, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
-        self.is_done = true;
+    ///
+    /// # Errors
+    /// Audio is missing.
+    fn finish(&mut self, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) -> Result<(), String> {
         let mut samples = Vec::new();
-        if let Some(mut body) = self.audio.take() {
-            body.finish(&mut samples);
+        if let Some(body) = &mut self.audio {
+            body.finish(&mut samples)?;
         }
+        (self.is_done, self.audio) = (true, None);
         if !samples.is_empty() {
             emit(LaneEvent::Audio(&samples), MessageMeta::default());
         }
         let Self { usage, hit_limit, .. } = *self;
         let meta = MessageMeta { usage, hit_limit, ..MessageMeta::default() };
         emit(LaneEvent::Done { text: None, audio: &[] }, meta);
+        Ok(())
     }
 }
 

@@ -163,14 +163,13 @@ async fn speak(bench: &Bench<'_>) -> Result<Served, ClientError> {
     loop {
         let message = events.next_message().await.and_then(RestEvent::read);
         match message.map_err(ClientError::ConnectionLost)? {
-            RestEvent::Queued { .. } => has_queued = true,
+            RestEvent::Queued { .. } | RestEvent::QueueStuck { .. } => has_queued = true,
             RestEvent::Audio(_) => _ = first_audio.get_or_insert_with(|| started.elapsed()),
-            RestEvent::SpeakingEnd { .. } => {
+            RestEvent::SpeakingEnd { cancelled: true } => return Err(ClientError::cut_short()),
+            RestEvent::SpeakingEnd { cancelled: false } => {
                 let first_audio = first_audio.ok_or(ClientError::NoAudio)?;
                 return Ok(Served { has_queued, first_audio });
             }
-            // The session goes on by itself.
-            RestEvent::Error { code, .. } if code == "queue_stuck" => has_queued = true,
             RestEvent::Error { code, message, .. } => return Err(ClientError::from_model(&code, message)),
             RestEvent::Closed { reason } => return Err(ClientError::session_closed(&reason)),
             _ => {}

@@ -163,10 +163,7 @@ impl Events {
                     return Ok(None);
                 }
                 Event::Closed { reason } => return Err(lost(&reason)),
-                // The session goes on by itself.
-                Event::Error { code, message, .. } if code == "queue_stuck" => {
-                    warn!(message, "request waits");
-                }
+                Event::QueueStuck { message } => warn!(message, "request waits"),
                 Event::Error { code, message, .. } => return Err(Failure::of_session(&code, message)),
                 Event::Other => {}
                 event => return Ok(Some(event)),

@@ -174,7 +174,7 @@ impl Failure {
     pub(super) fn of_session(kind: &str, message: impl Into<String>) -> Self {
         let (status, code) = match kind {
             "queue_full" => (StatusCode::TOO_MANY_REQUESTS, "queue_full"),
-            "queue_stuck" | "unavailable" => (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable"),
+            "queue_timeout" | "unavailable" => (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable"),
             "unknown_model" | "no_model" => (StatusCode::NOT_FOUND, "model_not_found"),
             "transcribe_failed" | "speak_failed" => (StatusCode::BAD_GATEWAY, "bad_gateway"),
             "invalid" | "bad_setting" | "bad_reference" | "unknown_voice" => {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection, millis};
+use super::{ConnectionChange, ConnectionPhase, UpstreamConnection, millis};
 use crate::session::lanes::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
     lanes::LaneShared,
@@ -88,6 +88,7 @@ impl UpstreamConnection {
                 ConnectionChange::Ready
             }
             (ConnectionPhase::AwaitingReply, event) if is_progress(event) => {
+                self.has_output = true;
                 self.await_reply(now, shared.times.answer_max_ms);
                 ConnectionChange::None
             }
@@ -204,10 +205,12 @@ impl UpstreamConnection {
         self.start_closing(now, retry, &shared.times);
         let detail = format!("the upstream ended the session: {}", end.detail);
         match (was_in_use, end.kind) {
-            (true, EndKind::EmptyAnswer) if awaiting_reply => {
+            (true, EndKind::EmptyAnswer) if awaiting_reply && !self.has_output => {
                 out.measure(Measurement::LaneAnswered { lane: self.lane });
                 ConnectionChange::EmptyAnswer
             }
+            // An answer that has begun was not empty: it broke off.
+            (true, EndKind::EmptyAnswer) => self.fail_in_use(EndKind::Other, detail, out),
             (
                 true,
                 kind @ (EndKind::TimeLimitReached | EndKind::LimitReached | EndKind::LimitReachedStillOpen),
@@ -289,7 +292,7 @@ impl UpstreamConnection {
             return ConnectionChange::None;
         }
         let times = shared.times;
-        match &mut self.phase {
+        match &self.phase {
             ConnectionPhase::Dialling => {
                 let detail =
                     format!("the upstream did not answer the connection within {} ms", times.dial_max_ms);
@@ -297,29 +300,8 @@ impl UpstreamConnection {
                 RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
                 self.retry_or_fail(now, shared, out)
             }
-            ConnectionPhase::Queued(queue) => {
-                let waited = now - queue.since;
-                let status =
-                    queue.position.map_or("sent nothing".to_owned(), |at| format!("stayed at position {at}"));
-                let detail = format!(
-                    "the upstream's queue {status} for {:.0} s; another client may hold the worker",
-                    waited.as_secs_f64()
-                );
-                if waited >= Duration::from_millis(times.queue_max_ms) {
-                    self.give_up_in_queue(now, &shared.times, out);
-                    return ConnectionChange::Failed(ConnectionFailure::unused(
-                        ErrorKind::QueueStuck,
-                        detail,
-                    ));
-                }
-                if session_holds_worker {
-                    // This session itself occupies the worker, and not for long.
-                    self.deadline = Some(queue.stuck_deadline(now, &times));
-                    return ConnectionChange::None;
-                }
-                queue.stuck_reported = true;
-                self.deadline = Some(queue.since + Duration::from_millis(times.queue_max_ms));
-                ConnectionChange::QueueStuck(detail)
+            ConnectionPhase::Held(_) | ConnectionPhase::Queued(_) => {
+                self.handle_queue_timeout(now, session_holds_worker, &times, out)
             }
             ConnectionPhase::Initialising => {
                 let detail = format!("the upstream did not initialise within {} ms", times.init_max_ms);
@@ -355,16 +337,6 @@ impl UpstreamConnection {
             | ConnectionPhase::Ready
             | ConnectionPhase::Engaged
             | ConnectionPhase::Gone => ConnectionChange::None,
-        }
-    }
-
-    /// Stops waiting for a worker. An upstream that has not reported a queue is dropped.
-    fn give_up_in_queue(&mut self, now: Instant, times: &LaneTimeouts, out: &mut Actions) {
-        if self.is_queued() {
-            self.close(now, times, out);
-        } else {
-            out.push(Action::DropLane(self.lane));
-            self.enter(ConnectionPhase::Gone, None);
         }
     }
 
@@ -432,13 +404,5 @@ pub(in crate::session::lanes) fn is_progress(event: &LaneEvent<'_>) -> bool {
         LaneEvent::Text(text) => !text.trim().is_empty(),
         LaneEvent::Audio(samples) => !samples.is_empty(),
         _ => false,
-    }
-}
-
-impl QueueState {
-    /// When a queue that moved last at `moved_at` is stuck, or too slow altogether.
-    pub(super) fn stuck_deadline(&self, moved_at: Instant, times: &LaneTimeouts) -> Instant {
-        let stuck_at = moved_at + Duration::from_millis(times.queue_stuck_ms);
-        stuck_at.min(self.since + Duration::from_millis(times.queue_max_ms))
     }
 }
