@@ -38,7 +38,10 @@ use self::{
     wire::Wire,
 };
 use super::memory::{Held, MemoryShare};
-use crate::{mapping::client::tcp::TcpProtocol, net::Traffic};
+use crate::{
+    mapping::client::tcp::TcpProtocol,
+    net::{Traffic, turn::wake_after_others},
+};
 
 /// Size of one read: covers everything a client sends between two scheduled reads. For bulk data, reads of 16 KiB cost
 /// least (field notes libraries.md).
@@ -46,6 +49,8 @@ const READ_BUFFER_BYTES: usize = 24 * 1024;
 /// Most bytes that one poll reads, before other sessions get their turn: more than one second of a model's speech, so that an
 /// ordinary message takes one poll.
 const POLL_MAX_BYTES: usize = 160 * 1024;
+/// What each read of the library counts beside its bytes: a peer may send records and frames of a few bytes that mean nothing.
+const READ_WEIGHT: usize = 64;
 /// Buffers that held longer payloads are replaced.
 const RETAINED_BUFFER_BYTES: usize = 8 * 1024;
 /// Room for answers to pings that the peer does not read, beside the one message that is being written, bytes.
@@ -381,7 +386,7 @@ impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
         *self.was_cut_short = *self.bytes_in_poll >= POLL_MAX_BYTES;
         if *self.was_cut_short {
             *self.bytes_in_poll = 0;
-            self.cx.waker().wake_by_ref();
+            wake_after_others(self.cx);
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let mut buffer = SPARE_READ_BUFFER.take();
@@ -422,6 +427,7 @@ impl<S: AsyncRead + Unpin> Read for PolledIo<'_, '_, S> {
                 return Ok(0);
             }
         }
+        *self.bytes_in_poll += READ_WEIGHT;
         let ahead = &mut *self.read_ahead;
         let count = into.len().min(ahead.end - ahead.start);
         into[..count].copy_from_slice(&ahead.buffer[ahead.start..ahead.start + count]);
