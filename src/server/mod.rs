@@ -13,7 +13,7 @@
 //! - [`websocket`]: the WebSockets and the byte streams under them; [`tls`] encrypts those of clients
 //! - [`upstream_pool`]: chooses and dials upstreams; [`upstream_pool::lane_leases`] reports to it how each lane fares
 //! - [`queue_keeper`]: ended sessions whose lanes wait in a queue; [`cut_off`]: the order that ends what still runs
-//! - [`memory`]: bounds what messages in transit hold, over all connections
+//! - [`codec_threads`] decode and encode files; [`memory`]: bounds what messages in transit hold, over all connections
 //! - [`registry`]: the running sessions, their statistics and operator orders; [`registry::observer`] keeps metrics
 //!   and the access log
 //! - [`playground`]: the page in the browser that talks to this server and shows the messages of its sessions
@@ -29,6 +29,7 @@ mod active_config;
 pub(crate) mod adaptive_read;
 pub mod admin;
 mod announcement;
+mod codec_threads;
 mod cut_off;
 mod loops;
 pub(crate) mod memory;
@@ -511,7 +512,7 @@ struct ServerContext {
     /// Connections that have no session yet.
     handshakes: Handshakes,
     /// Decode and encode the files of REST requests.
-    codec_threads: accept::rest::codec_threads::CodecThreads,
+    codec_threads: codec_threads::CodecThreads,
     /// Bodies of REST requests that are being received.
     bodies: accept::rest::bodies::Bodies,
     /// Pages that watch a session.

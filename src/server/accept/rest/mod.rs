@@ -12,7 +12,7 @@
 //! - [`event`]: what the session sends; [`local`] opens sessions for commands of this process
 //! - [`transcribe`]: a recording to a transcript; [`transcript`] answers with it
 //! - [`speak`]: a text to speech
-//! - [`codec_threads`] decodes and encodes outside of the sessions' threads; [`streamed_body`] is sent as it is made
+//! - [`streamed_body`] is sent as it is made; [`super::super::codec_threads`] decodes and encodes
 //! - [`deepgram`]: requests and answers in Deepgram's form
 //! - [`calls`]: begins and ends calls by WebRTC; [`offers`]: as Pipecat's clients do
 //! - [`models`]: lists of models and voices, and the server's state
@@ -20,7 +20,6 @@
 pub(crate) mod bodies;
 mod body;
 mod calls;
-pub(crate) mod codec_threads;
 mod deepgram;
 mod endpoint;
 pub(crate) mod event;
