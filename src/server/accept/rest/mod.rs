@@ -55,7 +55,7 @@ pub(super) use self::endpoint::Endpoint;
 use self::{session::Opening, streamed_body::StreamedBody, style::Style};
 use super::{
     admission::{Caller, ClientPeer},
-    host::{check_page, may_page_use_rest},
+    host::{check_local_host, check_page, may_page_use_rest},
     http_error::{HttpError, HttpResponse, answer_with},
     request_stream::Answering,
 };
@@ -140,6 +140,7 @@ async fn answer_checked(
     if matches!(endpoint, Endpoint::Health) {
         return Ok(complete(models::health(&config, server)));
     }
+    check_local_host(&config, request.headers(), peer.address.ip())?;
     let caller = Caller::identify(&config, &request, peer, Some(&server.client_secrets))?;
     let keys_are_asked_for = config.access.keys.is_some();
     let style = Style::of(&endpoint, &config.library, request.headers(), keys_are_asked_for);
