@@ -46,8 +46,9 @@ const IDLE_MAX: Duration = Duration::from_secs(2);
 const READ_BUFFER_BYTES: usize = 256 * 1024;
 /// Most bytes before the head of an answer, such as interim responses, and between two events.
 const IDLE_MAX_BYTES: usize = 1024 * 1024;
-/// What each piece of a body counts beside its bytes, of [`TURN_BYTES`]: chunks may have one byte.
+/// What each piece of a body counts beside its bytes, of [`TURN_BYTES`] and of [`IDLE_MAX_BYTES`]: chunks may have one byte.
 const PIECE_WEIGHT: usize = 256;
+const PIECE_IDLE_BYTES: usize = 64;
 
 type Connection = http1::Connection<TokioIo<CountedStream<Box<dyn Transport>>>, Full<Bytes>>;
 type Sent = (Response<Incoming>, Option<Pin<Box<Connection>>>);
@@ -77,6 +78,8 @@ pub struct HttpSocket {
     /// The connection of the dial, and when it was opened.
     idle: Option<(Box<dyn Transport>, Instant)>,
     exchange: Exchange,
+    /// Pieces of the body since the last event.
+    idle_pieces: usize,
     /// Pieces of the answer that are ready.
     events: VecDeque<HttpEvent>,
     /// The time after which the last answer wants the request again: its header `Retry-After`, if that is in seconds.
@@ -138,6 +141,7 @@ impl HttpSocket {
             memory: MemoryShare::default(),
             idle: Some((transport, Instant::now())),
             exchange: Exchange::None,
+            idle_pieces: 0,
             events: VecDeque::new(),
             retry_after: None,
         }
@@ -219,6 +223,7 @@ impl HttpSocket {
         let reader = BodyReader::for_answer(answer.status().is_success(), &content_type);
         let status = answer.status().as_u16();
         let seconds = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        self.idle_pieces = 0;
         self.retry_after = seconds.map(Duration::from_secs);
         self.events.push_back(HttpEvent::Part(AnswerPart::Head { status, content_type }));
         self.exchange = Exchange::Answering { connection, body: answer.into_body(), reader };
@@ -227,6 +232,7 @@ impl HttpSocket {
     fn handle_bytes(&mut self, bytes: Bytes) {
         let Exchange::Answering { reader, .. } = &mut self.exchange else { return };
         let mut idle_bytes = 0;
+        self.idle_pieces += 1;
         let held_bytes = match reader {
             BodyReader::Audio if bytes.is_empty() => 0,
             BodyReader::Audio => {
@@ -241,7 +247,10 @@ impl HttpSocket {
                 stream.push(&bytes);
                 let data = std::iter::from_fn(|| stream.pop());
                 self.events.extend(data.map(|data| HttpEvent::Message(WsMessage::text(data))));
-                idle_bytes = stream.idle_bytes();
+                if !self.events.is_empty() {
+                    self.idle_pieces = 0;
+                }
+                idle_bytes = stream.idle_bytes() + self.idle_pieces * PIECE_IDLE_BYTES;
                 stream.held_bytes()
             }
         };
