@@ -13,7 +13,7 @@
 //! - [`websocket`]: the WebSockets and the byte streams under them; [`tls`] encrypts those of clients
 //! - [`upstream_pool`]: chooses and dials upstreams; [`upstream_pool::lane_leases`] reports to it how each lane fares
 //! - [`queue_keeper`]: ended sessions whose lanes wait in a queue; [`cut_off`]: the order that ends what still runs
-//! - [`memory`]: bounds what messages in transit hold, over all connections
+//! - [`codec_threads`] decode and encode files; [`memory`]: bounds what messages in transit hold, over all connections
 //! - [`registry`]: the running sessions, their statistics and operator orders; [`registry::observer`] keeps metrics
 //!   and the access log
 //! - [`playground`]: the page in the browser that talks to this server and shows the messages of its sessions
@@ -29,6 +29,7 @@ mod active_config;
 pub(crate) mod adaptive_read;
 pub mod admin;
 mod announcement;
+mod codec_threads;
 mod cut_off;
 mod loops;
 pub(crate) mod memory;
@@ -70,9 +71,10 @@ use std::{
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc, oneshot, watch},
+    task::AbortHandle,
     time::timeout,
 };
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 pub use self::{
     accept::bare_tcp::TcpService,
@@ -80,7 +82,11 @@ pub use self::{
     announcement::AnnouncedService,
 };
 use self::{
-    access::{client_secrets::ClientSecrets, handshakes::Handshakes, quota::Quotas},
+    access::{
+        client_secrets::ClientSecrets,
+        handshakes::{Handshakes, ServedRequests},
+        quota::Quotas,
+    },
     announcement::Announcement,
     loops::{accept_until, wait_for_sessions},
     process::{
@@ -96,7 +102,7 @@ use crate::telemetry::{
     access_log::AccessLog,
     line_writer::FLUSH_TIMEOUT,
     metrics::{
-        Metrics,
+        Metrics, RejectReason,
         scrape::{ServerSnapshot, UpstreamSnapshot},
     },
 };
@@ -274,7 +280,7 @@ impl Server {
     /// # Errors
     /// Fails with the system's error, such as an address in use, or if the program was built without WebRTC.
     pub async fn bind_calls(&mut self, addresses: WebRtcAddresses) -> io::Result<SocketAddr> {
-        let calls = Calls::bind(addresses, self.metrics.clone()).await?;
+        let calls = Calls::bind(addresses, self.metrics.clone(), self.registry.waiting().clone()).await?;
         let advertised = calls.advertised();
         self.calls = Some(calls);
         Ok(advertised)
@@ -405,8 +411,9 @@ impl Server {
             workers: workers.unwrap_or_else(Workers::current_runtime),
             quotas: Quotas::default(),
             client_secrets: ClientSecrets::default(),
-            handshakes: Handshakes::default(),
+            handshakes: registry.waiting().connections.clone(),
             codec_threads: Default::default(),
+            message_threads: Default::default(),
             bodies: Default::default(),
             watchers: Default::default(),
             memory: Arc::default(),
@@ -484,6 +491,7 @@ fn metrics_snapshot(
     ServerSnapshot {
         kinds: config.routes.session_kinds(&config.library),
         sessions: sessions.map(kind).collect(),
+        waiting: registry.waiting().counts().into(),
         upstreams: config.pool.statuses().into_iter().zip(config.pool.dialects()).map(upstream).collect(),
         access_log_lines_lost: access_log.map_or(0, AccessLog::lost_lines),
         log_lines_lost: crate::telemetry::log::lost_lines(),
@@ -511,7 +519,9 @@ struct ServerContext {
     /// Connections that have no session yet.
     handshakes: Handshakes,
     /// Decode and encode the files of REST requests.
-    codec_threads: accept::rest::codec_threads::CodecThreads,
+    codec_threads: codec_threads::CodecThreads,
+    /// Handle large messages of sessions.
+    message_threads: session_task::MessageThreads,
     /// Bodies of REST requests that are being received.
     bodies: accept::rest::bodies::Bodies,
     /// Pages that watch a session.
@@ -529,6 +539,15 @@ struct ServerContext {
 }
 
 impl ServerContext {
+    /// Counts a connection without a session. Another one makes room if there are too many.
+    fn add_handshake(&self, task: AbortHandle, served: ServedRequests, peer: SocketAddr) {
+        let max = self.config().limits.handshakes_max;
+        if self.handshakes.add(max, task, served, peer.ip()) {
+            self.metrics.record_rejection(RejectReason::HandshakeOverflow);
+            debug!(handshakes_max = max, "too many pending handshakes: closed one");
+        }
+    }
+
     fn config(&self) -> Arc<ServiceConfig> {
         self.config.get()
     }

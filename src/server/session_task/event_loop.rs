@@ -98,7 +98,15 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             flow,
             ..
         } = self;
+        let mut has_waited = false;
         let wakeup = poll_fn(|cx| {
+            // A socket that always has bytes, and never a message, must not keep the deadline waiting.
+            if std::mem::replace(&mut has_waited, true)
+                && wake.is_some()
+                && sleep.as_mut().poll(cx).is_ready()
+            {
+                return Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Wakeup::Timer));
+            }
             if let Some(drain_order) = drain_order
                 && let Poll::Ready(timeout) = drain_order.as_mut().poll(cx)
             {

@@ -88,6 +88,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                         self.feed_bridge(answer);
                         continue;
                     }
+                    self.slice.count_time(now);
                     self.report = self.bridge.report(now);
                     let kept = self.backlog.bytes + self.report.kept_bytes + self.report.unsent_bytes;
                     let has_room =

@@ -13,7 +13,6 @@ use tracing::{info, warn};
 use super::{
     Body,
     body::read_body,
-    codec_threads::CodecThreads,
     members::{Member, Members},
     parse::parse,
     session::{Commands, Event, Events, Opening},
@@ -23,7 +22,9 @@ use super::{
 };
 use crate::{
     media::encode::{AudioFormat, Encoder},
-    server::{ServerContext, accept::session_start::Admission, memory::MemoryShare},
+    server::{
+        ServerContext, accept::session_start::Admission, codec_threads::CodecThreads, memory::MemoryShare,
+    },
 };
 
 /// Longest request, bytes: a reference voice as base64 may be in it.

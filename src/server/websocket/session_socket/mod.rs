@@ -14,6 +14,7 @@ use futures_util::{Stream as _, StreamExt as _, future::BoxFuture};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
+    task::coop::consume_budget,
     time::Instant,
 };
 use tokio_tungstenite::tungstenite::{
@@ -24,6 +25,7 @@ use tokio_tungstenite::tungstenite::{
 use super::{WebSocket, outbox::Outbox, pausable_stream::PausableRead, tcp_framing::FramingProblem};
 use crate::{
     event::{DisconnectReason, Message, SpeechId},
+    net::turn::wake_after_others,
     server::memory::{FREE_BYTES, Held},
 };
 
@@ -266,7 +268,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             }
         }
         // Others get their turn before the rest of a flood of pings.
-        cx.waker().wake_by_ref();
+        wake_after_others(cx);
         Poll::Pending
     }
 
@@ -339,7 +341,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             let closing_handshake = async {
                 let written = std::future::poll_fn(|cx| self.poll_write(cx)).await;
                 if written.is_ok() {
-                    while let Some(Ok(_)) = self.stream.next().await {}
+                    while let Some(Ok(_)) = self.stream.next().await {
+                        consume_budget().await;
+                    }
                     // RFC 6455 §7.1.1: the server closes the TCP connection first.
                     if self.stream.io.shutdown().await.is_ok() {
                         // The close frame is out; reading the rest only avoids a reset.
