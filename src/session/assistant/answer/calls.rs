@@ -9,10 +9,10 @@ use crate::{
     session::{
         assistant::{
             calling::{Calling, Outcome},
-            pace::Pace,
             speaker::Speaker,
         },
         outbox::Observation,
+        pace::Pace,
         tools::Tools,
     },
 };
@@ -25,10 +25,23 @@ impl Answer {
         self.say(&words, partials, &mut tools.out);
         let has_words =
             !self.turn.text.trim().is_empty() || self.speaker.as_ref().is_some_and(Speaker::has_words);
-        self.cut_unheard_words();
         let Some(calling) = &mut self.calling else { return true };
-        match calling.conclude(has_words) {
-            Outcome::Calls { calls, words } => {
+        // A second question forgets the audio of the first answer.
+        let has_unheard_words = calling.has_dropped_audio();
+        let outcome = calling.conclude(has_words);
+        if has_unheard_words {
+            // Further words follow those that the client knows.
+            let is_asked_again = matches!(outcome, Outcome::AskAgain(_));
+            self.cut_unheard_words(if is_asked_again { self.turn.reported_bytes } else { 0 });
+        }
+        let Some(calling) = &mut self.calling else { return true };
+        match outcome {
+            Outcome::Calls { calls, words, is_unchecked } => {
+                if is_unchecked {
+                    let note = "the arguments of a call were passed on unchecked: the check against the client's schema \
+                                would take too long";
+                    tools.out.observe(Observation::Note(note.to_owned()));
+                }
                 let audio = if calls.is_empty() { calling.release_all_audio() } else { Vec::new() };
                 self.say(&words, partials, &mut tools.out);
                 self.play(now, &audio, tools);
@@ -71,13 +84,12 @@ impl Answer {
         }
     }
 
-    /// Cuts the words before a call to those that are heard, if the rest of their audio was dropped with the call's.
-    fn cut_unheard_words(&mut self) {
-        if self.calling.as_ref().is_some_and(Calling::has_dropped_audio) {
-            let made_ms = self.turn.audio_ms();
-            let expected_ms = Pace::USUAL.length_ms(&self.turn.text).max(made_ms);
-            let heard = heard_words(&self.turn.text, made_ms, expected_ms).len();
-            self.turn.text.truncate(heard);
-        }
+    /// Cuts the words before a call to those that are heard, because the rest of their audio was dropped with the call's. The
+    /// first bytes stay in any case.
+    fn cut_unheard_words(&mut self, kept_bytes: usize) {
+        let made_ms = self.turn.audio_ms();
+        let expected_ms = Pace::USUAL.length_ms(&self.turn.text).max(made_ms);
+        let heard = heard_words(&self.turn.text, made_ms, expected_ms).len();
+        self.turn.text.truncate(heard.max(kept_bytes));
     }
 }
