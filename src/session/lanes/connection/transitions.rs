@@ -414,7 +414,8 @@ impl UpstreamConnection {
 fn is_progress(purpose: LanePurpose, event: &LaneEvent<'_>) -> bool {
     match (purpose, event) {
         (LanePurpose::Transcribe, event) => matches!(event, LaneEvent::Text(text) if !text.is_empty()),
-        (_, event) => matches!(event, LaneEvent::Text(_) | LaneEvent::Audio(_) | LaneEvent::Listen),
+        (_, LaneEvent::Text(text)) => !text.trim().is_empty(),
+        (_, event) => matches!(event, LaneEvent::Audio(samples) if !samples.is_empty()),
     }
 }
 
