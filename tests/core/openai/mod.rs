@@ -12,8 +12,10 @@ mod live;
 mod memory;
 mod properties;
 mod reference_client;
+mod settings;
 mod tools;
 mod transcription;
+mod truncation;
 mod usage;
 mod user_words;
 
