@@ -55,6 +55,8 @@ pub(super) struct Answer {
     /// Nothing more of it will be made.
     is_made: bool,
     usage: UsageMeter,
+    /// Length of its words that were heard, where the audio of others was dropped with a call's.
+    heard_bytes: Option<usize>,
     /// The client says that it played no more than this of its audio, ms.
     played_max_ms: Option<u64>,
 }
@@ -103,6 +105,7 @@ impl Answer {
             is_answered: false,
             is_made: false,
             usage: UsageMeter::default(),
+            heard_bytes: None,
             played_max_ms: None,
         }
     }

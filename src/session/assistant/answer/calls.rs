@@ -11,6 +11,7 @@ use crate::{
             calling::{Calling, Outcome},
             speaker::Speaker,
         },
+        dialogue::turn::AssistantTurn,
         outbox::Observation,
         pace::Pace,
         tools::Tools,
@@ -26,14 +27,12 @@ impl Answer {
         let has_words =
             !self.turn.text.trim().is_empty() || self.speaker.as_ref().is_some_and(Speaker::has_words);
         let Some(calling) = &mut self.calling else { return true };
-        // A second question forgets the audio of the first answer.
-        let has_unheard_words = calling.has_dropped_audio();
-        let outcome = calling.conclude(has_words);
-        if has_unheard_words {
-            // Further words follow those that the client knows.
-            let is_asked_again = matches!(outcome, Outcome::AskAgain(_));
-            self.cut_unheard_words(if is_asked_again { self.turn.reported_bytes } else { 0 });
+        if calling.has_dropped_audio() {
+            self.heard_bytes = Some(heard_bytes(&self.turn));
         }
+        let Some(calling) = &mut self.calling else { return true };
+        let outcome = calling.conclude(has_words);
+        self.cut_unheard_words(&outcome);
         let Some(calling) = &mut self.calling else { return true };
         match outcome {
             Outcome::Calls { calls, words, is_unchecked } => {
@@ -84,12 +83,23 @@ impl Answer {
         }
     }
 
-    /// Cuts the words before a call to those that are heard, because the rest of their audio was dropped with the call's. The
-    /// first bytes stay in any case.
-    fn cut_unheard_words(&mut self, kept_bytes: usize) {
-        let made_ms = self.turn.audio_ms();
-        let expected_ms = Pace::USUAL.length_ms(&self.turn.text).max(made_ms);
-        let heard = heard_words(&self.turn.text, made_ms, expected_ms).len();
-        self.turn.text.truncate(heard.max(kept_bytes));
+    /// Cuts the words before a call to those that are heard, if the rest of their audio was dropped with the call's. Where
+    /// further words follow or may follow, they follow those that the client knows.
+    fn cut_unheard_words(&mut self, outcome: &Outcome) {
+        let kept_bytes = match outcome {
+            Outcome::Calls { words, .. } if !words.trim().is_empty() => return,
+            Outcome::AskAgain(_) => self.turn.reported_bytes,
+            Outcome::Calls { .. } | Outcome::Failed(_) => 0,
+        };
+        if let Some(heard_bytes) = self.heard_bytes {
+            self.turn.text.truncate(heard_bytes.max(kept_bytes));
+        }
     }
+}
+
+/// Length of the words whose audio was made, as the usual pace has it.
+fn heard_bytes(turn: &AssistantTurn) -> usize {
+    let made_ms = turn.audio_ms();
+    let expected_ms = Pace::USUAL.length_ms(&turn.text).max(made_ms);
+    heard_words(&turn.text, made_ms, expected_ms).len()
 }
