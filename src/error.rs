@@ -63,7 +63,7 @@ named_enum! {
         SpeakFailed = "speak_failed",
         /// The model's answer failed. Spelled like `speak_failed` by default.
         AnswerFailed = "answer_failed",
-        /// A commit without audio. This kind and the next eight are spelled like `invalid` by default.
+        /// A commit without audio. This kind and the next nine are spelled like `invalid` by default.
         EmptyCommit = "empty_commit",
         /// A new entry behind one that does not exist.
         UnknownEntry = "unknown_entry",
@@ -81,6 +81,8 @@ named_enum! {
         NoAnswer = "no_answer",
         /// A request for an answer while another is in progress.
         AnswerInProgress = "answer_in_progress",
+        /// A field that the protocol does not have, or not in this shape.
+        UnknownField = "unknown_field",
         /// A conversation lost its upstream session. The bridge looks for another.
         ConversationInterrupted = "conversation_interrupted",
         /// No replacement was found in time.
@@ -142,7 +144,8 @@ impl ErrorKind {
             | Self::UnknownToolCall
             | Self::DuplicateEntry
             | Self::NoAnswer
-            | Self::AnswerInProgress => Some(Self::Invalid),
+            | Self::AnswerInProgress
+            | Self::UnknownField => Some(Self::Invalid),
             _ => None,
         }
     }

@@ -63,6 +63,7 @@ impl Codec {
             ClientCommand::ToolCalled { segment_id, call, .. } => self.note_call(*segment_id, call),
             ClientCommand::SpeakingStarted { request_id, .. } => {
                 self.speaking_id.clone_from(request_id);
+                self.is_speaking = true;
                 self.begin(ValueScope::Turn);
             }
             ClientCommand::SpeechStarted { .. } => self.begin(ValueScope::Utterance),
@@ -70,6 +71,9 @@ impl Codec {
                 self.framing.interruption().into_iter().for_each(&mut send);
             }
             _ => {}
+        }
+        if let ClientCommand::SpeakingEnded { .. } = command {
+            self.is_speaking = false;
         }
         self.note_segment(command, at_s);
         self.send_new_words(command, at_s, &mut send);
@@ -114,7 +118,12 @@ impl Codec {
             }
             command => command.event(),
         };
-        self.render_event(event, &EventSource::Command(command), at_s, send);
+        self.render_event(event, &EventSource::Command(command), at_s, &mut send);
+        if self.is_speaking
+            && let Some((segment_id, text)) = self.unannounced_words.take()
+        {
+            self.send_sentences(segment_id, &text, false, at_s, &mut send);
+        }
     }
 
     /// Renders the messages of an event.
@@ -176,6 +185,7 @@ impl Codec {
         let delta = if is_written { EventName::AnswerTextDelta } else { EventName::AnswerDelta };
         let sends_words = is_written || self.sends_answer_words;
         let (has_deltas, has_sentences) = (sends_words && has(delta), has(EventName::AnswerSentence));
+        let has_announcement = has(EventName::SpeakingStarted);
         if !has_deltas && !has_sentences {
             return;
         }
@@ -191,7 +201,27 @@ impl Codec {
         if let Some(text) = self.deltas.take_rest(segment_id, text).filter(|_| has_deltas) {
             self.render_event(delta, &EventSource::Words { text, segment_id }, at_s, &mut *send);
         }
-        while let Some(text) = self.sentences.next(segment_id, text, is_final).filter(|_| has_sentences) {
+        if !has_sentences {
+            return;
+        }
+        // A client shows sentences while it plays: the first audio comes before its words.
+        let is_announced = self.is_speaking || is_final || !self.speaks || !has_announcement;
+        self.unannounced_words = (!is_announced).then(|| (segment_id, text.clone()));
+        if is_announced {
+            self.send_sentences(segment_id, text, is_final, at_s, send);
+        }
+    }
+
+    /// Sends the sentences that are new in the model's words so far.
+    fn send_sentences(
+        &mut self,
+        segment_id: u32,
+        text: &str,
+        is_final: bool,
+        at_s: f64,
+        send: &mut impl FnMut(Message),
+    ) {
+        while let Some(text) = self.sentences.next(segment_id, text, is_final) {
             let source = EventSource::Words { text, segment_id };
             self.render_event(EventName::AnswerSentence, &source, at_s, &mut *send);
         }

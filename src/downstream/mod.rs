@@ -89,6 +89,10 @@ pub struct Codec {
     announced: AnnouncedAudio,
     /// The model's words, for protocols with [`crate::mapping::client::EventName::AnswerSentence`].
     sentences: Sentences,
+    /// The answer whose first audio has not been announced, and its words so far: their sentences wait for the announcement.
+    unannounced_words: Option<(u32, String)>,
+    /// The client knows of a speech that has not ended.
+    is_speaking: bool,
     /// The same words, for protocols with [`crate::mapping::client::EventName::AnswerDelta`].
     deltas: Sentences,
     /// The client's name for the text or turn being spoken.
@@ -162,6 +166,8 @@ impl Codec {
             frame_format: AudioFormat::default(),
             announced: AnnouncedAudio::default(),
             sentences: Sentences::default(),
+            unannounced_words: None,
+            is_speaking: false,
             deltas: Sentences::default(),
             speaking_id: String::new(),
             user_words: UserWords::default(),

@@ -154,7 +154,8 @@ mod tests {
             }
             EventName::SpeechStarted => ClientCommand::SpeechStarted { at_ms: 1, from_ms: 1, segment_id: 1 },
             EventName::AudioCommitted => {
-                ClientCommand::AudioCommitted { segment_id: 1, audio_ms: 1, is_transcribed: true }
+                let silence_ms = None;
+                ClientCommand::AudioCommitted { segment_id: 1, audio_ms: 1, is_transcribed: true, silence_ms }
             }
             EventName::AudioCleared => ClientCommand::AudioCleared,
             EventName::TranscriptPart => ClientCommand::TranscriptPart { text: text(), segment_id: 1 },

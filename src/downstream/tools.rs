@@ -49,6 +49,12 @@ pub(super) fn to_offer(items: &[ListItem]) -> Result<Setting, Error> {
     if items.len() > TOOLS_MAX {
         return Err(invalid(format!("{} tools (max {TOOLS_MAX})", items.len())));
     }
+    // Schemas are read below, so that their size is checked first.
+    let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let bytes: usize = items.iter().map(|item| length(&item.description) + length(&item.parameters)).sum();
+    if bytes > TOOLS_MAX_BYTES {
+        return Err(invalid(format!("{bytes} bytes of tools (max {TOOLS_MAX_BYTES})")));
+    }
     let mut tools: Vec<Tool> = Vec::new();
     for item in items {
         let name = item.name.clone().unwrap_or_default();

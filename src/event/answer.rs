@@ -177,6 +177,8 @@ pub struct TurnDetection {
     pub interrupts: bool,
     /// The client itself asks for the answers to utterances.
     pub client_asks: bool,
+    /// Silence of the user after an answer that the model answers, too; `None` if it does not.
+    pub idle_timeout: Option<std::time::Duration>,
     /// Rule that ends an utterance.
     pub turn_end: super::TurnEnd,
 }
@@ -195,6 +197,7 @@ impl Default for TurnDetection {
             answers: true,
             interrupts: true,
             client_asks: false,
+            idle_timeout: None,
             turn_end: super::TurnEnd::OfProfile,
         }
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use super::{
     Session,
-    assistant::entries::Entries,
+    assistant::{Assistant, entries::Entries},
     effects::Effects,
     input::speech_input::{COMMIT_MIN_MS, SpeechEvent},
     millis,
@@ -99,10 +99,15 @@ impl Session {
         }
     }
 
-    /// Changes the conversation that the assistant knows, if there is one. An early question would be another now.
+    /// Changes the entries of the conversation that the assistant knows.
     pub(super) fn change_entries(&mut self, now: Instant, change: impl FnOnce(&mut Entries)) {
+        self.change_conversation(now, |assistant| change(&mut assistant.entries));
+    }
+
+    /// Changes the conversation that the assistant knows, if there is one. An early question would be another now.
+    pub(super) fn change_conversation(&mut self, now: Instant, change: impl FnOnce(&mut Assistant)) {
         if let Some(assistant) = &mut self.assistant {
-            change(&mut assistant.entries);
+            change(assistant);
             if assistant.replace_early(now, &mut self.tools) {
                 self.follow(now, Effects::ALL);
             }
@@ -118,7 +123,12 @@ impl Session {
     pub(super) fn handle_committed(&mut self, now: Instant, segment_id: u32, audio: Arc<Vec<i16>>) {
         let audio_ms = audio.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
         let is_transcribed = self.transcriber.wants_transcript && !audio.is_empty();
-        self.tools.out.push_client(ClientCommand::AudioCommitted { segment_id, audio_ms, is_transcribed });
+        self.tools.out.push_client(ClientCommand::AudioCommitted {
+            segment_id,
+            audio_ms,
+            is_transcribed,
+            silence_ms: None,
+        });
         let Some(assistant) = &mut self.assistant else { return };
         let id = EntryId(segment_id);
         let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Audio(audio)] };

@@ -41,6 +41,9 @@ impl Session {
             self.transcriber.end_request_wait(now, lanes, timers, out);
             self.pass_on_words();
         }
+        if self.tools.timers.take_expired(Timer::UserSilence, now) {
+            self.answer_user_silence(now);
+        }
         self.tools.timers.clear(&[Timer::Lanes]);
         self.handle_lanes_timeout(now);
         // Frames of audio only move these two timers later, and so leave them as they are.
@@ -80,6 +83,7 @@ impl Session {
         if is_complete {
             self.report_transcripts();
             self.track_backpressure(now);
+            self.track_user_silence(now);
         }
         self.track_replies(now);
         self.arm_outputs(now);

@@ -13,7 +13,9 @@
 //! - [`lanes`] are the upstream sessions with their owners, [`floor`] decides who is heard and plays it
 //! - the owners: [`stt`] makes transcripts of utterances, [`tts`] audio of texts, [`dialogue`] converses in full duplex, and
 //!   [`assistant`] takes turns
-//! - [`outbox`] is what leaves, [`timers`] are all deadlines, and [`tools`] are these with lanes and floor; [`usage`] counts tokens
+//! - [`outbox`] is what leaves, [`timers`] are all deadlines, and [`tools`] are these with lanes and floor; [`usage`] counts tokens,
+//!   [`pace`] estimates how long words take
+//! - [`user_silence`] has the model answer a silence, for clients that want it
 //! - [`shutdown`] ends a session by the deadlines of [`drain_plan`]; [`measurement`] and [`status`] serve operators
 //!
 //! A newcomer changes the owner that a behaviour belongs to. This file only decides which owner gets a client's message.
@@ -30,19 +32,20 @@
 //! 5. `finish_if_quiet`: starts to close a draining session that interrupts no one
 //! 6. `report_transcripts`: reports silence, and replies to a client in lock step
 //! 7. `track_backpressure`: arms the timer of an utterance without audio
-//! 8. `track_replies`: arms the timer of an idle client
-//! 9. `arm_outputs`: dials lanes that had to wait, and arms the timers of the floor and of the lanes
-//! 10. `finish_if_answered`: ends a closing session whose replies are sent
+//! 8. `track_user_silence`: arms the timer of a silence that is answered
+//! 9. `track_replies`: arms the timer of an idle client
+//! 10. `arm_outputs`: dials lanes that had to wait, and arms the timers of the floor and of the lanes
+//! 11. `finish_if_answered`: ends a closing session whose replies are sent
 //!
 //! | input | effects | steps |
 //! |---|---|---|
 //! | a frame of audio that decides nothing | `FRAME` | the floor's timer if audio may leave, the next unit of a conversation, and 6 |
 //! | a keep-alive, a picture | `NONE` | none |
 //! | more audio or text of the speech that is being played | `DELTA` | the next unit of a conversation, and the floor's timer |
-//! | other output of the conversation's model | `MODEL` | 1–5, 8–10 |
-//! | anything else | `ALL` | 1–10 |
-//! | the same, and a text waits in an upstream's queue | `WORKER_WANTED` | idle workers are given back, then 1–10 |
-//! | the same, and a lane that was left has changed | `LANE_LEFT` | lanes that waited for it are dialled, then 1–10 |
+//! | other output of the conversation's model | `MODEL` | 1–5, 9–11 |
+//! | anything else | `ALL` | 1–11 |
+//! | the same, and a text waits in an upstream's queue | `WORKER_WANTED` | idle workers are given back, then 1–11 |
+//! | the same, and a lane that was left has changed | `LANE_LEFT` | lanes that waited for it are dialled, then 1–11 |
 //!
 //! A frame or delta takes all its steps while the session drains, and when a timer has expired by its instant.
 
@@ -64,6 +67,7 @@ mod microphone;
 mod opening;
 pub(crate) mod outbox;
 pub(crate) mod output_filter;
+mod pace;
 mod pauses;
 mod setting_changes;
 mod settings;
@@ -76,6 +80,7 @@ pub(crate) mod timers;
 pub(crate) mod tools;
 pub(crate) mod tts;
 pub(crate) mod usage;
+mod user_silence;
 
 use std::time::{Duration, Instant};
 
@@ -136,6 +141,8 @@ struct ClientActivity {
     has_sent_audio: bool,
     /// When the last pending reply was sent.
     last_replied_at: Option<Instant>,
+    /// Since when the user is silent after an answer, and the position in the audio then, ms.
+    user_silence: Option<(Instant, u64)>,
     /// Since when no audio has arrived, although the client was read.
     silence_since: Instant,
     /// Length of the last audio frame.
@@ -268,7 +275,7 @@ impl Session {
             }
             ClientEvent::RemoveEntry(id) => self.change_entries(now, |entries| entries.remove(id)),
             ClientEvent::TruncateEntry(id, heard_ms) => {
-                self.change_entries(now, |entries| entries.truncate(id, heard_ms));
+                self.change_conversation(now, |assistant| assistant.truncate(id, heard_ms));
             }
             ClientEvent::Answer(request) => self.request_answer(now, *request),
             ClientEvent::Close(reason) => self.begin_shutdown(now, reason),

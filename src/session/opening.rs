@@ -99,6 +99,7 @@ impl SessionSetup {
                 has_sent_audio: false,
                 last_replied_at: None,
                 silence_since: now,
+                user_silence: None,
                 last_frame_length: Duration::ZERO,
                 acknowledged: AcknowledgedAudio::default(),
                 had_backpressure: false,

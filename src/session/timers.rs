@@ -20,6 +20,8 @@ pub(crate) enum Timer {
     Stall,
     /// Armed while the client is expected to send. Expiry closes a session whose client has sent nothing.
     Idle,
+    /// Armed while the user is silent after an answer, if the client wants that answered. Expiry has the model answer.
+    UserSilence,
     /// Armed when the session opens. Expiry drains a session that has reached its longest permitted duration.
     TimeLimit,
     /// Armed by each change of the floor. Expiry sends the next audio frame, or ends a text that was played.

@@ -252,3 +252,45 @@ fn ten_minutes_of_turns_never_empty_or_fill_the_devices_buffer() {
     assert_eq!(longer, turns / 2, "{packets:?}");
     assert_eq!((dry, over), (0, 0), "underruns and overruns in {packets:?}");
 }
+
+#[test]
+fn sentences_come_between_start_and_stop() {
+    for (profile, mode) in [("assistant", "auto"), ("assistant", "manual"), ("conversation", "realtime")] {
+        let mut device = Device::connect(profile, 1);
+        device.listen(&json!({"state": "start", "mode": mode}));
+        device.say(&zeros(3000));
+        device.say(&speech());
+        device.say(&zeros(2400));
+        device.listen(&json!({"state": "stop"}));
+        device.say(&zeros(6000));
+        device.wait_for_state("stop", 1);
+        let mut is_speaking = false;
+        let mut sentences = 0;
+        for event in device.harness.events("tts") {
+            match event["state"].as_str() {
+                Some("start") => is_speaking = true,
+                Some("stop") => is_speaking = false,
+                _ => {
+                    sentences += 1;
+                    assert!(is_speaking, "{profile}, {mode}: a sentence outside of playback: {event}");
+                }
+            }
+        }
+        assert!(sentences > 0, "{profile}, {mode}");
+    }
+}
+
+/// The model says only with its next answer that a turn has ended.
+#[test]
+fn last_packet_of_a_turn_does_not_wait_for_the_end_of_the_turn() {
+    let mut device = Device::connect("conversation", 1);
+    device.listen(&json!({"state": "start", "mode": "realtime"}));
+    device.say(&zeros(3000));
+    for _ in 0..3 {
+        device.say(&speech());
+        device.say(&zeros(8000));
+    }
+    let (turns, dry, over) = device.play();
+    assert!(turns.len() >= 3, "{turns:?}");
+    assert_eq!((dry, over), (0, 0), "a device ran dry within a turn: {turns:?}");
+}

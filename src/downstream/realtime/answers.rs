@@ -79,6 +79,7 @@ impl Realtime {
         self.begin_output(&mut |message| send(message, None));
         let Some(response) = self.responses.front_mut() else { return };
         response.has_audio = true;
+        response.sent_audio_bytes += audio.bytes.len() as u64;
         if self.is_call {
             return send(Message::Binary(audio.bytes.clone()), Some(audio.turn));
         }
@@ -217,6 +218,9 @@ impl Realtime {
             let number = item.number;
             self.items.replace(item);
             self.send_item_done(number, send);
+            if let (Some(played_ms), Some(item)) = (response.played_max_ms, self.items.find_mut(number)) {
+                item.truncate(played_ms);
+            }
         }
     }
 }

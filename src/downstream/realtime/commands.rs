@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use super::{
     Item, Realtime,
     added_item::read_item,
-    fields::{missing, read_object, read_text, shortened, wrong_type},
+    fields::{missing, read_object, read_text, shortened, wrong_type, wrong_value},
 };
 use crate::{
     downstream::json_text::{Fields, read_str},
     error::{Error, ErrorKind},
-    event::{ClientEvent, Entry, EntryPart, EntryPlace},
+    event::{ClientEvent, Entry, EntryId, EntryPart, EntryPlace},
     mapping::client::{RealtimeEvent, Verb},
 };
 
@@ -85,14 +85,14 @@ impl Realtime {
     ) -> Result<(), Error> {
         let update = object_field(message, "session")?;
         let has = |key: &str| update.get(key).is_some();
-        if !has("audio") && (has("modalities") || has("input_audio_format")) {
-            self.use_beta();
-        }
         if message.get("type").and_then(read_str).as_deref() == Some("transcription_session.update") {
             self.use_beta();
             self.session.is_transcription = true;
         }
         self.update_settings("session.update", &update)?;
+        if !has("audio") && (has("modalities") || has("input_audio_format")) {
+            self.use_beta();
+        }
         self.open_input()?;
         handle(ClientEvent::Configure(self.settings()));
         Ok(())
@@ -183,16 +183,48 @@ impl Realtime {
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
         let at = self.find_item(message, ErrorKind::UnknownEntryCut)?;
-        let heard_ms = message.get("audio_end_ms").ok_or_else(|| missing("audio_end_ms"))?;
-        let heard_ms = serde_json::from_str::<f64>(heard_ms.get())
-            .map_err(|_| wrong_type("audio_end_ms", "a number", heard_ms))?
-            .max(0.0) as u64;
-        let Some(item) = self.items.at_mut(at) else { return Ok(()) };
-        item.truncate(heard_ms);
-        handle(ClientEvent::TruncateEntry(item.number, heard_ms));
-        let fields = json!({ "item_id": item.id, "content_index": 0, "audio_end_ms": heard_ms });
+        let played = message.get("audio_end_ms").ok_or_else(|| missing("audio_end_ms"))?;
+        let played_ms = serde_json::from_str::<f64>(played.get())
+            .map_err(|_| wrong_type("audio_end_ms", "an integer", played))?;
+        let Some(item) = self.items.at(at) else { return Ok(()) };
+        if !item.is_spoken {
+            let detail = "Only model output audio messages can be truncated.";
+            return Err(Error::new(ErrorKind::Invalid, detail).of_field("item_id"));
+        }
+        // Answers have one part.
+        if message.given("content_index").is_some_and(|index| index.get() != "0") {
+            return Err(wrong_value("content_index", "0, the index of the audio"));
+        }
+        if played_ms < 0.0 {
+            return Err(wrong_value("audio_end_ms", "0 or more"));
+        }
+        let (item_id, number) = (item.id.clone(), item.number);
+        // The client may have rounded up.
+        let heard_ms = played_ms as u64;
+        if let Some(audio_ms) = self.audio_ms_of(at).filter(|audio_ms| heard_ms > audio_ms + 1) {
+            let detail = format!("Audio content of {audio_ms}ms is already shorter than {heard_ms}ms.");
+            return Err(Error::new(ErrorKind::Invalid, detail).of_field("audio_end_ms"));
+        }
+        match self.responses.iter_mut().find(|response| EntryId(response.segment_id) == number) {
+            // Its words are not complete yet.
+            Some(response) => response.played_max_ms = Some(heard_ms),
+            None => self.items.at_mut(at).into_iter().for_each(|item| item.truncate(heard_ms)),
+        }
+        handle(ClientEvent::TruncateEntry(number, heard_ms));
+        let fields = json!({ "item_id": item_id, "content_index": 0, "audio_end_ms": heard_ms });
         self.reply(RealtimeEvent::ItemTruncated, fields);
         Ok(())
+    }
+
+    /// Length of the audio of the answer at this index of the items, as far as the client has it, ms; `None` for an answer to a
+    /// call in progress, whose audio goes beside the messages.
+    fn audio_ms_of(&self, at: usize) -> Option<u64> {
+        let item = self.items.at(at)?;
+        let Some(response) = self.responses.iter().find(|it| EntryId(it.segment_id) == item.number) else {
+            return Some(item.audio_ms);
+        };
+        let sent_ms = self.session.output.length_ms(response.sent_audio_bytes);
+        Some(response.played_max_ms.map_or(sent_ms, |played| played.min(sent_ms))).filter(|_| !self.is_call)
     }
 
     /// Index of the item that the message names. `unknown` is the error if there is none.

@@ -54,6 +54,11 @@ impl AudioFormat {
         Ok(Self { rate_hz: read_rate(&read_small(rate, path)?, path)?, ..self })
     }
 
+    /// Length of this many bytes of audio, ms.
+    pub(super) fn length_ms(self, bytes: u64) -> u64 {
+        bytes / self.encoding.bytes_per_sample() as u64 * 1000 / u64::from(self.rate_hz)
+    }
+
     pub(super) fn to_json(self, is_beta: bool) -> Value {
         match (self.encoding, is_beta) {
             (Encoding::Mulaw, true) => "g711_ulaw".into(),

@@ -19,6 +19,8 @@ pub(super) struct Item {
     contents: Contents,
     /// Length of an answer's audio, ms.
     pub(super) audio_ms: u64,
+    /// It is a spoken answer.
+    pub(super) is_spoken: bool,
     /// The client waits for the transcript of this utterance.
     pub(super) awaits_transcript: bool,
     /// The id that the result of this call must have.
@@ -88,13 +90,13 @@ impl Item {
 
     pub(super) const fn message(id: String, number: EntryId, contents: MessageContents) -> Self {
         let contents = Contents::Message(contents);
-        Self { id, number, contents, audio_ms: 0, awaits_transcript: false, call_id: None }
+        Self { id, number, contents, audio_ms: 0, is_spoken: false, awaits_transcript: false, call_id: None }
     }
 
     /// An item of the client, as JSON.
     pub(super) fn added(id: String, number: EntryId, json: String) -> Self {
         let contents = Contents::Added(json.into());
-        Self { id, number, contents, audio_ms: 0, awaits_transcript: false, call_id: None }
+        Self { id, number, contents, audio_ms: 0, is_spoken: false, awaits_transcript: false, call_id: None }
     }
 
     /// A call of a tool by the model.
@@ -234,6 +236,10 @@ impl ItemStore {
         let at = self.list.iter().rposition(|item| item.number == number)?;
         let previous = at.checked_sub(1).and_then(|before| self.list.get(before));
         Some((previous.map(|item| item.id.as_str()), &self.list[at]))
+    }
+
+    pub(super) fn find_mut(&mut self, number: EntryId) -> Option<&mut Item> {
+        self.list.iter_mut().rfind(|item| item.number == number)
     }
 
     /// True if the client waits for the transcript of this utterance.

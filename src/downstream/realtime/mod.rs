@@ -2,7 +2,7 @@
 //!
 //! Sources: OpenAI's published schema, and what its clients break on (field notes openai-realtime.md). The session knows
 //! utterances and answers by number; here they become items and responses with ids. [`session`] holds the client's settings
-//! ([`detection`] those of turn detection, [`tools`] those of tools), [`items`] the conversation, and [`response`] the answer in progress. [`answers`] sends
+//! ([`detection`] those of turn detection, [`tools`] those of tools, [`shape`] their types and ranges), [`items`] the conversation, and [`response`] the answer in progress. [`answers`] sends
 //! answers, [`commands`] reads the client's messages, with [`added_item`] and [`requests`], by [`fields`].
 //! [`numbered_input`] is for the protocol of this kind whose input is numbered.
 
@@ -18,6 +18,7 @@ mod numbered_input;
 mod requests;
 mod response;
 mod session;
+mod shape;
 mod tools;
 mod transcription;
 
@@ -45,13 +46,38 @@ use crate::{
     },
 };
 
+/// Settings that only the beta shape has at their place.
+const BETA_FIELDS: [&str; 8] = [
+    "modalities",
+    "voice",
+    "input_audio_format",
+    "output_audio_format",
+    "input_audio_transcription",
+    "input_audio_noise_reduction",
+    "turn_detection",
+    "max_response_output_tokens",
+];
+
 /// Checks the settings of a session that does not exist yet.
 #[cfg(feature = "io")]
 pub(crate) fn check_session(session: &serde_json::Map<String, Value>) -> Result<(), Error> {
     let text = Value::Object(session.clone()).to_string();
     let update: Fields<'_> = serde_json::from_str(&text)
         .map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()).of_field("session"))?;
+    check_no_beta_field(&update)?;
     SessionConfig::default().update(&update, &mut WithoutEffect::new(&Default::default()))
+}
+
+/// Rejects a field of the beta shape in a session of the present one, which `type` tells.
+fn check_no_beta_field(update: &Fields<'_>) -> Result<(), Error> {
+    let stray = BETA_FIELDS.into_iter().find(|key| update.get(key).is_some());
+    match stray.filter(|_| update.get("type").is_some()) {
+        Some(key) => {
+            let path = format!("session.{key}");
+            Err(Error::new(ErrorKind::UnknownField, &path).of_field(path))
+        }
+        None => Ok(()),
+    }
 }
 
 /// State of one connection.
@@ -157,6 +183,9 @@ impl Realtime {
     fn update_settings(&mut self, command: &str, update: &Fields<'_>) -> Result<(), Error> {
         let mapping = self.events.mapping.clone();
         let Some(names) = &mapping.realtime else { return Ok(()) };
+        if names.has_beta() && !self.events.is_beta {
+            check_no_beta_field(update)?;
+        }
         let mut ignored = WithoutEffect::new(&names.without_effect);
         self.session.update(update, &mut ignored)?;
         for (field, because) in &ignored.found {
@@ -209,7 +238,13 @@ impl Realtime {
                 let item_id = self.events.item_id(EntryId(*segment_id));
                 self.send(E::SpeechStopped, json!({ "audio_end_ms": at_ms, "item_id": item_id }), send);
             }
-            ClientCommand::AudioCommitted { segment_id, is_transcribed, .. } => {
+            ClientCommand::AudioCommitted { segment_id, is_transcribed, silence_ms, .. } => {
+                if let Some((start_ms, end_ms)) = silence_ms {
+                    let item_id = self.events.item_id(EntryId(*segment_id));
+                    let fields =
+                        json!({ "audio_start_ms": start_ms, "audio_end_ms": end_ms, "item_id": item_id });
+                    self.send(E::TimeoutTriggered, fields, send);
+                }
                 self.add_utterance(*segment_id, *is_transcribed, send);
             }
             ClientCommand::AudioCleared => {

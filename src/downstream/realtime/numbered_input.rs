@@ -102,7 +102,8 @@ impl NumberedInput {
             return Err(Error::new(ErrorKind::NotReady, detail));
         }
         let base64 = message.audio.as_deref().unwrap_or_default();
-        let bytes = base64.len() / 4 * 3 - base64.bytes().rev().take_while(|letter| *letter == b'=').count();
+        let letters = base64.trim_end_matches('=').len();
+        let bytes = letters / 4 * 3 + letters % 4 * 3 / 4;
         if bytes == 0 || !bytes.is_multiple_of(2) {
             return invalid("audio must contain whole PCM16 samples");
         }
@@ -350,6 +351,19 @@ mod tests {
         assert_eq!(send(&mut codec, &late), Err(ErrorKind::Invalid), "without an event_id");
         late["event_id"] = "late".into();
         assert_eq!(send(&mut codec, &late).unwrap()[0]["seq"], 2);
+    }
+
+    #[test]
+    fn audio_without_samples_is_an_error_whatever_its_padding() {
+        let mut codec = opened();
+        for audio in
+            ["", "=", "==", "===", "====", "========", "A", "A=", "A===", "AA==", "AAAA", "AAAA=", "AAAA===="]
+        {
+            let mut message = append(0, 1);
+            message["audio"] = audio.into();
+            assert_eq!(send(&mut codec, &message), Err(ErrorKind::Invalid), "{audio}");
+        }
+        assert_eq!(send(&mut codec, &append(0, 1)).unwrap()[0]["seq"], 0, "the number is still free");
     }
 
     #[test]

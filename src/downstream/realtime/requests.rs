@@ -8,6 +8,7 @@ use super::{
     fields::{TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, wrong_type, wrong_value},
     response::RequestedResponse,
     session::{check_tool_choice, max_tokens, read_modalities, read_temperature},
+    shape::MAX_OUTPUT_TOKENS,
     tools::{TOOL_FIELDS, settle_choice, update_offer},
 };
 use crate::{
@@ -72,8 +73,11 @@ impl Realtime {
         let speaks = speaks.map(|(key, names)| read_modalities(names, &format!("response.{key}")));
         let max = ["max_output_tokens", "max_response_output_tokens"];
         let max = max.into_iter().find_map(|key| Some((key, fields.given(key)?)));
-        let max_output_tokens =
-            max.map(|(key, max)| read_small(max, &format!("response.{key}"))).transpose()?;
+        let max = max.map(|(key, max)| (max, format!("response.{key}")));
+        if let Some((max, path)) = &max {
+            MAX_OUTPUT_TOKENS.check(max, path)?;
+        }
+        let max_output_tokens = max.map(|(max, path)| read_small(max, &path)).transpose()?;
         let temperature = fields.given("temperature");
         let temperature = temperature.map(|value| read_temperature(value, "response.temperature"));
         let tools = self.read_tools(fields)?;

@@ -45,6 +45,10 @@ pub(super) struct Response {
     /// Words at its end, once they are known.
     pub(super) final_text: Option<String>,
     pub(super) has_audio: bool,
+    /// Bytes of its audio that were sent.
+    pub(super) sent_audio_bytes: u64,
+    /// The client says that it played no more than this, ms.
+    pub(super) played_max_ms: Option<u64>,
     /// Length of its audio at its end, ms: all that belongs to its words, heard or not.
     pub(super) audio_ms: u64,
     /// Calls of tools, each with its item's id and number.
@@ -79,6 +83,8 @@ impl Response {
             sent_bytes: 0,
             final_text: None,
             has_audio: false,
+            sent_audio_bytes: 0,
+            played_max_ms: None,
             audio_ms: 0,
             calls: Vec::new(),
             failure: None,
@@ -168,14 +174,16 @@ impl Response {
     /// Its item before its first word.
     pub(super) fn empty_item(&self) -> Item {
         let contents = MessageContents { status: "in_progress", role: "assistant", part: None };
-        Item::message(self.item_id.clone(), EntryId(self.segment_id), contents)
+        let mut item = Item::message(self.item_id.clone(), EntryId(self.segment_id), contents);
+        item.is_spoken = self.speaks;
+        item
     }
 
     /// Its item at its end.
     pub(super) fn item(&self, is_beta: bool) -> Item {
         let number = EntryId(self.segment_id);
         let mut item = Item::message(self.item_id.clone(), number, self.item_contents(is_beta));
-        item.audio_ms = self.audio_ms;
+        (item.audio_ms, item.is_spoken) = (self.audio_ms, self.speaks);
         item
     }
 

@@ -11,6 +11,7 @@ use super::{
         wrong_type, wrong_value,
     },
     format::AudioFormat,
+    shape::{MAX_OUTPUT_TOKENS, NOISE_REDUCTION, SPEED, TURN_DETECTION, check_setting},
     tools::{TOOL_FIELDS, settle_choice, update_offer},
     transcription::Transcription,
 };
@@ -187,7 +188,9 @@ impl SessionConfig {
                 }
             }
             "max_output_tokens" | "max_response_output_tokens" => {
-                self.max_output_tokens = Some(read_small(value, &format!("session.{key}"))?);
+                let path = format!("session.{key}");
+                MAX_OUTPUT_TOKENS.check(value, &path)?;
+                self.max_output_tokens = Some(read_small(value, &path)?).filter(|max| !max.is_null());
             }
             "temperature" => {
                 self.temperature = read_temperature(value, "session.temperature")?;
@@ -223,6 +226,7 @@ impl SessionConfig {
         if key == "tool_choice" {
             check_tool_choice(value, &path)?;
         }
+        check_setting(key, value, &path)?;
         if !is_empty(value) {
             ignored.note(key, shortened(key));
         }
@@ -261,6 +265,7 @@ impl SessionConfig {
                 }
                 "voice" => self.set_voice(value, "session.audio.output.voice")?,
                 "speed" => {
+                    SPEED.check(value, "session.audio.output.speed")?;
                     let speed = read_small(value, "session.audio.output.speed")?;
                     if speed.as_f64().is_some_and(|speed| speed != 1.0) {
                         ignored.note("audio.output.speed", "audio.output.speed".to_owned());
@@ -293,12 +298,17 @@ impl SessionConfig {
                 }
             }
             "noise_reduction" => {
+                NOISE_REDUCTION.check(value, path)?;
                 self.noise_reduction = read_small(value, path)?;
                 if !self.noise_reduction.is_null() {
                     ignored.note("audio.input.noise_reduction", path.to_owned());
                 }
             }
             "turn_detection" => {
+                // Alibaba's have other ranges.
+                if self.own_rates_hz.is_none() {
+                    TURN_DETECTION.check(value, path)?;
+                }
                 self.turn_detection = match read_small(value, path)? {
                     Value::Null => Detection::Off,
                     Value::Object(fields) => self.turn_detection.updated(&fields, path)?,
@@ -347,7 +357,12 @@ impl SessionConfig {
                 (true, flag(fields, "create_response"), flag(fields, "interrupt_response"), *turn_end)
             }
         };
+        let idle_timeout_ms = match &self.turn_detection {
+            Detection::On { fields, .. } => fields.get("idle_timeout_ms").and_then(Value::as_u64),
+            Detection::Off => None,
+        };
         settings.push(Setting::TurnDetection(TurnDetection {
+            idle_timeout: idle_timeout_ms.map(Duration::from_millis),
             is_automatic,
             answers: answers && !self.is_transcription,
             interrupts,

@@ -297,6 +297,8 @@ client_events! {
         audio_ms: u64,
         /// Its transcript follows.
         is_transcribed: bool,
+        /// Start and end in the audio of a silence that the client wanted answered, ms. There is no speech in it.
+        silence_ms: Option<(u64, u64)>,
     } from "the end of an utterance, or the client's commit"
     [SegmentId = int(*segment_id), AudioMs = int(*audio_ms), UnixS];
 

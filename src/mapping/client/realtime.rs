@@ -26,6 +26,8 @@ named_enum! {
         SpeechStopped = "speech_stopped",
         /// The audio of an utterance became an item.
         BufferCommitted = "buffer_committed",
+        /// The user was silent for the time that the client set. Optional.
+        TimeoutTriggered = "timeout_triggered",
         /// The uncommitted audio was discarded.
         BufferCleared = "buffer_cleared",
         /// There is a new item.
@@ -101,6 +103,7 @@ impl RealtimeEvent {
         matches!(
             self,
             Self::SessionClosed
+                | Self::TimeoutTriggered
                 | Self::CallArgumentsDelta
                 | Self::CallArgumentsDone
                 | Self::InputAccepted
@@ -177,6 +180,12 @@ impl RealtimeNames {
     #[must_use]
     pub fn numbers_input(&self) -> bool {
         !self.event(RealtimeEvent::UnitDone, false).is_empty()
+    }
+
+    /// True if the protocol had another shape once, which some clients still use.
+    #[must_use]
+    pub fn has_beta(&self) -> bool {
+        self.beta != self.current
     }
 
     /// True if the protocol tells the client of a call what is played.

@@ -194,6 +194,7 @@ pub(super) fn describe_realtime_event(event: RealtimeEvent, profile: &Profile) -
     match event {
         E::SessionCreated | E::SessionUpdated => "the bridge: the whole session, as the client has set it",
         E::SpeechStarted | E::SpeechStopped => "the bridge's voice activity detection",
+        E::TimeoutTriggered => "the user's silence, of the length that the client set as idle_timeout_ms",
         E::BufferCommitted => "the end of an utterance, or the client's commit",
         E::BufferCleared => "the bridge, when the audio is discarded",
         E::ItemAdded | E::ItemDone | E::ItemRetrieved | E::ItemTruncated | E::ItemDeleted => {

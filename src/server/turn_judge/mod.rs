@@ -15,12 +15,14 @@ pub(crate) mod model;
 use std::{
     io,
     num::NonZeroUsize,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
 };
 
 use tokio::{sync::oneshot, time::Instant};
+use tracing::error;
 
 use crate::telemetry::metrics::Metrics;
 
@@ -138,7 +140,11 @@ fn answer_all(queue: &QuestionQueue, mut judge: Judge, metrics: &Metrics) {
             continue;
         }
         let started = Instant::now();
-        let verdict = judge(&audio);
+        // A judge keeps nothing from one question to the next that a panic could leave half done.
+        let verdict = catch_unwind(AssertUnwindSafe(|| judge(&audio))).unwrap_or_else(|_| {
+            error!("the end-of-turn model panicked on a pause; the fixed silence decides");
+            None
+        });
         metrics.record_turn_inference(started.elapsed().as_secs_f64());
         let _ = reply.send(verdict);
     }
@@ -180,6 +186,19 @@ mod tests {
         (0..=WAITING_PER_THREAD).for_each(|_| release.send(()).unwrap());
         let verdicts = [first].into_iter().chain(waiting).map(|verdict| verdict.blocking_recv().unwrap());
         assert_eq!(verdicts.collect::<Vec<_>>(), [Some(1.0), Some(2.0), Some(3.0), Some(4.0)]);
+    }
+
+    #[test]
+    fn judge_that_panics_gives_no_verdict_and_answers_the_next_question() {
+        let judge: Judge = Box::new(|audio| {
+            assert!(audio.len() != 13, "an unlucky pause");
+            Some(audio.len() as f32)
+        });
+        let pool = TurnJudge::start(vec![judge], metrics()).unwrap();
+        for _ in 0..WAITING_PER_THREAD + 1 {
+            assert_eq!(pool.ask(audio(13)).unwrap().blocking_recv(), Ok(None));
+            assert_eq!(pool.ask(audio(7)).unwrap().blocking_recv(), Ok(Some(7.0)));
+        }
     }
 
     #[test]

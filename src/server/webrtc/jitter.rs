@@ -18,6 +18,9 @@ const MARGIN: Duration = Duration::from_millis(10);
 const HELD_MAX: usize = 32;
 /// A number that is further away than this begins a new stream.
 const JUMP: u64 = 3000;
+/// So do this many packets with smaller numbers that follow each other for a time without any other: the sender began anew.
+const RESTART_PACKETS: usize = 3;
+const RESTART_AFTER: Duration = Duration::from_millis(100);
 
 /// Counts of a buffer's packets by their fate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -54,6 +57,8 @@ pub(super) struct JitterBuffer<T> {
     delay: Duration,
     /// When the gap before `next` was given up last.
     given_up_at: Option<Instant>,
+    /// Packets before `next`, each with its time, as long as each follows the one before it: perhaps a new stream.
+    behind: Vec<(u64, Instant, T)>,
     pub(super) stats: JitterStats,
 }
 
@@ -64,6 +69,7 @@ impl<T> Default for JitterBuffer<T> {
             held: BTreeMap::new(),
             delay: Duration::ZERO,
             given_up_at: None,
+            behind: Vec::new(),
             stats: JitterStats::default(),
         }
     }
@@ -87,19 +93,36 @@ impl<T> JitterBuffer<T> {
             if let Some(given_up_at) = self.given_up_at {
                 self.note_delay(self.wait() + (now - given_up_at));
             }
-            return;
+            return self.push_behind(now, number, packet);
         } else if let Some((first, (first_at, _))) = self.held.first_key_value()
             && number < *first
         {
             self.stats.reordered += 1;
             self.note_delay(now - *first_at);
         }
+        self.behind.clear();
         self.held.insert(number, (now, packet));
+    }
+
+    /// Keeps a packet that came too late for its place, or begins a new stream with it and those before it.
+    fn push_behind(&mut self, now: Instant, number: u64, packet: T) {
+        let follows = self.behind.last().is_none_or(|(last, ..)| number > *last);
+        if !follows || self.behind.len() == HELD_MAX {
+            self.behind.clear();
+        }
+        self.behind.push((number, now, packet));
+        let has_lasted = self.behind.first().is_some_and(|(_, since, _)| now - *since >= RESTART_AFTER);
+        if has_lasted && self.behind.len() >= RESTART_PACKETS {
+            self.stats.late -= self.behind.len() as u64;
+            self.held = self.behind.drain(..).map(|(number, at, packet)| (number, (at, packet))).collect();
+            self.next = self.held.first_key_value().map(|(first, _)| *first);
+        }
     }
 
     /// Forgets the packets and their numbers.
     pub(super) fn restart(&mut self) {
         self.held.clear();
+        self.behind.clear();
         self.next = None;
         self.given_up_at = None;
     }
@@ -190,6 +213,33 @@ mod tests {
         assert_eq!(left.len(), 41);
         assert!(left.iter().all(|(ms, ..)| *ms <= 1), "{left:?}");
         assert_eq!(buffer.stats.lost, 4);
+    }
+
+    #[test]
+    fn stream_that_begins_anew_slightly_lower_loses_nothing() {
+        for lower in [10, 50, 999] {
+            let first = (0..50).map(|at| (at * 20, 1000 + at));
+            let second = (0..40).map(|at| (1000 + at * 20, 1050 - lower + at));
+            let packets: Vec<_> = first.chain(second).collect();
+            let (left, buffer) = run(&packets);
+            let numbers: Vec<_> = left.iter().map(|(_, number, _)| *number).collect();
+            assert_eq!(numbers, packets.iter().map(|(_, number)| *number).collect::<Vec<_>>(), "{lower}");
+            assert_eq!((buffer.stats.lost, buffer.stats.late), (0, 0), "{lower}");
+            let longest = left.iter().zip(&packets).map(|((left, ..), (came, _))| left - came).max();
+            assert!(longest <= Some(120), "{lower}: a packet waited {longest:?} ms");
+        }
+    }
+
+    #[test]
+    fn late_packets_in_order_are_not_a_new_stream() {
+        // 10 to 29 come together, behind packets that overtook them.
+        let numbers = (0..10).map(|at| (at * 20, at)).chain([(200, 30), (220, 31)]);
+        let late = (0..20).map(|at| (400, 10 + at));
+        let rest = (0..30).map(|at| (400 + at * 20, 32 + at));
+        let (left, buffer) = run(&numbers.chain(late).chain(rest).collect::<Vec<_>>());
+        assert!(left.is_sorted_by_key(|(_, number, _)| *number), "{left:?}");
+        assert_eq!(left.iter().map(|(.., lost)| lost).sum::<u64>(), 20);
+        assert_eq!(buffer.stats.late, 20);
     }
 
     #[test]

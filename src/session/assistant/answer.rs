@@ -55,6 +55,10 @@ pub(super) struct Answer {
     /// Nothing more of it will be made.
     is_made: bool,
     usage: UsageMeter,
+    /// Length of its words that were heard, where the audio of others was dropped with a call's.
+    heard_bytes: Option<usize>,
+    /// The client says that it played no more than this of its audio, ms.
+    played_max_ms: Option<u64>,
 }
 
 /// Question to the model.
@@ -101,6 +105,15 @@ impl Answer {
             is_answered: false,
             is_made: false,
             usage: UsageMeter::default(),
+            heard_bytes: None,
+            played_max_ms: None,
+        }
+    }
+
+    /// Notes how much of its audio the client has played, if this is the answer with this number.
+    pub(super) fn note_played(&mut self, id: EntryId, played_ms: u64) {
+        if id == EntryId(self.turn.segment_id) {
+            self.played_max_ms = Some(self.played_max_ms.map_or(played_ms, |known| known.min(played_ms)));
         }
     }
 
@@ -337,7 +350,8 @@ impl Answer {
         self.remember(text.to_owned(), kept_ms, true, entries);
     }
 
-    /// Ends the answer at once. Only what was heard becomes part of the conversation.
+    /// Ends the answer at once. Only what was heard becomes part of the conversation. What was written counts as read once it
+    /// was sent.
     pub(super) fn interrupt(
         mut self,
         now: Instant,
@@ -349,13 +363,20 @@ impl Answer {
         if let Some(speaker) = &self.speaker {
             speaker.cut_words(&mut self.turn);
         }
+        let is_written = !self.speaks;
         if !self.is_made {
             self.turn.usage = self.take_usage();
-            self.turn.report_cut(transcript_options(partials), floor, out);
+            if is_written {
+                self.turn.text.truncate(self.turn.reported_bytes);
+                self.turn.report_complete(transcript_options(partials), floor, out);
+            } else {
+                self.turn.report_cut(transcript_options(partials), floor, out);
+            }
         }
-        let (heard, heard_ms, is_whole) = match floor.heard_turns(now).pop() {
+        let heard = floor.heard_turns(now).pop().filter(|_| !is_written);
+        let (heard, heard_ms, is_whole) = match heard {
             Some((_, heard, heard_ms)) => (heard, heard_ms, false),
-            None if self.turn.playing.is_some() => {
+            None if is_written || self.turn.playing.is_some() => {
                 let (text, kept_ms) = self.turn.kept_words();
                 (text.to_owned(), kept_ms, true)
             }
@@ -382,6 +403,9 @@ impl Answer {
                 let entry = Entry { id, role: Role::Assistant, parts: vec![EntryPart::Text(text)] };
                 entries.add(entry, EntryPlace::End);
                 entries.set_audio_length(id, audio_ms);
+                if let Some(played_ms) = self.played_max_ms {
+                    entries.truncate(id, played_ms);
+                }
             }
             for (number, call) in calls {
                 let parts = vec![EntryPart::Call(call.clone())];

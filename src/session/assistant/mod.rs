@@ -4,13 +4,12 @@
 //! minicpm-o.md §2). An answer is over when the client has played it, and until then it can be interrupted; what was not
 //! played is cut from the conversation. [`answer`] is the answer in progress, and [`early`] one that no one hears yet;
 //! [`calling`] is about an answer's calls of tools, and [`speaker`] speaks an answer that was asked for silently because it may
-//! be a call. [`pace`] estimates how long words take.
+//! be a call.
 
 mod answer;
 mod calling;
 mod early;
 pub(crate) mod entries;
-mod pace;
 mod speaker;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
@@ -31,7 +30,9 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{AnswerRequest, ChatTurn, LaneCommand, LaneEvent, Mode, ToolOffer, TurnDetection, VoiceSample},
+    event::{
+        AnswerRequest, ChatTurn, EntryId, LaneCommand, LaneEvent, Mode, ToolOffer, TurnDetection, VoiceSample,
+    },
     mapping::{
         Profile,
         profile::{AnswerRules, AskTools},
@@ -72,6 +73,8 @@ pub(crate) struct Assistant {
     /// The conversation so far.
     pub(crate) entries: Entries,
     current: Option<Answer>,
+    /// An answer has ended.
+    pub(crate) has_answered: bool,
     /// Requests for the next answers, while one is in progress.
     waiting: VecDeque<AnswerRequest>,
     /// Dialled when the user began to speak, so that queueing and initialisation overlap the speech.
@@ -109,6 +112,7 @@ impl Assistant {
             settings,
             entries,
             current: None,
+            has_answered: false,
             waiting: VecDeque::new(),
             dialled: None,
             early: EarlyQuestion::default(),
@@ -146,6 +150,14 @@ impl Assistant {
             && self.settings.can_speak
             && self.rules.tools.as_ref().is_some_and(|tools| tools.ask == AskTools::Silent);
         self.settings.voice.clone().filter(|_| self.settings.speaks && !is_silent)
+    }
+
+    /// Cuts an answer to what the client has played of it. One in progress is cut when it ends.
+    pub(crate) fn truncate(&mut self, id: EntryId, played_ms: u64) {
+        self.entries.truncate(id, played_ms);
+        if let Some(answer) = &mut self.current {
+            answer.note_played(id, played_ms);
+        }
     }
 
     /// Gives back a worker that was dialled for an utterance without an answer.
@@ -193,6 +205,7 @@ impl Assistant {
     /// Ends the answer in progress, because a text is spoken in its place. Requests that wait are answered after the text.
     pub(crate) fn cut(&mut self, now: Instant, tools: &mut Tools) {
         let Some(answer) = self.current.take() else { return };
+        self.has_answered = true;
         tools.out.observe(Observation::Interrupted);
         answer.interrupt(now, self.settings.partials, &mut self.entries, tools);
     }
@@ -218,6 +231,7 @@ impl Assistant {
             && let Some(answer) = self.current.take()
         {
             answer.finish(&mut self.entries, &mut tools.out);
+            self.has_answered = true;
         }
         if self.current.is_none()
             && tools.floor.may_speak(Claim::Answer) == Permission::Now

@@ -5,11 +5,11 @@
 
 use std::time::Instant;
 
-use super::pace::Pace;
 use crate::session::{
     dialogue::turn::AssistantTurn,
     lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
     outbox::{Actions, Observation},
+    pace::Pace,
     tools::Tools,
     tts::text_normalization::{complete_sentences, normalize_text, split_parts},
 };

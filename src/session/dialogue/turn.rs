@@ -6,6 +6,7 @@ use crate::session::{
     floor::{Floor, SpeechSource, TurnTranscript},
     outbox::Actions,
     output_filter::OutputFilter,
+    pace::Pace,
     tools::Tools,
 };
 use crate::{
@@ -96,6 +97,15 @@ impl AssistantTurn {
         if partials && self.text.trim().len() > self.reported_bytes {
             self.reported_bytes = self.text.len();
             self.report_partial(out);
+        }
+    }
+
+    /// Cuts the words whose audio was not made, because no more will be. The pace of a voice is only estimated, so that the
+    /// words stay if most of their audio was made.
+    pub(super) fn cut_unmade_words(&mut self) {
+        let (made_ms, expected_ms) = (self.audio_ms(), Pace::USUAL.length_ms(&self.text));
+        if made_ms * 4 < expected_ms * 3 {
+            self.text.truncate(heard_words(&self.text, made_ms, expected_ms).len());
         }
     }
 
@@ -199,6 +209,34 @@ impl AssistantTurn {
             let Self { segment_id, usage, hit_limit, .. } = *self;
             let audio_ms = self.audio_ms();
             out.push_client(ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms, usage, hit_limit });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_whose_audio_was_not_made_are_cut_from_a_lost_turn() {
+        let text = "One two three four five six seven eight nine ten";
+        for (audio_ms, kept) in
+            [(0, ""), (600, "One two"), (1300, "One two three four five"), (2200, text), (9000, text)]
+        {
+            let mut turn = AssistantTurn {
+                request_id: String::new(),
+                segment_id: 1,
+                text: text.to_owned(),
+                reported_bytes: 0,
+                audio_samples: audio_ms * u64::from(MODEL_RATE_HZ) / 1000,
+                playing: None,
+                calls: Vec::new(),
+                usage: TokenUsage::default(),
+                hit_limit: false,
+                response_ids: VecDeque::new(),
+            };
+            turn.cut_unmade_words();
+            assert_eq!(turn.text.trim(), kept, "{audio_ms} ms");
         }
     }
 }

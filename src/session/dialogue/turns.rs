@@ -220,8 +220,10 @@ impl Turns {
                 floor.truncate(playing);
                 floor.finish(now, playing, out);
             }
-        } else if let Some(turn) = self.open.as_ref().and_then(|turn| turn.playing) {
-            floor.truncate(turn);
+        } else if let Some(turn) = &mut self.open {
+            self.filter.finish(&mut turn.text);
+            turn.cut_unmade_words();
+            turn.playing.into_iter().for_each(|playing| floor.truncate(playing));
         }
         self.end_turn(now, options, floor, out);
         self.clear_fence(timers);

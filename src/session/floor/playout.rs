@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{BURST_MAX_BYTES, Floor, SpeechSource};
+use super::{BURST_MAX_BYTES, Floor, SpeechSource, speech::Speech};
 use crate::{
     event::SpeechId,
     session::{
@@ -17,6 +17,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(600);
 
 /// Longest time without audio for a client that takes none. A full buffer of Asterisk has room again after 2 s.
 const HOLD_MAX: Duration = Duration::from_secs(60);
+
+/// A packet that is not full leaves this long before the client has played everything, although more audio may come.
+const PACKET_MARGIN: Duration = Duration::from_millis(40);
 
 /// Longest wait for a client that confirms what it has played, beyond the estimated end.
 const CONFIRMATION_MAX: Duration = Duration::from_secs(5);
@@ -100,8 +103,7 @@ impl Floor {
         self.paused_until().is_none()
             && !self.is_client_behind
             && self.speeches.front().filter(|speech| speech.start_reported).is_some_and(|speech| {
-                speech
-                    .next_frame(&self.options)
+                self.next_frame(now, speech)
                     .is_some_and(|(_, length)| self.pace.earliest_send(now, length) <= now)
             })
     }
@@ -109,15 +111,20 @@ impl Floor {
     /// The instant of the next call of [`Floor::advance`].
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let speech = self.speeches.front()?;
-        match speech.next_frame(&self.options) {
-            Some(_) if self.is_client_behind => None,
-            Some((_, length)) => {
-                let at = self.pace.latest_send(now, length);
-                Some(self.paused_until().map_or(at, |until| at.max(until)))
-            }
-            None if speech.complete => self.played_at(now),
-            None => None,
-        }
+        let at = match self.next_frame(now, speech) {
+            Some(_) if self.is_client_behind => return None,
+            Some((_, length)) => self.pace.latest_send(now, length),
+            None if speech.complete => return self.played_at(now),
+            None => self.pace.playout_end().filter(|_| speech.has_part_of_packet())? - PACKET_MARGIN,
+        };
+        Some(self.paused_until().map_or(at, |until| at.max(until)))
+    }
+
+    /// Samples and length of a speech's next frame. A packet that is not full waits for more audio until the client has played
+    /// nearly everything: the last words of a turn are not held until the model says that it has ended.
+    fn next_frame(&self, now: Instant, speech: &Speech) -> Option<(usize, Duration)> {
+        let is_due = self.pace.playout_end().is_some_and(|end| end <= now + PACKET_MARGIN);
+        speech.next_frame(&self.options, is_due)
     }
 
     /// When the first speech, whose audio is sent, counts as played: when the client confirms it, or by estimate at the latest.
@@ -145,8 +152,9 @@ impl Floor {
     fn send_due(&mut self, now: Instant, out: &mut Actions) {
         let mut sent_bytes = 0;
         while sent_bytes < BURST_MAX_BYTES
+            && let Some((samples, length)) =
+                self.speeches.front().and_then(|speech| self.next_frame(now, speech))
             && let Some(speech) = self.speeches.front_mut()
-            && let Some((samples, length)) = speech.next_frame(&self.options)
         {
             if !std::mem::replace(&mut speech.started, true) {
                 self.pace.begin_text(now);

@@ -177,10 +177,17 @@ impl Speech {
         Duration::from_nanos((samples * 1_000_000_000).div_ceil(self.converter.rate_hz.into()))
     }
 
-    /// Samples of the next frame, and its length; `None` if there is none.
-    pub(super) fn next_frame(&self, options: &FloorOptions) -> Option<(usize, Duration)> {
+    /// True if its unsent audio is a part of a packet, and packets of it were sent.
+    pub(super) fn has_part_of_packet(&self) -> bool {
+        self.converter.packet_samples().is_some() && self.sent_samples > 0 && !self.unsent.is_empty()
+    }
+
+    /// Samples of the next frame, and its length; `None` if there is none. A packet that `is_due` need not be full.
+    pub(super) fn next_frame(&self, options: &FloorOptions, is_due: bool) -> Option<(usize, Duration)> {
         if let Some(samples) = self.converter.packet_samples() {
-            let is_ready = self.unsent_samples() >= samples || (self.complete && !self.unsent.is_empty());
+            let is_ready = self.unsent_samples() >= samples
+                || self.complete && !self.unsent.is_empty()
+                || is_due && self.has_part_of_packet();
             return is_ready.then(|| (samples, self.length_of(samples as u64)));
         }
         let FloorOptions { frame_max_bytes, has_fixed_frames, playout, .. } = options;

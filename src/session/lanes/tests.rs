@@ -131,3 +131,33 @@ fn unwanted_answer_is_not_drained_after_the_drain_deadline() {
         assert_eq!(bench.actions().contains(&close), !drains);
     }
 }
+
+#[test]
+fn output_without_audible_or_visible_progress_does_not_prolong_an_answer() {
+    let listen = LaneEvent::Listen;
+    for (name, event, is_progress) in [
+        ("words", LaneEvent::Text("word"), true),
+        ("audio", LaneEvent::Audio(&[0.1]), true),
+        ("an empty text", LaneEvent::Text(""), false),
+        ("white space", LaneEvent::Text(" \n"), false),
+        ("empty audio", LaneEvent::Audio(&[]), false),
+        ("listen", listen, false),
+    ] {
+        let mut bench = Bench::new();
+        bench.open_transport();
+        bench.receive(&LaneEvent::Granted);
+        bench.receive(&LaneEvent::Ready { session_id: None });
+        let request = LaneCommand::Init(None);
+        bench.lanes.request(bench.now, bench.id, request, &mut bench.out);
+        bench.receive(&LaneEvent::Text("first"));
+        let due = bench.lanes.deadline().unwrap();
+        for _ in 0..1000 {
+            bench.now += Duration::from_millis(10);
+            if bench.now < due {
+                bench.receive(&event);
+            }
+        }
+        assert_eq!(bench.lanes.deadline().unwrap() > due, is_progress, "{name}");
+        assert!(is_progress || matches!(bench.time_out(), ConnectionChange::Failed(_)), "{name}");
+    }
+}

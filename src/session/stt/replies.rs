@@ -195,15 +195,29 @@ impl Transcriber {
     }
 }
 
+/// Start of a record in a transcript.
+const RECORD_MARK: &str = "||";
+
 /// A transcript without the record that MiniCPM-o sometimes adds to it, as in its training: `||{"wer": 0.0}`, usually on a
-/// line of its own (field notes servers.md §2).
+/// line of its own (field notes servers.md §2). Two bars without such an object are words.
 fn without_record(text: &str) -> &str {
-    text.split_once("||").map_or(text, |(words, _)| words).trim()
+    let is_record = |(at, _): &(usize, &str)| {
+        let mut letters = text[at + RECORD_MARK.len()..].chars().filter(|letter| !letter.is_whitespace());
+        letters.next() == Some('{') && matches!(letters.next(), Some('"' | '}'))
+    };
+    let start = text.match_indices(RECORD_MARK).find(is_record).map_or(text.len(), |(at, _)| at);
+    text[..start].trim()
 }
 
 /// True if a growing transcript has such a record, or perhaps the beginning of one.
 fn may_have_record(text: &str) -> bool {
-    text.ends_with('|') || text.contains("||")
+    let is_undecided = |(at, _): (usize, &str)| {
+        let rest = text[at + RECORD_MARK.len()..].trim();
+        rest.is_empty() || rest == "{"
+    };
+    text.ends_with('|')
+        || text.rmatch_indices(RECORD_MARK).next().is_some_and(is_undecided)
+        || without_record(text).len() < text.trim().len()
 }
 
 #[cfg(test)]
@@ -222,5 +236,15 @@ mod tests {
             }
         }
         assert_eq!(without_record("||{}"), "");
+    }
+
+    #[test]
+    fn bars_without_a_record_are_words() {
+        for words in ["a || b", "||", "if (a || b) { c }", "x ||| y", "|| {b", "true || 3 {", "a ||\n b | c"]
+        {
+            assert_eq!(without_record(words), words);
+            assert_eq!(without_record(&format!("{words}\n||{{\"wer\": 0.0}}")), words);
+            assert!(!may_have_record(&format!("{words} or not")), "{words}");
+        }
     }
 }

@@ -190,7 +190,7 @@ fn settings_are_bounded_and_kept_as_text() {
         (json!({"audio": {"input": {"noise_reduction": [long]}}}), "session.audio.input.noise_reduction"),
         (
             json!({"audio": {"input": {"turn_detection": {"eagerness": [long]}}}}),
-            "session.audio.input.turn_detection",
+            "session.audio.input.turn_detection.eagerness",
         ),
         (
             json!({"audio": {"input": {"transcription": {"language": long}}}}),

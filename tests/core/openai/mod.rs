@@ -12,9 +12,11 @@ mod live;
 mod memory;
 mod properties;
 mod reference_client;
+mod settings;
 mod stuck_upstream;
 mod tools;
 mod transcription;
+mod truncation;
 mod usage;
 mod user_words;
 

@@ -648,6 +648,54 @@ fn words_whose_audio_was_dropped_with_a_call_are_cut() {
     assert_eq!(done["output"].as_array().unwrap().last().unwrap()["name"], "get_weather");
 }
 
+/// The transcript of a response, as its deltas and as its end say it.
+fn assert_written(client: &Realtime, done: &Value, words: &str) {
+    let deltas = client.of_type("response.output_audio_transcript.delta");
+    let deltas: String = deltas.iter().map(|delta| delta["delta"].as_str().unwrap()).collect();
+    let spaced = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(spaced(&deltas), words, "the deltas");
+    assert_eq!(words_of(done).join(" "), words, "the end");
+}
+
+#[test]
+fn words_of_the_second_answer_are_written_although_the_first_ones_were_cut() {
+    let first = "Let me look at the map of the city for a moment.";
+    let second = "It is sunny.";
+    let wrong = format!("{first} <tool_call>{{bad}}</tool_call>");
+    let mut client = connect_with(aloud(config_with(&[&wrong, second, "Yes."])));
+    ask(&mut client, "How is it?");
+    let done = client.wait_for("response.done")["response"].clone();
+    client.check();
+    assert_eq!(done["status"], "completed");
+    assert_written(&client, &done, &format!("{first} {second}"));
+    ask(&mut client, "And now?");
+    client.wait_for("response.done");
+    let history = questions(&client).last().unwrap().0.clone();
+    assert!(history.iter().any(|message| text_of(message).contains(second)), "{history:?}");
+}
+
+#[test]
+fn arguments_whose_check_would_take_too_long_are_passed_on_with_a_note() {
+    let values: Vec<String> = (0..800).map(|number| format!("{number:x}")).collect();
+    let mut options = vec![json!({"enum": values}); 9];
+    options.push(json!({"type": "integer"}));
+    let schema =
+        json!({"type": "object", "properties": {"a": {"type": "array", "items": {"anyOf": options}}}});
+    let call = format!(
+        "<tool_call>{{\"name\": \"f\", \"arguments\": {{\"a\": [{}]}}}}</tool_call>",
+        // The simulated model's answers are not longer.
+        vec!["1"; 1900].join(",")
+    );
+    let mut client = Realtime::with_config(config_with(&[&call]));
+    client.update(&json!({"type": "realtime", "output_modalities": ["text"], "tools": [
+        {"type": "function", "name": "f", "parameters": schema}]}));
+    client.send(&json!({"type": "response.create"}));
+    let done = client.wait_for("response.done")["response"].clone();
+    assert_eq!((&done["status"], &done["output"][0]["type"]), (&json!("completed"), &json!("function_call")));
+    let is_note = |observation: &&Observation| observation.to_string().contains("passed on unchecked");
+    assert_eq!(client.harness.observations.iter().filter(is_note).count(), 1);
+}
+
 #[test]
 fn audio_is_not_held_where_no_tool_is_offered() {
     let story = "one more of the many words that this sentence has to say ".repeat(5);

@@ -9,10 +9,11 @@ use crate::{
     session::{
         assistant::{
             calling::{Calling, Outcome},
-            pace::Pace,
             speaker::Speaker,
         },
+        dialogue::turn::AssistantTurn,
         outbox::Observation,
+        pace::Pace,
         tools::Tools,
     },
 };
@@ -25,10 +26,21 @@ impl Answer {
         self.say(&words, partials, &mut tools.out);
         let has_words =
             !self.turn.text.trim().is_empty() || self.speaker.as_ref().is_some_and(Speaker::has_words);
-        self.cut_unheard_words();
         let Some(calling) = &mut self.calling else { return true };
-        match calling.conclude(has_words) {
-            Outcome::Calls { calls, words } => {
+        if calling.has_dropped_audio() {
+            self.heard_bytes = Some(heard_bytes(&self.turn));
+        }
+        let Some(calling) = &mut self.calling else { return true };
+        let outcome = calling.conclude(has_words);
+        self.cut_unheard_words(&outcome);
+        let Some(calling) = &mut self.calling else { return true };
+        match outcome {
+            Outcome::Calls { calls, words, is_unchecked } => {
+                if is_unchecked {
+                    let note = "the arguments of a call were passed on unchecked: the check against the client's schema \
+                                would take too long";
+                    tools.out.observe(Observation::Note(note.to_owned()));
+                }
                 let audio = if calls.is_empty() { calling.release_all_audio() } else { Vec::new() };
                 self.say(&words, partials, &mut tools.out);
                 self.play(now, &audio, tools);
@@ -71,13 +83,23 @@ impl Answer {
         }
     }
 
-    /// Cuts the words before a call to those that are heard, if the rest of their audio was dropped with the call's.
-    fn cut_unheard_words(&mut self) {
-        if self.calling.as_ref().is_some_and(Calling::has_dropped_audio) {
-            let made_ms = self.turn.audio_ms();
-            let expected_ms = Pace::USUAL.length_ms(&self.turn.text).max(made_ms);
-            let heard = heard_words(&self.turn.text, made_ms, expected_ms).len();
-            self.turn.text.truncate(heard);
+    /// Cuts the words before a call to those that are heard, if the rest of their audio was dropped with the call's. Where
+    /// further words follow or may follow, they follow those that the client knows.
+    fn cut_unheard_words(&mut self, outcome: &Outcome) {
+        let kept_bytes = match outcome {
+            Outcome::Calls { words, .. } if !words.trim().is_empty() => return,
+            Outcome::AskAgain(_) => self.turn.reported_bytes,
+            Outcome::Calls { .. } | Outcome::Failed(_) => 0,
+        };
+        if let Some(heard_bytes) = self.heard_bytes {
+            self.turn.text.truncate(heard_bytes.max(kept_bytes));
         }
     }
+}
+
+/// Length of the words whose audio was made, as the usual pace has it.
+fn heard_bytes(turn: &AssistantTurn) -> usize {
+    let made_ms = turn.audio_ms();
+    let expected_ms = Pace::USUAL.length_ms(&turn.text).max(made_ms);
+    heard_words(&turn.text, made_ms, expected_ms).len()
 }

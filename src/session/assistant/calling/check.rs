@@ -1,17 +1,16 @@
-//! Reads a call that the model wrote, and checks it against the tool's schema: the part of JSON Schema that tools use. Mistakes
-//! are sentences for the model, which is asked once more.
+//! Reads the calls that the model wrote, and checks them against their tools' schemas. Mistakes are sentences for the model,
+//! which is asked once more.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use crate::event::{ToolChoice, ToolOffer};
+use super::schema::{Budget, STEPS_MAX, Schema, quoted};
+use crate::event::{Tool, ToolChoice, ToolOffer};
 
 /// Most calls of one answer.
 pub(super) const CALLS_MAX: usize = 32;
-/// Longest part of a text that a mistake quotes, characters.
-const QUOTED_MAX_CHARS: usize = 64;
 
 /// A call that fits its tool.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,29 +32,83 @@ struct WrittenCall<'j> {
     function: Option<&'j RawValue>,
 }
 
-/// Reads the calls between two tags, usually one.
-///
-/// # Errors
-/// The model's first mistake.
-pub(super) fn read_calls(text: &str, offer: &ToolOffer) -> Result<Vec<CheckedCall>, String> {
-    let json = without_fence(text.trim());
-    let mut calls = Vec::new();
-    for value in serde_json::Deserializer::from_str(json).into_iter::<&RawValue>() {
-        let value = value.map_err(|error| format!("It is not JSON ({error})."))?;
-        match serde_json::from_str::<Vec<&RawValue>>(value.get()) {
-            Ok(list) => {
-                // A bound on the work; the answer may have no more calls.
-                let list = list.into_iter().take(if offer.is_parallel { CALLS_MAX + 1 } else { 1 });
-                let list: Result<Vec<_>, _> = list.map(|call| read_call(call, offer)).collect();
-                calls.extend(list?);
+/// Reads the calls of one answer.
+#[derive(Debug)]
+pub(super) struct CallReader<'o> {
+    offer: &'o ToolOffer,
+    /// Compiled schemas by their tool's name.
+    schemas: BTreeMap<&'o str, Schema>,
+    budget: Budget,
+}
+
+impl<'o> CallReader<'o> {
+    pub(super) const fn new(offer: &'o ToolOffer) -> Self {
+        Self { offer, schemas: BTreeMap::new(), budget: Budget { steps: STEPS_MAX } }
+    }
+
+    /// True if arguments were not checked completely, because the check would have taken too long.
+    pub(super) const fn is_unchecked(&self) -> bool {
+        self.budget.is_spent()
+    }
+
+    /// Reads the calls between two tags, usually one.
+    ///
+    /// # Errors
+    /// The model's first mistake.
+    pub(super) fn read(&mut self, text: &str) -> Result<Vec<CheckedCall>, String> {
+        let json = without_fence(text.trim());
+        let is_parallel = self.offer.is_parallel;
+        let mut calls = Vec::new();
+        for value in serde_json::Deserializer::from_str(json).into_iter::<&RawValue>() {
+            let value = value.map_err(|error| format!("It is not JSON ({error})."))?;
+            match serde_json::from_str::<Vec<&RawValue>>(value.get()) {
+                Ok(list) => {
+                    // A bound on the work; the answer may have no more calls.
+                    let list = list.into_iter().take(if is_parallel { CALLS_MAX + 1 } else { 1 });
+                    let list: Result<Vec<_>, _> = list.map(|call| self.read_call(call)).collect();
+                    calls.extend(list?);
+                }
+                Err(_) => calls.push(self.read_call(value)?),
             }
-            Err(_) => calls.push(read_call(value, offer)?),
+            if !is_parallel && !calls.is_empty() || calls.len() > CALLS_MAX {
+                break;
+            }
         }
-        if !offer.is_parallel && !calls.is_empty() || calls.len() > CALLS_MAX {
-            break;
+        if calls.is_empty() { Err("It is empty.".to_owned()) } else { Ok(calls) }
+    }
+
+    fn read_call(&mut self, json: &RawValue) -> Result<CheckedCall, String> {
+        let form = "It must be an object with \"name\" and \"arguments\".";
+        let mut call: WrittenCall<'_> = serde_json::from_str(json.get()).map_err(|_| form.to_owned())?;
+        if let Some(inner) = call.function.filter(|_| call.name.is_none()) {
+            call = serde_json::from_str(inner.get()).map_err(|_| form.to_owned())?;
+        }
+        let name = call.name.ok_or(form)?;
+        let tool = self.find_tool(&name)?;
+        let arguments = read_arguments(call.arguments)
+            .ok_or_else(|| format!("The arguments of {name} must be an object."))?;
+        let value: Value = serde_json::from_str(&arguments)
+            .map_err(|error| format!("The arguments of {name} are not JSON ({error})."))?;
+        let schema = self.schemas.entry(&tool.name).or_insert_with(|| Schema::read(&tool.parameters));
+        let checked = schema.check(&value, &mut self.budget);
+        checked.map_err(|mistake| format!("{name}: {mistake}"))?;
+        Ok(CheckedCall { name: tool.name.clone(), arguments: arguments.into_owned() })
+    }
+
+    /// The tool with this name, if it may be called.
+    fn find_tool(&self, name: &str) -> Result<&'o Tool, String> {
+        let offer = self.offer;
+        let Some(tool) = offer.find(name) else {
+            let known: Vec<_> = offer.tools.iter().map(|tool| tool.name.as_str()).collect();
+            return Err(format!("There is no function {:?}, only: {}.", quoted(name), known.join(", ")));
+        };
+        match &offer.choice {
+            ToolChoice::Named(wanted) if *wanted != tool.name => {
+                Err(format!("It must call the function {wanted}."))
+            }
+            _ => Ok(tool),
         }
     }
-    if calls.is_empty() { Err("It is empty.".to_owned()) } else { Ok(calls) }
 }
 
 /// True if JSON without tags is meant as a call: it names a tool, or has a name and arguments, even if it is not quite JSON.
@@ -84,31 +137,6 @@ fn without_fence(text: &str) -> &str {
     inside.trim_end().trim_end_matches('`')
 }
 
-fn read_call(json: &RawValue, offer: &ToolOffer) -> Result<CheckedCall, String> {
-    let form = "It must be an object with \"name\" and \"arguments\".";
-    let mut call: WrittenCall<'_> = serde_json::from_str(json.get()).map_err(|_| form.to_owned())?;
-    if let Some(inner) = call.function.filter(|_| call.name.is_none()) {
-        call = serde_json::from_str(inner.get()).map_err(|_| form.to_owned())?;
-    }
-    let name = call.name.ok_or(form)?;
-    let Some(tool) = offer.find(&name) else {
-        let known: Vec<_> = offer.tools.iter().map(|tool| tool.name.as_str()).collect();
-        return Err(format!("There is no function {:?}, only: {}.", quoted(&name), known.join(", ")));
-    };
-    if let ToolChoice::Named(wanted) = &offer.choice
-        && *wanted != tool.name
-    {
-        return Err(format!("It must call the function {wanted}."));
-    }
-    let arguments = read_arguments(call.arguments)
-        .ok_or_else(|| format!("The arguments of {name} must be an object."))?;
-    let value: Value = serde_json::from_str(&arguments)
-        .map_err(|error| format!("The arguments of {name} are not JSON ({error})."))?;
-    let schema: Value = serde_json::from_str(&tool.parameters).unwrap_or_default();
-    check(&value, &schema, "arguments").map_err(|mistake| format!("{name}: {mistake}"))?;
-    Ok(CheckedCall { name: tool.name.clone(), arguments: arguments.into_owned() })
-}
-
 /// The arguments as the text of an object. Some models write that text as a string, and leave out arguments that are empty.
 fn read_arguments(given: Option<&RawValue>) -> Option<Cow<'_, str>> {
     let arguments = match given.map(RawValue::get) {
@@ -120,84 +148,6 @@ fn read_arguments(given: Option<&RawValue>) -> Option<Cow<'_, str>> {
         Some(text) => Cow::Borrowed(text),
     };
     arguments.starts_with('{').then_some(arguments)
-}
-
-/// Checks a value against a schema. Keywords that are not known are no reason to refuse.
-fn check(value: &Value, schema: &Value, path: &str) -> Result<(), String> {
-    check_type(value, schema, path)?;
-    if let Some(allowed) = schema["enum"].as_array()
-        && !allowed.contains(value)
-    {
-        let allowed: Vec<_> = allowed.iter().map(Value::to_string).collect();
-        return Err(format!("{path} must be one of {}.", quoted(&allowed.join(", "))));
-    }
-    if let Some(constant) = schema.get("const")
-        && constant != value
-    {
-        return Err(format!("{path} must be {}.", quoted(&constant.to_string())));
-    }
-    for key in ["anyOf", "oneOf"] {
-        if let Some(options) = schema[key].as_array()
-            && !options.iter().any(|option| check(value, option, path).is_ok())
-        {
-            return Err(format!("{path} fits none of its schemas."));
-        }
-    }
-    match value {
-        Value::Object(fields) => check_object(fields, schema, path),
-        Value::Array(items) if schema["items"].is_object() => items
-            .iter()
-            .enumerate()
-            .try_for_each(|(at, item)| check(item, &schema["items"], &format!("{path}[{at}]"))),
-        _ => Ok(()),
-    }
-}
-
-fn check_type(value: &Value, schema: &Value, path: &str) -> Result<(), String> {
-    let names: Vec<&str> = match &schema["type"] {
-        Value::String(name) => vec![name],
-        Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
-        _ => return Ok(()),
-    };
-    let is_of = |name: &&str| match *name {
-        "object" => value.is_object(),
-        "array" => value.is_array(),
-        "string" => value.is_string(),
-        "boolean" => value.is_boolean(),
-        "null" => value.is_null(),
-        "number" => value.is_number(),
-        "integer" => {
-            value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
-        }
-        _ => true,
-    };
-    match names.iter().any(is_of) {
-        true => Ok(()),
-        false => Err(format!("{path} must be of type {}.", names.join(" or "))),
-    }
-}
-
-fn check_object(fields: &serde_json::Map<String, Value>, schema: &Value, path: &str) -> Result<(), String> {
-    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    for key in required {
-        if !fields.contains_key(key) {
-            return Err(format!("{path} must have {:?}.", quoted(key)));
-        }
-    }
-    for (key, value) in fields {
-        match schema["properties"].get(key) {
-            Some(known) => check(value, known, &format!("{path}.{}", quoted(key)))?,
-            None if schema["additionalProperties"] == false => {
-                return Err(format!("{path} must not have {:?}.", quoted(key)));
-            }
-            None => {}
-        }
-    }
-    Ok(())
-}
-
-fn quoted(text: &str) -> String {
-    text.chars().take(QUOTED_MAX_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -218,7 +168,9 @@ mod tests {
     }
 
     fn arguments(text: &str) -> Result<String, String> {
-        read_calls(text, &offer()).map(|calls| calls.into_iter().map(|call| call.arguments).collect())
+        CallReader::new(&offer())
+            .read(text)
+            .map(|calls| calls.into_iter().map(|call| call.arguments).collect())
     }
 
     #[test]
@@ -240,11 +192,11 @@ mod tests {
     fn only_the_first_of_single_calls_is_read_and_lists_are_bounded() {
         let single = ToolOffer { is_parallel: false, ..offer() };
         for text in [r#"{"name": "stop"} {broken"#, r#"[{"name": "stop"}, {"name": "fly"}]"#] {
-            assert_eq!(read_calls(text, &single).map(|calls| calls.len()), Ok(1), "{text}");
-            assert!(read_calls(text, &offer()).is_err(), "{text}");
+            assert_eq!(CallReader::new(&single).read(text).map(|calls| calls.len()), Ok(1), "{text}");
+            assert!(CallReader::new(&offer()).read(text).is_err(), "{text}");
         }
         let many = format!("[{}]", vec![r#"{"name": "stop"}"#; 4000].join(","));
-        assert_eq!(read_calls(&many, &offer()).map(|calls| calls.len()), Ok(CALLS_MAX + 1));
+        assert_eq!(CallReader::new(&offer()).read(&many).map(|calls| calls.len()), Ok(CALLS_MAX + 1));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Audio may come before its words. A call would be heard if audio were released as soon as any word has come.
 
-use crate::{event::ToolOffer, session::assistant::pace::Pace};
+use crate::{event::ToolOffer, session::pace::Pace};
 
 /// Samples of a millisecond at the model's rate.
 const SAMPLES_PER_MS: usize = (crate::audio::MODEL_RATE_HZ / 1000) as usize;

@@ -1,7 +1,7 @@
 //! An answer that may have calls of tools: what the model is asked, and what becomes of its text.
 //!
 //! The model is prompted for calls, because MiniCPM-o has none of its own ([`prompt`]). Its text is words and calls ([`parser`]).
-//! Calls are checked against their schemas ([`check`]). After a mistake the model is asked once more, with the mistake in words;
+//! Calls are checked against their schemas ([`check`], [`schema`]). After a mistake the model is asked once more, with the mistake in words;
 //! a second mistake is the failure of the answer. Where words and audio come together, [`held_audio`] keeps a call from being
 //! heard.
 //!
@@ -11,11 +11,12 @@ mod check;
 mod held_audio;
 mod parser;
 pub(super) mod prompt;
+mod schema;
 
 use std::sync::Arc;
 
 use self::{
-    check::{CALLS_MAX, CheckedCall},
+    check::{CALLS_MAX, CallReader, CheckedCall},
     held_audio::HeldAudio,
     parser::CallParser,
 };
@@ -53,7 +54,8 @@ pub(super) struct Calling {
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// Words, or calls, with the words that were withheld until now.
-    Calls { calls: Vec<CheckedCall>, words: String },
+    /// `is_unchecked` says that the arguments of some were not checked completely.
+    Calls { calls: Vec<CheckedCall>, words: String, is_unchecked: bool },
     /// A mistake. The model is asked once more.
     AskAgain(String),
     /// Another mistake.
@@ -197,14 +199,14 @@ impl Calling {
     /// Decides about a whole answer. `has_words` is true if words of it were passed on.
     pub(super) fn conclude(&mut self, has_words: bool) -> Outcome {
         let mistake = match self.read_calls(has_words) {
-            Ok(calls) => {
+            Ok((calls, is_unchecked)) => {
                 let withheld = std::mem::take(&mut self.withheld);
                 let words = match (self.had_words, calls.is_empty()) {
                     (true, false) => String::new(),
                     (true, true) => format!("\n{}", withheld.trim_start()),
                     (false, _) => withheld,
                 };
-                return Outcome::Calls { calls, words };
+                return Outcome::Calls { calls, words, is_unchecked };
             }
             Err(mistake) => mistake,
         };
@@ -228,23 +230,24 @@ impl Calling {
         self.held_audio = HeldAudio::new(&self.offer);
     }
 
-    /// The calls of the answer.
-    fn read_calls(&self, has_words: bool) -> Result<Vec<CheckedCall>, String> {
+    /// The calls of the answer; and whether arguments of some were not checked.
+    fn read_calls(&self, has_words: bool) -> Result<(Vec<CheckedCall>, bool), String> {
         if !self.offer.allows_calls() {
             let is_only_call = !self.parser.calls.is_empty() && !has_words;
             return if is_only_call {
                 Err("No function can be called now.".to_owned())
             } else {
-                Ok(Vec::new())
+                Ok((Vec::new(), false))
             };
         }
+        let mut reader = CallReader::new(&self.offer);
         let mut calls = Vec::new();
         for text in &self.parser.calls {
-            calls.extend(check::read_calls(text, &self.offer)?);
+            calls.extend(reader.read(text)?);
             if !self.offer.is_parallel {
                 // Anything after the only call does not count.
                 calls.truncate(1);
-                return Ok(calls);
+                return Ok((calls, reader.is_unchecked()));
             }
         }
         if self.parser.overflowed || calls.len() > CALLS_MAX {
@@ -256,6 +259,6 @@ impl Calling {
                 _ => "It must call a function.".to_owned(),
             });
         }
-        Ok(calls)
+        Ok((calls, reader.is_unchecked()))
     }
 }

@@ -11,8 +11,8 @@ use crate::event::ToolOffer;
 
 /// Longest text that is held back, bytes: a fence, and a tag with spaces.
 const HELD_MAX_BYTES: usize = 96;
-/// Longest call, bytes: more than the longest answer.
-const CALL_MAX_BYTES: usize = 64 * 1024;
+/// Longest calls of an answer together, bytes: more than the longest answer.
+const CALLS_MAX_BYTES: usize = 64 * 1024;
 const FENCE: &str = "```";
 const THINK: &str = "<think>";
 const THINK_END: &str = "</think>";
@@ -91,7 +91,8 @@ impl CallParser {
         matches!(self.place, Place::Call { bare_depth: None, .. } | Place::Behind)
     }
 
-    /// Ends the answer. A call without its end counts as complete, and so does the beginning of a tag as an empty call.
+    /// Ends the answer. A call without its end counts as complete, and so does most of a tag as an empty call: an answer may
+    /// end in "<" or "<to".
     pub(super) fn finish(&mut self, out: &mut String) {
         if let Place::Call { in_string, .. } = self.place {
             // Held text within a call is a tag that was cut. A string that was never closed hides a whole one.
@@ -103,7 +104,7 @@ impl CallParser {
         let held = std::mem::take(&mut self.held);
         let tag = behind_fence(&held);
         match fit(tag, &self.begin) {
-            Fit::Begins if tag.len() > 2 => self.end_call(out),
+            Fit::Begins if is_most_of(tag, &self.begin) => self.end_call(out),
             _ => self.add_words(&held, out),
         }
     }
@@ -245,7 +246,7 @@ impl CallParser {
     }
 
     fn add_to_call(&mut self, text: &str) {
-        match self.call.len() + text.len() <= CALL_MAX_BYTES {
+        match self.kept_bytes() + text.len() <= CALLS_MAX_BYTES {
             true => self.call.push_str(text),
             false => self.overflowed = true,
         }
@@ -286,6 +287,11 @@ fn fit(text: &str, tag: &str) -> Fit {
         }
     }
     if expected.next().is_none() { Fit::Whole } else { Fit::Begins }
+}
+
+/// True if a beginning of a tag is longer than what is missing of it.
+fn is_most_of(beginning: &str, tag: &str) -> bool {
+    beginning.chars().filter(|letter| *letter != ' ').count() * 2 > tag.chars().count()
 }
 
 /// The text behind a code fence and its language, or the text itself if it begins with no fence. Empty while it is all fence.

@@ -91,6 +91,22 @@ fn second_calls_are_read_in_all_forms() {
 }
 
 #[test]
+fn answer_that_ends_in_the_beginning_of_a_tag_keeps_it_unless_it_is_most_of_the_tag() {
+    let tag = "<tool_call>";
+    for letters in 1..tag.len() {
+        let cut = &tag[..letters];
+        for cut in [cut.to_owned(), cut.replace('<', "< "), format!("```{cut}")] {
+            let text = format!("Is a {cut}");
+            match letters {
+                ..=5 => assert_parsed(&text, text.trim(), &[]),
+                _ => assert_parsed(&text, "Is a", &[""]),
+            }
+        }
+    }
+    assert_parsed(&format!("<tool_call>{CALL}</tool_call>\nDone. a < t"), "Done. a < t", &[CALL]);
+}
+
+#[test]
 fn calls_are_whole_although_a_tag_is_cut() {
     for cut in ["</tool_ca", "<", "<tool_", "< / tool_call"] {
         assert_parsed(&format!("<tool_call>{CALL}{cut}"), "", &[CALL]);
@@ -110,7 +126,7 @@ fn endless_calls_are_bounded() {
     for _ in 0..CALLS_MAX * 2 {
         parser.push("<tool_call>[[", &mut words);
     }
-    for _ in 0..CALL_MAX_BYTES {
+    for _ in 0..CALLS_MAX_BYTES {
         parser.push("[[", &mut words);
     }
     parser.finish(&mut words);

@@ -1,0 +1,45 @@
+//! The user's silence after an answer, which the client may want answered (OpenAI's `idle_timeout_ms`).
+//!
+//! The silence begins when an answer has been played, and ends with speech, a text to speak or another answer.
+
+use std::time::Instant;
+
+use super::{Session, timers::Timer};
+use crate::event::{AnswerRequest, ClientCommand};
+
+impl Session {
+    /// Arms [`Timer::UserSilence`] while the user is silent after an answer.
+    pub(super) fn track_user_silence(&mut self, now: Instant) {
+        let detection = self.assistant.as_ref().map(|assistant| assistant.settings.detection);
+        let timeout = detection
+            .filter(|detection| detection.is_automatic && detection.answers)
+            .and_then(|detection| detection.idle_timeout);
+        let is_silent = !self.tools.floor.is_busy()
+            && self.intake.speech_input.current_recording().is_none()
+            && self
+                .assistant
+                .as_ref()
+                .is_some_and(|assistant| assistant.has_answered && !assistant.is_busy());
+        let silence = &mut self.activity.user_silence;
+        match timeout.filter(|_| is_silent) {
+            Some(_) => drop(silence.get_or_insert((now, self.intake.speech_input.listened_ms()))),
+            None => *silence = None,
+        }
+        let due = silence.zip(timeout).map(|((since, _), timeout)| since + timeout);
+        self.tools.timers.set_or_clear(Timer::UserSilence, due);
+    }
+
+    /// Has the model answer the silence. Without audio there is none: the client does not listen to the user.
+    pub(super) fn answer_user_silence(&mut self, now: Instant) {
+        let Some((_, start_ms)) = self.activity.user_silence.take() else { return };
+        let end_ms = self.intake.speech_input.listened_ms();
+        let Some(assistant) = self.assistant.as_mut().filter(|_| end_ms > start_ms) else { return };
+        self.tools.out.push_client(ClientCommand::AudioCommitted {
+            segment_id: self.tools.segment_ids.next_id(),
+            audio_ms: end_ms - start_ms,
+            is_transcribed: false,
+            silence_ms: Some((start_ms, end_ms)),
+        });
+        assistant.request(now, AnswerRequest::default(), &mut self.tools);
+    }
+}
