@@ -10,20 +10,18 @@
 //! Measured in simulated rooms (`tests/core/conversation/echo.rs`) and compared with `aec3` and `decibri-aec`: `aec3` is
 //! equally good and brings a graph runtime, and `decibri-aec` leaves 2 to 4 false barge-ins a minute.
 
+mod aec3;
 mod played;
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sonora_aec3::{
-    block::Block, block_processor::BlockProcessor, common::BLOCK_SIZE, config::EchoCanceller3Config,
-};
+use sonora_aec3::common::BLOCK_SIZE;
 
 use super::{SPEECH_RATE_HZ, encoding::Encoding};
+use aec3::Aec3;
 use played::PlayedAudio;
 
-/// Filters of the search for the delay. Each covers another 96 ms.
-const DELAY_FILTERS: usize = 8;
 /// Silence after which nothing that was played can be in the microphone: the longest delay and the room's reverberation.
 const ECHO_MAX_BLOCKS: u32 = blocks(1_500);
 /// Silence after which playback may begin anew with another delay.
@@ -32,8 +30,6 @@ const PAUSE_BLOCKS: u32 = blocks(600);
 const CAREFUL_BLOCKS: u32 = blocks(2_500);
 /// Playback from which AEC3 learns the room, in a session. It lets some echo through meanwhile, so the microphone is muted.
 const LEARNING_BLOCKS: u32 = blocks(2_500);
-/// Magnitude of a clipped sample.
-const CLIPPED: f32 = 32_700.0;
 
 const fn blocks(ms: u32) -> u32 {
     ms * SPEECH_RATE_HZ / 1000 / BLOCK_SIZE as u32
@@ -156,66 +152,6 @@ impl EchoCanceller {
 
 fn is_silent(samples: &[i16]) -> bool {
     samples.iter().all(|sample| *sample == 0)
-}
-
-/// AEC3 with its buffers, twice. Samples have the range of int16.
-///
-/// Playback that begins anew may have another delay, by the jitter of the network. Until the linear filter has followed, it
-/// takes the echo for the user's voice. Without that filter, AEC3 does not depend on the exact delay, but hears the user
-/// 0.5 s later.
-struct Aec3 {
-    linear: BlockProcessor,
-    careful: BlockProcessor,
-    played: Block,
-    heard: Block,
-    carefully_heard: Block,
-}
-
-impl Default for Aec3 {
-    fn default() -> Self {
-        let mut config = EchoCanceller3Config::default();
-        config.delay.num_filters = DELAY_FILTERS;
-        let linear = BlockProcessor::new(&config, SPEECH_RATE_HZ as usize, 1, 1);
-        config.filter.use_linear_filter = false;
-        let careful = BlockProcessor::new(&config, SPEECH_RATE_HZ as usize, 1, 1);
-        let [played, heard, carefully_heard] = [(); 3].map(|()| Block::new(1, 1));
-        Self { linear, careful, played, heard, carefully_heard }
-    }
-}
-
-impl std::fmt::Debug for Aec3 {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Aec3").finish_non_exhaustive()
-    }
-}
-
-impl Aec3 {
-    /// Processes a block of the microphone. `may_have_moved` makes AEC3 trust less in the echo path that it knows, and with
-    /// `is_careful` the quieter result is taken.
-    fn process(&mut self, heard: &[i16], played: &[i16], may_have_moved: bool, is_careful: bool) -> &[f32] {
-        let is_clipped = heard.iter().any(|sample| f32::from(*sample).abs() >= CLIPPED);
-        fill(&mut self.played, played);
-        for (processor, block) in
-            [(&mut self.linear, &mut self.heard), (&mut self.careful, &mut self.carefully_heard)]
-        {
-            fill(block, heard);
-            processor.buffer_render(&self.played);
-            processor.process_capture(may_have_moved, is_clipped, None, block);
-        }
-        let [linear, careful] = [self.heard.view(0, 0), self.carefully_heard.view(0, 0)];
-        let is_quieter = power(careful) < power(linear);
-        if is_careful && is_quieter { careful } else { linear }
-    }
-}
-
-fn fill(block: &mut Block, samples: &[i16]) {
-    for (to, from) in block.view_mut(0, 0).iter_mut().zip(samples) {
-        *to = f32::from(*from);
-    }
-}
-
-fn power(samples: &[f32]) -> f32 {
-    samples.iter().map(|sample| sample * sample).sum()
 }
 
 #[cfg(test)]
