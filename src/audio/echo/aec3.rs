@@ -1,6 +1,8 @@
 //! AEC3 of WebRTC, as the canceller uses it.
 
-use sonora_aec3::{block::Block, block_processor::BlockProcessor, config::EchoCanceller3Config};
+use sonora_aec3::{
+    block::Block, block_processor::BlockProcessor, common::BLOCK_SIZE, config::EchoCanceller3Config,
+};
 
 use super::super::SPEECH_RATE_HZ;
 
@@ -20,6 +22,11 @@ pub(super) struct Aec3 {
     played: Block,
     heard: Block,
     carefully_heard: Block,
+    /// What the linear filter leaves of the microphone.
+    subtracted: Block,
+    subtraction: Subtraction,
+    /// The user's voice in the last block.
+    voice: [i16; BLOCK_SIZE],
 }
 
 impl Default for Aec3 {
@@ -29,8 +36,9 @@ impl Default for Aec3 {
         let linear = BlockProcessor::new(&config, SPEECH_RATE_HZ as usize, 1, 1);
         config.filter.use_linear_filter = false;
         let careful = BlockProcessor::new(&config, SPEECH_RATE_HZ as usize, 1, 1);
-        let [played, heard, carefully_heard] = [(); 3].map(|()| Block::new(1, 1));
-        Self { linear, careful, played, heard, carefully_heard }
+        let [played, heard, carefully_heard, subtracted] = [(); 4].map(|()| Block::new(1, 1));
+        let (subtraction, voice) = (Subtraction::default(), [0; BLOCK_SIZE]);
+        Self { linear, careful, played, heard, carefully_heard, subtracted, subtraction, voice }
     }
 }
 
@@ -42,27 +50,63 @@ impl std::fmt::Debug for Aec3 {
 
 impl Aec3 {
     /// Processes a block of the microphone. `may_have_moved` makes AEC3 trust less in the echo path that it knows, and with
-    /// `is_careful` the quieter result is taken.
+    /// `is_careful` the quieter result is taken. All results are a block late.
     pub(super) fn process(
         &mut self,
         heard: &[i16],
         played: &[i16],
         may_have_moved: bool,
         is_careful: bool,
-    ) -> &[f32] {
+    ) -> Cleaned {
         let is_clipped = heard.iter().any(|sample| f32::from(*sample).abs() >= CLIPPED);
         fill(&mut self.played, played);
-        for (processor, block) in
-            [(&mut self.linear, &mut self.heard), (&mut self.careful, &mut self.carefully_heard)]
-        {
+        for (processor, block, subtracted) in [
+            (&mut self.linear, &mut self.heard, Some(&mut self.subtracted)),
+            (&mut self.careful, &mut self.carefully_heard, None),
+        ] {
             fill(block, heard);
             processor.buffer_render(&self.played);
-            processor.process_capture(may_have_moved, is_clipped, None, block);
+            processor.process_capture(may_have_moved, is_clipped, subtracted, block);
         }
         let [linear, careful] = [self.heard.view(0, 0), self.carefully_heard.view(0, 0)];
         let is_quieter = power(careful) < power(linear);
-        if is_careful && is_quieter { careful } else { linear }
+        let without_echo = if is_careful && is_quieter { careful } else { linear };
+        let voice =
+            std::mem::replace(&mut self.voice, self.subtraction.better(heard, self.subtracted.view(0, 0)));
+        Cleaned { without_echo: rounded(without_echo), voice }
     }
+}
+
+/// A block of the microphone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cleaned {
+    /// Without the echo, and with what that leaves of the user's voice.
+    pub(super) without_echo: [i16; BLOCK_SIZE],
+    /// With the user's whole voice, and perhaps some of the echo.
+    pub(super) voice: [i16; BLOCK_SIZE],
+}
+
+/// Powers of the microphone and of what the linear filter leaves of it, over some blocks. The filter adds an echo where it does
+/// not know the room yet.
+#[derive(Debug, Default)]
+struct Subtraction {
+    heard: f32,
+    left: f32,
+}
+
+impl Subtraction {
+    /// The quieter of the two.
+    fn better(&mut self, heard: &[i16], left: &[f32]) -> [i16; BLOCK_SIZE] {
+        const WEIGHT: f32 = 0.1;
+        let heard_power = heard.iter().map(|sample| f32::from(*sample).powi(2)).sum::<f32>();
+        self.heard += WEIGHT * (heard_power - self.heard);
+        self.left += WEIGHT * (power(left) - self.left);
+        if self.left < self.heard { rounded(left) } else { std::array::from_fn(|at| heard[at]) }
+    }
+}
+
+fn rounded(samples: &[f32]) -> [i16; BLOCK_SIZE] {
+    std::array::from_fn(|at| samples[at].round() as i16)
 }
 
 fn fill(block: &mut Block, samples: &[i16]) {
