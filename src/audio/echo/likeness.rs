@@ -110,14 +110,14 @@ impl Comparison {
         let signals = self.newest();
         let mut power: f32 = signals[..WINDOW].iter().map(|pair| pair.re * pair.re).sum();
         let (mut best, mut start) = (0.0, SPAN - WINDOW);
-        for at in 0..=SPAN - WINDOW {
-            let likeness = self.spectrum[at].re.powi(2) / power.max(WINDOW as f32);
+        let places = self.spectrum.iter().zip(signals).take(SPAN - WINDOW + 1);
+        for (at, (correlation, oldest)) in places.enumerate() {
+            let likeness = correlation.re.powi(2) / power.max(WINDOW as f32);
             if likeness > best {
                 (best, start) = (likeness, at);
             }
-            if let Some(next) = signals.get(at + WINDOW) {
-                power += next.re * next.re - signals[at].re * signals[at].re;
-            }
+            let next = signals.get(at + WINDOW).map_or(0.0, |next| next.re.powi(2));
+            power += next - oldest.re.powi(2);
         }
         SPAN - WINDOW - start
     }

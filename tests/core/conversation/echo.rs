@@ -261,9 +261,13 @@ fn kept_share(words: &[i16], heard: &[f32]) -> f64 {
     };
     let places = 0..padded.len() - words.len();
     let place = places.max_by(|one, other| likeness(one).total_cmp(&likeness(other))).unwrap();
+    // Where playback begins and ends, the canceller shifts the microphone by a block.
     let is_kept = |at: &&usize| {
-        let (sound, heard) = (&words[**at..*at + SOUND], &padded[place + *at..place + *at + SOUND]);
-        dot(sound, heard) > 0.5 * dot(sound, sound)
+        let sound = &words[**at..*at + SOUND];
+        [0, 64, 128].iter().any(|shift| {
+            let from = (place + *at + shift).saturating_sub(64);
+            dot(sound, &padded[from..]) > 0.5 * dot(sound, sound)
+        })
     };
     sounds.iter().filter(is_kept).count() as f64 / sounds.len() as f64
 }
