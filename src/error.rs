@@ -50,8 +50,13 @@ named_enum! {
         Unavailable = "unavailable",
         /// The upstream's queue is full.
         QueueFull = "queue_full",
-        /// The upstream's queue does not move.
+        /// Notice: the upstream's queue does not move. The request still waits, and has an end or another error later.
         QueueStuck = "queue_stuck",
+        /// The request waited in the upstream's queue for as long as it may, and is given up. Spelled like `unavailable` by
+        /// default.
+        QueueTimeout = "queue_timeout",
+        /// The upstream refused what the client asked for. Spelled like `invalid` by default.
+        Refused = "refused",
         /// An utterance could not be transcribed.
         TranscribeFailed = "transcribe_failed",
         /// A text could not be spoken.
@@ -105,7 +110,7 @@ impl ErrorKind {
     };
 
     /// Kinds that a relay's client protocol must spell.
-    pub const RELAY_KINDS: [Self; 14] = [
+    pub const RELAY_KINDS: [Self; 13] = [
         Self::MalformedJson,
         Self::NotAnObject,
         Self::UnknownCommand,
@@ -118,7 +123,6 @@ impl ErrorKind {
         Self::ModelFailed,
         Self::Unavailable,
         Self::QueueFull,
-        Self::QueueStuck,
         Self::ConversationLost,
     ];
 
@@ -127,7 +131,9 @@ impl ErrorKind {
     pub const fn fallback(self) -> Option<Self> {
         match self {
             Self::AnswerFailed => Some(Self::SpeakFailed),
+            Self::QueueTimeout => Some(Self::Unavailable),
             Self::InvalidConfigure
+            | Self::Refused
             | Self::EmptyCommit
             | Self::UnknownEntry
             | Self::UnknownEntryRead
@@ -147,6 +153,7 @@ impl ErrorKind {
             Self::Unavailable
             | Self::QueueFull
             | Self::QueueStuck
+            | Self::QueueTimeout
             | Self::TranscribeFailed
             | Self::SpeakFailed
             | Self::AnswerFailed

@@ -31,8 +31,8 @@ use crate::{
     downstream::{Codec, ConnectQuery},
     error::Error,
     event::{
-        AnswerPart, DisconnectReason, Frame, HttpRequest, Lane, LaneEvent, LanePurpose, Message, Mode,
-        PauseId, SpeechId,
+        AnswerPart, DisconnectReason, FlowControl, Frame, HttpRequest, Lane, LaneEvent, LanePurpose, Message,
+        Mode, PauseId, SpeechId,
     },
     mapping::{ClientMapping, upstream::Dialects},
     session::{
@@ -51,6 +51,9 @@ pub enum Input<'a> {
     ClientClosed,
     /// A lane waits at this position for a place at an upstream that has no queue of its own.
     LaneQueued(Lane, u32),
+    /// A lane waits in its upstream's queue, and another upstream has room. The next [`Output::OpenLane`] goes there. Ignored if
+    /// the session no longer needs the lane.
+    PlaceFound(Lane),
     /// A lane goes to an upstream of this dialect, and not of the first of its session's. Comes before it opens.
     LaneDialect(Lane, &'a str),
     /// A lane's transport is up.
@@ -61,6 +64,8 @@ pub enum Input<'a> {
     Answer(Lane, AnswerPart),
     /// A lane's transport is gone, or never came up.
     LaneClosed(Lane, DisconnectReason),
+    /// The driver begins or ceases to hold something back.
+    Flow(FlowControl),
     /// The instant of the last [`Output::Wait`] has come.
     Timeout,
     /// voxbridge stops: finishes running utterances and turns within this time, and begins nothing new.
@@ -239,6 +244,15 @@ impl Bridge {
         match &self.0 {
             BridgeKind::Served(served) => served.has_lane(lane),
             BridgeKind::Relayed(relayed) => relayed.has_lane(lane),
+        }
+    }
+
+    /// True for a lane that the driver must not read for now, by the last [`Input::Flow`].
+    #[must_use]
+    pub fn is_lane_held(&self, lane: Lane) -> bool {
+        match &self.0 {
+            BridgeKind::Served(served) => served.is_lane_held(lane),
+            BridgeKind::Relayed(relayed) => relayed.is_lane_held(lane),
         }
     }
 

@@ -111,6 +111,11 @@ impl RelayBridge {
         self.lanes.contains(lane)
     }
 
+    /// True for a lane that is not read for now.
+    pub(super) fn is_lane_held(&self, lane: Lane) -> bool {
+        self.relay.as_ref().is_some_and(|relay| relay.is_lane_held(lane))
+    }
+
     pub(super) fn session_id(&self) -> &str {
         self.relay.as_ref().map_or("", Relay::id)
     }
@@ -121,6 +126,8 @@ impl RelayBridge {
         SessionReport {
             state: relay.state(),
             is_paced: false,
+            is_far_ahead: false,
+            unsent_bytes: 0,
             needs_backpressure: relay.needs_backpressure(),
             waits_for_lanes: true,
             only_waits_in_queue: relay.only_waits_in_queue(),
@@ -189,6 +196,7 @@ impl RelayBridge {
                     relay.handle_lane_closed(now, lane, &reason);
                 }
             }
+            Input::Flow(flow) => relay.hold_lanes(now, flow.are_lanes_held),
             Input::Timeout => {
                 lanes.handle_timeout(now);
                 relay.handle_timeout(now);
@@ -196,7 +204,7 @@ impl RelayBridge {
             Input::Drain(within) => relay.drain(now, within, RelayEndReason::Shutdown),
             Input::Close(within) => relay.drain(now, within, RelayEndReason::Operator),
             // A relay finds no pauses.
-            Input::TurnJudged(..) | Input::WorkerFound(_) => {}
+            Input::TurnJudged(..) | Input::WorkerFound(_) | Input::PlaceFound(_) => {}
             Input::Rollover => relay.reject_rollover(),
         }
         relay.arm_idle();

@@ -153,6 +153,7 @@ impl ServedBridge {
                 let event = LaneEvent::Queued { position: Some(position), length: None, wait_s: None };
                 session.handle_lane_event(now, lane, &event, MessageMeta::default());
             }
+            Input::PlaceFound(lane) => session.handle_place(now, lane),
             Input::LaneDialect(lane, name) => self.lanes.set_dialect(lane, name),
             Input::LaneOpened(lane) => {
                 let opening = self.lanes.get_mut(lane).map(|codec| codec.handle_opened(now));
@@ -184,6 +185,7 @@ impl ServedBridge {
                     session.handle_lane_closed(now, lane, &reason);
                 }
             }
+            Input::Flow(flow) => session.handle_flow(now, flow),
             Input::Timeout => {
                 self.lanes.handle_timeout(now);
                 session.handle_timeout(now);
@@ -282,6 +284,11 @@ impl ServedBridge {
     /// True if the lane is not over.
     pub(super) fn has_lane(&self, lane: Lane) -> bool {
         self.lanes.contains(lane)
+    }
+
+    /// True for a lane that is not read for now.
+    pub(super) fn is_lane_held(&self, lane: Lane) -> bool {
+        self.session.as_ref().is_some_and(|session| session.tools.lanes.is_held(lane))
     }
 
     /// Queues the messages for a command, and what follows from it.

@@ -127,6 +127,17 @@ pub enum ClientError {
         /// Text of the last error.
         last: String,
     },
+    /// Speech without a transcript, and without an error of the server.
+    #[error(
+        "the transcript is incomplete: {utterances} utterances have no transcript, and {} ms of audio were dropped",
+        dropped.as_millis()
+    )]
+    MissingSpeech {
+        /// Number of utterances.
+        utterances: usize,
+        /// Audio that the server has dropped.
+        dropped: Duration,
+    },
     /// The server spoke a text without sending audio.
     #[error("the server sent no audio")]
     NoAudio,
@@ -261,7 +272,10 @@ impl ClientError {
             | Self::Usage(_)
             | Self::OtherJournal(_)
             | Self::OlderTranscript(_) => EXIT_USAGE,
-            Self::Gaps { .. } | Self::IncompleteTranscript { .. } | Self::BusyFile(_) => EXIT_INCOMPLETE,
+            Self::Gaps { .. }
+            | Self::IncompleteTranscript { .. }
+            | Self::MissingSpeech { .. }
+            | Self::BusyFile(_) => EXIT_INCOMPLETE,
             Self::UntrustedCertificate { .. } => EXIT_UNTRUSTED,
             Self::Unreachable { .. }
             | Self::UpstreamUnreachable { .. }
@@ -295,7 +309,15 @@ impl ClientError {
 
     /// Error that a session with the model reports by this code.
     pub(super) fn from_model(code: &str, message: String) -> Self {
-        if code == "unavailable" { Self::NoUpstreamSession(message) } else { Self::ModelFailed(message) }
+        match code {
+            "unavailable" | "queue_timeout" => Self::NoUpstreamSession(message),
+            _ => Self::ModelFailed(message),
+        }
+    }
+
+    /// Error for speech that ended before its text.
+    pub(super) fn cut_short() -> Self {
+        Self::ConnectionLost("the speech was cut short".to_owned())
     }
 
     /// Error for a session that the server closed before the command was done.

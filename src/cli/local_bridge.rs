@@ -1,7 +1,7 @@
 //! A server in this process, between a command and the MiniCPM-o servers of `--upstream` or `--config`. The command opens
 //! sessions of the client protocol `rest` in memory. Only a command that tests other protocols has the server listen.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, pin::pin, time::Duration};
 
 use futures_util::{FutureExt as _, future::select_ok};
 use tokio::time::timeout;
@@ -9,15 +9,20 @@ use tokio::time::timeout;
 use super::{args::UpstreamArgs, dial::DEFAULT_MODEL, error::ClientError, running_server::RunningServer};
 use crate::{
     config::{Config, DrainConfig, UpstreamConfig},
+    doctor::step::QUEUE_EXIT_MAX,
     mapping::Library,
     net::UntrustedCertificate,
     secret::redacted_url,
-    server::{LocalSessions, RestSession, Server, registry::SessionRegistry, route::RouteConfig},
+    server::{
+        LocalSessions, RestSession, Server, queue_keeper::QueueWaits, registry::SessionRegistry,
+        route::RouteConfig,
+    },
     telemetry::metrics::Metrics,
 };
 
-/// Time to close upstream sessions in an orderly way when the command is stopped.
-const DRAIN_TIMEOUT_MS: u64 = 5000;
+/// Time to close upstream sessions in an orderly way at the end of the command: longer than an answer is awaited (10 s) and
+/// its session then takes to close. Sessions in an upstream's queue have more, see [`QUEUE_EXIT_MAX`].
+const DRAIN_TIMEOUT_MS: u64 = 20_000;
 
 /// Time limit of the first connection to an upstream, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,18 +35,27 @@ pub(super) struct LocalBridge {
     registry: SessionRegistry,
     metrics: Metrics,
     server: RunningServer,
+    /// Ended sessions of the server in an upstream's queue.
+    queued: QueueWaits,
+    /// Sessions in a queue for which the end of the command waits.
+    leaving: QueueWaits,
 }
 
 impl LocalBridge {
     /// Starts the server if an upstream can be reached. All files in progress share it.
-    pub(super) async fn start(args: &UpstreamArgs) -> Result<Self, ClientError> {
+    pub(super) async fn start(args: &UpstreamArgs, leaving: QueueWaits) -> Result<Self, ClientError> {
         let mut config = config(args)?;
         config.detect_dialects().await;
-        Self::start_with(&config, None).await
+        Self::start_with(&config, None, leaving).await
     }
 
-    /// Starts a server with this configuration if an upstream can be reached. It listens only at the address given.
-    pub(super) async fn start_with(config: &Config, listen: Option<&str>) -> Result<Self, ClientError> {
+    /// Starts a server with this configuration if an upstream can be reached. It listens only at the address given. Its end
+    /// counts the sessions that it waits for in `leaving`.
+    pub(super) async fn start_with(
+        config: &Config,
+        listen: Option<&str>,
+        leaving: QueueWaits,
+    ) -> Result<Self, ClientError> {
         let voices = config.voices.keys().cloned().collect();
         let mut service = config.build_service().map_err(ClientError::Usage)?;
         // The command's user is the operator.
@@ -58,10 +72,11 @@ impl LocalBridge {
         if let Some(listen) = listen {
             server.bind_address(listen).await.map_err(cannot_listen)?;
         }
+        let queued = server.wait_in_queues(QUEUE_EXIT_MAX);
         let (sessions, registry, metrics) = (server.local_sessions(), server.registry(), server.metrics());
         let addresses = server.local_addrs().map_err(cannot_listen)?;
         let server = RunningServer::start(|stopped| server.run(async { drop(stopped.await) }));
-        Ok(Self { sessions, voices, addresses, registry, metrics, server })
+        Ok(Self { sessions, voices, addresses, registry, metrics, server, queued, leaving })
     }
 
     /// The address that the server listens at, if any.
@@ -79,6 +94,11 @@ impl LocalBridge {
         &self.metrics
     }
 
+    /// True if sessions that were dropped wait in an upstream's queue.
+    pub(super) fn waits_in_queue(&self) -> bool {
+        self.queued.count() > 0
+    }
+
     /// Names of the configured voices.
     pub(super) fn voices(&self) -> &[String] {
         &self.voices
@@ -91,7 +111,14 @@ impl LocalBridge {
 
     /// Closes the sessions with the upstreams, and ends the server.
     pub(super) async fn stop(self) {
-        self.server.stop().await;
+        let mut ended = pin!(self.server.stop());
+        let mut wait = None;
+        loop {
+            tokio::select! {
+                () = &mut ended => return,
+                () = self.queued.until_some(), if wait.is_none() => wait = Some(self.leaving.enter()),
+            }
+        }
     }
 }
 

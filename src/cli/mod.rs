@@ -18,6 +18,7 @@ pub mod transcribe;
 
 mod clock;
 mod dial;
+mod ending;
 mod files;
 mod http;
 mod inputs;
@@ -34,6 +35,7 @@ mod resume_file;
 mod running_server;
 mod simulated_server;
 mod speech_audio;
+mod stop_signals;
 mod stream_recording;
 mod synthetic_session;
 mod target;

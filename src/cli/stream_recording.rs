@@ -50,6 +50,8 @@ pub(super) struct TranscriptionResult {
     passed_on: usize,
     /// Why the rest of the recording is missing.
     damage: Option<ClientError>,
+    /// Length of the audio that the server has dropped.
+    dropped: Duration,
 }
 
 /// Sends a recording in real time and waits until every utterance is transcribed. Transcripts are passed on as they come, also if
@@ -145,12 +147,23 @@ impl TranscriptionResult {
                 self.error_count += 1;
                 self.last_error = Some(error);
             }
+            MacawEvent::FramesDropped { dropped_ms } => self.dropped += Duration::from_millis(*dropped_ms),
             MacawEvent::SessionClosed { reason } => {
                 return Err(ClientError::session_closed(reason));
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Number of utterances that have a transcript or an error.
+    fn answered(&self) -> usize {
+        self.final_segment_ids.len() + self.unnumbered_finals + self.error_count
+    }
+
+    /// Number of utterances that have neither.
+    fn missing(&self) -> usize {
+        self.utterances_ended.saturating_sub(self.answered())
     }
 
     /// The texts in the order of the server.
@@ -190,9 +203,8 @@ impl TranscriptionResult {
             };
         }
         // A server may send `vad.speech_end` before a slow transcript.
-        let answered = self.final_segment_ids.len() + self.unnumbered_finals + self.error_count;
         Ok(quiet
-            >= if answered < self.utterances_ended {
+            >= if self.answered() < self.utterances_ended {
                 timing.late_transcript_timeout
             } else {
                 timing.quiet_timeout
@@ -209,6 +221,7 @@ impl TranscriptionResult {
 
     /// Why the transcript is incomplete, to report after the transcripts are shown.
     pub(super) fn into_problem(self) -> Option<ClientError> {
+        let missing = self.missing();
         let (count, last) = (self.error_count, self.last_error);
         let first_utterance =
             self.utterances.first().map(|(start_ms, _)| start_ms.map(Duration::from_millis));
@@ -216,7 +229,9 @@ impl TranscriptionResult {
             .filter(|_| self.finals.is_empty())
             .map(|first_utterance| ClientError::NoWords { first_utterance });
         let incomplete = last.map(|last| ClientError::IncompleteTranscript { count, last: last.to_string() });
-        self.damage.or(incomplete).or(no_words)
+        let lost = (missing > 0 || !self.dropped.is_zero())
+            .then_some(ClientError::MissingSpeech { utterances: missing, dropped: self.dropped });
+        self.damage.or(incomplete).or(no_words).or(lost)
     }
 }
 
@@ -254,6 +269,7 @@ mod tests {
         result.handle_event(&MacawEvent::SpeechEnded { at_ms: None }).unwrap();
         assert!(!result.is_finished(timing.quiet_timeout, &timing).unwrap(), "a transcript is missing");
         assert!(result.is_finished(timing.late_transcript_timeout, &timing).unwrap());
+        assert_eq!(result.missing(), 1, "it never came");
         result
             .handle_event(&MacawEvent::Final {
                 text: String::new(),
@@ -263,5 +279,31 @@ mod tests {
             })
             .unwrap();
         assert!(result.is_finished(timing.quiet_timeout, &timing).unwrap());
+    }
+
+    #[test]
+    fn speech_without_a_transcript_and_dropped_audio_are_no_success() {
+        let with_words = || {
+            let mut result = TranscriptionResult::default();
+            result.handle_event(&MacawEvent::SpeechStarted { at_ms: None }).unwrap();
+            result.handle_event(&MacawEvent::SpeechEnded { at_ms: None }).unwrap();
+            let words = MacawEvent::Final {
+                text: "Hello.".to_owned(),
+                segment_id: Some(0),
+                assistant: false,
+                is_labelled: false,
+            };
+            result.handle_event(&words).unwrap();
+            result
+        };
+        assert!(with_words().into_problem().is_none());
+        let mut without = with_words();
+        without.handle_event(&MacawEvent::SpeechStarted { at_ms: None }).unwrap();
+        without.handle_event(&MacawEvent::SpeechEnded { at_ms: None }).unwrap();
+        let mut dropped = with_words();
+        dropped.handle_event(&MacawEvent::FramesDropped { dropped_ms: 40 }).unwrap();
+        for result in [without, dropped] {
+            assert_eq!(result.into_problem().unwrap().exit_code(), 75);
+        }
     }
 }

@@ -1,10 +1,14 @@
 //! Target of a command for files: a server with a WebSocket, a server with an HTTP API, or MiniCPM-o itself.
 
+use tokio::sync::oneshot;
+
 use super::args::TargetArgs;
 use super::dial::ServerTarget;
+use super::ending::Ending;
 use super::error::ClientError;
 use super::http::HttpTarget;
 use super::local_bridge::LocalBridge;
+use crate::server::queue_keeper::QueueWaits;
 
 /// Files in progress at a time where the model sets the pace.
 const PARALLEL_FILES: usize = 4;
@@ -21,9 +25,9 @@ pub(super) enum Target {
 
 impl Target {
     /// The target of the options. Starts the bridge, if it takes one.
-    pub(super) async fn open(args: &TargetArgs) -> Result<Self, ClientError> {
+    async fn open(args: &TargetArgs, leaving: QueueWaits) -> Result<Self, ClientError> {
         if args.upstream.is_given() {
-            return LocalBridge::start(&args.upstream).await.map(Self::Local);
+            return LocalBridge::start(&args.upstream, leaving).await.map(Self::Local);
         }
         let target = args.server.target()?;
         if !target.url.starts_with("http://") && !target.url.starts_with("https://") {
@@ -42,19 +46,29 @@ impl Target {
         }
     }
 
-    /// Works with the target until `stop` completes with the number of a signal. Then ends the bridge in this process.
+    /// Works with the target of the options until the first signal. Then ends the bridge in this process.
     pub(super) async fn work(
-        self,
-        stop: impl Future<Output = u8>,
+        args: &TargetArgs,
+        ending: Ending,
         work: impl AsyncFnOnce(&Self) -> Result<(), ClientError>,
     ) -> Result<(), ClientError> {
-        let result = tokio::select! {
-            result = work(&self) => result,
-            signal = stop => Err(ClientError::Stopped(signal)),
+        let (leaving, (stopping, stopped)) = (ending.leaving(), oneshot::channel());
+        let work_and_end = async {
+            let mut target = None;
+            let open_and_work = async { work(target.insert(Self::open(args, leaving).await?)).await };
+            let result = tokio::select! {
+                result = open_and_work => result,
+                Ok(signal) = stopped => Err(ClientError::Stopped(signal)),
+            };
+            if let Some(Self::Local(bridge)) = target {
+                bridge.stop().await;
+            }
+            result
         };
-        if let Self::Local(bridge) = self {
-            bridge.stop().await;
-        }
-        result
+        let stop = |signal| {
+            // The work may be over.
+            let _ = stopping.send(signal);
+        };
+        ending.run(work_and_end, stop).await.unwrap_or_else(|signal| Err(ClientError::Stopped(signal)))
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::Config;
+use super::{Config, problems::ConfigProblems};
 use crate::{
     mapping::check::MAX_MS,
     secret::{Secret, redacted_url},
@@ -223,6 +223,16 @@ impl Config {
     pub(super) fn tls_acceptor(&self) -> Result<Option<ReloadableAcceptor>, String> {
         let bad = |problem: String| format!("tls: {problem}");
         self.tls.resolve().map_err(bad)?.map(|files| ReloadableAcceptor::load(files).map_err(bad)).transpose()
+    }
+
+    /// Finds certificates and keys that cannot be read, each by itself.
+    pub(super) fn find_missing_tls_files(&self, problems: &mut ConfigProblems) {
+        let files = [("cert", &self.tls.cert), ("key", &self.tls.key), ("client_ca", &self.tls.client_ca)];
+        for (key, path) in files {
+            if let Some((path, Err(error))) = path.as_ref().map(|path| (path, fs::File::open(path))) {
+                problems.push(&["tls", key], format!("tls: {}: {error}", path.display()));
+            }
+        }
     }
 
     /// Security warnings for the operator, one line each.

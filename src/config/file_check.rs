@@ -29,7 +29,9 @@ pub struct CheckedConfig<'f> {
     pub errors: Vec<FileError>,
     /// The configuration without the mistakes.
     pub config: Config,
-    document: Option<CheckedDocument<'f>>,
+    document: CheckedDocument<'f>,
+    /// Lines whose syntax is wrong. What seems to be wrong beside that follows from it.
+    broken_lines: Vec<usize>,
 }
 
 impl<'p> ConfigFile<'p> {
@@ -59,13 +61,13 @@ impl<'p> ConfigFile<'p> {
     /// Parses the file as far as possible.
     #[must_use]
     pub fn check(&self) -> CheckedConfig<'_> {
-        let document = Document::parse(&self.name, &self.source).ok();
-        let document = document
-            .map(|document| find_all(&document, "", |document| self.read_document(document).map(drop)));
-        let found = document.iter().flat_map(|checked| &checked.errors);
-        let errors = self.syntax_errors.iter().chain(found).cloned().collect();
-        let config = document.as_ref().and_then(|checked| self.read_document(&checked.valid).ok());
-        CheckedConfig { errors, config: config.unwrap_or_default(), document }
+        let (document, broken) = Document::parse_recovered(&self.name, &self.source);
+        let broken_lines: Vec<usize> = broken.iter().map(|error| error.line).collect();
+        let document = find_all(&document, "", |document| self.read_document(document).map(drop));
+        let found = document.errors.iter().filter(|error| !broken_lines.contains(&error.line));
+        let errors = self.syntax_errors.iter().chain(&broken).chain(found).cloned().collect();
+        let config = self.read_document(&document.valid).unwrap_or_default();
+        CheckedConfig { errors, config, document, broken_lines }
     }
 
     /// True if the file sets this key.
@@ -94,7 +96,7 @@ impl CheckedConfig<'_> {
     #[must_use]
     pub fn locate(&self, problem: &ConfigProblem) -> Option<FileError> {
         let path: Vec<&str> = problem.path.iter().map(String::as_str).collect();
-        let document = &self.document.as_ref()?.valid;
+        let document = &self.document.valid;
         let offset = document.offset_of(&path)?;
         Some(FileError::at_offset(document.file, document.source, offset, problem.message.clone()))
     }
@@ -102,7 +104,12 @@ impl CheckedConfig<'_> {
     /// True if the mistake may follow from another one in the file.
     #[must_use]
     pub fn is_consequence(&self, problem: &ConfigProblem) -> bool {
-        self.document.as_ref().is_some_and(|checked| checked.is_guessed(&problem.path))
+        let is_in_broken_line = |problem: &ConfigProblem| {
+            self.locate(problem).is_some_and(|error| self.broken_lines.contains(&error.line))
+        };
+        // A broken line may have held what seems to be missing.
+        let may_be_missing = problem.path.is_empty() && !self.broken_lines.is_empty();
+        may_be_missing || is_in_broken_line(problem) || self.document.is_guessed(&problem.path)
     }
 }
 
@@ -181,6 +188,33 @@ mod tests {
             assert!(found.iter().any(|it| it.starts_with(words)), "{words}: {found:#?}");
         }
         assert_eq!(found.len(), 9, "{found:#?}");
+    }
+
+    #[test]
+    fn mistakes_beside_broken_syntax_and_beside_each_other_in_a_section_are_reported() {
+        let source = "listen = \"127.0.0.1:8000\nprofile = \"speach\"\n\n\
+             [[upstream]]\nurl = \"http://a\"\nurl = \"http://b\"\nca = \"/nowhere/ca.pem\"\n\n\
+             [[upstream]]\nurl = \"ftp://c\"\ndialect = \"unknown\"\n\n\
+             [tls]\ncert = \"/nowhere/cert.pem\"\nkey = \"/nowhere/key.pem\"\n\n\
+             [[route]]\nclient = \"no-client\"\nprofile = \"speach\"\nprotocol = \"no-protocol\"\n";
+        let found = check(source);
+        for words in [
+            "t:1:",
+            "t:2:1: unknown profile `speach`",
+            "t:5:1: upstream: \"http://a\"",
+            "t:6:1: duplicate key",
+            "t:7:1: upstream: ca /nowhere/ca.pem: ",
+            "t:10:1: upstream: \"ftp://c\"",
+            "t:11:1: unknown upstream dialect `unknown`",
+            "t:14:1: tls: /nowhere/cert.pem: ",
+            "t:15:1: tls: /nowhere/key.pem: ",
+            "t:18:1: [[route]] client: ",
+            "t:19:1: unknown profile `speach`",
+            "t:20:1: [[route]] protocol: ",
+        ] {
+            assert!(found.iter().any(|it| it.starts_with(words)), "{words}: {found:#?}");
+        }
+        assert_eq!(found.len(), 12, "{found:#?}");
     }
 
     #[test]

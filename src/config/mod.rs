@@ -300,9 +300,8 @@ impl Config {
         let admin = self.admin.resolve().and_then(|admin| admin.map(AdminSettings::load).transpose());
         problems.take_named(admin);
         self.check_outputs(&mut problems);
-        let log = telemetry::log::check(self.log.level.as_deref(), self.log.format.as_deref());
-        let key = if self.log.level.is_some() { "level" } else { "format" };
-        problems.take(&["log", key], log);
+        problems.take(&["log", "level"], telemetry::log::check(self.log.level.as_deref(), None));
+        problems.take(&["log", "format"], telemetry::log::check(None, self.log.format.as_deref()));
         for listen in self.listen_addresses() {
             let resolved = listen::resolve_address(&listen);
             problems.take(&["listen"], resolved.map_err(|problem| format!("listen: {problem}")));
@@ -318,6 +317,7 @@ impl Config {
         self.check_ranges(problems);
         let access = problems.take_named(self.access.build(self.tls.client_ca.is_some()));
         let limits = problems.take_named(self.limits.build());
+        self.find_missing_tls_files(problems);
         let tls = problems.take_named(self.tls_acceptor());
         let playground = problems.take_named(self.allows_playground());
         problems.take_named(self.webrtc.addresses());
@@ -327,6 +327,10 @@ impl Config {
         let mode = upstreams.as_ref().and_then(|upstreams| upstreams.mode.as_deref());
         let planned = self.plan_routes(&library, mode, problems);
         let upstreams = upstreams?;
+        for (at, route) in self.routes.iter().enumerate() {
+            let matching = upstreams.matching(&route.upstream).map(drop);
+            problems.take(&["route", &at.to_string(), "upstream"], matching);
+        }
         let has_voice = self.voices.contains_key(DEFAULT_VOICE);
         let routes = routes::bind_all(planned, &upstreams, has_voice, problems);
         let turn_model = problems.take(&["turn_model"], self.turn_model(&routes));

@@ -25,11 +25,14 @@ impl ConfigProblems {
         self.0
     }
 
-    /// Adds a mistake, unless it is known: one key may be checked several times.
+    /// Adds a mistake, unless it is known at this key or around it: one key may be checked several times.
     pub(super) fn push(&mut self, path: &[&str], message: impl Into<String>) {
-        let path = path.iter().map(|key| (*key).to_owned()).collect();
+        let path: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();
         let problem = ConfigProblem { path, message: message.into() };
-        if !self.0.iter().any(|known| known.message == problem.message) {
+        let is_around = |known: &ConfigProblem| {
+            known.path.starts_with(&problem.path) || problem.path.starts_with(&known.path)
+        };
+        if !self.0.iter().any(|known| known.message == problem.message && is_around(known)) {
             self.0.push(problem);
         }
     }

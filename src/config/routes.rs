@@ -66,36 +66,45 @@ impl Config {
         let planned = files.into_iter().enumerate().filter_map(|(at, (file, is_fallback))| {
             let index = Some(at).filter(|at| *at < self.routes.len());
             let planned = self.plan_route(file, (index, is_fallback), library);
-            planned.map_err(|(key, message)| push_route_problem(problems, index, key, message)).ok()
+            let push = |(key, message)| push_route_problem(problems, index, key, message);
+            planned.map_err(|found| found.into_iter().for_each(push)).ok()
         });
         planned.collect()
     }
 
-    /// The error has the key of the route that it is about.
+    /// The errors have the keys of the route that they are about.
     fn plan_route(
         &self,
         file: RouteConfig,
         (index, is_fallback): (Option<usize>, bool),
         library: &Library,
-    ) -> Result<PlannedRoute, (&'static str, String)> {
+    ) -> Result<PlannedRoute, Vec<(&'static str, String)>> {
         let protocol = file.protocol.as_ref().map(|name| library.client(name)).transpose();
-        let protocol = protocol.map_err(|problem| ("protocol", format!("[[route]] protocol: {problem}")))?;
+        let protocol = protocol.map_err(|problem| ("protocol", format!("[[route]] protocol: {problem}")));
+        let profile = library.profile(&file.profile).map_err(|problem| ("profile", problem));
+        let (protocol, profile) = match (protocol, profile) {
+            (Ok(protocol), Ok(profile)) => (protocol, profile),
+            (protocol, profile) => {
+                let client = check_client_is_known(&file, library).err();
+                return Err([protocol.err(), profile.err(), client].into_iter().flatten().collect());
+            }
+        };
+        let one = |problem| vec![problem];
         if let (Some(protocol), "*") = (&protocol, file.path.as_str()) {
             let message = format!(
                 "[[route]]: protocol {:?} needs a `path`; without one, every connection would match",
                 protocol.name
             );
-            return Err(("protocol", message));
+            return Err(vec![("protocol", message)]);
         }
-        let profile = library.profile(&file.profile).map_err(|problem| ("profile", problem))?;
         // The configured language applies to configured profiles only.
         let is_default = is_fallback && file.client == "*";
         let profile = if is_default {
             profile
         } else {
-            self.with_language(profile).map_err(|problem| ("language", problem))?
+            self.with_language(profile).map_err(|problem| one(("language", problem)))?
         };
-        check_has_clients(&file, protocol.as_deref(), &profile, library)?;
+        check_has_clients(&file, protocol.as_deref(), &profile, library).map_err(one)?;
         Ok(PlannedRoute { file, index, protocol, profile, is_fallback })
     }
 }
@@ -159,14 +168,8 @@ fn check_has_clients(
         return check_client_with_profile(protocol, profile)
             .map_err(|problem| ("profile", format!("[[route]]: {problem}")));
     }
-    let mut candidates =
-        library.clients().filter(|client| matches_glob(&file.client, &client.name)).peekable();
-    if candidates.peek().is_none() {
-        return library
-            .client(&file.client)
-            .map(drop)
-            .map_err(|problem| ("client", format!("[[route]] client: {problem}")));
-    }
+    check_client_is_known(file, library)?;
+    let mut candidates = library.clients().filter(|client| matches_glob(&file.client, &client.name));
     let mut problem = String::new();
     match candidates
         .any(|client| check_client_with_profile(client, profile).map_err(|words| problem = words).is_ok())
@@ -180,6 +183,15 @@ fn check_has_clients(
             Err(("client", message))
         }
     }
+}
+
+/// Rejects a pattern that fits no client. The error has the key that it is about.
+fn check_client_is_known(file: &RouteConfig, library: &Library) -> Result<(), (&'static str, String)> {
+    if library.clients().any(|client| matches_glob(&file.client, &client.name)) {
+        return Ok(());
+    }
+    let known = library.client(&file.client).map(drop);
+    known.map_err(|problem| ("client", format!("[[route]] client: {problem}")))
 }
 
 /// Binds all routes to their upstreams, which may need a voice for clients that name none, and adds their mistakes to

@@ -150,11 +150,20 @@ pub(super) fn resolve(
     let mut mode: Option<(&str, String)> = None;
     for (at, upstream) in upstreams.iter().enumerate() {
         let at = at.to_string();
-        let dialect = problems.take(&["upstream", &at, "dialect"], upstream.mapping(library));
-        let Some(dialect) = dialect else { continue };
+        let known = problems.take(&["upstream", &at, "dialect"], upstream.mapping(library));
+        // The rest of an upstream of an unknown dialect is checked as well.
+        let Some(dialect) = known.clone().or_else(|| library.upstream(ASSUMED_DIALECT).ok()) else {
+            continue;
+        };
         let dialer = upstream.build_dialer(&dialect).map_err(|error| format!("upstream: {error}"));
         let key = dialer.as_ref().err().map_or("url", |error| key_in(error));
+        if let Err(error) = &dialer {
+            upstream.find_missing_files(error, &at, problems);
+        }
         let Some((name, dialer)) = problems.take(&["upstream", &at, key], dialer) else { continue };
+        if known.is_none() {
+            continue;
+        }
         if dialers.iter().any(|(known, _)| *known == name) {
             let key = if upstream.name.is_some() { "name" } else { "url" };
             let message = format!("[[upstream]]: two upstreams are named {name:?}; give each its own `name`");
@@ -249,6 +258,24 @@ impl UpstreamConfig {
             None => dialer,
         };
         Ok((self.name.clone().unwrap_or_else(|| dialer.authority().to_owned()), dialer))
+    }
+
+    /// Finds files that cannot be read and that this error does not name.
+    fn find_missing_files(&self, error: &str, at: &str, problems: &mut ConfigProblems) {
+        let files = [
+            ("ca", &self.ca),
+            ("token_file", &self.token_file),
+            ("client_cert", &self.client_cert),
+            ("client_key", &self.client_key),
+        ];
+        for (key, path) in files {
+            let Some(path) = path.as_ref().filter(|path| !error.contains(&*path.to_string_lossy())) else {
+                continue;
+            };
+            if let Err(error) = std::fs::File::open(path) {
+                problems.push(&["upstream", at, key], format!("upstream: {key} {}: {error}", path.display()));
+            }
+        }
     }
 
     /// Checks that the dialect can do what the upstream is to serve.

@@ -29,23 +29,33 @@ use crate::{
         upstream::{Mode, VoiceEncoding},
     },
     secret::redacted_url,
-    server::upstream_pool::dial::Dialer,
+    server::{
+        queue_keeper::QueueWaits,
+        upstream_pool::{
+            dial::Dialer,
+            places::Capacity,
+            probe::{Probe as _, WorkerReport},
+        },
+    },
     upstream::Dialect,
 };
 
 /// Pause before an experiment; longer than a worker needs to clean up a dropped session (field notes minicpm-o.md §1.2).
 const EXPERIMENT_PAUSE: Duration = Duration::from_millis(500);
 
+/// Time limit of the page that says how many workers a server has.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Checks one upstream and sends each outcome at once to `live_sender`.
 pub(crate) async fn check_upstream(
     target: &CheckTarget,
     library: &Library,
     limits: StepLimits,
-    mut stop: watch::Receiver<bool>,
+    (mut stop, leaving): (watch::Receiver<bool>, QueueWaits),
     live_sender: mpsc::Sender<CheckOutcome>,
 ) -> CheckReport {
     let mut log = OutcomeLog::new(&DoctorStep::UPSTREAM, Some(live_sender));
-    let mut check = UpstreamCheck { target, library, limits, stop: &mut stop };
+    let mut check = UpstreamCheck { target, library, limits, stop: &mut stop, leaving, capacity: None };
     let (server, clue) = check.run(&mut log).await;
     let name = target.config.name.clone().unwrap_or_else(|| server.authority.clone());
     CheckReport { name, server, outcomes: log.finish(), clue }
@@ -56,6 +66,10 @@ struct UpstreamCheck<'e> {
     library: &'e Library,
     limits: StepLimits,
     stop: &'e mut watch::Receiver<bool>,
+    /// Counter of sessions that wait only to leave a queue.
+    leaving: QueueWaits,
+    /// The number of sessions that the server announces, in words.
+    capacity: Option<String>,
 }
 
 /// Result of one attempt to run a session.
@@ -96,7 +110,7 @@ impl UpstreamCheck<'_> {
         let attempt = self.attempt_session(&dialer, &experiment, log).await;
         let clue = self.find_clue(&attempt, log).await;
         if attempt.reached == Some(Depth::Answer) && !*self.stop.borrow() {
-            self.check_other_modes(&dialer, log).await;
+            self.check_other_modes(&dialer, encoding, log).await;
         }
         (server, clue)
     }
@@ -189,10 +203,20 @@ impl UpstreamCheck<'_> {
                 let mut session = SessionCheck::new(now(), self.check_plan(experiment));
                 session.stop(now(), "upgrade failed");
                 let mut discarded_log = OutcomeLog::new(&[], None);
-                run_session(&mut session, &mut socket, &self.limits, self.stop, &mut discarded_log).await;
+                run_session(
+                    &mut session,
+                    &mut socket,
+                    &self.limits,
+                    (self.stop, &self.leaving),
+                    &mut discarded_log,
+                )
+                .await;
             }
             return no_session;
         };
+        if self.capacity.is_none() {
+            self.capacity = announced_capacity(dialer).await;
+        }
         let mut session = SessionCheck::new(now(), self.check_plan(experiment));
         match unexpected_extension(&response) {
             Some(symptom) => {
@@ -206,7 +230,7 @@ impl UpstreamCheck<'_> {
                 path_and_query(&redacted_url(&dialer.url(experiment.mode))),
             )),
         }
-        run_session(&mut session, &mut socket, &self.limits, self.stop, log).await;
+        run_session(&mut session, &mut socket, &self.limits, (self.stop, &self.leaving), log).await;
         AttemptResult { reached: session.reached(), received: session.received().to_vec() }
     }
 
@@ -217,6 +241,7 @@ impl UpstreamCheck<'_> {
             init: self.target.texts.init_command(experiment.mode, experiment.voice_encoding),
             question: self.target.texts.question_command(experiment.mode),
             depth: experiment.depth,
+            capacity: self.capacity.clone(),
             limits: self.limits,
         }
     }
@@ -272,20 +297,47 @@ impl UpstreamCheck<'_> {
         })
     }
 
-    /// Checks that the server accepts the other modes that the routes need.
-    async fn check_other_modes(&mut self, dialer: &Dialer, log: &mut OutcomeLog) {
-        let (start, mut refused) = (Instant::now(), Vec::new());
+    /// Asks in a mode. A failure after the upgrade counts when it repeats itself, because a worker may still clean up.
+    async fn try_mode(&mut self, dialer: &Dialer, experiment: &Experiment) -> ModeAnswer {
+        for is_last in [false, true] {
+            if *self.stop.borrow() {
+                return ModeAnswer::Unknown;
+            }
+            let mut log = OutcomeLog::new(&[], None);
+            let attempt = self.attempt_session(dialer, experiment, &mut log).await;
+            match failure_of_mode(log.outcomes()) {
+                None if attempt.reached >= Some(Depth::Init) => return ModeAnswer::Works,
+                None => return ModeAnswer::Unknown,
+                Some(failed) => {
+                    let symptom = failed.failure().map(Symptom::summary).unwrap_or_default();
+                    let is_final = matches!(failed.failure(), Some(Symptom::NoAnswer { .. }));
+                    if is_last || is_final || failed.step == DoctorStep::Upgrade {
+                        return ModeAnswer::Fails(symptom);
+                    }
+                }
+            }
+            sleep(EXPERIMENT_PAUSE).await;
+        }
+        ModeAnswer::Unknown
+    }
+
+    /// Checks that the server answers in the other modes that the routes need.
+    async fn check_other_modes(
+        &mut self,
+        dialer: &Dialer,
+        voice_encoding: Option<VoiceEncoding>,
+        log: &mut OutcomeLog,
+    ) {
+        let (start, mut refused, mut names) = (Instant::now(), Vec::new(), Vec::new());
         for mode in &self.target.other_modes {
-            let experiment = self.experiment(self.target.dialect.clone(), *mode, None, Depth::Queue);
-            let mut discarded_log = OutcomeLog::new(&[], None);
-            self.attempt_session(dialer, &experiment, &mut discarded_log).await;
-            let failure = discarded_log.outcomes().iter().find(|outcome| outcome.step == DoctorStep::Upgrade);
-            // Only a failed upgrade says something about the mode; a busy queue does not.
-            if let Some(symptom) = failure.and_then(CheckOutcome::failure) {
-                refused.push((mode.name().to_owned(), symptom.summary()));
+            let experiment =
+                self.experiment(self.target.dialect.clone(), *mode, voice_encoding, Depth::Answer);
+            match self.try_mode(dialer, &experiment).await {
+                ModeAnswer::Works => names.push(mode.name()),
+                ModeAnswer::Fails(symptom) => refused.push((mode.name().to_owned(), symptom)),
+                ModeAnswer::Unknown => {}
             }
         }
-        let names: Vec<&str> = self.target.other_modes.iter().map(|mode| mode.name()).collect();
         if !refused.is_empty() {
             log.push(CheckOutcome::failed(
                 DoctorStep::Modes,
@@ -301,6 +353,40 @@ impl UpstreamCheck<'_> {
             ));
         }
     }
+}
+
+/// The number of sessions that a server takes at a time, as its page or its dialect says.
+async fn announced_capacity(dialer: &Dialer) -> Option<String> {
+    if !dialer.reports_workers() {
+        return match dialer.capacity() {
+            Capacity::AtMost(count) => Some(format!("at most {count} at a time")),
+            Capacity::QueuesItself | Capacity::Unknown => None,
+        };
+    }
+    // The steps of the check find out why there is no report.
+    let report = timeout(REPORT_TIMEOUT, dialer.probe()).await.ok()?.ok()??;
+    // The check itself has a worker by now.
+    let WorkerReport { total, .. } = report;
+    Some(format!("workers: {total}"))
+}
+
+/// What a server does in a mode.
+enum ModeAnswer {
+    /// It answers.
+    Works,
+    /// It does not, with this symptom.
+    Fails(String),
+    /// It was not asked, because it is busy or the check is interrupted.
+    Unknown,
+}
+
+/// The failure of a session that is due to its mode. Waiting in the queue, an answer that is only slow and a bad close are not.
+fn failure_of_mode(outcomes: &[CheckOutcome]) -> Option<&CheckOutcome> {
+    let is_of_mode = |outcome: &&CheckOutcome| match outcome.failure() {
+        None | Some(Symptom::SlowerThanRealTime { .. }) => false,
+        Some(_) => matches!(outcome.step, DoctorStep::Upgrade | DoctorStep::Init | DoctorStep::Answer),
+    };
+    outcomes.iter().find(is_of_mode)
 }
 
 /// Path and query of a URL.

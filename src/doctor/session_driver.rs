@@ -21,22 +21,29 @@ use super::{
 use crate::{
     event::{DisconnectReason, Frame},
     net::Transport,
+    server::queue_keeper::QueueWaits,
 };
 
-/// Drives a session check on a socket until it is finished.
+/// Drives a session check on a socket until it is finished. `leaving` counts it while it waits only to leave a queue.
 pub(super) async fn run_session(
     session: &mut SessionCheck,
     socket: &mut WebSocketStream<Box<dyn Transport>>,
     limits: &StepLimits,
-    stop: &mut watch::Receiver<bool>,
+    (stop, leaving): (&mut watch::Receiver<bool>, &QueueWaits),
     log: &mut OutcomeLog,
 ) {
     let (mut close_reason, mut has_sent_close, mut is_stopping) = (None, false, false);
+    let mut wait = None;
     loop {
         while let Some(outcome) = session.next_outcome() {
             log.push(outcome);
         }
-        let until = match session.poll_action() {
+        let action = session.poll_action();
+        match session.is_leaving_queue() {
+            true => _ = wait.get_or_insert_with(|| leaving.enter()),
+            false => wait = None,
+        }
+        let until = match action {
             CheckAction::Finished => return,
             CheckAction::Send(text) => {
                 // The next read reports a send error.

@@ -117,6 +117,10 @@ impl CheckOutcome {
     }
 }
 
+/// Longest wait for a worker only to leave an upstream's queue: three times as long as a conversation may hold a worker (field
+/// notes minicpm-o.md §1.6).
+pub const QUEUE_EXIT_MAX: Duration = Duration::from_secs(1800);
+
 /// Time limits of steps, and durations above which a step counts as slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepLimits {
@@ -124,6 +128,8 @@ pub struct StepLimits {
     pub step_timeout: Duration,
     /// Time limit of the close.
     pub close_timeout: Duration,
+    /// Time limit of leaving the queue.
+    pub queue_exit_max: Duration,
     /// Usual time of a DNS lookup.
     pub dns_usual: Duration,
     /// Usual time of a TCP connect, one round trip; speakers notice a delay of 200 ms.
@@ -147,6 +153,7 @@ impl StepLimits {
         Self {
             step_timeout,
             close_timeout: step_timeout.min(ms(5000)),
+            queue_exit_max: QUEUE_EXIT_MAX,
             dns_usual: ms(500),
             tcp_usual: ms(200),
             tls_usual: ms(1000),

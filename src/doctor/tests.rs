@@ -11,7 +11,7 @@ use super::{
     fingerprint,
     report::{CheckReport, format_diagnosis, format_step_line, skipped_steps},
     session_check::{CheckAction, CheckPlan, Depth, SessionCheck},
-    step::{CheckOutcome, DoctorStep, StepLimits, StepVerdict},
+    step::{CheckOutcome, DoctorStep, QUEUE_EXIT_MAX, StepLimits, StepVerdict},
     symptom::{CertificateProblem, Symptom},
 };
 use crate::{
@@ -41,6 +41,7 @@ fn plan(dialect: &str, depth: Depth) -> CheckPlan {
             frame: None,
         }),
         depth,
+        capacity: None,
         limits: StepLimits::with_timeout(Duration::from_secs(30)),
     }
 }
@@ -153,8 +154,9 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
         let mut gateway =
             SimulatedGateway::new(SimulatorConfig { dialect, faults, ..SimulatorConfig::default() });
         let (outcomes, took) = gateway.run_check(plan(name, Depth::Answer), stop);
-        // Time limits of three steps, the close and the end of the connection.
-        assert!(took <= Duration::from_secs(3 * 30 + 5 + 1 + 5), "{case}: {took:?}");
+        // Time limits of three steps, the close and the end of the connection; and of leaving a queue that is stuck.
+        let leaving = if fault == "stuck-queue" { QUEUE_EXIT_MAX } else { Duration::ZERO };
+        assert!(took <= leaving + Duration::from_secs(3 * 30 + 5 + 1 + 5), "{case}: {took:?}");
         assert!(outcomes.is_sorted_by_key(|outcome| outcome.step), "{case}: {:?}", verdicts(&outcomes));
         let steps: Vec<DoctorStep> = outcomes.iter().map(|outcome| outcome.step).collect();
         assert!(steps.contains(&DoctorStep::Close) && !steps.is_empty(), "{case}: {steps:?}");
@@ -180,6 +182,27 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
         let all_ok = [DoctorStep::Queue, DoctorStep::Init, DoctorStep::Answer, DoctorStep::Close]
             .map(|step| (step, "ok"));
         assert_eq!(verdicts(&next), all_ok, "{case}: first {outcomes:?}, then {next:?}");
+    }
+}
+
+#[test]
+fn check_that_ends_in_the_queue_waits_for_its_worker_and_closes() {
+    for (stop_after, queue) in [(None, "failed"), (Some(Duration::from_secs(5)), "skipped")] {
+        for dialect in [SimDialect::Current, SimDialect::Legacy { follows_document: false }] {
+            let audio_time_limit = Duration::from_secs(100);
+            let config = SimulatorConfig { dialect, audio_time_limit, ..SimulatorConfig::default() };
+            let mut gateway = SimulatedGateway::new(config);
+            // Another client holds the worker until its time limit.
+            gateway
+                .gateway
+                .handle_input(gateway.now, SimInput::Connected(ConnId(99), simulator::SimMode::Audio));
+            let name = if dialect == SimDialect::Current { "minicpm-o" } else { "minicpm-o-legacy" };
+            let (outcomes, took) = gateway.run_check(plan(name, Depth::Answer), stop_after);
+            assert_eq!(verdicts(&outcomes), [(DoctorStep::Queue, queue), (DoctorStep::Close, "ok")]);
+            assert!(took >= audio_time_limit && took < audio_time_limit + Duration::from_secs(5), "{took:?}");
+            let (workers, idle, queued) = gateway.gateway.worker_counts();
+            assert_eq!((workers, idle, queued, gateway.gateway.lost_worker_count()), (1, 1, 0, 0));
+        }
     }
 }
 

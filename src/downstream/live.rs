@@ -231,9 +231,7 @@ impl Live {
     }
 
     fn send_error(&mut self, mapping: &ClientMapping, error: &Error, send: &mut impl FnMut(Message)) {
-        let Some(spelling) = mapping.error(error.kind).filter(|spelling| !spelling.code.is_empty()) else {
-            return;
-        };
+        let Some(spelling) = mapping.error(error.kind) else { return };
         let fields = json!({ "error": {
             "type": error_type(error.kind), "code": spelling.code, "message": spelling.message(&error.detail), "param": null,
             "client_event_id": self.client_event_id,

@@ -181,6 +181,13 @@ pub struct TurnDetection {
     pub turn_end: super::TurnEnd,
 }
 
+impl TurnDetection {
+    /// True if voice activity ends utterances, and the model answers them.
+    pub(crate) const fn answers_utterances(&self) -> bool {
+        self.is_automatic && self.answers
+    }
+}
+
 impl Default for TurnDetection {
     fn default() -> Self {
         Self {

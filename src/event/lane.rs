@@ -85,16 +85,52 @@ pub enum EndKind {
     Other,
     /// The server lost its back-end, or refused a message that it does not know: the two look the same.
     BackendLost,
+    /// The server refused what it was asked. Any server would refuse it again, and is not to blame.
+    Refused,
+    /// The server refuses whatever it is asked: its token, path or model in the configuration is wrong.
+    Misconfigured,
     /// The model had no answer.
     EmptyAnswer,
     /// The queue is full.
     QueueFull,
-    /// The time limit or the model's context was used up.
+    /// The time limit was reached.
+    TimeLimitReached,
+    /// The model's context or another limit was used up.
     LimitReached,
     /// Like `LimitReached`, but the connection stays open until the bridge closes the session.
     LimitReachedStillOpen,
     /// The server opened a session that the lane cannot use. It stays open until the bridge closes it.
     UnfitStillOpen,
+}
+
+impl EndKind {
+    /// Meaning of the HTTP status of a failed request. 408 and 425 ask for the request again; 401 and the like are answers to
+    /// what only the configuration says.
+    #[must_use]
+    pub const fn of_status(status: u16) -> Self {
+        match status {
+            429 | 503 => Self::QueueFull,
+            408 | 425 => Self::Other,
+            300..400 | 401..=405 | 407 => Self::Misconfigured,
+            400..500 => Self::Refused,
+            _ => Self::Other,
+        }
+    }
+
+    /// Meaning of the close code of a session that was in use: 1003, 1007 and 1009 are answers to a message (RFC 6455 §7.4.1).
+    #[must_use]
+    pub const fn of_close_code(code: u16) -> Self {
+        match code {
+            1003 | 1007 | 1009 => Self::Refused,
+            _ => Self::Other,
+        }
+    }
+
+    /// True if the request in progress would fail in the same way again.
+    #[must_use]
+    pub const fn is_refusal(self) -> bool {
+        matches!(self, Self::Refused | Self::Misconfigured)
+    }
 }
 
 /// Message to an upstream.

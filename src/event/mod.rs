@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 mod answer;
 mod describe;
+mod flow;
 mod http;
 mod lane;
 pub mod relay;
@@ -25,6 +26,7 @@ pub use self::answer::{
     heard_words,
 };
 pub use self::describe::describe_queue;
+pub use self::flow::FlowControl;
 pub use self::http::{AnswerPart, HttpBody, HttpRequest};
 pub use self::lane::{
     ConversationInit, DisconnectReason, EndKind, LaneCommand, LaneEvent, MessageMeta, TranscribePrompt,

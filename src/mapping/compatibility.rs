@@ -68,6 +68,12 @@ pub fn check_profile_with_dialects(profile: &Profile, dialects: &Dialects) -> Re
     let is_missing =
         |lane: &RequiredLane| !lane.purposes.iter().any(|purpose| dialects.serve(*purpose, lane.mode));
     if let Some(RequiredLane { mode, reason, remedy, .. }) = needs.find(is_missing) {
+        let remedy = match mode {
+            Mode::Chat if remedy == OTHER_PROFILE && dialects.serve(LanePurpose::Converse, Mode::Audio) => {
+                format!("{remedy}, such as `conversation` (--profile conversation)")
+            }
+            _ => remedy.to_owned(),
+        };
         return Err(format!(
             "profile {:?} needs mode {} ({reason}), which no upstream serves (dialects: {}): {remedy}, or use another dialect",
             profile.name,
@@ -97,6 +103,14 @@ pub fn check_profile_with_dialects(profile: &Profile, dialects: &Dialects) -> Re
     Ok(())
 }
 
+/// Advice about a profile that no upstream can serve.
+const OTHER_PROFILE: &str = "choose another profile";
+
+/// A problem without the advice to choose another profile, for those who cannot.
+pub fn without_choice_of_profile(problem: &str) -> &str {
+    problem.split_once(&format!(": {OTHER_PROFILE}")).map_or(problem, |(problem, _)| problem)
+}
+
 /// A lane that a profile cannot do without.
 struct RequiredLane {
     mode: Mode,
@@ -112,8 +126,7 @@ fn required_lanes(profile: &Profile) -> Vec<RequiredLane> {
         Mode::Chat => (&[LanePurpose::Transcribe, LanePurpose::Speak], "utterances and texts are chat turns"),
         Mode::Audio | Mode::Video => (&[LanePurpose::Converse], "the profile is a conversation"),
     };
-    let mut needs =
-        vec![RequiredLane { mode: profile.mode, purposes, reason, remedy: "choose another profile" }];
+    let mut needs = vec![RequiredLane { mode: profile.mode, purposes, reason, remedy: OTHER_PROFILE }];
     if transcribes {
         needs.push(RequiredLane {
             mode: Mode::Chat,

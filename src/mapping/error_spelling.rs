@@ -13,7 +13,7 @@ use super::{
 /// Compiled spelling of an error. Both templates have the slot `detail`.
 #[derive(Debug)]
 pub struct ErrorSpelling {
-    /// Error code; empty for no error event.
+    /// Error code. Empty only in a relay's protocol, for no error event.
     pub code: String,
     /// True if the session continues.
     pub recoverable: bool,

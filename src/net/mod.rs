@@ -34,8 +34,10 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 pub(crate) mod probe;
+pub(crate) mod turn;
 mod untrusted;
 
+use self::turn::{TURN_BYTES, wake_after_others};
 pub(crate) use self::untrusted::UntrustedCertificate;
 
 /// Any bidirectional byte stream.
@@ -61,11 +63,16 @@ impl Traffic {
     }
 }
 
-/// A stream that counts its bytes, for a handshake. A [WebSocket](crate::server) counts its own.
+/// A stream that counts its bytes, for HTTP and handshakes. A [WebSocket](crate::server) counts its own.
+///
+/// HTTP's library reads as long as there are bytes, and works for those that mean nothing, such as interim responses. So the
+/// stream gives [`TURN_BYTES`] at most before other tasks get their turn.
 #[derive(Debug)]
 pub struct CountedStream<S> {
     pub(crate) stream: S,
     pub(crate) traffic: Arc<Traffic>,
+    /// Bytes given since the reader last waited.
+    given_bytes: usize,
 }
 
 impl<S> CountedStream<S> {
@@ -76,7 +83,7 @@ impl<S> CountedStream<S> {
 
     /// Wraps a stream and adds its bytes to a counter.
     pub(crate) const fn counting(stream: S, traffic: Arc<Traffic>) -> Self {
-        Self { stream, traffic }
+        Self { stream, traffic, given_bytes: 0 }
     }
 }
 
@@ -86,9 +93,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.traffic.read.fetch_add((buf.filled().len() - before) as u64, Relaxed);
+        if self.given_bytes >= TURN_BYTES {
+            self.given_bytes = 0;
+            wake_after_others(cx);
+            return Poll::Pending;
+        }
+        let most = buf.remaining().min(TURN_BYTES - self.given_bytes);
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
+        let read = Pin::new(&mut self.stream).poll_read(cx, &mut part);
+        let length = part.filled().len();
+        buf.advance(length);
+        self.traffic.read.fetch_add(length as u64, Relaxed);
+        self.given_bytes = if read.is_ready() { self.given_bytes + length } else { 0 };
         read
     }
 }

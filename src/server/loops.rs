@@ -41,9 +41,9 @@ pub(super) async fn accept_until(
                 Ok((stream, peer, None)) => spawn_connection(stream, peer, server.clone()),
                 Ok((stream, peer, Some(service))) => spawn_bare_session(stream, peer, service, server.clone()),
                 Err(error) => {
-                    // Usually the process is out of file descriptors. Sessions go on, and the oldest pending
-                    // handshake makes room.
-                    let evicted = server.handshakes.abort_oldest();
+                    // Usually the process is out of file descriptors. Sessions go on, and a pending handshake
+                    // makes room.
+                    let evicted = server.handshakes.abort_one();
                     if evicted {
                         server.metrics.record_rejection(RejectReason::HandshakeOverflow);
                     }

@@ -13,7 +13,7 @@
 //! - [`websocket`]: the WebSockets and the byte streams under them; [`tls`] encrypts those of clients
 //! - [`upstream_pool`]: chooses and dials upstreams; [`upstream_pool::lane_leases`] reports to it how each lane fares
 //! - [`queue_keeper`]: ended sessions whose lanes wait in a queue; [`cut_off`]: the order that ends what still runs
-//! - [`memory`]: bounds what messages in transit hold, over all connections
+//! - [`codec_threads`] decode and encode files; [`memory`]: bounds what messages in transit hold, over all connections
 //! - [`registry`]: the running sessions, their statistics and operator orders; [`registry::observer`] keeps metrics
 //!   and the access log
 //! - [`playground`]: the page in the browser that talks to this server and shows the messages of its sessions
@@ -30,13 +30,14 @@ mod active_config;
 pub(crate) mod adaptive_read;
 pub mod admin;
 mod announcement;
+mod codec_threads;
 mod cut_off;
 pub mod fuzzing;
 mod loops;
 pub(crate) mod memory;
 pub mod playground;
 pub mod process;
-mod queue_keeper;
+pub(crate) mod queue_keeper;
 pub mod registry;
 pub mod route;
 mod session_task;
@@ -72,9 +73,10 @@ use std::{
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc, oneshot, watch},
+    task::AbortHandle,
     time::timeout,
 };
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 pub use self::{
     accept::bare_tcp::TcpService,
@@ -82,14 +84,18 @@ pub use self::{
     announcement::AnnouncedService,
 };
 use self::{
-    access::{client_secrets::ClientSecrets, handshakes::Handshakes, quota::Quotas},
+    access::{
+        client_secrets::ClientSecrets,
+        handshakes::{Handshakes, ServedRequests},
+        quota::Quotas,
+    },
     announcement::Announcement,
     loops::{accept_until, wait_for_sessions},
     process::{
         lifecycle::{DrainPolicy, Lifecycle, LifecycleState, ShutdownOutcome},
         workers::Workers,
     },
-    queue_keeper::QueueKeeper,
+    queue_keeper::{QueueKeeper, QueueWaits},
     registry::SessionRegistry,
     turn_judge::TurnJudge,
     webrtc::Calls,
@@ -98,7 +104,7 @@ use crate::telemetry::{
     access_log::AccessLog,
     line_writer::FLUSH_TIMEOUT,
     metrics::{
-        Metrics,
+        Metrics, RejectReason,
         scrape::{ServerSnapshot, UpstreamSnapshot},
     },
 };
@@ -118,6 +124,9 @@ pub struct Server {
     calls: Option<Calls>,
     turn_judge: Option<TurnJudge>,
     announcements: Vec<Announcement>,
+    queue_keeper: QueueKeeper,
+    /// How much longer a drain waits for lanes in an upstream's queue.
+    queue_wait_max: Duration,
 }
 
 /// A socket that accepts clients.
@@ -230,6 +239,8 @@ impl Server {
             calls: None,
             turn_judge: None,
             announcements: Vec::new(),
+            queue_keeper: QueueKeeper::default(),
+            queue_wait_max: Duration::ZERO,
         }
     }
 
@@ -271,7 +282,7 @@ impl Server {
     /// # Errors
     /// Fails with the system's error, such as an address in use, or if the program was built without WebRTC.
     pub async fn bind_calls(&mut self, addresses: WebRtcAddresses) -> io::Result<SocketAddr> {
-        let calls = Calls::bind(addresses, self.metrics.clone()).await?;
+        let calls = Calls::bind(addresses, self.metrics.clone(), self.registry.waiting().clone()).await?;
         let advertised = calls.advertised();
         self.calls = Some(calls);
         Ok(advertised)
@@ -343,6 +354,13 @@ impl Server {
         self.workers = Some(workers);
     }
 
+    /// Lets a drain wait at most this much longer for ended sessions whose lanes are in an upstream's queue. Returns their
+    /// counter.
+    pub(crate) fn wait_in_queues(&mut self, at_most: Duration) -> QueueWaits {
+        self.queue_wait_max = at_most;
+        self.queue_keeper.kept().clone()
+    }
+
     /// Serves until `stop` completes, then drains sessions within the configured time.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let lifecycle = self.lifecycle.clone();
@@ -373,6 +391,8 @@ impl Server {
             calls,
             turn_judge,
             announcements,
+            queue_keeper,
+            queue_wait_max,
         } = self;
         let (_, mut pings) = liveness;
         let ((drain_sender, drain), (cut_off_sender, cut_off)) =
@@ -393,13 +413,14 @@ impl Server {
             workers: workers.unwrap_or_else(Workers::current_runtime),
             quotas: Quotas::default(),
             client_secrets: ClientSecrets::default(),
-            handshakes: Handshakes::default(),
+            handshakes: registry.waiting().connections.clone(),
             codec_threads: Default::default(),
+            message_threads: Default::default(),
             bodies: Default::default(),
             watchers: Default::default(),
             memory: Arc::default(),
             drain,
-            queue_keeper: QueueKeeper::new(cut_off.clone()),
+            queue_keeper: queue_keeper.clone(),
             cut_off,
             drain_guard,
         });
@@ -427,6 +448,11 @@ impl Server {
         drop(server);
         let outcome = wait_for_sessions((all_gone, drain_timeout), &registry, &mut pings, &lifecycle).await;
         cut_off_sender.send_replace(true);
+        tokio::select! {
+            _ = timeout(queue_wait_max, queue_keeper.kept().until_none()) => {}
+            () = lifecycle.wait_for(LifecycleState::Stopped) => {}
+        }
+        queue_keeper.drop_all();
         lifecycle.stop();
         if let Some(receiving) = receiving {
             receiving.abort();
@@ -467,6 +493,7 @@ fn metrics_snapshot(
     ServerSnapshot {
         kinds: config.routes.session_kinds(&config.library),
         sessions: sessions.map(kind).collect(),
+        waiting: registry.waiting().counts().into(),
         upstreams: config.pool.statuses().into_iter().zip(config.pool.dialects()).map(upstream).collect(),
         access_log_lines_lost: access_log.map_or(0, AccessLog::lost_lines),
         log_lines_lost: crate::telemetry::log::lost_lines(),
@@ -494,7 +521,9 @@ struct ServerContext {
     /// Connections that have no session yet.
     handshakes: Handshakes,
     /// Decode and encode the files of REST requests.
-    codec_threads: accept::rest::codec_threads::CodecThreads,
+    codec_threads: codec_threads::CodecThreads,
+    /// Handle large messages of sessions.
+    message_threads: session_task::MessageThreads,
     /// Bodies of REST requests that are being received.
     bodies: accept::rest::bodies::Bodies,
     /// Pages that watch a session.
@@ -512,6 +541,15 @@ struct ServerContext {
 }
 
 impl ServerContext {
+    /// Counts a connection without a session. Another one makes room if there are too many.
+    fn add_handshake(&self, task: AbortHandle, served: ServedRequests, peer: SocketAddr) {
+        let max = self.config().limits.handshakes_max;
+        if self.handshakes.add(max, task, served, peer.ip()) {
+            self.metrics.record_rejection(RejectReason::HandshakeOverflow);
+            debug!(handshakes_max = max, "too many pending handshakes: closed one");
+        }
+    }
+
     fn config(&self) -> Arc<ServiceConfig> {
         self.config.get()
     }

@@ -17,13 +17,13 @@ use super::{
 
 use crate::{
     error::{Error, ErrorKind},
-    event::{CloseReason, DisconnectReason, EndCause, EntryId, Lane, LaneEvent, MessageMeta},
+    event::{CloseReason, DisconnectReason, EndCause, EntryId, FlowControl, Lane, LaneEvent, MessageMeta},
     mapping::client::LockStep,
 };
 
-/// Longest playback to a client that sends nothing: no upstream session lasts longer (field notes §1.6). Without this
-/// bound, a model that never stops would keep an abandoned session alive.
-const UNATTENDED_TALK_MAX: Duration = Duration::from_secs(600);
+/// Longest playback to a client that sends nothing: longer than a client that reads at half the pace of playback takes for an
+/// answer of ten minutes. Without this bound, a model that never stops would keep an abandoned session alive.
+const UNATTENDED_TALK_MAX: Duration = Duration::from_secs(3600);
 
 impl Session {
     /// Runs the timers that have expired: the lanes' own, those of this function, and those of the steps in
@@ -125,8 +125,9 @@ impl Session {
         }
     }
 
-    /// Arms [`Timer::Playout`] for the floor's next frame or end, and [`Timer::Lanes`] for the lanes.
+    /// Dials lanes that had to wait. Arms [`Timer::Playout`] for the floor's next frame or end, and [`Timer::Lanes`] for the lanes.
     pub(super) fn arm_outputs(&mut self, now: Instant) {
+        self.tools.lanes.dial_waiting(now, &mut self.tools.out);
         self.tools.timers.set_or_clear(Timer::Playout, self.tools.floor.next_timeout(now));
         let deadline = self.lane_deadline();
         self.tools.timers.set_or_clear(Timer::Lanes, deadline);
@@ -143,6 +144,9 @@ impl Session {
     /// Lets the conversation continue.
     fn advance_dialogue(&mut self, now: Instant) {
         if let Some(assistant) = &mut self.assistant {
+            let is_user_speaking = self.intake.speech_input.current_recording().is_some();
+            let Tools { lanes, out, .. } = &mut self.tools;
+            assistant.release_unexpected(now, is_user_speaking, lanes, out);
             assistant.advance(now, &mut self.tools);
             return self.update_barge_in_watch();
         }
@@ -246,6 +250,14 @@ impl Session {
         self.arm_outputs(now);
     }
 
+    /// Has a lane that waits in its upstream's queue go on at another upstream, which has room.
+    pub(crate) fn handle_place(&mut self, now: Instant, lane: Lane) {
+        let Tools { lanes, out, .. } = &mut self.tools;
+        if lanes.leave_queue_for_room(now, lane, out) {
+            self.follow(now, Effects::ALL);
+        }
+    }
+
     /// Handles a message of the upstream.
     pub(crate) fn handle_lane_event(
         &mut self,
@@ -266,6 +278,14 @@ impl Session {
         let signal = lanes.handle_closed(now, lane, reason, out);
         let effects = signal.map_or(Effects::LANE_LEFT, |(owner, signal)| self.route(now, owner, signal));
         self.follow(now, effects);
+    }
+
+    /// Handles what the driver holds back.
+    pub(crate) fn handle_flow(&mut self, now: Instant, flow: FlowControl) {
+        let Tools { lanes, floor, out, .. } = &mut self.tools;
+        lanes.set_held(now, flow.are_lanes_held);
+        floor.set_client_behind(now, flow.is_client_behind, out);
+        self.follow(now, Effects::LANE_LEFT);
     }
 
     /// Passes what happened on a lane to its owner.
@@ -318,7 +338,7 @@ impl Session {
         }
     }
 
-    /// Dials lanes that had to wait until another lane was gone.
+    /// Lets the owners go on once a lane that was left has changed: its worker may be free.
     pub(super) fn resume_dialling(&mut self, now: Instant) {
         if self.phase != SessionPhase::Ended {
             let Tools { lanes, timers, out, .. } = &mut self.tools;

@@ -34,6 +34,11 @@ pub enum Measurement {
         /// Time since the worker was assigned.
         after: Duration,
     },
+    /// A lane answered a question, or a unit of a conversation.
+    LaneAnswered {
+        /// The lane.
+        lane: Lane,
+    },
     /// The client got the first words of an utterance after the user had ended it.
     FirstTranscript {
         /// Time since the utterance's end was detected.

@@ -31,7 +31,7 @@
 //! 6. `report_transcripts`: reports silence, and replies to a client in lock step
 //! 7. `track_backpressure`: arms the timer of an utterance without audio
 //! 8. `track_replies`: arms the timer of an idle client
-//! 9. `arm_outputs`: arms the timers of the floor and of the lanes
+//! 9. `arm_outputs`: dials lanes that had to wait, and arms the timers of the floor and of the lanes
 //! 10. `finish_if_answered`: ends a closing session whose replies are sent
 //!
 //! | input | effects | steps |
@@ -158,6 +158,8 @@ pub(crate) struct Session {
     state: SessionState,
     /// Plan of a graceful end, while the session waits for a moment that interrupts no one.
     drain_plan: Option<DrainPlan<CloseReason>>,
+    /// The client has ended its input and waits for its replies, as long as they make progress.
+    waits_for_progress: bool,
     activity: ClientActivity,
     intake: AudioIntake,
     drop_report: DropReport,
@@ -187,7 +189,7 @@ impl Session {
     /// True while the driver should stop reading from the client: too much audio waits for a transcript, or the client
     /// itself waits for a reply.
     fn needs_backpressure(&self) -> bool {
-        let max_backlog_ms = self.setup.audio_in.backpressure_ms;
+        let max_backlog_ms = self.setup.transcript_backpressure_ms();
         self.phase == SessionPhase::Open
             && ((max_backlog_ms > 0 && self.transcriber.queue.backlog_ms() > max_backlog_ms)
                 || self.tools.out.awaits_final())

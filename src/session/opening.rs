@@ -91,6 +91,7 @@ impl SessionSetup {
             phase: SessionPhase::Open,
             state: SessionState::Idle,
             drain_plan: None,
+            waits_for_progress: false,
             activity: ClientActivity {
                 idle_timeout,
                 idle_since: now,

@@ -132,6 +132,13 @@ impl SessionSetup {
         }
     }
 
+    /// Most audio that waits for transcripts before the client is not read any more, ms; 0 for never. A conversation goes on
+    /// while transcripts wait: its audio is live, and other upstreams serve it.
+    pub(crate) fn transcript_backpressure_ms(&self) -> u64 {
+        let is_live = self.profile.answers.is_some() || self.profile.dialogue.is_some();
+        if is_live { 0 } else { self.audio_in.backpressure_ms }
+    }
+
     /// Longest delay of the end of speech for its transcript.
     pub(crate) fn speech_end_wait(&self) -> Duration {
         match (self.reports_speech_end_first, self.transcripts.in_order) {

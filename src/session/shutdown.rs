@@ -13,9 +13,12 @@ use super::{
     timers::Timer,
     tools::Tools,
 };
-use crate::event::{ClientCommand, ClientEvent, CloseReason, EndCause};
+use crate::{
+    error::{Error, ErrorKind},
+    event::{ClientCommand, ClientEvent, CloseReason, EndCause},
+};
 
-/// Longest wait for pending replies after the client's end of input: longer than any upstream queue.
+/// Longest wait for progress of pending replies after the client's end of input: longer than any upstream queue.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Timers of a session that takes input.
@@ -135,7 +138,31 @@ impl Session {
         self.tts_queue.enqueue_all();
         self.stop_dialogue(now);
         self.tools.out.await_reply(AwaitedReply::Final);
+        self.waits_for_progress = true;
         self.finish(CloseReason::ClientClose, now + FINISH_TIMEOUT);
+    }
+
+    /// Extends the wait for pending replies while they make progress, unless the session drains. Returns true if there was
+    /// some lately.
+    fn extend_finish(&mut self, now: Instant) -> bool {
+        let last_progress = self.tools.floor.last_sent_at().max(self.tools.lanes.last_output_at());
+        let until = last_progress.map(|at| at + FINISH_TIMEOUT).filter(|until| *until > now);
+        let until = until.filter(|_| self.waits_for_progress && self.drain_plan.is_none());
+        if let Some(until) = until {
+            self.tools.timers.set(Timer::Finish, until);
+        }
+        until.is_some()
+    }
+
+    /// Tells a client that waits for its replies that some are missing.
+    fn report_missing_replies(&mut self) {
+        if self.waits_for_progress {
+            let words = match self.drain_plan {
+                Some(_) => "the server stops before all replies were complete".to_owned(),
+                None => format!("the replies made no progress for {} s", FINISH_TIMEOUT.as_secs()),
+            };
+            self.tools.out.push_error(Error::new(ErrorKind::Unavailable, words));
+        }
     }
 
     /// Starts to close the session. Unfinished speech is dropped as on the Macaw server; complete utterances still get
@@ -171,15 +198,14 @@ impl Session {
     pub(super) fn finish_if_answered(&mut self, now: Instant) {
         let SessionPhase::Finishing(reason) = self.phase else { return };
         if self.awaits_reply() {
-            if !self.tools.timers.take_expired(Timer::Finish, now) {
+            if !self.tools.timers.take_expired(Timer::Finish, now) || self.extend_finish(now) {
                 return;
             }
+            self.report_missing_replies();
             if let Some(plan) = self.drain_plan.filter(|plan| plan.reply_deadline <= now) {
                 self.report_cut_off(plan);
             }
-            if self.setup.transcripts.in_order {
-                self.transcriber.report_lost(now, &mut self.tools.timers, &mut self.tools.out);
-            }
+            self.transcriber.report_lost(now, &mut self.tools.timers, &mut self.tools.out);
         }
         self.drop_report.flush(now, status::dropped(self), &mut self.tools.out);
         self.end_session(now);

@@ -15,9 +15,12 @@ use crate::{audio::SPEECH_RATE_HZ, mapping::profile::PlayoutPace};
 pub struct SessionReport {
     /// Current state, for metrics and the admin API.
     pub state: SessionState,
-    /// True when audio leaves at the pace of playback. Then the session bounds its own queue, and a slow client does not slow
-    /// down the upstream.
+    /// True when audio leaves at the pace of playback.
     pub is_paced: bool,
+    /// True while more audio waits to be sent than a session keeps, so that upstreams should wait.
+    pub is_far_ahead: bool,
+    /// Audio that waits to be sent, bytes.
+    pub unsent_bytes: usize,
     /// True while the driver should stop reading from the client. Frames that still arrive are accepted.
     pub needs_backpressure: bool,
     /// True if the client should not be read while an upstream takes less than it is sent. Other sessions bound what they send.
@@ -39,6 +42,8 @@ impl SessionReport {
         Self {
             state: SessionState::Ending,
             is_paced: false,
+            is_far_ahead: false,
+            unsent_bytes: 0,
             needs_backpressure: false,
             waits_for_lanes: false,
             only_waits_in_queue: false,
@@ -53,6 +58,8 @@ impl SessionReport {
         Self {
             state: session.state,
             is_paced: pace == PlayoutPace::RealTime,
+            is_far_ahead: session.tools.floor.must_upstreams_wait(now),
+            unsent_bytes: session.tools.floor.unsent_bytes(),
             needs_backpressure: session.phase == SessionPhase::Open && session.activity.had_backpressure,
             waits_for_lanes: false,
             only_waits_in_queue: session.phase == SessionPhase::Ended && session.only_waits_in_queue(),

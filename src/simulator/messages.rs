@@ -54,9 +54,15 @@ pub(super) struct ServerEvent<'a> {
     pub(super) diagnostic: Option<Diagnostic<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) metrics: Option<EventMetrics>,
+    /// Number of the unit, with its first message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) chunk_index: Option<u64>,
     /// Tokens of one unit, with its first message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) chunk_usage: Option<Value>,
+    /// Tokens of the session so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) usage: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server_send_ts: Option<f64>,
 }
@@ -111,15 +117,31 @@ impl EventMetrics {
     }
 }
 
-impl StepMetrics {
-    /// Tokens of the step: what it read and what it made (the server's document realtime-api/usage.md).
-    pub(super) fn usage(&self) -> Value {
-        let (vision, text, audio) = (self.vision_tokens, self.n_tokens, self.n_tts_tokens);
-        let [vision, text, audio] = [vision, text, audio].map(Option::unwrap_or_default);
-        let (input, output) = (1 + UNIT_AUDIO_TOKENS + vision, text + audio);
+/// Tokens of a step, or of the units of a session (the server's document realtime-api/usage.md).
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TokenUsage {
+    pub(super) units: u64,
+    vision: u64,
+    text: u64,
+    audio: u64,
+}
+
+impl TokenUsage {
+    /// Adds what a step read and made.
+    pub(super) fn add(&mut self, step: &StepMetrics) {
+        self.units += 1;
+        self.vision += step.vision_tokens.unwrap_or_default();
+        self.text += step.n_tokens.unwrap_or_default();
+        self.audio += step.n_tts_tokens.unwrap_or_default();
+    }
+
+    pub(super) fn to_json(self) -> Value {
+        let Self { units, vision, text, audio } = self;
+        let (heard, output) = (units * UNIT_AUDIO_TOKENS, text + audio);
+        let input = units + heard + vision;
         json!({
             "total_tokens": input + output, "input_tokens": input, "output_tokens": output,
-            "input_token_details": {"text_tokens": 1, "audio_tokens": UNIT_AUDIO_TOKENS, "vision_tokens": vision},
+            "input_token_details": {"text_tokens": units, "audio_tokens": heard, "vision_tokens": vision},
             "output_token_details": {"text_tokens": text, "audio_tokens": audio},
         })
     }

@@ -158,6 +158,9 @@ impl SimDialect {
                 };
                 let waits = value("autostart").is_some_and(|it| ["0", "false", "no", "off"].contains(&&*it))
                     || value("resume").is_some_and(|it| ["1", "true", "yes", "on"].contains(&&*it));
+                if value("duplex").as_deref() == Some("0") {
+                    return Ok(SimMode::Chat);
+                }
                 let names_model = value("model").is_some_and(|model| !model.is_empty());
                 Ok(if names_model && !waits { SimMode::Autostart } else { SimMode::Video })
             }

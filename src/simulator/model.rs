@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value};
 
-use super::{JobId, SimMode};
+use super::{JobId, SimMode, messages::TokenUsage};
 
 /// Model state that survives sessions.
 #[derive(Debug, Default)]
@@ -13,6 +13,8 @@ pub(super) struct WorkerModel {
     pub(super) kv_cache_length: u64,
     /// Last full-duplex `config`. PyTorch stores it in the shared view and never resets it (field notes §1.6).
     pub(super) config: Map<String, Value>,
+    /// Tokens of the units of a full-duplex session; `None` in a chat, and of a back-end that does not count them.
+    pub(super) usage: Option<TokenUsage>,
     orphans: Vec<OrphanedGeneration>,
 }
 

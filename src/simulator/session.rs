@@ -11,7 +11,7 @@ use super::{
     EngineAnswer, FaultKind, JobId, SimDialect, SimMode,
     backlog::{BACKLOG_FULL, Backlog},
     dialect_session::DialectSession,
-    messages::{self, EventMetrics, ServerEvent},
+    messages::{self, EventMetrics, ServerEvent, TokenUsage},
     model::OrphanedGeneration,
     python,
     session_context::{InitRejected, SimContext, SimSessionEnd, random_hex12},
@@ -125,11 +125,14 @@ impl CurrentSession {
             return self.fail_fast("voice_audio_decode_failed", ctx);
         };
         let id = format!("sess_{}", random_hex12(ctx.rng));
+        let is_counted = ctx.cfg.counts_tokens && matches!(mode_session, ModeSession::Duplex(_));
+        ctx.model.usage = is_counted.then(TokenUsage::default);
         let event = ServerEvent {
             name: "session.created",
             session_id: Some(Some(&id)),
             mode: Some(mode_session.mode_name()),
             metrics: Some(EventMetrics::new(ctx.cfg.backend, ctx.model.kv_cache_length)),
+            usage: ctx.model.usage.map(TokenUsage::to_json),
             server_send_ts: Some(ctx.unix_seconds()),
             ..ServerEvent::default()
         };

@@ -6,7 +6,7 @@ use super::{
     ConnId, EngineRequest, JobId, SimDialect, SimOutput, SimulatorConfig,
     chat::AppendRejection,
     fault::Faults,
-    messages::{self, Diagnostic, ServerEvent, UnixClock},
+    messages::{self, Diagnostic, ServerEvent, TokenUsage, UnixClock},
     model::WorkerModel,
 };
 
@@ -76,6 +76,7 @@ impl SimContext<'_> {
             session_id: Some(Some(session_id)),
             reason: Some(reason),
             diagnostic: diagnostic.map(|message| Diagnostic { message }),
+            usage: self.model.usage.map(TokenUsage::to_json),
             server_send_ts: Some(self.unix_seconds()),
             ..ServerEvent::default()
         };

@@ -160,7 +160,12 @@ pub(crate) fn log_observation(observation: &Observation) {
         Observation::LaneUnneeded { lane, position } => {
             info!(lane = lane.0, position, "{observation}");
         }
-        Observation::LaneTrouble { lane, .. } => warn!(lane = lane.0, "{observation}"),
+        Observation::LaneRefused { lane, by_configuration: false, .. } => {
+            info!(lane = lane.0, "{observation}")
+        }
+        Observation::LaneTrouble { lane, .. } | Observation::LaneRefused { lane, .. } => {
+            warn!(lane = lane.0, "{observation}")
+        }
         Observation::UnknownFromLane { lane, .. } => trace!(lane = lane.0, "{observation}"),
         Observation::ErrorTold(error) => {
             warn!(kind = error.kind.name(), segment = error.segment_id, "{observation}");

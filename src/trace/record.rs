@@ -11,7 +11,9 @@ use super::{
 };
 use crate::{
     bridge::{Input, Output},
-    event::{AnswerPart, DisconnectReason, Frame, HttpBody, HttpRequest, Lane, Message, Mode, PauseId},
+    event::{
+        AnswerPart, DisconnectReason, FlowControl, Frame, HttpBody, HttpRequest, Lane, Message, Mode, PauseId,
+    },
     session::Observation,
 };
 
@@ -24,6 +26,9 @@ pub struct TraceRecord {
     /// Kind of an input.
     #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
     pub input: Option<InputKind>,
+    /// What the driver holds back: the client's audio, and lanes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<(bool, bool)>,
     /// Kind of an output.
     #[serde(rename = "out", skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputKind>,
@@ -112,6 +117,10 @@ pub enum InputKind {
     TurnJudged,
     /// A worker is free in a pause.
     WorkerFound,
+    /// The driver holds something back, or nothing any more.
+    Flow,
+    /// Another upstream has room for a lane that waits in a queue.
+    PlaceFound,
 }
 
 /// Kind of an output.
@@ -174,6 +183,7 @@ impl TraceRecord {
             Input::LaneDialect(lane, name) => {
                 Self { words: Some((*name).to_owned()), ..lane_record(InputKind::LaneDialect, *lane) }
             }
+            Input::PlaceFound(lane) => lane_record(InputKind::PlaceFound, *lane),
             Input::LaneOpened(lane) => lane_record(InputKind::LaneOpened, *lane),
             Input::Lane(lane, frame) => {
                 lane_record(InputKind::Lane, *lane).with_frame(*frame, audio == AudioRetention::All)
@@ -192,6 +202,9 @@ impl TraceRecord {
                 ..record(InputKind::TurnJudged)
             },
             Input::WorkerFound(pause) => Self { pause: Some(pause.0), ..record(InputKind::WorkerFound) },
+            Input::Flow(FlowControl { is_client_behind, are_lanes_held }) => {
+                Self { held: Some((*is_client_behind, *are_lanes_held)), ..record(InputKind::Flow) }
+            }
         }
     }
 
@@ -346,6 +359,7 @@ impl TraceRecord {
             }
             InputKind::ClientClosed => handle(Input::ClientClosed),
             InputKind::LaneQueued => handle(Input::LaneQueued(lane()?, self.position.unwrap_or(1))),
+            InputKind::PlaceFound => handle(Input::PlaceFound(lane()?)),
             InputKind::LaneDialect => {
                 handle(Input::LaneDialect(lane()?, self.words.as_deref().unwrap_or_default()));
             }
@@ -362,6 +376,10 @@ impl TraceRecord {
                 handle(Input::TurnJudged(self.pause()?, probability));
             }
             InputKind::WorkerFound => handle(Input::WorkerFound(self.pause()?)),
+            InputKind::Flow => {
+                let (is_client_behind, are_lanes_held) = self.held.ok_or("the field `held` is missing")?;
+                handle(Input::Flow(FlowControl { is_client_behind, are_lanes_held }));
+            }
         }
         Ok(())
     }
@@ -413,6 +431,7 @@ impl TraceRecord {
             (_, Some(OutputKind::Finished)) => "end of session".to_owned(),
             (Some(InputKind::ClientClosed), _) => "client disconnected".to_owned(),
             (Some(InputKind::LaneQueued), _) => format!("waits for a place:{lane}"),
+            (Some(InputKind::PlaceFound), _) => format!("another upstream has room:{lane}"),
             (Some(InputKind::LaneDialect), _) => format!("dialect:{lane}"),
             (Some(InputKind::LaneOpened), _) => format!("connected:{lane}"),
             (Some(InputKind::LaneClosed), _) => format!("disconnected:{lane}"),
@@ -422,6 +441,7 @@ impl TraceRecord {
             (Some(InputKind::Rollover), _) => "rollover requested by an operator".to_owned(),
             (Some(InputKind::TurnJudged), _) => "the end-of-turn model's verdict".to_owned(),
             (Some(InputKind::WorkerFound), _) => "a worker is free".to_owned(),
+            (Some(InputKind::Flow), _) => "flow control".to_owned(),
             (_, Some(OutputKind::JudgeTurn)) => "ask the end-of-turn model".to_owned(),
             (_, Some(OutputKind::WithdrawJudgement)) => {
                 "withdraw the question to the end-of-turn model".to_owned()
@@ -442,6 +462,9 @@ impl TraceRecord {
         }
         if let Some(position) = self.position {
             let _ = write!(words, "position {position}");
+        }
+        if let Some((is_client_behind, are_lanes_held)) = self.held {
+            let _ = write!(words, "client behind: {is_client_behind}, lanes held: {are_lanes_held}");
         }
         if let Some(mode) = self.mode {
             let _ = write!(words, "mode {}", mode.name());

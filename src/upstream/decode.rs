@@ -15,9 +15,9 @@ use crate::{
     },
 };
 
-/// Longest audio of one message that is decoded, characters of base64: 120 s at 24 kHz. A model sends 1 s. The player takes
-/// less and reports that the rest is dropped.
-pub(super) const AUDIO_MAX_CHARS: usize = 120 * 24_000 * 4 / 3 * 4;
+/// Longest audio of one message that is decoded, characters of base64: 600 s at 24 kHz. A model that streams sends 1 s, and
+/// others a whole answer. What is longer ends the answer with an error.
+pub(super) const AUDIO_MAX_CHARS: usize = 600 * 24_000 * 4 / 3 * 4;
 
 impl Dialect {
     /// Decodes one frame. An unreadable frame becomes [`LaneEvent::Unknown`], never an error.
@@ -150,6 +150,13 @@ fn emit_events(
     mut emit: impl FnMut(LaneEvent<'_>),
 ) {
     match message {
+        UpstreamMessage::Output(ModelOutput::Speech(audio) | ModelOutput::Answered(_, Some(audio)))
+            if is_too_long(audio) =>
+        {
+            emit(audio_event(audio, encoding, samples));
+            let seconds = AUDIO_MAX_CHARS / 128_000;
+            emit(LaneEvent::RecoverableError(&format!("more than {seconds} s of audio in one message")));
+        }
         UpstreamMessage::Output(ModelOutput::Speech(audio)) => emit(audio_event(audio, encoding, samples)),
         UpstreamMessage::Output(ModelOutput::Answered(text, audio)) => {
             // An answer with unreadable audio still counts, for its text.
@@ -159,6 +166,11 @@ fn emit_events(
         UpstreamMessage::Output(ModelOutput::Step(step)) => emit_step(step, (encoding, samples), emit),
         message => emit(message.to_lane_event()),
     }
+}
+
+/// True for audio that is decoded in part.
+fn is_too_long(audio: &str) -> bool {
+    without_data_prefix(audio).len() > AUDIO_MAX_CHARS
 }
 
 fn audio_event<'s>(text: &str, encoding: (SampleEncoding, u32), samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
@@ -188,6 +200,11 @@ fn emit_step(
 }
 
 fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
+    let has_text = || rule.text.and_then(|slot| found.get(slot)).is_some_and(|text| text.as_str().is_some());
+    // A rule for any message reads those that have what it takes.
+    if rule.when.is_empty() && rule.event == ReceiveName::Text {
+        return has_text();
+    }
     rule.when.iter().all(|(slot, values)| {
         let found = found.get(*slot).and_then(Node::as_str);
         found.is_some_and(|found| values.iter().any(|value| value == found))
@@ -242,10 +259,19 @@ fn upstream_end(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<
     } else if matches_any(&mapping.meanings.queue_full, reason) {
         EndKind::QueueFull
     } else if matches_any(&mapping.meanings.limit_reached, reason) {
-        let stays_open = matches_any(&mapping.meanings.stays_open, reason);
-        if stays_open { EndKind::LimitReachedStillOpen } else { EndKind::LimitReached }
+        if matches_any(&mapping.meanings.stays_open, reason) {
+            EndKind::LimitReachedStillOpen
+        } else if matches_any(&mapping.meanings.timeout, reason) {
+            EndKind::TimeLimitReached
+        } else {
+            EndKind::LimitReached
+        }
     } else if detail.is_none() && matches_any(&mapping.meanings.backend_lost, reason) {
         EndKind::BackendLost
+    } else if let Some(detail) = detail
+        && ![reason, detail].iter().any(|words| matches_any(&mapping.meanings.server_failed, words))
+    {
+        EndKind::Refused
     } else {
         EndKind::Other
     };

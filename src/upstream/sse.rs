@@ -4,6 +4,9 @@
 
 use bytes::{Buf as _, BytesMut};
 
+/// Name of the field with the data.
+const FIELD_DATA: &[u8] = b"data";
+
 /// Reader of one event stream.
 #[derive(Debug, Default)]
 pub struct EventStream {
@@ -11,17 +14,32 @@ pub struct EventStream {
     line: BytesMut,
     /// Bytes of `line` that contain no line end.
     searched: usize,
-    /// Data of the event so far; `None` before its first line.
-    data: Option<String>,
     /// The last line ended with CR, so that a LF now belongs to it.
     skips_line_feed: bool,
+    event: UnfinishedEvent,
+}
+
+/// The event whose lines come now.
+#[derive(Debug, Default)]
+struct UnfinishedEvent {
+    /// Its data so far; `None` before the first line of data.
+    data: Option<String>,
+    /// Bytes since the last event, but for the first line of data.
+    idle_bytes: usize,
     has_begun: bool,
 }
 
 impl EventStream {
     /// Bytes that the reader holds.
     pub fn held_bytes(&self) -> usize {
-        self.line.len() + self.data.as_ref().map_or(0, String::len)
+        self.line.len() + self.event.data.as_ref().map_or(0, String::len)
+    }
+
+    /// Bytes since the last event that brought none: comments, other fields, and all lines of data after the first, which is the
+    /// only one that servers of models send.
+    pub fn idle_bytes(&self) -> usize {
+        let is_data = self.event.data.is_none() && self.line.starts_with(FIELD_DATA);
+        self.event.idle_bytes + if is_data { 0 } else { self.line.len() }
     }
 
     /// Takes a piece of the stream. Then [`EventStream::pop`] gives the events.
@@ -31,44 +49,52 @@ impl EventStream {
 
     /// Data of the next complete event.
     pub fn pop(&mut self) -> Option<String> {
-        loop {
-            if self.skips_line_feed && !self.line.is_empty() {
+        let mut start = 0;
+        let data = loop {
+            let rest = &self.line[start..];
+            if self.skips_line_feed && !rest.is_empty() {
                 self.skips_line_feed = false;
-                if self.line[0] == b'\n' {
-                    self.line.advance(1);
-                }
+                start += usize::from(rest[0] == b'\n');
             }
-            let Some(end) = memchr::memchr2(b'\n', b'\r', &self.line[self.searched..]) else {
-                self.searched = self.line.len();
-                return None;
+            let rest = &self.line[start..];
+            let Some(found) = memchr::memchr2(b'\n', b'\r', &rest[self.searched..]) else {
+                self.searched = rest.len();
+                break None;
             };
-            let line = self.line.split_to(self.searched + end);
+            let end = self.searched + found;
             self.searched = 0;
-            self.skips_line_feed = self.line[0] == b'\r';
-            self.line.advance(1);
-            if let Some(data) = self.take_line(&line) {
-                return Some(data);
+            self.skips_line_feed = rest[end] == b'\r';
+            start += end + 1;
+            if let Some(data) = self.event.take_line(&rest[..end]) {
+                break Some(data);
             }
-        }
+        };
+        self.line.advance(start);
+        data
     }
 
     /// The event that the end of the stream completes. Servers may leave out the last empty line.
     pub fn finish(&mut self) -> Option<String> {
         let line = std::mem::take(&mut self.line);
         self.searched = 0;
-        self.take_line(&line).or_else(|| self.data.take())
+        self.event.take_line(&line).or_else(|| self.event.data.take())
     }
+}
 
+impl UnfinishedEvent {
     /// Takes a line without its end. Returns the data of the event that it completes.
     fn take_line(&mut self, line: &[u8]) -> Option<String> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         let line = if is_first { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
         if line.is_empty() {
+            self.idle_bytes = if self.data.is_some() { 0 } else { self.idle_bytes + 1 };
             return self.data.take();
         }
-        let rest = line.strip_prefix(b"data")?;
-        let value = if rest.is_empty() { rest } else { rest.strip_prefix(b":")? };
-        let value = value.strip_prefix(b" ").unwrap_or(value);
+        let value = data_of(line);
+        if value.is_none() || self.data.is_some() {
+            self.idle_bytes += line.len() + 1;
+        }
+        let value = value?;
         match &mut self.data {
             Some(data) => data.push('\n'),
             None => self.data = Some(String::with_capacity(value.len())),
@@ -78,6 +104,13 @@ impl EventStream {
         }
         None
     }
+}
+
+/// The value of a line of data.
+fn data_of(line: &[u8]) -> Option<&[u8]> {
+    let rest = line.strip_prefix(FIELD_DATA)?;
+    let value = if rest.is_empty() { rest } else { rest.strip_prefix(b":")? };
+    Some(value.strip_prefix(b" ").unwrap_or(value))
 }
 
 #[cfg(test)]
@@ -115,6 +148,25 @@ mod tests {
             assert_eq!(events([start, end]), whole, "split at {at}");
         }
         assert_eq!(events(STREAM.as_bytes().chunks(1)), whole);
+    }
+
+    /// The bytes without an event after this stream.
+    fn idle_bytes(stream: &str) -> usize {
+        let mut reader = EventStream::default();
+        reader.push(stream.as_bytes());
+        while reader.pop().is_some() {}
+        reader.idle_bytes()
+    }
+
+    #[test]
+    fn bytes_that_bring_no_event_are_counted() {
+        for (unit, bytes) in [(":\n", 2), ("\n", 1), ("id: 7\r\n", 6), ("dat", 3), ("data: x\n", 8)] {
+            let idle = idle_bytes(&unit.repeat(1000));
+            assert!(idle > 998 * bytes && idle <= 1000 * bytes, "{unit:?}: {idle}");
+        }
+        let long = format!("data: {}", "x".repeat(100_000));
+        assert_eq!(idle_bytes(&long), 0, "the length of an event has a bound of its own");
+        assert_eq!(idle_bytes(&format!(": ping\n{long}\n\n: ping\n")), 7, "an event ends the count");
     }
 
     proptest! {

@@ -56,7 +56,7 @@ fn captured_server_messages_are_decoded() {
         ),
         (
             r#"{"type":"session.closed","reason":"backend_error","diagnostic":{"message":"bad"}}"#,
-            "Closed(UpstreamEnd { kind: Other, detail: \"backend_error: bad\" })",
+            "Closed(UpstreamEnd { kind: Refused, detail: \"backend_error: bad\" })",
         ),
         (
             r#"{"type":"error","error":{"code":"queue_full","message":"Queue full","type":"server_error"}}"#,
@@ -89,15 +89,22 @@ fn unreadable_messages_are_unknown_and_not_fatal() {
 }
 
 #[test]
-fn audio_of_a_far_too_long_message_is_decoded_in_part() {
+fn audio_of_a_far_too_long_message_is_decoded_in_part_and_ends_with_an_error() {
     let audio = "A".repeat(AUDIO_MAX_CHARS + 1_000_000);
-    let text = format!(r#"{{"type":"response.output.delta","kind":"audio","audio":"{audio}"}}"#);
-    let mut lengths = Vec::new();
-    dialect().decode(Frame::Text(&text), |event, _| match event {
-        LaneEvent::Audio(samples) => lengths.push(samples.len()),
-        other => panic!("{other:?}"),
-    });
-    assert_eq!(lengths, [120 * 24_000]);
+    for text in [
+        format!(r#"{{"type":"response.output.delta","kind":"audio","audio":"{audio}"}}"#),
+        format!(r#"{{"type":"response.done","text":"Words.","audio":"{audio}"}}"#),
+    ] {
+        let mut events = Vec::new();
+        dialect().decode(Frame::Text(&text), |event, _| {
+            events.push(match event {
+                LaneEvent::Audio(samples) => format!("{} s", samples.len() / 24_000),
+                LaneEvent::RecoverableError(words) => words.to_owned(),
+                other => panic!("{other:?}"),
+            });
+        });
+        assert_eq!(events, ["600 s", "more than 600 s of audio in one message"]);
+    }
 }
 
 #[test]

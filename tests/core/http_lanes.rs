@@ -221,3 +221,63 @@ fn server_counts_tokens_and_says_that_an_answer_reached_its_bound() {
         );
     }
 }
+
+/// One utterance of a Macaw client that the server answers like this, and a second one that it transcribes.
+fn transcribe_twice(answers: Vec<(u16, Vec<Value>)>) -> Session {
+    let good = [(); 2].map(|()| (200, vec![delta("go forward")]));
+    let mut session = Session::open("vllm-omni-http", answers.into_iter().chain(good).collect());
+    session.speak();
+    session.speak();
+    session
+}
+
+#[test]
+fn refused_request_is_asked_once_and_told_as_the_clients_error() {
+    let words = "Audio file might be corrupted or unsupported";
+    let openai =
+        json!({"error": {"message": words, "type": "invalid_request_error", "code": "invalid_value"}});
+    let vllm = json!({"object": "error", "message": words, "type": "BadRequestError", "code": 400});
+    let fastapi = json!({"detail": [{"loc": ["body", "file"], "msg": words, "type": "value_error"}]});
+    let coded = json!({"error": {"message": words, "type": "BadRequestError", "param": null, "code": 400}});
+    let bodies = [openai.clone(), vllm, fastapi].map(|body| vec![body]);
+    let statuses = [400, 406, 409, 410, 411, 413, 414, 415, 416, 422, 424, 431, 451];
+    let refusals = statuses.into_iter().flat_map(|status| bodies.clone().map(|body| (status, body)));
+    // A stream that has begun.
+    let streamed = [(200, vec![coded]), (200, vec![openai.clone()]), (200, vec![delta("go"), openai])];
+    for refusal in refusals.chain(streamed) {
+        let session = transcribe_twice(vec![refusal.clone()]);
+        let errors = session.events("error");
+        assert_eq!((session.requests.len(), errors.len()), (2, 1), "{refusal:?}: {errors:?}");
+        assert_eq!(
+            (&errors[0]["code"], &errors[0]["recoverable"]),
+            (&json!("invalid_request"), &json!(true))
+        );
+        assert!(errors[0]["message"].as_str().unwrap().contains(words), "{refusal:?}: {errors:?}");
+        assert_eq!(session.events("transcript.final").len(), 1, "{refusal:?}");
+    }
+}
+
+#[test]
+fn request_that_the_configuration_spoils_is_asked_once_and_told_as_the_servers_error() {
+    for status in [301, 307, 401, 402, 403, 404, 405, 407] {
+        let words = "The model `x` does not exist.";
+        let session = transcribe_twice(vec![(status, vec![json!({"error": {"message": words}})])]);
+        let errors = session.events("error");
+        assert_eq!((session.requests.len(), errors.len()), (2, 1), "{status}: {errors:?}");
+        assert_eq!(errors[0]["code"], "worker_crash", "{status}: it is not the client's mistake");
+        let message = errors[0]["message"].as_str().unwrap();
+        assert!(message.contains(words) && message.contains("`token`, `model` and URL"), "{message}");
+    }
+}
+
+#[test]
+fn failed_request_is_asked_again() {
+    let failed = |status| (status, vec![json!({"error": {"message": "words", "code": null}})]);
+    let overflow = json!({"error": {"message": "words", "type": "InternalServerError", "code": 500}});
+    for failure in [failed(408), failed(425), failed(500), failed(502), failed(504), (200, vec![overflow])] {
+        let session = transcribe_twice(vec![failure.clone()]);
+        assert_eq!((session.requests.len(), session.events("error").len()), (3, 0), "{failure:?}");
+        let session = transcribe_twice(vec![failure.clone(), failure.clone()]);
+        assert_eq!(session.events("error")[0]["code"], "worker_crash", "{failure:?}");
+    }
+}

@@ -187,6 +187,30 @@ async fn failure_after_upgrade_is_named_and_session_closed() {
     }
 }
 
+/// The upgrade succeeds in every mode.
+#[tokio::test]
+async fn mode_that_is_accepted_but_not_answered_fails() {
+    let routes =
+        "[[route]]\nmodel = \"talk*\"\nprofile = \"conversation\"\n[[route]]\nprofile = \"speech\"\n";
+    let config = write_pem("both-modes.toml", routes);
+    let (url, _running, recorder) = start_simulated_server(&["die-mid-answer"], SimDialect::Current).await;
+    let report = Report::run(&["--upstream", &url, "--config", &config]).await;
+    assert_eq!(report.verdict("answer"), "ok", "{:#}", report.json);
+    report.assert_failed("modes", &["chat", "does not answer"]);
+    assert_sessions_closed(&recorder);
+}
+
+#[tokio::test]
+async fn announced_workers_are_told() {
+    let config = SimulatorConfig { workers: 3, ..instant_simulator() };
+    let (address, _running, _) = start_simulator("127.0.0.1:0", config, None).await;
+    let report =
+        Report::run(&[&["--upstream", &format!("ws://{address}")], &CONVERSATION_ARGS[..]].concat()).await;
+    report.assert_healthy();
+    let note = report.step("queue")["note"].as_str().unwrap();
+    assert!(note.contains("workers: 3"), "{note}");
+}
+
 #[tokio::test]
 async fn slow_server_is_not_reported_broken() {
     let ms = Duration::from_millis;
@@ -267,15 +291,18 @@ async fn hold_worker(address: SocketAddr) -> voxbridge_test_support::bench::Clie
 
 #[tokio::test]
 async fn held_worker_is_detected_and_next_session_served() {
-    // The doctor leaves the queue, and the worker is free at once, before a real gateway would notice.
-    let mut simulator = instant_simulator();
-    simulator.faults = vec!["notices-leavers".parse().unwrap()];
-    let (address, _running, _) = start_simulator("127.0.0.1:0", simulator, None).await;
+    let (address, _running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
     let held = hold_worker(address).await;
-    let report = Report::run(&["--upstream", &format!("ws://{address}")]).await;
+    let url = format!("ws://{address}");
+    let args = ["--upstream", &url];
+    // The doctor gives up before, and waits until it can close its session.
+    let free_later = async {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        held.close().await;
+    };
+    let (report, ()) = tokio::join!(Report::run(&args), free_later);
     report.assert_failed("queue", &["position 1 of 1", "Another client occupies the worker"]);
-    assert_eq!(report.verdict("close"), "skipped");
-    held.close().await;
+    assert_eq!(report.verdict("close"), "ok");
     // The doctor left the queue, and the worker serves the next session normally.
     hold_worker(address).await.close().await;
     Report::run(&["--upstream", &format!("ws://{address}")]).await.assert_healthy();

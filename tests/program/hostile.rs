@@ -154,7 +154,7 @@ async fn offer_status(server: &Server, from: [u8; 4], offer: &str) -> u16 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_never_connect_are_bounded_in_number_and_memory() {
     const ADDRESSES: u8 = 50;
-    let offer = include_str!("../fuzz/corpus/call_offer/chromium");
+    let offer = include_str!("../calls/chromium");
     let (address, _simulator, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
     let toml = "sessions_max = 500\nprofile = \"assistant\"\n[webrtc]\nlisten = \"127.0.0.1:0\"\n";
     let path = config(&scratch("hostile-calls"), toml);
@@ -171,13 +171,14 @@ async fn calls_that_never_connect_are_bounded_in_number_and_memory() {
                 status => panic!("{status}"),
             }
         }
-        // The first addresses get no more than their own share.
-        assert!(accepted <= 1 + 8 * (u64::from(from) + 1), "{accepted} calls of {} addresses", from + 1);
     }
     let taken = resident_kib(&server, "VmRSS") - idle;
-    println!("{accepted} calls, {refused} refused: {taken} KiB, {} a call", taken / (accepted - 1));
-    assert_eq!(accepted, 100);
+    println!("{accepted} calls, {refused} refused: {taken} KiB");
+    // Each address gets its own share, and the oldest calls of those with the most give way.
+    assert_eq!(accepted, 1 + 8 * u64::from(ADDRESSES));
     assert!(taken < 100 * 512, "{taken} KiB");
+    let ready = server.request("GET", "/readyz").await.json();
+    assert_eq!((&ready["sessions"], &ready["waiting"]["calls"]), (&json!(0), &json!(100)), "{ready}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -205,4 +206,102 @@ async fn memory_is_bounded_during_attacks_and_given_back() {
     }
     server.request_until("/sessions", |answer| answer.json()["count"] == 1).await;
     server.request_until("/metrics", |_| resident_kib(&server, "VmRSS") < idle + KEPT_MAX_KIB).await;
+}
+
+/// Sends a message again and again, and takes the answers.
+async fn repeat(server: &Server, path: &str, request: &[u8], until: Instant) {
+    while Instant::now() < until {
+        let Ok(stream) = TcpStream::connect(server.address).await else { continue };
+        let (mut reader, mut writer) = stream.into_split();
+        let head = format!(
+            "GET {path}?model=m HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        );
+        let head = if path == PIPELINED { String::new() } else { head };
+        let writing = async {
+            writer.write_all(head.as_bytes()).await?;
+            while Instant::now() < until {
+                writer.write_all(request).await?;
+            }
+            std::io::Result::Ok(())
+        };
+        let reading = async {
+            let mut answers = vec![0; 65_536];
+            while matches!(reader.read(&mut answers).await, Ok(1..)) {}
+        };
+        tokio::select! {
+            _ = writing => {}
+            () = reading => {}
+        }
+    }
+}
+
+/// Stands for no path: the requests are plain.
+const PIPELINED: &str = "";
+
+/// Neighbours on the thread of clients whose messages cost much wait for one time slice. The figures are printed; the bound is that
+/// of an unoptimised program on a busy machine.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn neighbours_do_not_wait_for_messages_that_cost_much() {
+    const LONGEST: Duration = Duration::from_millis(600);
+    let masked = |opcode: u8, payload: &[u8]| {
+        let length = (payload.len() as u64).to_be_bytes();
+        [&[0x80 | opcode, 0xff][..], &length, &[0; 4], payload].concat()
+    };
+    let update = |session: serde_json::Value| {
+        masked(1, json!({"type": "session.update", "session": session}).to_string().as_bytes())
+    };
+    let item = |part: serde_json::Value| {
+        let item = json!({"type": "message", "role": "user", "content": [part]});
+        masked(1, json!({"type": "conversation.item.create", "item": item}).to_string().as_bytes())
+    };
+    let tool = |at: usize| {
+        let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+        json!({"type": "function", "name": format!("tool_{at}"), "parameters": parameters})
+    };
+    let openai = "/openai/v1/realtime";
+    let attacks = [
+        (
+            "session.update of 60 kB",
+            openai,
+            update(json!({"type": "realtime", "instructions": "x ".repeat(30_000)})),
+        ),
+        (
+            "100 tools",
+            openai,
+            update(json!({"type": "realtime", "tools": (0..100).map(tool).collect::<Vec<_>>()})),
+        ),
+        (
+            "picture",
+            openai,
+            item(
+                json!({"type": "input_image", "image_url": format!("data:image/jpeg;base64,{}", "A".repeat(8_000_000))}),
+            ),
+        ),
+        (
+            "audio",
+            openai,
+            masked(
+                1,
+                json!({"type": "input_audio_buffer.append", "audio": "AAAA".repeat(2_000_000)})
+                    .to_string()
+                    .as_bytes(),
+            ),
+        ),
+        ("binary audio", "/v1/realtime", masked(2, &[1; 30_000])),
+        ("pings", "/v1/realtime", [0x89, 0x80, 0, 0, 0, 0].repeat(10_000)),
+        ("requests in a row", PIPELINED, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n".repeat(200)),
+    ];
+    let (address, _simulator, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+    let server =
+        Server::start(&format!("ws://{address}/v1/realtime"), &["--log", "error", "--workers", "1"]).await;
+    let mut healthy = server.client().await;
+    for (name, path, request) in attacks {
+        let until = Instant::now() + Duration::from_secs(2);
+        let attacking = join_all((0..8).map(|_| repeat(&server, path, &request, until)));
+        let times = answer_times_during(attacking, &mut healthy).await;
+        let (p50, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+        println!("{name}: p50 {p50:.1?}, p99 {p99:.1?} of {}", times.len());
+        assert!(p99 < LONGEST, "{name}: {p99:?}");
+    }
 }

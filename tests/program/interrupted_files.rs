@@ -147,7 +147,7 @@ async fn folder_is_transcribed_beside_its_recordings_and_what_is_done_is_left_ou
     let json: Value = serde_json::from_str(&text).unwrap();
     let words = json["segments"][0]["words"].as_array().unwrap();
     assert!(
-        words.len() == 6 && words[0]["word"] == "simulated" && words[0]["probability"].is_null(),
+        words.len() == 6 && words[0]["word"] == " simulated" && words[0]["probability"].is_null(),
         "{json}"
     );
     assert!(

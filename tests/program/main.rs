@@ -18,6 +18,7 @@ mod logs;
 mod long_deltas;
 mod packaging;
 mod process;
+mod queue_exits;
 mod readme;
 mod rolling_restart;
 mod secrets;

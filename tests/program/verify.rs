@@ -312,6 +312,53 @@ async fn signal_and_time_limit_keep_what_was_measured() {
     assert_eq!(report.find("capacity")["note"], "time was over");
 }
 
+/// SGLang-Omni, vLLM-Omni and the older gateway have no speech, but a number of sessions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_only_converse_have_a_capacity_and_no_advice_about_profiles() {
+    let engines = engines(recordings_dir());
+    let run = async |name: &str, dialect: SimDialect, sessions: f64| {
+        let (upstream, _server) = start(simulator(dialect), &engines).await;
+        let options = ["--quick", "--only", "server,speech,capacity", "--sessions-max", "6"];
+        let report = Report::run(&format!("only-{name}"), &upstream, &options).await;
+        report.assert_passed(name);
+        let capacity = report.find("capacity.sessions");
+        assert_eq!(capacity["value"], sessions, "{name}: {:#?}", report.figures);
+        assert!(capacity["note"].as_str().unwrap().contains("wait"), "{name}: {capacity:#}");
+        let skipped = report.find("speech")["note"].as_str().unwrap().to_owned();
+        assert!(!skipped.contains("profile, ") && !skipped.contains("another profile"), "{name}: {skipped}");
+        let voice = report.figures.iter().find(|figure| figure["name"] == "server.voice");
+        assert_eq!(voice.is_some(), name == "vllm", "{name}: {voice:?}");
+        if let Some(voice) = voice {
+            assert!(voice["note"].as_str().unwrap().contains("[voices] default"), "{voice:#}");
+        }
+    };
+    tokio::join!(
+        run("sglang", SimDialect::SglangOmni, 2.0),
+        run("vllm", SimDialect::VllmOmni, 4.0),
+        run("older", LEGACY, 1.0)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker_that_is_taken_in_mid_run_is_named_when_the_time_is_over() {
+    let engines = engines(recordings_dir());
+    let (address, _server, _) =
+        start_simulator("127.0.0.1:0", SimulatorConfig::default(), Some(engines)).await;
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (_, other) = open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
+    // The run ends before, and then waits to leave the queue.
+    let holding = async {
+        sleep(Duration::from_secs(16)).await;
+        drop(other);
+    };
+    let upstream = format!("[[upstream]]\nurl = \"ws://{address}\"\n");
+    let options = ["--quick", "--only", "transcription", "--time-max", "8"];
+    let (report, ()) = tokio::join!(Report::run("taken", &upstream, &options), holding);
+    let time = report.find("transcription.time");
+    assert!(time["note"].as_str().unwrap().contains("waited in the server's queue"), "{time:#}");
+    assert!(time["try"].as_str().unwrap().contains("Another client"), "{time:#}");
+}
+
 #[tokio::test]
 async fn other_sections_are_skipped_when_the_server_cannot_be_reached() {
     let upstream = "[[upstream]]\nurl = \"ws://127.0.0.1:1\"\ndialect = \"minicpm-o\"\n";

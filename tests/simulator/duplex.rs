@@ -282,3 +282,42 @@ fn running_step_finishes_before_session_ends() {
     let refused = sim.connect_with_mode(SimMode::Audio);
     assert_eq!(sim.last_event(refused)["error"]["code"], "session_failed");
 }
+
+/// As newer servers count (their document realtime-api/usage.md): in `session.created`, in the first delta of each unit, and in
+/// `session.closed`.
+#[test]
+fn tokens_are_counted_by_unit_and_by_session() {
+    let config = SimulatorConfig { counts_tokens: true, ..SimulatorConfig::default() };
+    let mut sim = TestGateway::new(config);
+    let conn = sim.open_duplex_session(SimMode::Audio, json!({}));
+    let created = sim.last_event(conn);
+    assert_eq!((&created["type"], &created["usage"]["total_tokens"]), (&json!("session.created"), &json!(0)));
+    sim.send_user_speech(conn);
+    sim.send_second(conn, 0.0);
+    sim.send_second(conn, 0.0);
+    sim.close_session(conn, "done");
+    let events = sim.events_of(conn);
+    let counted: Vec<&Value> = events.iter().filter(|event| event.get("chunk_index").is_some()).collect();
+    let indices: Vec<u64> = counted.iter().map(|event| event["chunk_index"].as_u64().unwrap()).collect();
+    assert_eq!(indices, (0..8).collect::<Vec<_>>());
+    let mut total = 0;
+    for event in &counted {
+        total += event["chunk_usage"]["total_tokens"].as_u64().unwrap();
+        assert_eq!(event["usage"]["total_tokens"], total, "{event}");
+    }
+    let deltas = events.iter().filter(|event| event["type"] == "response.output.delta").count();
+    assert!(deltas > counted.len(), "a unit of an answer has several deltas, of which the first counts");
+    let closed = events.last().unwrap();
+    assert_eq!(
+        (&closed["type"], &closed["usage"]["total_tokens"]),
+        (&json!("session.closed"), &json!(total))
+    );
+    let chat = sim.connect();
+    assert!(sim.events_of(chat).iter().all(|event| event.get("usage").is_none()));
+
+    let mut older = TestGateway::with_backend(Backend::Pytorch);
+    let conn = older.open_duplex_session(SimMode::Audio, json!({}));
+    older.send_second(conn, 0.0);
+    let is_counted = |event: &Value| event.get("usage").is_some() || event.get("chunk_index").is_some();
+    assert!(!older.events_of(conn).iter().any(is_counted));
+}

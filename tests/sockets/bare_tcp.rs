@@ -9,8 +9,11 @@ use tokio::{
     net::TcpStream,
     time::{interval, timeout},
 };
-use voxbridge::config::Config;
-use voxbridge_test_support::bench::{Bench, bytes, instant_simulator, recording};
+use voxbridge::{config::Config, simulator::SimulatorConfig};
+use voxbridge_test_support::{
+    bench::{Bench, bytes, instant_simulator, recording},
+    wait::wait_until,
+};
 
 /// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -199,6 +202,42 @@ async fn full_or_stopping_server_turns_clients_away_in_their_protocol() {
     bench.bridge.stop();
     assert_eq!(first.read_error().await, "voxbridge is stopping");
     bench.bridge.wait_until_ended().await;
+}
+
+/// Silence is no session: it takes no place and no worker, and newcomers are served.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_take_no_session_and_no_worker() {
+    let simulator = SimulatorConfig { workers: 1, ..instant_simulator() };
+    let limits = "sessions_max = 2\n[limits]\nhandshakes_max = 20\n";
+    let bench = Bench::with_config(simulator, config(limits)).await;
+    let mut silent = Vec::new();
+    for at in 0..60 {
+        let mut stream = TcpStream::connect(bench.tcp_address(at % 2)).await.unwrap();
+        // Half a message is none.
+        stream.write_all(if at % 4 < 2 { b"" } else { &[1, 0] }).await.unwrap();
+        silent.push(stream);
+    }
+    let mut call = TcpStream::connect(bench.tcp_address(1)).await.unwrap();
+    assert!(bench.sessions.is_empty() && bench.recorder.all().is_empty());
+    call.write_all(&[&[1, 0, 16][..], &[7; 16]].concat()).await.unwrap();
+    wait_until("the call is a session", || bench.sessions.len() == 1).await;
+    let mut client = Wyoming::connect(&bench).await;
+    client.send("ping", json!({}), &[]).await;
+    client.read_to("pong").await;
+    assert_eq!(bench.sessions.len(), 2);
+    let count = |text: &str| -> Option<usize> {
+        text.lines()
+            .find_map(|line| line.strip_prefix("voxbridge_waiting{kind=\"connections\"} ")?.parse().ok())
+    };
+    let waiting = count(&bench.metrics.render()).unwrap();
+    assert!((10..=20).contains(&waiting), "{waiting}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connection_without_a_message_ends_with_a_reason() {
+    let bench = Bench::with_config(instant_simulator(), config("idle_timeout_ms = 300")).await;
+    let mut client = Wyoming::connect(&bench).await;
+    assert_eq!(client.read_error().await, "no message came");
 }
 
 #[tokio::test(flavor = "multi_thread")]

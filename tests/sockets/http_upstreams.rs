@@ -1,6 +1,12 @@
 //! Upstreams that are reached by HTTP requests: transcripts, speech and answers in turns, and how they fail.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use serde_json::{Value, json};
@@ -42,7 +48,7 @@ async fn speak(client: &mut Client, text: &str) -> Vec<ClientFrame> {
 }
 
 /// Sends an utterance, and returns the frames until its end.
-async fn transcribe(client: &mut Client) -> Vec<ClientFrame> {
+pub(crate) async fn transcribe(client: &mut Client) -> Vec<ClientFrame> {
     let from = client.received.len();
     client.send_utterance(&recording("goforward")).await;
     client.wait_for_event("vad.speech_end").await;
@@ -283,7 +289,7 @@ async fn voice_of_the_configuration_speaks() {
 }
 
 /// A server of one answer, written by hand; gives the heads and bodies of its requests.
-async fn scripted_server(answer: &'static str) -> (UpstreamConfig, UnboundedReceiver<String>) {
+pub(crate) async fn scripted_server(answer: &'static str) -> (UpstreamConfig, UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let upstream = http_upstream(HttpApi::VllmOmni, listener.local_addr().unwrap());
     let (sender, received) = unbounded_channel();
@@ -411,5 +417,79 @@ async fn failures_below_and_above_http_are_told_with_their_cause() {
         let frames = transcribe(&mut client).await;
         assert!(format!("{frames:?}").contains(words), "{answer}: {frames:#?}");
         client.close().await;
+    }
+}
+
+/// A server that sends `head`, and then `unit` again and again as long as it is read; counts the bytes.
+async fn endless_server(head: &'static str, unit: &'static str) -> (UpstreamConfig, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = http_upstream(HttpApi::VllmOmni, listener.local_addr().unwrap());
+    let sent = Arc::<AtomicU64>::default();
+    let count = sent.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let count = count.clone();
+            tokio::spawn(async move {
+                let Some((_, mut stream)) = read_request(stream).await else { return };
+                let units = unit.repeat(16_384 / unit.len());
+                let mut bytes = head;
+                while stream.write_all(bytes.as_bytes()).await.is_ok() {
+                    count.fetch_add(bytes.len() as u64, Relaxed);
+                    bytes = &units;
+                }
+            });
+        }
+    });
+    (upstream, sent)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn server_that_streams_nothing_ends_soon_and_delays_no_other_client() {
+    const PLAIN: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    for (head, unit) in [
+        (PLAIN, ":\n"),
+        (PLAIN, "\r\n"),
+        (PLAIN, "data: x\n"),
+        (PLAIN, "data:\n"),
+        (PLAIN, "event: x\n"),
+        (PLAIN, ":"),
+        (STREAM_HEAD, "1\r\n:\r\n1\r\n\n\r\n"),
+        ("", "HTTP/1.1 100 Continue\r\n\r\n"),
+        ("", "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n"),
+    ] {
+        let (upstream, sent) = endless_server(head, unit).await;
+        let config = Config { upstream: vec![upstream], ..Config::default() };
+        let bench = Bench::with_config(instant_simulator(), config).await;
+        let mut neighbour = bench.client("model=x").await;
+        let mut client = bench.client("model=x").await;
+        let asking = async {
+            client.send_json(json!({"type": "tts.speak", "text": "One moment."})).await;
+            client.wait_for_event("error").await
+        };
+        let mut longest = Duration::ZERO;
+        let waiting = async {
+            loop {
+                let asked = Instant::now();
+                neighbour.send_json(json!({"type": "no.such"})).await;
+                neighbour.wait_for_event("error").await;
+                longest = longest.max(asked.elapsed());
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let started = Instant::now();
+        let error = tokio::select! {
+            error = tokio::time::timeout(Duration::from_secs(20), asking) => error.expect("no error"),
+            () = waiting => unreachable!(),
+        };
+        let (took, sent) = (started.elapsed(), sent.load(Relaxed));
+        println!(
+            "{unit:?}: neighbour {longest:.1?}, error after {took:.1?} and {sent} bytes: {}",
+            error["message"]
+        );
+        assert!(longest < Duration::from_millis(500), "{unit:?}: a neighbour waits {longest:?}");
+        // One MiB for each attempt, six times as much in chunks of one byte, and what the sockets hold.
+        assert!(sent < 60 << 20, "{unit:?}: {sent} bytes");
+        client.close().await;
+        neighbour.close().await;
     }
 }

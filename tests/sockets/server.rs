@@ -528,9 +528,23 @@ async fn late_reader_delays_only_itself_and_loses_nothing() {
 }
 
 #[tokio::test]
+async fn client_that_reads_in_steps_loses_nothing() {
+    let (_bench, mut slow, _) = client_that_never_reads().await;
+    for _ in 0..8 {
+        advance_time(Duration::from_secs(40)).await;
+        let before = audio(&slow.received).len();
+        while audio(&slow.received).len() < before + 5 * 24_000 {
+            slow.next().await;
+        }
+    }
+    slow.wait_for_event("tts.speaking_end").await;
+    assert!(audio(&slow.received).len() > 280 * 24_000 && events(&slow.received, "error").is_empty());
+}
+
+#[tokio::test]
 async fn client_that_never_reads_is_closed() {
     let (bench, mut slow, byte_counter) = client_that_never_reads().await;
-    advance_time(Duration::from_secs(31)).await;
+    advance_time(Duration::from_secs(121)).await;
     // Its slot is free again: two more clients fit.
     let mut clients = Vec::new();
     timeout(Duration::from_secs(10), async {

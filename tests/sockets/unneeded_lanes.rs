@@ -109,3 +109,46 @@ async fn drain_waits_for_lanes_that_leave_the_queue() {
     let status = gateway_status(busy.gateway).await;
     assert_eq!((&status["queue_length"], &status["busy_workers"]), (&json!(0), &json!(0)), "{status}");
 }
+
+/// A gateway whose only worker this client holds.
+async fn held_gateway() -> (SocketAddr, Client, RunningServer) {
+    let (gateway, running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
+    let stream = TcpStream::connect(gateway).await.unwrap();
+    let (_, mut holder) = open_websocket(stream, "/v1/realtime?mode=chat", "", &[]).await;
+    holder.wait_for_event("session.queue_done").await;
+    (gateway, holder, running)
+}
+
+#[tokio::test]
+async fn client_in_one_queue_gets_the_first_worker_of_any_gateway() {
+    for first in [0, 1] {
+        let mut held = [held_gateway().await, held_gateway().await];
+        let upstream = held.iter().map(|(gateway, ..)| upstream_at(*gateway)).collect();
+        let config = Config { upstream, ..Config::default() };
+        let bench = Bench::with_config(instant_simulator(), config).await;
+        let mut client = bench.client("model=x").await;
+        client.send_json(json!({"type": "tts.speak", "text": "In time."})).await;
+        let waits = async |gateway: SocketAddr| gateway_status(gateway).await["queue_length"] != 0;
+        timeout(Duration::from_secs(20), async {
+            while !(waits(held[0].0).await || waits(held[1].0).await) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .expect("the client waits in a queue");
+        held[first].1.send_json(json!({"type": "session.close"})).await;
+        client.wait_for_event("tts.speaking_end").await;
+        client.close().await;
+        held[1 - first].1.send_json(json!({"type": "session.close"})).await;
+        for (gateway, ..) in &held {
+            timeout(Duration::from_secs(40), async {
+                let is_idle = |status: &Value| status["idle_workers"] == 1 && status["queue_length"] == 0;
+                while !is_idle(&gateway_status(*gateway).await) {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            })
+            .await
+            .unwrap_or_else(|_| panic!("{first}: a worker is lost"));
+        }
+    }
+}

@@ -137,7 +137,7 @@ impl RelayLane {
     /// Returns true if it dialled.
     pub(super) fn dial(&mut self, now: Instant, mode: Mode, timers: &mut Timers, out: &mut Actions) -> bool {
         timers.clear(&[Timer::Redial]);
-        if !self.lanes.can_dial() {
+        if !self.lanes.can_dial(Owner::Relay) {
             let pause = Duration::from_millis(self.lanes.times().retry_first_ms.max(1));
             self.schedule_dial(now + pause, timers);
             return false;

@@ -137,6 +137,16 @@ impl Relay {
         &self.id
     }
 
+    /// Begins or ceases to hold the lane.
+    pub(crate) fn hold_lanes(&mut self, now: Instant, are_held: bool) {
+        self.lane.lanes.set_held(now, are_held);
+    }
+
+    /// True for a lane that is not read for now.
+    pub(crate) fn is_lane_held(&self, lane: Lane) -> bool {
+        self.lane.lanes.is_held(lane)
+    }
+
     /// Handles a message of the client. `text` is the message itself.
     pub(crate) fn handle_client_message(&mut self, now: Instant, message: &RelayClientEvent<'_>, text: &str) {
         if !matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..)) {

@@ -205,8 +205,11 @@ impl Relay {
         self.phase == RelayPhase::Over && !has_lane && self.client.out.is_empty()
     }
 
-    /// Handles the loss of an open upstream session: another replaces it, and the client sees a pause.
-    pub(super) fn handle_upstream_loss(&mut self, now: Instant, detail: String) {
+    /// Handles the loss of an open upstream session: another replaces it, and the client sees a pause. It is not asked what the
+    /// lost one refused.
+    pub(super) fn handle_upstream_loss(&mut self, now: Instant, failure: ConnectionFailure) {
+        let is_refusal = !failure.may_repeat();
+        let detail = failure.detail;
         self.lane.detach(&mut self.timers);
         if self.phase != RelayPhase::Open {
             return self.end_after_loss(now);
@@ -218,7 +221,15 @@ impl Relay {
         }
         self.client.close_turn(now);
         self.client.merger.reset_steps();
-        let (unanswered, too_long) = self.messages.in_flight.take_unanswered();
+        let (mut unanswered, mut too_long) = self.messages.in_flight.take_unanswered();
+        if is_refusal {
+            unanswered.clear();
+            too_long = 0;
+            self.report_error(now, &Error::new(ErrorKind::ModelFailed, detail.clone()));
+            if self.phase != RelayPhase::Open {
+                return;
+            }
+        }
         if too_long > 0 && self.client.mode == Mode::Chat {
             let error = format!("{detail}; the request is too long to send again");
             return self.fail(now, &Error::new(ErrorKind::ConversationLost, error));
@@ -277,10 +288,7 @@ impl Relay {
         let detail = format!(
             "the upstream was lost, and there was no other one within {resume_max_ms} ms{last_error}"
         );
-        self.fail_permanently(
-            now,
-            ConnectionFailure { kind: ErrorKind::ConversationLost, detail, was_in_use: false },
-        );
+        self.fail_permanently(now, ConnectionFailure::unused(ErrorKind::ConversationLost, detail));
     }
 
     /// Ends the session: no upstream is available.

@@ -211,10 +211,13 @@ impl Relay {
             self.try_next_init_variant(now);
         }
         let is_final = matches!(reason, RelayEndReason::Timeout | RelayEndReason::ContextFull);
-        let is_backend_lost = end.kind == EndKind::BackendLost
-            && self.lane.is_open()
-            && self.phase == RelayPhase::Open
-            && !self.messages.sent_unchecked;
+        let mut end = end.clone();
+        if end.kind == EndKind::BackendLost && self.lane.is_open() && self.messages.sent_unchecked {
+            // The client's message is the likelier cause.
+            end.kind = EndKind::Refused;
+        }
+        let is_backend_lost =
+            end.kind == EndKind::BackendLost && self.lane.is_open() && self.phase == RelayPhase::Open;
         let has_attempts = self.opening.refusals < self.rules.open_attempts.max(1);
         let can_retry = is_opening && (has_attempts || self.lane.lost_since.is_some()) && !is_final;
         let event = UpstreamMessage::Ended(reason, end.clone());
@@ -254,10 +257,7 @@ impl Relay {
         self.opening.refusals += u32::from(refused_init);
         if refused_init && self.opening.is_exhausted(self.rules.open_attempts) {
             let detail = format!("the upstream {reason} in every attempt to open the session");
-            return self.fail_permanently(
-                now,
-                ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: false },
-            );
+            return self.fail_permanently(now, ConnectionFailure::unused(ErrorKind::Unavailable, detail));
         }
         self.handle_change(now, signal.map_or(ConnectionChange::None, |(_, signal)| signal.change));
     }
@@ -274,8 +274,8 @@ impl Relay {
     /// Handles what changed for the connection.
     pub(super) fn handle_change(&mut self, now: Instant, change: ConnectionChange) {
         match change {
-            ConnectionChange::Failed(failure) if failure.was_in_use => {
-                self.handle_upstream_loss(now, failure.detail);
+            ConnectionChange::Failed(failure) if failure.was_in_use() => {
+                self.handle_upstream_loss(now, failure);
             }
             // [`Timer::Resume`] limits the time without an upstream.
             ConnectionChange::Failed(_) if self.lane.lost_since.is_some() => {

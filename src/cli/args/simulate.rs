@@ -28,6 +28,9 @@ pub struct SimulateArgs {
     /// Back-end whose messages to imitate: pytorch or cpp
     #[arg(long, value_name = "NAME", default_value = "pytorch", hide_possible_values = true)]
     pub backend: BackendArg,
+    /// Count tokens in full duplex (`usage`, `chunk_index`, `chunk_usage`), as newer servers do
+    #[arg(long)]
+    pub counts_tokens: bool,
     /// Directory with real speech engines, as created by examples/engines/setup
     #[arg(long, value_name = "DIR")]
     pub engines: Option<PathBuf>,

@@ -20,8 +20,11 @@ use std::process::ExitCode;
 use super::{
     Cli, CliCommand,
     args::{SpeakArgs, TranscribeArgs},
+    ending::Ending,
     error::{EXIT_FAILED, EXIT_USAGE, SIGNAL_BASE},
-    output, speak, talk, transcribe,
+    output, speak,
+    stop_signals::StopSignals,
+    talk, transcribe,
 };
 
 /// The server drained, but cut off sessions that had not finished in time.
@@ -102,26 +105,23 @@ pub async fn run(cli: Cli) -> ExitCode {
 }
 
 async fn run_transcribe(args: &TranscribeArgs) -> Result<(), CommandError> {
-    Ok(transcribe::run(args, stop_signal()?).await?)
+    Ok(transcribe::run(args, ending()?).await?)
 }
 
 async fn run_speak(args: &SpeakArgs) -> Result<(), CommandError> {
-    Ok(speak::run(args, stop_signal()?).await?)
+    Ok(speak::run(args, ending()?).await?)
 }
 
-/// Future that completes at SIGINT or SIGTERM, with the number of the signal.
+/// The signals of a command that asks upstreams.
+fn ending() -> Result<Ending, CommandError> {
+    Ending::listen().map_err(CommandError::failed)
+}
+
+/// Future that completes at a signal that stops a command, with its number.
 ///
 /// # Errors
 /// The signal handlers cannot be installed.
 pub(super) fn stop_signal() -> Result<impl Future<Output = u8>, CommandError> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(CommandError::failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(CommandError::failed)?;
-    Ok(async move {
-        let kind = tokio::select! {
-            _ = interrupt.recv() => SignalKind::interrupt(),
-            _ = terminate.recv() => SignalKind::terminate(),
-        };
-        u8::try_from(kind.as_raw_value()).unwrap_or_default()
-    })
+    let mut signals = StopSignals::listen().map_err(CommandError::failed)?;
+    Ok(async move { signals.next().await.number })
 }

@@ -5,6 +5,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
 use super::CommandError;
+use crate::cli::stop_signals::{StopSignal, StopSignals};
 use crate::server::process::lifecycle::Lifecycle;
 
 /// Number of SIGXFSZ on every Unix that tokio supports: a file has reached its size limit (`ulimit -f`).
@@ -20,23 +21,14 @@ pub(super) fn drain_on_signals(lifecycle: Lifecycle) -> Result<impl Future<Outpu
     for ignored in [SignalKind::user_defined1(), SignalKind::user_defined2(), FILE_SIZE_LIMIT] {
         drop(listen(ignored)?);
     }
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut quit = listen(SignalKind::quit())?;
+    let mut signals = StopSignals::listen().map_err(CommandError::failed)?;
     Ok(async move {
-        let mut next = async || {
-            tokio::select! {
-                _ = interrupt.recv() => ("SIGINT", SignalKind::interrupt()),
-                _ = terminate.recv() => ("SIGTERM", SignalKind::terminate()),
-                _ = quit.recv() => ("SIGQUIT", SignalKind::quit()),
-            }
-        };
-        let (name, _) = next().await;
+        let StopSignal { name, .. } = signals.next().await;
         info!("received {name}: draining; another signal stops at once");
         lifecycle.start_drain();
-        let (name, kind) = next().await;
+        let StopSignal { name, number } = signals.next().await;
         info!("received {name} while draining: stopping at once");
         lifecycle.stop();
-        u8::try_from(kind.as_raw_value()).unwrap_or_default()
+        number
     })
 }

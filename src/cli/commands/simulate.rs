@@ -19,7 +19,8 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         BackendArg::Pytorch => Backend::Pytorch,
         BackendArg::Cpp => Backend::Cpp,
     };
-    let mut config = SimulatorConfig { backend, faults, ..args.server.simulator_config() };
+    let counts_tokens = args.counts_tokens;
+    let mut config = SimulatorConfig { backend, faults, counts_tokens, ..args.server.simulator_config() };
     if args.as_documented {
         if args.server != ServerArg::Legacy {
             return Err(CommandError::usage("--as-documented works only with --server legacy"));

@@ -20,6 +20,7 @@ use std::time::Duration;
 use self::kept_parts::KeptParts;
 use super::args::SpeakArgs;
 use super::client::ClientTiming;
+use super::ending::Ending;
 use super::error::ClientError;
 use super::files::{self, FileJob};
 use super::inputs::{FolderFiles, Input};
@@ -52,11 +53,11 @@ pub(super) enum Speech<'a> {
     Audio(&'a [u8]),
 }
 
-/// Runs the command until `stop` completes with the number of a signal.
+/// Runs the command until its end or a signal.
 ///
 /// # Errors
 /// [`ClientError`], which knows its exit code.
-pub async fn run(args: &SpeakArgs, stop: impl Future<Output = u8>) -> Result<(), ClientError> {
+pub async fn run(args: &SpeakArgs, ending: Ending) -> Result<(), ClientError> {
     let format = audio_format(args)?;
     check_inputs(&args.file)?;
     let inputs = inputs(args)?;
@@ -90,13 +91,19 @@ pub async fn run(args: &SpeakArgs, stop: impl Future<Output = u8>) -> Result<(),
         let parallel = args.jobs.map_or(target.parallel_files(), usize::from);
         files::run_all(jobs.collect(), parallel, &terminal, "spoke").await
     };
-    Target::open(&args.target).await?.work(stop, speak_all).await
+    Target::work(&args.target, ending, speak_all).await
 }
 
 /// The files with texts; a text of the command line counts as a file named `speech`.
 fn inputs(args: &SpeakArgs) -> Result<Vec<Input>, ClientError> {
     match args.text.as_deref() {
         None => FolderFiles { endings: TEXT_ENDINGS, is_recursive: args.recursive }.expand(&args.file),
+        // A folder cannot be spoken; who names one means its texts.
+        Some(folder) if args.recursive || Path::new(folder).is_dir() => {
+            let reason =
+                format!("{folder} would be spoken as a text; to speak the texts of a folder, use --file DIR");
+            Err(ClientError::Usage(reason))
+        }
         Some("-") => Ok(vec![Input::named(PathBuf::from("-"))]),
         Some(_) => Ok(vec![Input::named(PathBuf::from("speech"))]),
     }

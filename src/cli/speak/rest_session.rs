@@ -15,7 +15,6 @@ pub(in crate::cli) async fn speak(
     mut on_speech: impl FnMut(Speech<'_>) -> Result<(), ClientError>,
 ) -> Result<(), ClientError> {
     let RestSession { mut commands, mut events } = bridge.open().await?;
-    let lost = |reason: String| ClientError::ConnectionLost(reason);
     for (number, part) in parts.iter().enumerate() {
         on_speech(Speech::Part(number))?;
         let mut command = json!({"type": "speak", "text": part});
@@ -25,18 +24,19 @@ pub(in crate::cli) async fn speak(
         commands.send(&command).await;
         let mut has_audio = false;
         loop {
-            match events.next_message().await.and_then(RestEvent::read).map_err(lost)? {
+            match events
+                .next_message()
+                .await
+                .and_then(RestEvent::read)
+                .map_err(ClientError::ConnectionLost)?
+            {
                 RestEvent::Audio(audio) => {
                     has_audio |= !audio.is_empty();
                     on_speech(Speech::Audio(&audio))?;
                 }
                 RestEvent::SpeakingEnd { cancelled: false } if has_audio => break,
                 RestEvent::SpeakingEnd { cancelled: false } => return Err(ClientError::NoAudio),
-                RestEvent::SpeakingEnd { cancelled: true } => {
-                    return Err(lost("the speech was cut short".to_owned()));
-                }
-                // The session goes on by itself.
-                RestEvent::Error { code, .. } if code == "queue_stuck" => {}
+                RestEvent::SpeakingEnd { cancelled: true } => return Err(ClientError::cut_short()),
                 RestEvent::Error { code, message, .. } => {
                     return Err(ClientError::from_model(&code, message));
                 }

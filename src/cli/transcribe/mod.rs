@@ -26,6 +26,7 @@ use super::args::{TranscribeArgs, TranscriptFormatArg};
 use super::client::ClientTiming;
 use super::clock::clock;
 use super::dial::ServerTarget;
+use super::ending::Ending;
 use super::error::ClientError;
 use super::files::{self, FileJob};
 use super::inputs::{FolderFiles, Input};
@@ -77,11 +78,11 @@ impl Transcribed {
     }
 }
 
-/// Runs the command until `stop` completes with the number of a signal.
+/// Runs the command until its end or a signal.
 ///
 /// # Errors
 /// [`ClientError`], which knows its exit code.
-pub async fn run(args: &TranscribeArgs, stop: impl Future<Output = u8>) -> Result<(), ClientError> {
+pub async fn run(args: &TranscribeArgs, ending: Ending) -> Result<(), ClientError> {
     check_inputs(&args.files)?;
     let folder_files = FolderFiles { endings: RECORDING_ENDINGS, is_recursive: args.recursive };
     let inputs = folder_files.expand(&args.files)?;
@@ -102,7 +103,7 @@ pub async fn run(args: &TranscribeArgs, stop: impl Future<Output = u8>) -> Resul
         check_target(args, target)?;
         transcribe_all(args, work, target).await
     };
-    Target::open(&args.target).await?.work(stop, transcribe_all).await
+    Target::work(&args.target, ending, transcribe_all).await
 }
 
 /// True if a finished transcript of this recording stays, and one that was interrupted is continued. In folders, that needs no

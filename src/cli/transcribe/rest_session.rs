@@ -149,10 +149,7 @@ impl<'t> Utterances<'t> {
                 Some(position) => format!("waiting for a free worker, position {position}"),
                 None => "waiting for a free worker".to_owned(),
             }))?,
-            // The session goes on by itself.
-            RestEvent::Error { code, message, .. } if code == "queue_stuck" => {
-                on_progress(Progress::Note(&message))?;
-            }
+            RestEvent::QueueStuck { message } => on_progress(Progress::Note(&message))?,
             RestEvent::Error { code, message, segment_id } => {
                 let error = ClientError::from_model(&code, message);
                 match segment_id.and_then(|id| Some((id, *self.starts_ms.get(&id)?))) {

@@ -208,7 +208,10 @@ fn diagnose_unavailable_modes(refused: &[(String, String)]) -> Diagnosis {
     let each: Vec<String> = refused.iter().map(|(mode, detail)| format!("mode {mode}: {detail}")).collect();
     Diagnosis::new(
         format!("The server works, but not in every mode that the routes need: {}.", each.join("; ")),
-        format!("The server has disabled mode {}, or its dialect does not support it.", names.join(" and ")),
+        format!(
+            "The server has disabled mode {}, does not answer in it, or its dialect does not support it.",
+            names.join(" and ")
+        ),
         "Enable the mode on the server (for chat, the gateway's app `turnbased`), or use a profile that does not need it.",
     )
 }

@@ -6,7 +6,7 @@ use super::{CheckPhase, Depth, SessionCheck};
 use crate::{
     doctor::{
         step::{CheckOutcome, DoctorStep},
-        symptom::Symptom,
+        symptom::{Symptom, format_duration},
     },
     event::{EndKind, LaneCommand, UpstreamEnd},
     mapping::upstream::CloseBy,
@@ -21,6 +21,7 @@ impl SessionCheck {
         let ready_by = self.step_started_at + self.plan.limits.step_timeout;
         let readable_at = match self.phase {
             CheckPhase::Closing { .. }
+            | CheckPhase::LeavingQueue { .. }
             | CheckPhase::EndedByServer { .. }
             | CheckPhase::ClosingTransport { .. }
             | CheckPhase::Finished => return,
@@ -40,6 +41,7 @@ impl SessionCheck {
                     CheckOutcome::completed(DoctorStep::Close, took, self.plan.limits.close_timeout, "");
                 self.outcomes.push_back(outcome);
             }
+            CheckPhase::LeavingQueue { .. } => self.mark_server_left(),
             // The server keeps the connection and the worker until the client closes the session.
             _ if matches!(end.kind, EndKind::LimitReachedStillOpen | EndKind::UnfitStillOpen) => {
                 let symptom = Symptom::RecoverableError(end.detail.clone());
@@ -92,15 +94,42 @@ impl SessionCheck {
     /// minicpm-o.md §1.2).
     pub(super) fn start_closing(&mut self, now: Instant, readable_at: Instant) {
         if !self.has_worker && self.queue_position.is_some() {
-            self.outcomes
-                .push_back(CheckOutcome::skipped(DoctorStep::Close, "a queued session needs no close"));
-            return self.close_transport(now);
+            return self.leave_queue(now, false);
         }
         let by_socket = self.plan.dialect.close_by == CloseBy::Socket;
         self.send(now, LaneCommand::Close);
         self.step_started_at = now;
         let until = readable_at.max(now) + self.plan.limits.close_timeout;
         self.phase = CheckPhase::Closing { until, by_socket };
+    }
+
+    /// Waits for the worker that the queue will assign, to close the session then.
+    pub(super) fn leave_queue(&mut self, now: Instant, is_close_sent: bool) {
+        self.step_started_at = now;
+        let until = now + self.plan.limits.queue_exit_max;
+        self.phase = CheckPhase::LeavingQueue { until, is_close_sent };
+    }
+
+    /// Closes a session that has waited in the queue only for that. The worker reads a close that was sent before.
+    pub(super) fn handle_late_grant(&mut self, now: Instant, is_close_sent: bool) {
+        self.has_worker = true;
+        if !is_close_sent {
+            return self.start_closing(now, now);
+        }
+        self.step_started_at = now;
+        self.phase = CheckPhase::Closing { until: now + self.plan.limits.close_timeout, by_socket: false };
+    }
+
+    /// Leaves the queue without a worker after the longest wait.
+    pub(super) fn give_up_in_queue(&mut self, now: Instant) {
+        let waited = now - self.step_started_at;
+        let detail = format!("still in the queue after {}", format_duration(waited));
+        self.outcomes.push_back(CheckOutcome::failed(
+            DoctorStep::Close,
+            waited,
+            Symptom::CloseNotAcknowledged(detail),
+        ));
+        self.close_transport(now);
     }
 
     pub(super) fn close_transport(&mut self, now: Instant) {

@@ -1,8 +1,8 @@
 //! Session of a check with one upstream, from the upgrade to the close; sans-IO.
 //!
 //! The check returns messages to send, deadlines and the outcome of each step. It always ends within a bounded time. If it
-//! has a worker, or may have one, it closes the session and waits for the acknowledgement ([`closing`]). A queued session just
-//! disconnects. [`steps`] are those that succeed.
+//! has a worker, or may have one, it closes the session and waits for the acknowledgement ([`closing`]). A queued session first
+//! waits for its worker. [`steps`] are those that succeed.
 
 mod closing;
 mod steps;
@@ -53,6 +53,8 @@ pub struct CheckPlan {
     pub question: LaneCommand,
     /// How far to go.
     pub depth: Depth,
+    /// The number of sessions that the server announces before one opens, in words.
+    pub capacity: Option<String>,
     /// Time limits.
     pub limits: StepLimits,
 }
@@ -79,6 +81,12 @@ enum CheckPhase {
     Closing {
         until: Instant,
         by_socket: bool,
+    },
+    /// The check is over, but the session waits in the queue: a gateway loses the worker that it assigns to a client that has
+    /// disconnected.
+    LeavingQueue {
+        until: Instant,
+        is_close_sent: bool,
     },
     /// The server has ended the session and should close the connection by then.
     EndedByServer {
@@ -155,9 +163,9 @@ impl SessionCheck {
             CheckPhase::Queued | CheckPhase::Initialising | CheckPhase::AwaitingAnswer => {
                 CheckAction::Wait(self.step_started_at + self.plan.limits.step_timeout)
             }
-            CheckPhase::Closing { until, by_socket: false } | CheckPhase::EndedByServer { until } => {
-                CheckAction::Wait(until)
-            }
+            CheckPhase::Closing { until, by_socket: false }
+            | CheckPhase::LeavingQueue { until, .. }
+            | CheckPhase::EndedByServer { until } => CheckAction::Wait(until),
             CheckPhase::Closing { until, by_socket: true } | CheckPhase::ClosingTransport { until } => {
                 CheckAction::CloseAndWait(until)
             }
@@ -173,6 +181,11 @@ impl SessionCheck {
     /// Depth reached so far.
     pub const fn reached(&self) -> Option<Depth> {
         self.reached
+    }
+
+    /// True while the check only waits for its turn in the queue, to close its session.
+    pub const fn is_leaving_queue(&self) -> bool {
+        matches!(self.phase, CheckPhase::LeavingQueue { .. })
     }
 
     /// First messages of the server, unparsed.
@@ -203,7 +216,10 @@ impl SessionCheck {
                 self.unknown_message.get_or_insert_with(|| detail.clone());
             }
             (CheckPhase::Closing { .. }, LaneEvent::Queued { .. }) if !self.has_worker => {
-                self.close_transport(now);
+                self.leave_queue(now, true);
+            }
+            (CheckPhase::LeavingQueue { is_close_sent, .. }, LaneEvent::Granted) => {
+                self.handle_late_grant(now, *is_close_sent);
             }
             (CheckPhase::Queued, LaneEvent::Queued { position, length, .. }) => {
                 self.queue_position = Some((*position, *length));
@@ -215,7 +231,8 @@ impl SessionCheck {
             (CheckPhase::Initialising, LaneEvent::Ready { session_id }) => {
                 let backend = meta.backend.map(|backend| format!("back-end {backend}"));
                 let session = session_id.map(str::to_owned);
-                let note = [backend, session].into_iter().flatten().collect::<Vec<_>>().join(", ");
+                let capacity = self.announced_sessions().map(|count| format!("at most {count} sessions"));
+                let note = [backend, session, capacity].into_iter().flatten().collect::<Vec<_>>().join(", ");
                 self.handle_ready(now, note);
             }
             (CheckPhase::Initialising | CheckPhase::AwaitingAnswer, LaneEvent::RecoverableError(detail)) => {
@@ -258,6 +275,7 @@ impl SessionCheck {
                     Symptom::CloseNotAcknowledged(reason.to_string()),
                 ));
             }
+            (CheckPhase::LeavingQueue { .. }, None) => self.mark_server_left(),
             (CheckPhase::EndedByServer { .. } | CheckPhase::ClosingTransport { .. }, None) => {}
             (_, None) => {
                 let step = self.current_step();
@@ -280,6 +298,7 @@ impl SessionCheck {
                     (None, None) => Symptom::NoAnswer { waited },
                 };
                 self.fail(now, symptom);
+                self.note_capacity();
             }
             CheckPhase::Initialising | CheckPhase::AwaitingAnswer if is_due => {
                 self.fail(now, Symptom::NoAnswer { waited });
@@ -293,6 +312,7 @@ impl SessionCheck {
                 ));
                 self.close_transport(now);
             }
+            CheckPhase::LeavingQueue { until, .. } if now >= until => self.give_up_in_queue(now),
             CheckPhase::EndedByServer { until } if now >= until => {
                 // A server of another dialect may continue after a message that ends the session in this dialect.
                 match self.unreported_end.take() {
@@ -322,6 +342,7 @@ impl SessionCheck {
             CheckPhase::Initialising => DoctorStep::Init,
             CheckPhase::AwaitingAnswer => DoctorStep::Answer,
             CheckPhase::Closing { .. }
+            | CheckPhase::LeavingQueue { .. }
             | CheckPhase::EndedByServer { .. }
             | CheckPhase::ClosingTransport { .. }
             | CheckPhase::Finished => DoctorStep::Close,

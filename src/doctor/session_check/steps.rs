@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use super::{CheckPhase, Depth, SessionCheck};
 use crate::{
     doctor::{
@@ -38,11 +40,30 @@ impl SessionCheck {
             *symptom = Symptom::StillQueued { position, length, waited: took };
         }
         self.outcomes.push_back(outcome);
+        self.note_capacity();
         if self.plan.depth == Depth::Queue {
             return self.start_closing(now, now);
         }
         self.send(now, self.plan.init.clone());
         (self.phase, self.step_started_at) = (CheckPhase::Initialising, now);
+    }
+
+    /// Adds the announced number of sessions to the note of the last step.
+    pub(super) fn note_capacity(&mut self) {
+        if let (Some(outcome), Some(capacity)) = (self.outcomes.back_mut(), &self.plan.capacity) {
+            let separator = if outcome.note.is_empty() { "" } else { "; " };
+            outcome.note.push_str(separator);
+            outcome.note.push_str(capacity);
+        }
+    }
+
+    /// The number of sessions that a server announces in its first messages (vLLM-Omni's capabilities).
+    pub(super) fn announced_sessions(&self) -> Option<u64> {
+        let count = |text: &String| {
+            let message: Value = serde_json::from_str(text).ok()?;
+            message.pointer("/session/capabilities/max_sessions")?.as_u64()
+        };
+        self.received.iter().find_map(count)
     }
 
     pub(super) fn handle_ready(&mut self, now: Instant, note: String) {

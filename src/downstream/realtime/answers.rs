@@ -41,11 +41,19 @@ impl Realtime {
     /// Notes the words of an answer so far, and sends the new ones.
     pub(super) fn add_words(&mut self, segment_id: u32, text: &str, send: &mut dyn FnMut(Message)) {
         let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) else { return };
-        // The text of an interrupted answer is what was heard of it: shorter than what was sent.
         if text.len() > response.text.len() && text.starts_with(response.text.as_str()) {
             text.clone_into(&mut response.text);
         }
         self.send_new_words(send);
+    }
+
+    /// Notes the words of an answer at its end. They are fewer than those that were sent if the answer was interrupted, or if
+    /// the rest of its audio was lost.
+    pub(super) fn complete_words(&mut self, segment_id: u32, text: &str, send: &mut dyn FnMut(Message)) {
+        self.add_words(segment_id, text, send);
+        if let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) {
+            response.final_text = Some(text.to_owned());
+        }
     }
 
     fn send_new_words(&mut self, send: &mut dyn FnMut(Message)) {
@@ -165,6 +173,9 @@ impl Realtime {
             return;
         }
         response.audio_ms = audio_ms;
+        if cancelled && response.hit_limit {
+            response.cut_lost_words();
+        }
         response.set_status(cancelled, std::mem::take(&mut self.cancel_requested));
         if response.has_item {
             self.end_output(&response, send);

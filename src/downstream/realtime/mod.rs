@@ -230,9 +230,11 @@ impl Realtime {
             ClientCommand::AnswerStarted { segment_id, by_client } => {
                 self.begin_response(*segment_id, *by_client, send);
             }
-            ClientCommand::TranscriptPartial { speaker: Speaker::Assistant, text, segment_id, .. }
-            | ClientCommand::TranscriptFinal { speaker: Speaker::Assistant, text, segment_id, .. } => {
+            ClientCommand::TranscriptPartial { speaker: Speaker::Assistant, text, segment_id, .. } => {
                 self.add_words(*segment_id, text, send);
+            }
+            ClientCommand::TranscriptFinal { speaker: Speaker::Assistant, text, segment_id, .. } => {
+                self.complete_words(*segment_id, text, send);
             }
             ClientCommand::SpeakingStarted { .. } => self.send_playback(E::CallAudioStarted, send),
             ClientCommand::SpeakingEnded { cancelled: false, .. } => {
@@ -345,7 +347,7 @@ impl Realtime {
         let (code, message) = self.spell_error(error);
         if let Some(segment_id) = error.segment_id {
             if let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) {
-                response.failure = Some((code, message));
+                response.failure = Some((error_type(error.kind), code, message));
                 return;
             }
             let number = EntryId(segment_id);
@@ -353,13 +355,14 @@ impl Realtime {
                 self.items.complete_transcript(number, None);
                 let fields = json!({
                     "item_id": self.events.item_id(number), "content_index": 0,
-                    "error": { "type": "server_error", "code": code, "message": message, "param": null },
+                    "error": { "type": error_type(error.kind), "code": code, "message": message, "param": null },
                 });
                 self.send(RealtimeEvent::TranscriptionFailed, fields, send);
                 return self.send_item_done(number, send);
             }
         }
-        if code.is_empty() {
+        // Clients that only transcribe, such as LiveKit's, end at any error; a notice is none.
+        if error.kind == ErrorKind::QueueStuck && self.session.is_transcription {
             return;
         }
         let event_id = match error.kind {

@@ -42,16 +42,18 @@ pub(super) struct Response {
     pub(super) text: String,
     /// Bytes of the words that were sent.
     sent_bytes: usize,
+    /// Words at its end, once they are known.
+    pub(super) final_text: Option<String>,
     pub(super) has_audio: bool,
     /// Length of its audio at its end, ms: all that belongs to its words, heard or not.
     pub(super) audio_ms: u64,
     /// Calls of tools, each with its item's id and number.
     pub(super) calls: Vec<(String, EntryId, ToolCall)>,
-    /// Code and message of what ended it.
-    pub(super) failure: Option<(String, String)>,
+    /// Type, code and message of the error that ended it.
+    pub(super) failure: Option<(&'static str, String, String)>,
     /// Tokens that it took.
     pub(super) usage: TokenUsage,
-    /// The model stopped at the bound on the answer's length.
+    /// Its rest is missing: the model stopped at the bound on the answer's length, or the rest was lost.
     pub(super) hit_limit: bool,
     status: &'static str,
     status_details: Value,
@@ -75,6 +77,7 @@ impl Response {
             has_item: false,
             text: String::new(),
             sent_bytes: 0,
+            final_text: None,
             has_audio: false,
             audio_ms: 0,
             calls: Vec::new(),
@@ -100,6 +103,13 @@ impl Response {
         let (item_id, _, call) = &self.calls[at];
         let index = usize::from(self.has_item) + at;
         json!({ "response_id": self.id, "item_id": item_id, "output_index": index, "call_id": call.call_id })
+    }
+
+    /// Cuts its words where its audio was lost. The words of an interrupted answer stay: its client says what it has heard.
+    pub(super) fn cut_lost_words(&mut self) {
+        if let Some(words) = self.final_text.take().filter(|words| self.text.starts_with(words.as_str())) {
+            self.text = words;
+        }
     }
 
     pub(super) fn has_new_words(&self) -> bool {
@@ -187,16 +197,16 @@ impl Response {
     /// Sets how it ended.
     pub(super) fn set_status(&mut self, cancelled: bool, by_client: bool) {
         (self.status, self.status_details) = match &self.failure {
-            Some((code, message)) => {
-                let error = json!({ "type": "server_error", "code": code, "message": message });
+            Some((kind, code, message)) => {
+                let error = json!({ "type": kind, "code": code, "message": message });
                 ("failed", json!({ "type": "failed", "error": error }))
+            }
+            None if self.hit_limit => {
+                ("incomplete", json!({ "type": "incomplete", "reason": "max_output_tokens" }))
             }
             None if cancelled => {
                 let reason = if by_client { "client_cancelled" } else { "turn_detected" };
                 ("cancelled", json!({ "type": "cancelled", "reason": reason }))
-            }
-            None if self.hit_limit => {
-                ("incomplete", json!({ "type": "incomplete", "reason": "max_output_tokens" }))
             }
             None => ("completed", Value::Null),
         };

@@ -29,6 +29,16 @@ impl<'s> Document<'s> {
         Ok(Self { file, source, table })
     }
 
+    /// Parses the text as far as possible. Returns the errors of its syntax beside what is left.
+    pub fn parse_recovered(file: &'s str, source: &'s str) -> (Self, Vec<FileError>) {
+        let (table, errors) = DeTable::parse_recoverable(source);
+        let errors = errors.iter().map(|error| FileError::from_toml(file, source, error));
+        let mut errors: Vec<FileError> = errors.collect();
+        // A value that two parsers read has its error twice.
+        errors.dedup();
+        (Self { file, source, table }, errors)
+    }
+
     /// Reads the values.
     ///
     /// # Errors

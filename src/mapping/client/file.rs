@@ -274,7 +274,7 @@ impl ExactMessage {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ErrorFile {
-    pub(super) code: String,
+    pub(super) code: Spanned<String>,
     pub(super) recoverable: bool,
     pub(super) message: Option<Spanned<String>>,
     /// The protocol's words for details of voxbridge.
@@ -360,11 +360,15 @@ impl SetupPageFile {
 impl ErrorFile {
     pub(super) fn compile(self, document: &Document<'_>) -> Result<ErrorSpelling, FileError> {
         let plain = |text: &Spanned<String>| document.plain_template(text, &["detail"]);
+        if self.code.get_ref().is_empty() {
+            let message = "an error needs a code, so that the client hears of it".to_owned();
+            return Err(document.problem(self.code.span().start, message));
+        }
         Ok(ErrorSpelling {
             message: self.message.as_ref().map(plain).transpose()?,
             close: self.close.map(|close| close.compile(document)).transpose()?,
             details: self.details,
-            code: self.code,
+            code: self.code.into_inner(),
             recoverable: self.recoverable,
             class: String::new(),
             ended: None,

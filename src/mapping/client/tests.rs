@@ -1,4 +1,4 @@
-use crate::mapping::Library;
+use crate::{error::ErrorKind, mapping::Library};
 
 const GEMINI: &str = include_str!("../../../mappings/client/gemini-live.toml");
 const LISTEN: &str = include_str!("../../../mappings/client/deepgram-listen.toml");
@@ -235,5 +235,32 @@ fn protocol_without_audio_output_needs_no_table_for_it() {
         library.add("vosk.toml", &source).unwrap();
         let audio = &library.client("vosk").unwrap().audio_out;
         assert_eq!((audio.rate_hz, audio.frame_max_bytes), (24_000, 0));
+    }
+}
+
+#[test]
+fn every_protocol_has_a_code_for_every_error() {
+    let library = Library::embedded().unwrap();
+    for client in library.clients.values() {
+        for kind in ErrorKind::SESSION_KINDS {
+            let Some(spelling) = client.error(kind) else { continue };
+            assert!(!spelling.code.is_empty(), "{}: {}", client.name, kind.name());
+        }
+    }
+    let (old, new) = ("other = { code = \"failed\"", "other = { code = \"\"");
+    let mut library = Library::default();
+    let problem = library.add("f.toml", &WHISPER.replace(old, new)).unwrap_err();
+    assert!(problem.to_string().contains("needs a code"), "{problem}");
+}
+
+/// A refusal is the client's error, in each protocol that has a word for one; only protocols whose clients wait for one answer
+/// end with it.
+#[test]
+fn refusal_ends_only_sessions_that_a_failed_transcript_ends() {
+    let library = Library::embedded().unwrap();
+    for client in library.clients.values() {
+        let recoverable = |kind| client.error(kind).is_none_or(|spelling| spelling.recoverable);
+        let (refused, failed) = (recoverable(ErrorKind::Refused), recoverable(ErrorKind::TranscribeFailed));
+        assert_eq!(refused, failed, "{}", client.name);
     }
 }

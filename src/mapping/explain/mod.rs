@@ -263,13 +263,30 @@ fn describe_configure(client: &ClientMapping) -> String {
     format!("changes the settings from now on; {acknowledged}")
 }
 
-/// The name of an event, or the whole message if it has none.
+/// The name of an event. One without a type is named by its keys and constants.
 fn spelled_event<S: Copy>(client: &ClientMapping, template: &Template<S>) -> String {
     let mut json = String::new();
     template.render(&mut json, |_| SlotValue::Null);
     let value: serde_json::Value = serde_json::from_str(&json).unwrap_or_default();
     let name = value.pointer(&client.command_key).and_then(serde_json::Value::as_str);
-    name.map_or(json, str::to_owned)
+    match (name, &value) {
+        (Some(name), _) => name.to_owned(),
+        (None, serde_json::Value::Object(members)) if !members.is_empty() => named_by_keys(members),
+        (None, _) => json,
+    }
+}
+
+/// The keys of a message, such as `serverContent.turnComplete, usageMetadata`. An object with one key is named with it.
+fn named_by_keys(members: &serde_json::Map<String, serde_json::Value>) -> String {
+    use serde_json::Value;
+    let named = |(key, value): (&String, &Value)| match value {
+        Value::Object(inner) if inner.len() == 1 => {
+            format!("{key}.{}", inner.keys().next().map_or("", String::as_str))
+        }
+        Value::String(constant) => format!("{key}: {constant}"),
+        _ => key.clone(),
+    };
+    members.iter().map(named).collect::<Vec<_>>().join(", ")
 }
 
 /// The name of a message's event; of plain text, the first word.

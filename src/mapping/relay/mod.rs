@@ -252,7 +252,7 @@ impl RelayProtocol {
     /// Spelling of an error; `None` if the protocol does not report it.
     #[must_use]
     pub fn error(&self, kind: ErrorKind) -> Option<&ErrorSpelling> {
-        self.errors.get(&kind)
+        self.errors.get(&kind).or_else(|| self.errors.get(&kind.fallback()?))
     }
 
     /// Spelling of an end.

@@ -43,6 +43,10 @@ pub struct FailureMeanings {
     pub queue_full: Vec<String>,
     /// Reasons of a session closed because its time or the model's context was used up, which is no failure.
     pub limit_reached: Vec<String>,
+    /// Texts in the reason or the detail of a session closed by a failure of the server. A session closed with any other detail
+    /// was closed because of what it was asked.
+    #[serde(default)]
+    pub server_failed: Vec<String>,
     /// For relayed clients: reasons of a session that, closed without a detail, may have lost its back-end.
     #[serde(default)]
     pub backend_lost: Vec<String>,

@@ -165,7 +165,15 @@ impl Transcript<'_> {
             });
             if words == WordList::InSegments {
                 let listed = segment.words.iter().flatten();
-                row["words"] = listed.map(|word| described(word, json!({"probability": null}))).collect();
+                let row_of = |word| described(word, json!({"probability": null}));
+                row["words"] = listed
+                    .zip(spaces_before(segment))
+                    .map(|(word, space)| {
+                        let mut row = row_of(word);
+                        row["word"] = format!("{space}{}", word.word).into();
+                        row
+                    })
+                    .collect();
             }
             row
         });
@@ -180,6 +188,22 @@ impl Transcript<'_> {
         }
         answer
     }
+}
+
+/// What is before each word of a segment: a space, or nothing where its script has no spaces. Whisper's words join to the text.
+fn spaces_before(segment: &Segment) -> impl Iterator<Item = &'static str> {
+    let mut rest = segment.text.as_str();
+    segment.words.iter().flatten().enumerate().map(move |(number, word)| {
+        let gap = rest.split_once(&*word.word).map(|(gap, after)| {
+            rest = after;
+            gap
+        });
+        let is_spaced = match gap {
+            Some(gap) if number > 0 => gap.contains(char::is_whitespace),
+            _ => word.word.chars().next().is_some_and(|letter| !is_unspaced(letter)),
+        };
+        if is_spaced { " " } else { "" }
+    })
 }
 
 /// A word as JSON, with further members.
@@ -287,9 +311,29 @@ mod tests {
         let gaps = [Gap { start_ms: 1500, end_ms: 2000, message: "busy".into() }];
         let (duration, task, words) = (Duration::from_secs(3), Task::Transcribe, WordList::InSegments);
         let verbose = Transcript { segments: &segments, duration, task, gaps: &gaps, words }.verbose();
-        let word = json!({"word": "hi", "start": 0.5, "end": 1.0, "probability": null, "estimated": true});
+        let word = json!({"word": " hi", "start": 0.5, "end": 1.0, "probability": null, "estimated": true});
         assert_eq!((&verbose["segments"][0]["words"], &verbose["words"]), (&json!([word]), &Value::Null));
         assert_eq!(verbose["gaps"], json!([{"start": 1.5, "end": 2.0, "message": "busy"}]));
+    }
+
+    #[test]
+    fn words_in_their_segments_join_to_the_text_as_whispers_do() {
+        for (text, words, joined) in [
+            ("Go forward, please.", &["Go", "forward,", "please."][..], " Go forward, please."),
+            (" a  a a-b", &["a", "a", "a-b"], " a a a-b"),
+            ("你好世界 yes", &["你", "好", "世", "界", "yes"], "你好世界 yes"),
+            ("Héllo 你好", &["Héllo", "你", "好"], " Héllo 你好"),
+            ("other words", &["not", "in", "it"], " not in it"),
+        ] {
+            let word = |word: &&str| Word { word: (*word).into(), start: 0.0, end: 1.0, estimated: true };
+            let words = Some(words.iter().map(word).collect());
+            let segments = [Segment { words, ..segment(text, 0, 1000) }];
+            let (duration, task, words) = (Duration::from_secs(3), Task::Transcribe, WordList::InSegments);
+            let verbose = Transcript { segments: &segments, duration, task, gaps: &[], words }.verbose();
+            let listed = verbose["segments"][0]["words"].as_array().unwrap();
+            let text: String = listed.iter().map(|row| row["word"].as_str().unwrap()).collect();
+            assert_eq!(text, joined);
+        }
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl SubtitleWriter {
         self.written += 1;
         // Writing to a string cannot fail.
         let _ = match self.format {
-            SubtitleFormat::Srt => writeln!(text, "{}\n{}", self.written, block(cue, ',', str::to_owned)),
+            SubtitleFormat::Srt => writeln!(text, "{}\n{}", self.written, block(cue, ',', without_arrows)),
             SubtitleFormat::Vtt => writeln!(text, "{}", block(cue, '.', escaped)),
         };
     }
@@ -76,6 +76,11 @@ impl SubtitleWriter {
 fn block(cue: &Cue, point: char, line: impl Fn(&str) -> String) -> String {
     let lines: Vec<String> = cue.lines.iter().map(|text| line(text)).collect();
     format!("{} --> {}\n{}", clock(cue.start_ms, point), clock(cue.end_ms, point), lines.join("\n"))
+}
+
+/// A text in SubRip, which has no escapes: readers take a line with this arrow for the times of a cue.
+fn without_arrows(text: &str) -> String {
+    text.replace("-->", "→")
 }
 
 /// A text in WebVTT, which has tags and entities.
@@ -108,6 +113,17 @@ mod tests {
         let text = vtt.add(&[cue]) + &vtt.finish(u64::MAX);
         assert_eq!(text, "01:00:00.500 --> 01:00:01.001\na &lt; b\n&amp; c\n");
         assert_eq!((vtt.header(), vtt.finish(0).as_str()), ("WEBVTT\n\n", ""));
+    }
+
+    #[test]
+    fn text_of_a_cue_is_never_taken_for_times() {
+        for line in ["a --> b", "00:00:01,000 --> 00:00:02,000", "--->", "-->-->", "- -->"] {
+            for format in [SubtitleFormat::Srt, SubtitleFormat::Vtt] {
+                let mut writer = SubtitleWriter::new(format);
+                let text = writer.add(&[cue(0, 1000, &[line])]) + &writer.finish(1000);
+                assert_eq!(text.matches("-->").count(), 1, "{text}");
+            }
+        }
     }
 
     #[test]

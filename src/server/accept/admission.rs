@@ -41,7 +41,7 @@ use crate::{
             client_secrets::ClientSecrets,
             credential::{KeyPlaces, find_key, find_watch_name},
             keys::{AccessTarget, ApiKey, KeyRejection},
-            quota::{Quota, QuotaExceeded, QuotaSubject, QuotaTicket},
+            quota::{Quota, QuotaExceeded, QuotaSubject},
         },
         cut_off::wait_for_cut_off,
     },
@@ -51,6 +51,9 @@ use crate::{
     },
 };
 
+/// Offers of calls that an address may make in a minute, and at once. Each costs milliseconds.
+const OFFERS_PER_MINUTE: u32 = 60;
+
 /// The other end of a connection, and the names in its certificate.
 pub(super) struct ClientPeer {
     pub(super) address: SocketAddr,
@@ -58,6 +61,7 @@ pub(super) struct ClientPeer {
 }
 
 /// The sender of a request that is served without an upgrade.
+#[derive(Clone)]
 pub(super) struct Caller {
     pub(super) key: Option<Arc<ApiKey>>,
     /// The client's address, which a proxy may have reported.
@@ -115,8 +119,35 @@ impl Caller {
         server: &ServerContext,
     ) -> Result<Admission, Box<HttpError>> {
         let session_slot = reserve_slot(config, server)?;
-        let tickets = acquire_quota_tickets(config, server, self.key.as_ref(), self.address.ip())?;
+        let now = Instant::now().into_std();
+        let acquired =
+            quotas(config, self.key.as_ref(), self.address.ip()).into_iter().map(|(who, quota)| {
+                server.quotas.acquire(now, who.clone(), quota).map_err(|over| quota_error(&who, over))
+            });
+        let tickets = acquired.collect::<Result<_, _>>()?;
         Ok(Admission::new(self.key.clone(), self.subject.clone(), session_slot, tickets))
+    }
+
+    /// Fails if a session would not be admitted now; takes nothing.
+    pub(super) fn check_room(
+        &self,
+        config: &ServiceConfig,
+        server: &ServerContext,
+    ) -> Result<(), Box<HttpError>> {
+        drop(reserve_slot(config, server)?);
+        let now = Instant::now().into_std();
+        for (who, quota) in quotas(config, self.key.as_ref(), self.address.ip()) {
+            server.quotas.check(now, &who, quota).map_err(|over| quota_error(&who, over))?;
+        }
+        Ok(())
+    }
+
+    /// Counts an offer of a call, which may never become a session and has a rate for each address.
+    pub(super) fn count_offer(&self, server: &ServerContext) -> Result<(), Box<HttpError>> {
+        let now = Instant::now().into_std();
+        let who = QuotaSubject::Offers(client_subnet(self.address.ip()));
+        let quota = Quota { sessions_per_minute: Some(OFFERS_PER_MINUTE), ..Quota::default() };
+        server.quotas.acquire(now, who.clone(), quota).map(drop).map_err(|over| quota_error(&who, over))
     }
 }
 
@@ -174,7 +205,6 @@ pub(super) fn admit(
         candidates,
         detected_by,
         watch_name,
-        is_bare_tcp: false,
     };
     let upgraded = hyper::upgrade::on(&mut request);
     // Boxed, because otherwise the task's future would hold it twice.
@@ -314,42 +344,47 @@ pub(super) fn authorize(
     Ok(candidates)
 }
 
-/// Takes a session from the quota of the key and of the address.
-fn acquire_quota_tickets(
+/// The quotas that a session of this key and address takes from.
+fn quotas(
     config: &ServiceConfig,
-    server: &ServerContext,
     key: Option<&Arc<ApiKey>>,
     client_address: IpAddr,
-) -> Result<Vec<QuotaTicket>, Box<HttpError>> {
+) -> Vec<(QuotaSubject, Quota)> {
     let of_address = Quota { sessions_max: config.limits.sessions_per_address, ..Quota::default() };
     let of_key = key.map(|key| {
         let quota = Quota { sessions_max: key.sessions_max, sessions_per_minute: key.sessions_per_minute };
         (QuotaSubject::Key(key.name.clone()), quota)
     });
-    let quotas =
-        [(QuotaSubject::Address(client_subnet(client_address)), of_address)].into_iter().chain(of_key);
-    let now = Instant::now().into_std();
-    let acquired = quotas.map(|(who, quota)| {
-        let (reason, subject) = match who {
-            QuotaSubject::Key(_) => (RejectReason::KeyLimit, "this key"),
-            QuotaSubject::Address(_) => (RejectReason::AddressLimit, "this address"),
-        };
-        server.quotas.acquire(now, who.clone(), quota).map_err(|over| {
-            info!("refused: {who} {over}");
-            match over {
-                QuotaExceeded::Sessions(max) => HttpError::too_many_requests(
-                    reason,
-                    &format!("Too many sessions of {subject}; at most {max}"),
-                    None,
-                ),
-                QuotaExceeded::Rate(rate, retry) => {
-                    let message = format!("Too many new sessions of {subject}; at most {rate} a minute");
-                    HttpError::too_many_requests(RejectReason::RateLimit, &message, Some(retry))
-                }
-            }
-        })
-    });
-    acquired.collect()
+    [(QuotaSubject::Address(client_subnet(client_address)), of_address)].into_iter().chain(of_key).collect()
+}
+
+fn quota_error(who: &QuotaSubject, over: QuotaExceeded) -> Box<HttpError> {
+    info!("refused: {who} {over}");
+    let (reason, subject) = match who {
+        QuotaSubject::Key(_) => (RejectReason::KeyLimit, "this key"),
+        QuotaSubject::Address(_) | QuotaSubject::Offers(_) => (RejectReason::AddressLimit, "this address"),
+    };
+    match over {
+        QuotaExceeded::Sessions(max) => HttpError::too_many_requests(
+            reason,
+            &format!("Too many sessions of {subject}; at most {max}"),
+            None,
+        ),
+        QuotaExceeded::Rate(rate, retry) => {
+            let message = format!("Too many new sessions of {subject}; at most {rate} a minute");
+            HttpError::too_many_requests(RejectReason::RateLimit, &message, Some(retry))
+        }
+    }
+}
+
+/// Why a client gets no session, in words for its protocol.
+pub(super) const fn refusal_words(reason: RejectReason) -> &'static str {
+    match reason {
+        RejectReason::Stopping => "voxbridge is stopping",
+        RejectReason::AddressLimit => "too many sessions of this address",
+        RejectReason::KeyLimit | RejectReason::RateLimit => "too many sessions of this key",
+        _ => "too many sessions",
+    }
 }
 
 /// Reserves a session slot; fails if the server is full or shutting down.

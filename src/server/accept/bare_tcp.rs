@@ -1,35 +1,53 @@
-//! Clients of protocols on bare TCP: each connection is a session, without a handshake. The address of a client is all that is
-//! known of it, so a listener admits networks instead of keys.
+//! Clients of protocols on bare TCP: each connection that sends a message is a session, without a handshake. The address of a
+//! client is all that is known of it, so a listener admits networks instead of keys.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use futures_util::StreamExt as _;
 use ipnet::IpNet;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    time::timeout,
+    task::coop::consume_budget,
+    time::{sleep, timeout},
 };
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, frame::coding::CloseCode};
+use tokio_tungstenite::tungstenite::{
+    Error as WsError, Message,
+    protocol::{CloseFrame, frame::coding::CloseCode},
+};
 use tracing::{debug, info};
 
 use super::{
-    admission::{Caller, spawn_session},
+    admission::{Caller, refusal_words, spawn_session},
     client_signs::DetectedBy,
+    http_error::HttpError,
     session_opening::ConnectRequest,
-    session_start::run_session_on,
+    session_start::{GreetedClient, message_max, run_greeted_session},
 };
 use crate::{
     mapping::ClientMapping,
     server::{
         ServerContext, ServiceConfig,
+        access::handshakes::ServedRequests,
         announcement::AnnouncedService,
-        websocket::{WebSocket, pausable_stream::PausableStream, stream::ClientStream},
+        memory::MemoryShare,
+        session_task::wait_for_drain_order,
+        websocket::{
+            WebSocket,
+            pausable_stream::PausableStream,
+            session_socket::OUT_OF_MEMORY,
+            stream::{ClientStream, set_options},
+            tcp_framing::FramingProblem,
+        },
     },
     telemetry::metrics::RejectReason,
 };
 
 /// Time for a client that is turned away to take the reason.
 const REFUSAL_MAX: Duration = Duration::from_secs(1);
+
+/// Time for the first message of a client whose protocol bounds no silence.
+const FIRST_MESSAGE_MAX: Duration = Duration::from_secs(60);
 
 /// A listener for clients of bare TCP.
 #[derive(Debug)]
@@ -63,34 +81,62 @@ pub(in crate::server) fn spawn_bare_session(
         info!(%peer, listener = service.protocol, "rejected: the address is in no network of `allow`");
         return;
     }
-    // Small frames must leave at once. A socket without the option still works.
-    let _ = stream.set_nodelay(true);
+    set_options(&stream);
     let stream = stream.into_std();
-    let workers = server.workers.clone();
-    workers.spawn(async move {
+    let context = server.clone();
+    let task = server.workers.spawn(async move {
         match stream.and_then(TcpStream::from_std) {
-            Ok(stream) => serve(stream, peer, &service, server).await,
+            Ok(stream) => serve(stream, peer, &service, context).await,
             Err(error) => debug!(%peer, %error, "connection lost before its session"),
         }
     });
+    server.add_handshake(task, ServedRequests::default(), peer);
 }
 
+/// Waits for the client's first message, and then serves a session in a task of its own. Until then the client is a connection
+/// without a session, and takes nothing of what sessions take.
 async fn serve(stream: TcpStream, peer: SocketAddr, service: &TcpService, server: Arc<ServerContext>) {
     let config = server.config();
     let stream = ClientStream::Plain(PausableStream::from(stream));
     let candidates = candidates(&config, &service.protocol);
-    let Some(likeliest) = candidates.first().cloned() else {
+    let Some((likeliest, protocol)) =
+        candidates.first().and_then(|client| Some((client.clone(), client.tcp.clone()?)))
+    else {
         server.metrics.record_rejection(RejectReason::NoRoute);
         info!(%peer, listener = service.protocol, "rejected: no route leads these clients anywhere");
         return;
     };
+    let message_max = message_max(&candidates, config.limits).bytes;
+    let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), config.limits.memory_max_bytes);
+    let mut client = WebSocket::bare(stream, protocol, message_max);
+    client.memory = memory;
     let caller = Caller::at(peer);
-    let admission = match caller.admit(&config, &server) {
-        Ok(admission) => admission,
-        Err(error) => {
-            server.metrics.record_rejection(error.reason);
-            return refuse(stream, &likeliest, error.reason).await;
+    let refusal = |error: Box<HttpError>| {
+        server.metrics.record_rejection(error.reason);
+        Some((CloseCode::Again, refusal_words(error.reason).to_owned()))
+    };
+    let patience = config.idle_ms.unwrap_or(likeliest.audio_in.idle_ms);
+    let patience = Some(patience).filter(|ms| *ms > 0).map_or(FIRST_MESSAGE_MAX, Duration::from_millis);
+    let waiting = async {
+        // A full server says so at once.
+        caller.check_room(&config, &server).map_err(refusal)?;
+        tokio::select! {
+            first = first_message(&mut client) => first,
+            () = sleep(patience) => Err(Some((CloseCode::Policy, "no message came".to_owned()))),
+            _ = wait_for_drain_order(server.drain.clone()) => {
+                Err(Some((CloseCode::Restart, "voxbridge is stopping".to_owned())))
+            }
+            () = eviction.clone().wait() => Err(Some((CloseCode::Again, OUT_OF_MEMORY.to_owned()))),
         }
+    };
+    let admitted = waiting.await.and_then(|message| {
+        let admission = caller.admit(&config, &server).map_err(refusal)?;
+        Ok((message, admission))
+    });
+    let (first_message, admission) = match admitted {
+        Ok(admitted) => admitted,
+        Err(Some((code, reason))) => return refuse(client, code, reason).await,
+        Err(None) => return,
     };
     let detected_by = if candidates.len() == 1 { DetectedBy::Listener } else { DetectedBy::Default };
     let request = ConnectRequest {
@@ -101,13 +147,23 @@ async fn serve(stream: TcpStream, peer: SocketAddr, service: &TcpService, server
         candidates,
         detected_by,
         watch_name: None,
-        is_bare_tcp: true,
     };
     let cut_off = server.cut_off.clone();
-    spawn_session(
-        Box::pin(run_session_on((stream, Vec::new()), request, (server, config), admission)),
-        cut_off,
-    );
+    let greeted = GreetedClient { client, eviction, first_message };
+    spawn_session(Box::pin(run_greeted_session(greeted, request, (server, config), admission)), cut_off);
+}
+
+/// The client's first message; otherwise what to tell it, if it is still there.
+async fn first_message(client: &mut WebSocket<ClientStream>) -> Result<Message, Option<(CloseCode, String)>> {
+    loop {
+        match client.next().await {
+            Some(Ok(message @ (Message::Text(_) | Message::Binary(_)))) => return Ok(message),
+            Some(Ok(Message::Close(_))) | None => return Err(None),
+            Some(Ok(_)) => consume_budget().await,
+            Some(Err(WsError::Io(error))) => return Err(FramingProblem::find(&error)),
+            Some(Err(_)) => return Err(None),
+        }
+    }
 }
 
 /// The path of these sessions in routes and logs. No URL has one like it.
@@ -126,15 +182,9 @@ fn candidates(config: &ServiceConfig, listener: &str) -> Vec<Arc<ClientMapping>>
 }
 
 /// Tells a client in its protocol's form why it is turned away.
-async fn refuse(stream: ClientStream, client: &ClientMapping, reason: RejectReason) {
-    let Some(protocol) = client.tcp.clone() else { return };
-    let text = match reason {
-        RejectReason::Stopping => "voxbridge is stopping",
-        RejectReason::AddressLimit => "too many sessions of this address",
-        _ => "too many sessions",
-    };
-    let mut client = WebSocket::bare(stream, protocol, 0);
-    let frame = CloseFrame { code: CloseCode::Again, reason: text.into() };
+async fn refuse(mut client: WebSocket<ClientStream>, code: CloseCode, reason: String) {
+    client.stop_reading();
+    let frame = CloseFrame { code, reason: reason.into() };
     let farewell = async {
         let is_told = client.close(frame).await.is_ok() && client.io.shutdown().await.is_ok();
         // Unread bytes must not turn the reason into a reset.

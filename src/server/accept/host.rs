@@ -54,6 +54,14 @@ impl<'h> Host<'h> {
         self.ip().is_some() || self.is_this_machine()
     }
 
+    /// True for a name that no public site can have: one without a dot, or below a name for private networks (RFC 6761, RFC 6762,
+    /// RFC 8375).
+    fn is_private_name(&self) -> bool {
+        let name = self.name.trim_end_matches('.').to_ascii_lowercase();
+        let zones = [".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test"];
+        !name.contains('.') || zones.iter().any(|zone| name.ends_with(zone))
+    }
+
     fn is_this_machine(&self) -> bool {
         let name = self.name.to_ascii_lowercase();
         name == "localhost" || name.ends_with(".localhost") || self.ip().is_some_and(|ip| ip.is_loopback())
@@ -99,8 +107,7 @@ pub(super) fn may_page_use_rest(config: &ServiceConfig, headers: &HeaderMap) -> 
     if !access.is_origin_allowed(headers) {
         return false;
     }
-    let has_rule = !access.origins.is_unrestricted() || (access.keys.is_some() && access.required);
-    has_rule
+    has_rule(config)
         || headers.get_all(ORIGIN).iter().all(|origin| {
             let page = origin.to_str().ok().and_then(Host::of_origin);
             let own = host(headers).and_then(Host::parse);
@@ -108,6 +115,36 @@ pub(super) fn may_page_use_rest(config: &ServiceConfig, headers: &HeaderMap) -> 
                 page.is_this_machine() || (page.is_address_or_localhost() && own.as_ref() == Some(&page))
             })
         })
+}
+
+/// True if the configuration says who may send requests.
+fn has_rule(config: &ServiceConfig) -> bool {
+    let access = &config.access;
+    !access.origins.is_unrestricted() || (access.keys.is_some() && access.required)
+}
+
+/// Rejects requests from this machine that name a public site as their host, unless a rule says who may send requests. A site
+/// can point its name here (DNS rebinding), and a browser sends no `Origin` with a GET of such a page. A trusted proxy passes
+/// on the name under which it is reached.
+pub(super) fn check_local_host(
+    config: &ServiceConfig,
+    headers: &HeaderMap,
+    peer: IpAddr,
+) -> Result<(), Box<HttpError>> {
+    let peer = peer.to_canonical();
+    if has_rule(config) || !peer.is_loopback() || config.access.proxies.is_trusted(peer) {
+        return Ok(());
+    }
+    let Some(named) = host(headers).and_then(Host::parse) else { return Ok(()) };
+    if named.is_address_or_localhost() || named.is_private_name() {
+        return Ok(());
+    }
+    let message = format!(
+        "Requests from this machine must not name the host {}; use localhost. A proxy on this machine belongs into \
+         [access] trusted_proxies",
+        named.name
+    );
+    Err(HttpError::forbidden(RejectReason::Origin, "host_not_allowed", &message))
 }
 
 /// Rejects requests of pages that may not use REST.
@@ -132,6 +169,17 @@ mod tests {
             ["a b", "host:1:2", "host:port", "x:70000", "[::1", "[x]", "[::1]80", "u@x", "x/y", "::1", "x:+1"]
         {
             assert_eq!(Host::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn public_names_are_told_from_private_ones() {
+        let is_private = |name| Host::parse(name).is_some_and(|host| host.is_private_name());
+        for private in ["x", "", "localhost", "voice.local", "a.b.internal:80", "nas.home.arpa."] {
+            assert!(is_private(private), "{private}");
+        }
+        for public in ["evil.example", "localhost.evil.example", "local.com", "xlocal.org:80"] {
+            assert!(!is_private(public), "{public}");
         }
     }
 

@@ -70,7 +70,10 @@ use super::{
     },
     access::handshakes::ServedRequests,
     session_task::wait_for_drain_order,
-    websocket::{pausable_stream::PausableStream, stream::ClientStream},
+    websocket::{
+        pausable_stream::PausableStream,
+        stream::{ClientStream, set_options},
+    },
 };
 use crate::telemetry::metrics::RejectReason;
 
@@ -82,8 +85,7 @@ const PENDING_UPGRADE_GRACE: Duration = Duration::from_secs(1);
 
 /// Serves a connection in a task of its own on a worker thread, where the stream is registered anew.
 pub(super) fn spawn_connection(stream: TcpStream, peer: SocketAddr, server: Arc<ServerContext>) {
-    // Small frames must leave at once. A socket without the option still works.
-    let _ = stream.set_nodelay(true);
+    set_options(&stream);
     let stream = stream.into_std();
     let limits = server.config().limits;
     let served = ServedRequests::default();
@@ -108,10 +110,7 @@ pub(super) fn spawn_connection(stream: TcpStream, peer: SocketAddr, server: Arc<
         }
     };
     let task = server.workers.spawn(until_upgraded);
-    if server.handshakes.add(limits.handshakes_max, task, served) {
-        server.metrics.record_rejection(RejectReason::HandshakeOverflow);
-        debug!(handshakes_max = limits.handshakes_max, "too many pending handshakes: closed the oldest");
-    }
+    server.add_handshake(task, served, peer);
 }
 
 /// Completes when no request has been served for so long.
@@ -159,9 +158,15 @@ async fn serve_connection(
     let gate = Gate::default();
     let stream = RequestStream::new(stream, gate.clone());
     let http_service = service_fn(move |request| {
-        answered.store(true, Relaxed);
+        let is_first = !answered.swap(true, Relaxed);
         let (peer, server, served, gate) = (peer.clone(), server.clone(), served.clone(), gate.clone());
-        async move { Ok::<_, Infallible>(answer_request(request, &peer, &server, (&served, &gate)).await) }
+        async move {
+            // The library takes requests that follow each other in one poll.
+            if !is_first {
+                tokio::task::yield_now().await;
+            }
+            Ok::<_, Infallible>(answer_request(request, &peer, &server, (&served, &gate)).await)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

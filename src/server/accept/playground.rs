@@ -127,9 +127,12 @@ fn open_wires(
         response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL));
     }
     let key = caller.key.map(|key| key.name.clone());
-    let (place, found) = server.watchers.wait(name, key).ok_or_else(|| {
-        HttpError::service_unavailable(RejectReason::TooManySessions, "Too many pages watch sessions")
-    })?;
+    let (place, found) = server
+        .watchers
+        .wait(name, key, caller.address.ip(), server.registry.waiting().add_page())
+        .ok_or_else(|| {
+            HttpError::service_unavailable(RejectReason::TooManySessions, "Too many pages watch sessions")
+        })?;
     let upgraded = hyper::upgrade::on(&mut request);
     let sending = wires::run(upgraded, place, found, server.drain.clone());
     spawn_session(sending, server.cut_off.clone());

@@ -4,7 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::coop::consume_budget,
+};
 use tokio_tungstenite::tungstenite::{
     Error as WsError, Message,
     protocol::{CloseFrame, frame::coding::CloseCode},
@@ -114,8 +117,8 @@ pub(crate) async fn read_first_message<S: AsyncRead + AsyncWrite + Unpin>(
         while let Some(message) = stream.next().await {
             match message {
                 Ok(message @ (Message::Text(_) | Message::Binary(_))) => return Ok(message),
-                // After a close frame the library answers it and ends the stream.
-                Ok(_) => {}
+                // After a close frame the library answers it and ends the stream. Others get their turn between pings.
+                Ok(_) => consume_budget().await,
                 Err(WsError::Capacity(_)) => {
                     let reason = "message too big".into();
                     let _ = stream.close(CloseFrame { code: CloseCode::Size, reason }).await;
@@ -143,7 +146,9 @@ pub(crate) async fn close_unidentified<S: AsyncRead + AsyncWrite + Unpin>(
     let closing_handshake = async {
         let frame = CloseFrame { code, reason: reason.into() };
         if stream.close(frame).await.is_ok() {
-            while let Some(Ok(_)) = stream.next().await {}
+            while let Some(Ok(_)) = stream.next().await {
+                consume_budget().await;
+            }
         }
     };
     // A client that exceeds the timeout is dropped.

@@ -17,7 +17,7 @@ use tracing::info;
 
 use super::{
     admission::{Caller, ClientPeer},
-    host::check_page,
+    host::{check_local_host, check_page},
     http_error::{HttpError, HttpResponse, answer_with},
     rest::{preflight_response, read_short_body},
     session_opening::unix_now,
@@ -76,6 +76,7 @@ impl SecretRequest {
             return Ok(preflight_response("POST"));
         }
         check_page(&server.config(), request.headers())?;
+        check_local_host(&server.config(), request.headers(), peer.address.ip())?;
         let Caller { key, .. } = Caller::identify(&server.config(), &request, peer, None)?;
         if server.lifecycle.is_shutting_down() {
             return Err(HttpError::service_unavailable(RejectReason::Stopping, "voxbridge is stopping"));

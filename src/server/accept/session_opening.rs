@@ -37,8 +37,6 @@ pub(crate) struct ConnectRequest {
     pub(crate) detected_by: DetectedBy,
     /// The name by which the playground watches the session.
     pub(crate) watch_name: Option<String>,
-    /// The connection is no WebSocket.
-    pub(crate) is_bare_tcp: bool,
 }
 
 /// A session that was opened, or a rejected connection.

@@ -78,7 +78,35 @@ pub(crate) async fn run_session_on(
     admission: Admission,
 ) {
     // Boxed: starting takes twice the memory of running, and the future keeps what its largest part needs.
-    let mut started = Box::pin(start_session((stream, read), request, context, admission)).await;
+    let started = Box::pin(start_session((stream, read), request, context, admission)).await;
+    run_started(started).await;
+}
+
+/// A client without a handshake that has sent its first message.
+pub(super) struct GreetedClient {
+    pub(super) client: WebSocket<ClientStream>,
+    /// Due when others need the memory that the client holds.
+    pub(super) eviction: Arc<Eviction>,
+    pub(super) first_message: Message,
+}
+
+/// Serves the session of such a client until its end.
+pub(super) async fn run_greeted_session(
+    GreetedClient { client, eviction, first_message }: GreetedClient,
+    mut request: ConnectRequest,
+    (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
+    admission: Admission,
+) {
+    if request.candidates.len() > 1 && narrow_by_message(&mut request, &first_message, &server).await.is_err()
+    {
+        return;
+    }
+    let connection = Connection { request, server, config, admission, eviction, is_request: false };
+    run_started(open_connection(connection, client, Some(first_message))).await;
+}
+
+/// Runs sessions on a connection until its end.
+async fn run_started(mut started: Option<StartedSession>) {
     while let Some(StartedSession { task, first_message, span, mut connection }) = started {
         let other = task.run(first_message).instrument(span).await;
         started = other.and_then(|OtherClient { client, first_message, protocol }| {
@@ -128,7 +156,7 @@ async fn start_session(
         return open_connection(connection, client, None);
     }
     let detected = tokio::select! {
-        detected = detect_protocol(&mut client, &mut connection.request, &connection.config) => detected,
+        detected = detect_protocol(&mut client, &mut connection.request, (&connection.server, &connection.config)) => detected,
         _ = wait_for_drain_order(connection.server.drain.clone()) => {
             close_unidentified(&mut client, CloseCode::Restart, "server_shutdown").await;
             return None;
@@ -228,6 +256,7 @@ fn open_connection(
         drain_guard: server.drain_guard.clone(),
         queue_keeper: server.queue_keeper.clone(),
         turn_judge: server.turn_judge.clone(),
+        message_threads: server.message_threads.clone(),
     };
     let task = Box::new(SessionTask::new(bridge, client, config.pool.subset(upstreams.names), context));
     Some(StartedSession { task, first_message, span, connection })
@@ -240,10 +269,6 @@ fn client_websocket(
     limits: ClientLimits,
 ) -> WebSocket<ClientStream> {
     let message_max = message_max(&request.candidates, limits);
-    let bare = request.candidates.first().filter(|_| request.is_bare_tcp);
-    if let Some(protocol) = bare.and_then(|client| client.tcp.clone()) {
-        return WebSocket::bare(stream, protocol, message_max.bytes);
-    }
     let mut client = WebSocket::new(stream, read, Role::Server, websocket_config(message_max.bytes));
     client.set_message_max(message_max);
     client
@@ -251,7 +276,7 @@ fn client_websocket(
 
 /// The longest messages that the client may send. Before its protocol is known, these are the limits of the likeliest one and
 /// of those that are relayed.
-fn message_max(candidates: &[Arc<ClientMapping>], limits: ClientLimits) -> MessageMax {
+pub(super) fn message_max(candidates: &[Arc<ClientMapping>], limits: ClientLimits) -> MessageMax {
     let likeliest = candidates.iter().find(|client| !client.is_relayed());
     let possible = || candidates.iter().filter(|client| client.is_relayed()).chain(likeliest);
     let bytes = possible().map(|client| client.audio_in.message_max_bytes).max();
@@ -267,7 +292,7 @@ fn message_max(candidates: &[Arc<ClientMapping>], limits: ClientLimits) -> Messa
 async fn detect_protocol(
     client: &mut WebSocket<ClientStream>,
     request: &mut ConnectRequest,
-    config: &ServiceConfig,
+    (server, config): (&ServerContext, &ServiceConfig),
 ) -> Result<Option<Message>, ()> {
     if has_single_route(request, config) {
         return Ok(None);
@@ -276,13 +301,31 @@ async fn detect_protocol(
         debug!(peer = %request.peer, "client disconnected before its protocol was detected");
         return Err(());
     };
-    let (candidates, is_known) =
-        protocol_detection::candidates_for_message(&request.candidates, first_message.as_ref());
+    match &first_message {
+        None => {
+            request.candidates = protocol_detection::candidates_for_message(&request.candidates, None).0;
+        }
+        Some(message) => narrow_by_message(request, message, server).await?,
+    }
+    Ok(first_message)
+}
+
+/// Narrows the candidates by the client's first message.
+async fn narrow_by_message(
+    request: &mut ConnectRequest,
+    first_message: &Message,
+    server: &ServerContext,
+) -> Result<(), ()> {
+    let candidates = request.candidates.clone();
+    let find =
+        move |message: &Message| protocol_detection::candidates_for_message(&candidates, Some(message));
+    let found = server.message_threads.examine(first_message.clone(), find).await;
+    let (candidates, is_known) = found.ok_or(())?;
     request.candidates = candidates;
     if is_known {
         request.detected_by = DetectedBy::FirstMessage;
     }
-    Ok(first_message)
+    Ok(())
 }
 
 /// Registers the session as running.

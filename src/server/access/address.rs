@@ -82,7 +82,8 @@ impl TrustedProxies {
         }
     }
 
-    fn is_trusted(&self, address: IpAddr) -> bool {
+    /// True for the address of a trusted proxy.
+    pub(in crate::server) fn is_trusted(&self, address: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(&address))
     }
 }

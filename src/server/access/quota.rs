@@ -16,6 +16,8 @@ pub(in crate::server) enum QuotaSubject {
     Address(IpAddr),
     /// An API key, by name.
     Key(Arc<str>),
+    /// Offers of calls from a client address.
+    Offers(IpAddr),
 }
 
 /// Limits of one subject.
@@ -41,6 +43,7 @@ impl fmt::Display for QuotaSubject {
         match self {
             Self::Address(address) => write!(f, "address {address}"),
             Self::Key(name) => write!(f, "key {name}"),
+            Self::Offers(address) => write!(f, "address {address} (offers of calls)"),
         }
     }
 }
@@ -54,7 +57,7 @@ impl fmt::Display for QuotaExceeded {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct QuotaUsage {
     sessions: usize,
     /// Instant at which the opened sessions are paid off at the allowed rate.
@@ -72,6 +75,9 @@ pub(in crate::server) struct QuotaTicket {
     subject: QuotaSubject,
 }
 
+/// Above this number, subjects without sessions whose rate is paid off are forgotten.
+const SUBJECTS_MAX: usize = 4096;
+
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl Quotas {
@@ -83,6 +89,9 @@ impl Quotas {
         quota: Quota,
     ) -> Result<QuotaTicket, QuotaExceeded> {
         let mut usage_by_subject = self.lock();
+        if usage_by_subject.len() > SUBJECTS_MAX {
+            usage_by_subject.retain(|_, usage| usage.sessions > 0 || usage.theoretical_arrival > Some(now));
+        }
         let usage = usage_by_subject.entry(subject.clone()).or_default();
         let result = usage.acquire(now, quota);
         usage.sessions += usize::from(result.is_ok());
@@ -90,6 +99,17 @@ impl Quotas {
             usage_by_subject.remove(&subject);
         }
         result.map(|()| QuotaTicket { quotas: self.clone(), subject })
+    }
+
+    /// Fails if one more session would be rejected; counts nothing.
+    pub(in crate::server) fn check(
+        &self,
+        now: Instant,
+        subject: &QuotaSubject,
+        quota: Quota,
+    ) -> Result<(), QuotaExceeded> {
+        let mut usage = self.lock().get(subject).copied().unwrap_or_default();
+        usage.acquire(now, quota)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<QuotaSubject, QuotaUsage>> {
@@ -123,7 +143,7 @@ impl Drop for QuotaTicket {
         let mut usage_by_subject = self.quotas.lock();
         if let Some(usage) = usage_by_subject.get_mut(&self.subject) {
             usage.sessions -= 1;
-            // A rate must be remembered; at most one per key exists.
+            // A rate must be remembered.
             if usage.sessions == 0 && usage.theoretical_arrival.is_none() {
                 usage_by_subject.remove(&self.subject);
             }

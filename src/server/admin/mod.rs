@@ -171,12 +171,17 @@ impl AdminListener {
                             serve_connection(stream, peer, &shared).await;
                             drop(open_guard);
                         });
-                        if connections.add(CONNECTIONS_MAX, task.abort_handle(), ServedRequests::default()) {
+                        if connections.add(
+                            CONNECTIONS_MAX,
+                            task.abort_handle(),
+                            ServedRequests::default(),
+                            peer.ip(),
+                        ) {
                             debug!("too many admin connections: aborted the oldest");
                         }
                     }
                     Err(error) => {
-                        connections.abort_oldest();
+                        connections.abort_one();
                         warn!(%error, "admin listener failed to accept a connection; retrying in 100 ms");
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }

@@ -23,6 +23,8 @@ pub(super) struct Readiness {
     warnings: Vec<ReadinessIssue>,
     sessions: usize,
     sessions_max: usize,
+    /// Connections, calls and pages without a session.
+    waiting: BTreeMap<&'static str, usize>,
     upstreams: usize,
     upstreams_usable: usize,
     /// Each upstream, without its URL, which may contain secrets.
@@ -86,6 +88,7 @@ pub(super) fn readiness(context: &AdminContext) -> Readiness {
         warnings,
         sessions: context.registry.len(),
         sessions_max: context.room.max,
+        waiting: context.registry.waiting().counts().into(),
         upstreams,
         upstreams_usable,
         upstream: upstream_views(&context.current.get().pool),

@@ -2,10 +2,12 @@
 //! session that it opens. Both must have shown the same API key.
 
 use std::{
-    collections::BTreeMap,
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicU64, AtomicUsize},
     },
     time::Instant,
 };
@@ -13,7 +15,11 @@ use std::{
 use tokio::sync::oneshot;
 
 use crate::{
-    server::trace_files::{SessionTrace, TraceLines},
+    server::{
+        access::address::client_subnet,
+        registry::WaitingEntry,
+        trace_files::{SessionTrace, TraceLines},
+    },
     trace::{AudioRetention, TraceHeader},
 };
 
@@ -28,18 +34,27 @@ pub(in crate::server) struct WatchedSession {
 
 /// A page that waits for its session.
 pub(in crate::server) struct Watcher {
+    number: u64,
     key: Option<Arc<str>>,
+    /// The network of the page.
+    from: IpAddr,
     session: oneshot::Sender<WatchedSession>,
+    _waiting: WaitingEntry,
 }
 
-type WaitingPages = BTreeMap<String, Watcher>;
+#[derive(Default)]
+struct Pages {
+    /// By their names.
+    waiting: BTreeMap<String, Watcher>,
+    /// Numbers of those whose session has come.
+    watching: BTreeSet<u64>,
+    next_number: u64,
+}
 
-/// All pages that wait for a session.
+/// All pages that wait for a session or watch one.
 #[derive(Clone, Default)]
 pub(in crate::server) struct Watchers {
-    waiting: Arc<Mutex<WaitingPages>>,
-    /// Number of pages that wait or watch.
-    pages: Arc<AtomicUsize>,
+    pages: Arc<Mutex<Pages>>,
     /// Memory of all records that pages have not taken, bytes.
     pending_bytes: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
@@ -48,31 +63,40 @@ pub(in crate::server) struct Watchers {
 /// A page's place among the watchers; dropping it gives it up.
 pub(in crate::server) struct WatcherPlace {
     name: String,
+    number: u64,
     watchers: Watchers,
 }
 
 impl Watchers {
-    /// Waits for a session under this name; `None` if the name is taken or too many pages wait.
+    /// Waits for a session under this name; `None` if the name is taken or too many pages watch sessions. Of those that wait, the
+    /// oldest of the address with the most makes room.
     pub(in crate::server) fn wait(
         &self,
         name: String,
         key: Option<Arc<str>>,
+        client: IpAddr,
+        waiting_entry: WaitingEntry,
     ) -> Option<(WatcherPlace, oneshot::Receiver<WatchedSession>)> {
-        let mut waiting = self.waiting();
-        if waiting.contains_key(&name) || self.pages.load(SeqCst) >= WATCHERS_MAX {
+        let mut pages = self.pages();
+        if pages.waiting.contains_key(&name) || (pages.is_full() && !pages.make_room()) {
             return None;
         }
-        self.pages.fetch_add(1, SeqCst);
         let (session, found) = oneshot::channel();
-        waiting.insert(name.clone(), Watcher { key, session });
-        Some((WatcherPlace { name, watchers: self.clone() }, found))
+        let number = pages.next_number;
+        pages.next_number += 1;
+        let from = client_subnet(client);
+        let watcher = Watcher { number, key, from, session, _waiting: waiting_entry };
+        pages.waiting.insert(name.clone(), watcher);
+        Some((WatcherPlace { name, number, watchers: self.clone() }, found))
     }
 
     /// The page that waits under this name and has shown this key.
     pub(in crate::server) fn take(&self, name: &str, key: Option<&str>) -> Option<Watcher> {
-        let mut waiting = self.waiting();
-        let has_same_key = waiting.get(name)?.key.as_deref() == key;
-        if has_same_key { waiting.remove(name) } else { None }
+        let mut pages = self.pages();
+        let has_same_key = pages.waiting.get(name)?.key.as_deref() == key;
+        let watcher = if has_same_key { pages.waiting.remove(name) } else { None }?;
+        pages.watching.insert(watcher.number);
+        Some(watcher)
     }
 
     /// Starts to record a session for a page; `None` if the page has gone.
@@ -87,40 +111,75 @@ impl Watchers {
         watcher.session.send(WatchedSession { header, lines }).is_ok().then_some(session_trace)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, WaitingPages> {
-        // Every change leaves a valid map, so a poisoned lock holds one.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        // Every change leaves valid collections, so a poisoned lock holds some.
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pages {
+    fn is_full(&self) -> bool {
+        self.waiting.len() + self.watching.len() >= WATCHERS_MAX
+    }
+
+    /// Ends the wait of one page; false if none waits.
+    fn make_room(&mut self) -> bool {
+        let mut counts = BTreeMap::<IpAddr, usize>::new();
+        self.waiting.values().for_each(|page| *counts.entry(page.from).or_default() += 1);
+        let weight = |page: &Watcher| (counts.get(&page.from), Reverse(page.number));
+        let chosen = self.waiting.iter().max_by_key(|(_, page)| weight(page)).map(|(name, _)| name.clone());
+        chosen.and_then(|name| self.waiting.remove(&name)).is_some()
     }
 }
 
 impl Drop for WatcherPlace {
     fn drop(&mut self) {
-        self.watchers.waiting().remove(&self.name);
-        self.watchers.pages.fetch_sub(1, SeqCst);
+        let mut pages = self.watchers.pages();
+        pages.watching.remove(&self.number);
+        if pages.waiting.get(&self.name).is_some_and(|page| page.number == self.number) {
+            pages.waiting.remove(&self.name);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::registry::Waiting;
+
+    type Wait = Option<(WatcherPlace, oneshot::Receiver<WatchedSession>)>;
+
+    fn wait(watchers: &Watchers, name: impl ToString, key: Option<&str>, from: u8) -> Wait {
+        let entry = Waiting::default().add_page();
+        watchers.wait(name.to_string(), key.map(Arc::from), [10, 0, 0, from].into(), entry)
+    }
 
     #[test]
-    fn places_are_limited_and_given_back() {
+    fn address_with_the_most_waiting_pages_makes_room() {
         let watchers = Watchers::default();
-        let wait = |number: usize| watchers.wait(number.to_string(), None);
-        let mut waiting: Vec<_> = (0..WATCHERS_MAX).map(|number| wait(number).unwrap()).collect();
-        assert!(wait(WATCHERS_MAX).is_none(), "too many");
-        waiting.pop();
-        assert!(wait(0).is_none(), "the name is taken");
-        assert!(wait(WATCHERS_MAX).is_some());
-        drop(waiting);
-        assert_eq!((watchers.waiting().len(), watchers.pages.load(SeqCst)), (0, 0));
+        let (_first, mut of_first) = wait(&watchers, "first", None, 1).unwrap();
+        let mut strangers: Vec<_> =
+            (1..WATCHERS_MAX).map(|number| wait(&watchers, number, None, 2).unwrap()).collect();
+        assert!(wait(&watchers, "first", None, 3).is_none(), "the name is taken");
+        let _second = wait(&watchers, "second", None, 3).unwrap();
+        assert!(strangers[0].1.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Closed));
+        assert_eq!(of_first.try_recv().err(), Some(oneshot::error::TryRecvError::Empty));
+        // The place of the page that had to go is no other page's.
+        drop(strangers.remove(0));
+        assert!(watchers.pages().is_full());
+        for number in 2..WATCHERS_MAX {
+            assert!(watchers.take(&number.to_string(), None).is_some());
+        }
+        assert!(watchers.take("first", None).is_some() && watchers.take("second", None).is_some());
+        assert!(wait(&watchers, "third", None, 4).is_none(), "pages that watch a session stay");
+        drop(strangers);
+        assert!(wait(&watchers, "third", None, 4).is_some());
     }
 
     #[test]
     fn only_a_session_with_the_same_key_is_shown() {
         let watchers = Watchers::default();
-        let _ann = watchers.wait("page".into(), Some("ann".into())).unwrap();
+        let _ann = wait(&watchers, "page", Some("ann"), 1).unwrap();
         assert!(watchers.take("page", None).is_none() && watchers.take("page", Some("bob")).is_none());
         assert!(watchers.take("other", Some("ann")).is_none());
         assert!(watchers.take("page", Some("ann")).is_some());

@@ -1,9 +1,10 @@
-//! The running sessions: their identity, their statistics, and a channel for operator orders.
+//! The running sessions: their identity, their statistics, and a channel for operator orders; and what waits for a session.
 //!
 //! Only the session's own task writes its statistics.
 
 pub(crate) mod observer;
 mod stats;
+mod waiting;
 
 use std::{
     collections::BTreeMap,
@@ -19,6 +20,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use self::stats::SessionStats;
 pub use self::stats::{LiveSessionView, WireBytes};
+pub(crate) use self::waiting::{Waiting, WaitingEntry};
 
 /// Orders that may wait for a session; further orders are rejected.
 const PENDING_ORDERS_MAX: usize = 4;
@@ -96,6 +98,7 @@ struct RegistryState {
     sessions: Mutex<SessionMap>,
     /// Ended sessions whose last speech or answer was cut off by the drain timeout.
     cut_off: AtomicUsize,
+    waiting: Waiting,
 }
 
 type SessionMap = BTreeMap<String, Weak<LiveSession>>;
@@ -138,6 +141,11 @@ impl SessionRegistry {
     /// Number of ended sessions whose last speech or answer was cut off by the drain timeout.
     pub(super) fn cut_off_count(&self) -> usize {
         self.0.cut_off.load(Ordering::Relaxed)
+    }
+
+    /// What waits for its session.
+    pub(in crate::server) fn waiting(&self) -> &Waiting {
+        &self.0.waiting
     }
 
     fn sessions(&self) -> MutexGuard<'_, SessionMap> {

@@ -9,7 +9,8 @@ use tokio::{
     time::Instant,
 };
 
-use super::{SessionRegistration, SessionTask};
+use super::{SessionRegistration, SessionTask, flow::flow_control};
+use crate::bridge::Bridge;
 use crate::server::{
     adaptive_read::wake_slots::WakeSlots,
     session_task::socket_poll::{LaneSocket, ReadGate, Wakeup, poll_sockets, reads_no_answers},
@@ -22,6 +23,10 @@ use crate::server::{
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
     /// Waits for one event. `due` is the bridge's deadline.
     pub(super) async fn next_wakeup(&mut self, due: Option<Instant>) -> Wakeup {
+        let flow = flow_control(self.client.as_ref(), &self.report, self.memory.1);
+        if flow != self.flow {
+            return Wakeup::Flow(flow);
+        }
         let is_held = self.is_client_held();
         let lane_was_behind = is_held && !self.report.needs_backpressure;
         if !is_held && let Some(message) = self.backlog.pop() {
@@ -44,8 +49,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
         self.last_was_timer = false;
         self.lanes_first = !self.lanes_first;
-        let gate =
-            ReadGate { is_paced: self.report.is_paced, is_backlog_full: is_held && self.backlog.is_full() };
+        let is_backlog_full = is_held && self.backlog.is_full();
         loop {
             let slots = WakeSlots::of_current_thread();
             let read_at = self.schedule_read(slots);
@@ -54,7 +58,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 return Wakeup::Client(event);
             }
             let due = due.map(|due| slots.slot_at_or_after(due));
-            if let Some(wakeup) = self.wait_for_wakeup((due, read_at), gate, lane_was_behind).await {
+            if let Some(wakeup) = self.wait_for_wakeup((due, read_at), is_backlog_full, lane_was_behind).await
+            {
                 return wakeup;
             }
         }
@@ -70,7 +75,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     async fn wait_for_wakeup(
         &mut self,
         (due, read_at): (Option<Instant>, Option<Instant>),
-        gate: ReadGate,
+        is_backlog_full: bool,
         lane_was_behind: bool,
     ) -> Option<Wakeup> {
         let wake = due.into_iter().chain(read_at).min();
@@ -87,9 +92,21 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             sleep,
             lanes_first,
             slice,
+            bridge,
+            report,
+            memory,
+            flow,
             ..
         } = self;
+        let mut has_waited = false;
         let wakeup = poll_fn(|cx| {
+            // A socket that always has bytes, and never a message, must not keep the deadline waiting.
+            if std::mem::replace(&mut has_waited, true)
+                && wake.is_some()
+                && sleep.as_mut().poll(cx).is_ready()
+            {
+                return Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Wakeup::Timer));
+            }
             if let Some(drain_order) = drain_order
                 && let Poll::Ready(timeout) = drain_order.as_mut().poll(cx)
             {
@@ -108,8 +125,19 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             if let Poll::Ready((pause, probability)) = pauses.poll_verdict(cx) {
                 return Poll::Ready(Some(Wakeup::TurnJudged(pause, probability)));
             }
+            // A bridge may change threads, but is not shared by them.
+            let bridge: &Bridge = &mut *bridge;
+            let gate = ReadGate {
+                is_backlog_full,
+                is_lane_held: &|lane| flow.are_lanes_held && bridge.is_lane_held(lane),
+            };
             if let Poll::Ready(wakeup) = poll_sockets(client, lanes, *lanes_first, gate, cx) {
                 return Poll::Ready(Some(wakeup));
+            }
+            // The client may have read.
+            let flow_now = flow_control(client.as_ref(), report, memory.1);
+            if flow_now != *flow {
+                return Poll::Ready(Some(Wakeup::Flow(flow_now)));
             }
             if lane_was_behind && !lanes.iter().any(|(_, lane_socket)| lane_socket.is_behind()) {
                 return Poll::Ready(Some(Wakeup::LaneDrained));

@@ -83,6 +83,10 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 self.feed_bridge(Input::TurnJudged(pause, probability));
             }
             Wakeup::Timer => self.handle_timer(),
+            Wakeup::Flow(flow) => {
+                self.flow = flow;
+                self.feed_bridge(Input::Flow(flow));
+            }
             // The client is read again.
             Wakeup::LaneDrained => {}
         }

@@ -2,13 +2,18 @@
 //!
 //! The bridge makes every decision. Each round drains the bridge into the outboxes, then waits for one event: a frame, the
 //! end of a socket, a dialled lane, a deadline or an order. One stuck side never stalls the other: every socket has its own
-//! outbox, and lanes are not read while the client is far behind. [`event_loop`] waits, [`inputs`] passes what came to the
-//! bridge, [`outputs`] carries out what the bridge orders, [`pauses`] passes on its questions about pauses, [`super::adaptive_read`] schedules the reads of a client that streams.
+//! outbox, and [`flow`] decides what is held back while the client is behind. [`event_loop`] waits, [`inputs`] passes what came to
+//! the bridge, [`outputs`] carries out what the bridge orders, [`pauses`] passes on its questions about pauses,
+//! [`super::adaptive_read`] schedules the reads of a client that streams, and [`large_messages`] has messages that take long
+//! handled on other threads.
 
 mod event_loop;
+mod flow;
 mod inputs;
+mod large_messages;
 mod outputs;
 mod pauses;
+mod room_search;
 mod slice;
 pub(crate) mod socket_poll;
 
@@ -23,6 +28,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{Message as WsMessage, protocol::frame::coding::CloseCode};
 use tracing::{Instrument as _, info};
 
+pub(super) use self::large_messages::MessageThreads;
 use super::{
     adaptive_read::{AdaptiveReader, backlog::ReadBacklog},
     memory::{Eviction, MemoryBudget},
@@ -30,6 +36,7 @@ use super::{
     registry::{OperatorOrder, RegistryEntry, observer::Observer},
     session_task::{
         pauses::PauseQuestions,
+        room_search::RoomSearch,
         slice::TimeSlice,
         socket_poll::{LaneSocket, Wakeup},
     },
@@ -46,7 +53,7 @@ use super::{
 use crate::{
     bridge::{Bridge, Input},
     error::ErrorKind,
-    event::Lane,
+    event::{FlowControl, Lane},
     mapping::ClientMapping,
     session::SessionReport,
     telemetry::context::TraceContext,
@@ -64,7 +71,7 @@ pub(super) struct SessionRegistration {
 }
 
 /// Finds the protocol of a client whose first message is of another one than its session's.
-pub(super) type FindProtocol = Box<dyn Fn(&WsMessage) -> Option<Arc<ClientMapping>> + Send>;
+pub(super) type FindProtocol = Box<dyn FnOnce(&WsMessage) -> Option<Arc<ClientMapping>> + Send>;
 
 /// A client whose first message is of another protocol than its session's.
 pub(super) struct OtherClient<C> {
@@ -102,6 +109,8 @@ pub(super) struct SessionContext {
     pub(super) queue_keeper: QueueKeeper,
     /// Judges the ends of turns, if a model is loaded.
     pub(super) turn_judge: Option<TurnJudge>,
+    /// Handle large messages.
+    pub(super) message_threads: MessageThreads,
 }
 
 /// A session and its sockets.
@@ -113,11 +122,14 @@ pub(super) struct SessionTask<C> {
     reader: AdaptiveReader,
     /// Messages of the client under back-pressure.
     backlog: ReadBacklog,
+    /// What is held back, as the bridge knows it.
+    flow: FlowControl,
     lanes: Vec<(Lane, LaneSocket)>,
     /// Lanes without a socket whose leases stay until the consequences of their end are known.
     left_lanes: Vec<Lane>,
     pool: Pool,
     lane_leases: LaneLeases,
+    room_search: RoomSearch,
     /// The budget for messages in transit, and its bound in bytes.
     memory: (Arc<MemoryBudget>, usize),
     tap: Option<Arc<dyn Tap>>,
@@ -136,6 +148,7 @@ pub(super) struct SessionTask<C> {
     /// Held until the session and its closing handshakes end.
     drain_guard: mpsc::Sender<()>,
     queue_keeper: QueueKeeper,
+    message_threads: MessageThreads,
     pauses: PauseQuestions,
     sleep: Pin<Box<Sleep>>,
     slice: TimeSlice,
@@ -164,6 +177,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             drain_guard,
             queue_keeper,
             turn_judge,
+            message_threads,
         } = context;
         Self {
             drain_order: Some(Box::pin(wait_for_drain_order(drain))),
@@ -177,10 +191,12 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             client: Some(SessionSocket::new(client).without_time_limits(client_is_request)),
             reader: AdaptiveReader::new(Instant::now()),
             backlog: ReadBacklog::default(),
+            flow: FlowControl::default(),
             lanes: Vec::new(),
             left_lanes: Vec::new(),
             pool,
             lane_leases: LaneLeases::default(),
+            room_search: RoomSearch::default(),
             memory,
             tap,
             traces,
@@ -188,6 +204,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             registration,
             drain_guard,
             queue_keeper,
+            message_threads,
             pauses: PauseQuestions::new(turn_judge),
             last_was_timer: false,
             logged_errors: BTreeSet::new(),
@@ -202,38 +219,39 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     pub(super) async fn run(mut self: Box<Self>, first_message: Option<WsMessage>) -> Option<OtherClient<C>> {
         let session = self.registration.as_ref().map(|registration| registration.entry.session());
         info!(detected_by = session.map(|session| session.info.detected_by.clone()), "session opened");
-        if let Some(find_protocol) = self.find_protocol.take()
-            && let Some((first_message, protocol)) = self.run_to_first_message(find_protocol).await
-        {
-            let client = self.client.take()?.into_websocket();
-            // The next session closes the client when others need its memory.
-            self.eviction = None;
-            self.with_observer(|observer| observer.client_closed(true, Some(CloseCode::Normal.into())));
-            self.feed_bridge(Input::ClientClosed);
-            // Closing the upstream sessions takes time.
-            tokio::spawn(self.run_to_end(None).in_current_span());
-            return Some(OtherClient { client, first_message, protocol });
-        }
+        let first_message = match self.find_protocol.take() {
+            None => first_message,
+            Some(find_protocol) => {
+                let first_message = self.run_to_first_message().await;
+                let found = match first_message.clone() {
+                    Some(message) => self.message_threads.examine(message, find_protocol).await.flatten(),
+                    None => None,
+                };
+                if let Some((first_message, protocol)) = first_message.clone().zip(found) {
+                    let client = self.client.take()?.into_websocket();
+                    // The next session closes the client when others need its memory.
+                    self.eviction = None;
+                    self.with_observer(|observer| {
+                        observer.client_closed(true, Some(CloseCode::Normal.into()));
+                    });
+                    self.feed_bridge(Input::ClientClosed);
+                    // Closing the upstream sessions takes time.
+                    tokio::spawn(self.run_to_end(None).in_current_span());
+                    return Some(OtherClient { client, first_message, protocol });
+                }
+                first_message
+            }
+        };
         self.run_to_end(first_message).await;
         None
     }
 
-    /// Runs the session until the client's first message. Returns it if it is of another protocol.
-    async fn run_to_first_message(
-        &mut self,
-        find_protocol: FindProtocol,
-    ) -> Option<(WsMessage, Arc<ClientMapping>)> {
+    /// Runs the session until the client's first message, or its end.
+    async fn run_to_first_message(&mut self) -> Option<WsMessage> {
         while let Some(due) = self.drain_bridge() {
-            let wakeup = self.next_wakeup(due).await;
-            let is_message = matches!(&wakeup, Wakeup::Client(SocketEvent::Message(_)));
-            if let Wakeup::Client(SocketEvent::Message(message)) = &wakeup
-                && let Some(protocol) = find_protocol(message)
-            {
-                return Some((message.clone(), protocol));
-            }
-            self.handle_wakeup(wakeup);
-            if is_message {
-                break;
+            match self.next_wakeup(due).await {
+                Wakeup::Client(SocketEvent::Message(message)) => return Some(message),
+                wakeup => self.handle_wakeup(wakeup),
             }
         }
         None
@@ -242,18 +260,19 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     /// Runs the session to its end.
     async fn run_to_end(mut self: Box<Self>, mut first_message: Option<WsMessage>) {
         while let Some(due) = self.drain_bridge().filter(|_| !self.report.only_waits_in_queue) {
+            // A peer whose messages never end, or cost much, must not keep the thread from other sessions.
+            if self.slice.is_over {
+                tokio::task::yield_now().await;
+                self.slice.end();
+            } else {
+                tokio::task::coop::consume_budget().await;
+            }
             let wakeup = match first_message.take() {
                 Some(message) => Wakeup::Client(SocketEvent::Message(message)),
                 None => self.next_wakeup(due).await,
             };
-            self.handle_wakeup(wakeup);
-            // A peer whose messages never end, or cost much, must not keep the thread from other sessions.
-            if self.slice.is_over {
-                self.slice.end();
-                tokio::task::yield_now().await;
-            } else {
-                tokio::task::coop::consume_budget().await;
-            }
+            let Some(task) = self.handle_event(wakeup).await else { return };
+            self = task;
         }
         self.close_client();
         self.traces.clear();

@@ -57,8 +57,12 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 Output::OpenLane(lane, mode, purpose) => {
                     debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
                     let request = self.dial_request(mode, purpose);
+                    let dial = match self.room_search.take_upstream() {
+                        Some(upstream) => self.pool.subset([upstream].into()).call(request),
+                        None => self.pool.call(request),
+                    };
                     self.lanes.reserve_exact(1);
-                    self.lanes.push((lane, LaneSocket::Dialling(self.pool.call(request))));
+                    self.lanes.push((lane, LaneSocket::Dialling(dial)));
                 }
                 Output::CloseLane(lane) => {
                     self.with_observer(|observer| observer.lane_closed(lane, None));
@@ -78,12 +82,15 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 }
                 Output::Observe(observation) => self.handle_observation(&observation),
                 Output::Wait(due) => {
-                    if let Some(answer) = self.pauses.take_answer() {
+                    let Self { room_search, pool, lane_leases, .. } = self;
+                    let room = || room_search.look(Instant::from_std(now), pool, lane_leases);
+                    if let Some(answer) = self.pauses.take_answer().or_else(room) {
                         self.feed_bridge(answer);
                         continue;
                     }
+                    self.slice.count_time(now);
                     self.report = self.bridge.report(now);
-                    let kept = self.backlog.bytes + self.report.kept_bytes;
+                    let kept = self.backlog.bytes + self.report.kept_bytes + self.report.unsent_bytes;
                     let has_room =
                         |client: &mut SessionSocket<C>| client.stream.memory.hold(Held::Kept, kept);
                     if !self.client.as_mut().is_none_or(has_room) {
@@ -105,7 +112,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                             &self.bridge,
                         );
                     }
-                    return Some(due.map(Instant::from_std));
+                    let dues = [due.map(Instant::from_std), self.room_search.next_look(&self.lane_leases)];
+                    return Some(dues.into_iter().flatten().min());
                 }
                 Output::Finished => return None,
             }
@@ -126,10 +134,10 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     fn handle_observation(&mut self, observation: &Observation) {
+        self.lane_leases.handle_observation(observation);
         if let Observation::Measured(figure) = observation {
             return self.with_observer(|observer| observer.record_measurement(*figure));
         }
-        self.lane_leases.handle_observation(observation);
         self.with_observer(|observer| observer.observe(observation));
         // Only an upstream's own queue has to be waited for; the line for a place is voxbridge's.
         if let Observation::LaneUnneeded { lane, .. } = observation

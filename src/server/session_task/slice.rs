@@ -1,9 +1,22 @@
 //! Time slice of a session on its thread: what it handles before other sessions of the thread run.
 //!
 //! A slice lasts until the session waits, or until it is over by weight or by time. Messages that cost little end no slice: a
-//! slice of one message reads no clock beyond the instant that the bridge needs anyway.
+//! slice of one message reads no clock beyond the instants that the bridge needs anyway.
+//!
+//! The sessions of a thread whose slices last long take turns: between two such slices, everything else on the thread runs. So
+//! the others wait for one slice, however many sessions are busy.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+thread_local! {
+    /// The turn of the busy sessions of this thread.
+    static TURN: Arc<Semaphore> = Arc::new(Semaphore::new(1));
+}
 
 /// Weight after which a slice is over: a little more than one second of a model's speech, so that an ordinary message does not
 /// end it.
@@ -13,6 +26,9 @@ const MESSAGE_WEIGHT: usize = 2 * 1024;
 /// Time after which a slice is over. Neighbours wait for the slices of all busy sessions of their thread.
 const SLICE_MAX: Duration = Duration::from_millis(2);
 
+/// A session whose last slice took this long is busy.
+const BUSY_MIN: Duration = Duration::from_millis(1);
+
 /// The time slice of one session.
 #[derive(Debug)]
 pub(super) struct TimeSlice {
@@ -21,32 +37,53 @@ pub(super) struct TimeSlice {
     weight: usize,
     /// Other sessions must run before the next message.
     pub(super) is_over: bool,
+    /// The last slices took long.
+    is_busy: bool,
+    /// The turn of the busy sessions.
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 impl TimeSlice {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { began: now, weight: 0, is_over: false }
+        Self { began: now, weight: 0, is_over: false, is_busy: false, turn: None }
     }
 
     /// Counts a message that is handled now.
     pub(super) fn count_message(&mut self, now: Instant, bytes: usize) {
         if self.weight == 0 {
             self.began = now;
-        } else if now - self.began >= SLICE_MAX {
-            self.is_over = true;
         }
         self.weight += bytes + MESSAGE_WEIGHT;
         self.is_over |= self.weight > SLICE_MAX_WEIGHT;
+        self.count_time(now);
+    }
+
+    /// Counts the time until now, when the messages so far are handled.
+    pub(super) fn count_time(&mut self, now: Instant) {
+        let took = if self.weight == 0 { Duration::ZERO } else { now.saturating_duration_since(self.began) };
+        self.is_over |= took >= SLICE_MAX;
+        self.is_busy |= took >= BUSY_MIN;
+    }
+
+    /// Waits for the turn of a busy session.
+    pub(super) async fn take_turn(&mut self) {
+        if self.is_busy && self.turn.is_none() {
+            self.turn = TURN.with(Clone::clone).acquire_owned().await.ok();
+            // The slice begins with the next message.
+            (self.weight, self.is_busy) = (0, false);
+        }
     }
 
     /// The session waits, so that others run.
-    pub(super) const fn end(&mut self) {
-        (self.weight, self.is_over) = (0, false);
+    pub(super) fn end(&mut self) {
+        (self.weight, self.is_over, self.turn) = (0, false, None);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::{super::std_now, *};
 
     /// Messages of `bytes` that each take `cost`, handled until the slice is over.
@@ -69,6 +106,26 @@ mod tests {
         assert_eq!(messages_in_a_slice(100, Duration::ZERO), 77);
         assert_eq!(messages_in_a_slice(100, Duration::from_millis(5)), 2);
         assert_eq!(messages_in_a_slice(100, Duration::from_micros(500)), 5);
+    }
+
+    #[tokio::test]
+    async fn busy_sessions_of_a_thread_take_turns() {
+        let now = std_now();
+        let [mut first, mut second, mut light] = [(); 3].map(|()| TimeSlice::new(now));
+        for slice in [&mut first, &mut second] {
+            slice.count_message(now, 100);
+            slice.count_time(now + Duration::from_millis(5));
+            assert!(slice.is_over, "one message can take a slice");
+            slice.end();
+        }
+        first.take_turn().await;
+        light.take_turn().now_or_never().expect("a session that is not busy does not wait");
+        assert!(second.take_turn().now_or_never().is_none(), "the turn of the first");
+        first.count_message(now, 100);
+        first.count_time(now + Duration::from_micros(50));
+        first.end();
+        second.take_turn().now_or_never().expect("the first has given its turn away");
+        first.take_turn().now_or_never().expect("it is not busy any more");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Polls a session's sockets: writes the outboxes, then returns the first event.
 //!
-//! Back-pressure is applied here: lanes are not read while the client is far behind, nor the client while its lanes are.
+//! Back-pressure is applied here: held lanes are not read, nor is the client while it reads no answers.
 
 use std::{
     task::{Context, Poll},
@@ -27,18 +27,16 @@ use crate::server::{
     },
 };
 use crate::{
-    event::{AnswerPart, DisconnectReason, Lane, PauseId},
+    event::{AnswerPart, DisconnectReason, FlowControl, Lane, PauseId},
     net::Transport,
 };
 
-/// Above this many bytes in the client's outbox its lanes are not read, so that the upstream waits.
-const CLIENT_OUTBOX_PAUSES_LANES_BYTES: usize = 1024 * 1024;
-/// Above this many bytes the client is not read either, because it does not read the answers to its requests.
-const CLIENT_OUTBOX_PAUSES_CLIENT_BYTES: usize = 2 * CLIENT_OUTBOX_PAUSES_LANES_BYTES;
+/// Above this many bytes in its outbox the client is not read, because it does not read the answers to its requests.
+const CLIENT_OUTBOX_PAUSES_CLIENT_BYTES: usize = 2 * 1024 * 1024;
 /// Above this many bytes in a lane's outbox the client is not read, so that it waits for its upstream as without a bridge.
 const LANE_OUTBOX_PAUSES_CLIENT_BYTES: usize = 1024 * 1024;
-/// Above this many bytes a client with paced audio is minutes behind and is dropped.
-pub(crate) const CLIENT_OUTBOX_MAX_BYTES: usize = 8 * CLIENT_OUTBOX_PAUSES_LANES_BYTES;
+/// Above this many bytes a client with paced audio does not read what it is told, and is dropped.
+pub(crate) const CLIENT_OUTBOX_MAX_BYTES: usize = 4 * CLIENT_OUTBOX_PAUSES_CLIENT_BYTES;
 
 /// One lane's transport.
 pub(crate) enum LaneSocket {
@@ -67,15 +65,17 @@ pub(crate) enum Wakeup {
     /// The end-of-turn model's verdict on a pause.
     TurnJudged(PauseId, Option<f32>),
     Timer,
+    /// Something is held back from now on, or nothing any more.
+    Flow(FlowControl),
     /// Every lane's outbox is below its limit again.
     LaneDrained,
 }
 
 /// Which sockets the session allows to read.
 #[derive(Clone, Copy)]
-pub(crate) struct ReadGate {
-    /// Audio for the client is paced.
-    pub(crate) is_paced: bool,
+pub(crate) struct ReadGate<'a> {
+    /// True for a lane that is not read.
+    pub(crate) is_lane_held: &'a dyn Fn(Lane) -> bool,
     /// The backlog of the client's messages is full, so the client is not read.
     pub(crate) is_backlog_full: bool,
 }
@@ -104,19 +104,17 @@ pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Se
     client: &mut Option<SessionSocket<C>>,
     lanes: &mut [(Lane, LaneSocket)],
     lanes_first: bool,
-    gate: ReadGate,
+    gate: ReadGate<'_>,
     cx: &mut Context<'_>,
 ) -> Poll<Wakeup> {
-    let (mut pause_lanes, mut pause_client) = (false, gate.is_backlog_full);
+    let mut pause_client = gate.is_backlog_full;
     if let Some(client) = client {
         if let Poll::Ready(Err(reason)) = client.poll_write(cx) {
             return Poll::Ready(Wakeup::Client(SocketEvent::End(reason)));
         }
-        // In a conversation the upstream must not wait, because it would seem to have stopped answering.
-        pause_lanes = !gate.is_paced && client.outbox.bytes() > CLIENT_OUTBOX_PAUSES_LANES_BYTES;
         pause_client |= reads_no_answers(client);
     }
-    if lanes_first && let Poll::Ready(wakeup) = poll_lanes(lanes, pause_lanes, cx) {
+    if lanes_first && let Poll::Ready(wakeup) = poll_lanes(lanes, gate, cx) {
         return Poll::Ready(wakeup);
     }
     if let Some(client) = client.as_mut().filter(|_| pause_client) {
@@ -126,7 +124,7 @@ pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Se
     {
         return Poll::Ready(Wakeup::Client(event));
     }
-    if lanes_first { Poll::Pending } else { poll_lanes(lanes, pause_lanes, cx) }
+    if lanes_first { Poll::Pending } else { poll_lanes(lanes, gate, cx) }
 }
 
 /// True if the client does not read the answers to its requests.
@@ -137,7 +135,7 @@ where
     client.outbox.bytes() > CLIENT_OUTBOX_PAUSES_CLIENT_BYTES
 }
 
-fn poll_lanes(lanes: &mut [(Lane, LaneSocket)], pause_lanes: bool, cx: &mut Context<'_>) -> Poll<Wakeup> {
+fn poll_lanes(lanes: &mut [(Lane, LaneSocket)], gate: ReadGate<'_>, cx: &mut Context<'_>) -> Poll<Wakeup> {
     for (lane, lane_socket) in lanes {
         match lane_socket {
             LaneSocket::Dialling(dial) => {
@@ -148,7 +146,7 @@ fn poll_lanes(lanes: &mut [(Lane, LaneSocket)], pause_lanes: bool, cx: &mut Cont
                     return Poll::Ready(Wakeup::Dialled(*lane, dialled.map(Box::new)));
                 }
             }
-            LaneSocket::Http(_) if pause_lanes => {}
+            LaneSocket::Http(_) if (gate.is_lane_held)(*lane) => {}
             LaneSocket::Http(socket) => {
                 if let Poll::Ready(event) = socket.poll_event(cx) {
                     return Poll::Ready(match event {
@@ -162,7 +160,7 @@ fn poll_lanes(lanes: &mut [(Lane, LaneSocket)], pause_lanes: bool, cx: &mut Cont
                 if let Poll::Ready(Err(reason)) = socket.poll_write(cx) {
                     return Poll::Ready(Wakeup::Lane(*lane, SocketEvent::End(reason)));
                 }
-                if pause_lanes {
+                if (gate.is_lane_held)(*lane) {
                     socket.reset_silence_timer();
                 } else if let Poll::Ready(event) = socket.poll_read(cx) {
                     return Poll::Ready(Wakeup::Lane(*lane, event));

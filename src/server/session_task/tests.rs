@@ -159,8 +159,9 @@ async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream
         drain: watch::channel(None).1,
         close_timeout: Duration::ZERO,
         drain_guard: mpsc::channel(1).0,
-        queue_keeper: QueueKeeper::new(watch::channel(false).1),
+        queue_keeper: QueueKeeper::default(),
         turn_judge: None,
+        message_threads: Default::default(),
     };
     let task = SessionTask::new(bridge, websocket(stream, Role::Server), Pool::new([]), context);
     let client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;

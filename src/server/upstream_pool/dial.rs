@@ -364,7 +364,7 @@ impl DialTarget {
             Ok((upgraded, _)) => {
                 let config = *upgraded.get_config();
                 let (transport, read) = upgraded.into_inner().into_parts();
-                let CountedStream { stream, traffic } = transport;
+                let CountedStream { stream, traffic, .. } = transport;
                 let mut socket = WebSocket::new(stream, read, Role::Client, config);
                 socket.traffic = traffic;
                 Ok(UpstreamSocket::WebSocket(Box::new(socket)))

@@ -1,7 +1,8 @@
 //! Load and health of one upstream. Pure: instants and jitter are arguments.
 //!
 //! Two failure streaks are counted, because an upstream may open sessions that die later. A ready lane clears the
-//! first; only a lane that ends cleanly clears the second.
+//! first; only a lane that ends cleanly clears the second. A death while the upstream answers other lanes does not count: the
+//! question may have been the cause.
 
 use std::time::Duration;
 
@@ -20,6 +21,10 @@ const EJECTION_MAX: Duration = Duration::from_secs(30);
 const QUEUE_REPORT_VALID_FOR: Duration = Duration::from_secs(10);
 /// Validity of a report of the workers: three times the interval of the probes that ask for it.
 const WORKER_REPORT_VALID_FOR: Duration = Duration::from_secs(30);
+/// Time after an answer in which the deaths of other lanes do not count: a model answers most questions within this time.
+const ANSWER_VALID_FOR: Duration = Duration::from_secs(10);
+/// Time for which other upstreams are preferred to one that refused a request because of its configuration.
+const MISCONFIGURED_FOR: Duration = Duration::from_secs(30);
 /// Assumed queue length of an upstream that accepts no session: this many lanes go elsewhere first.
 const FULL_QUEUE_LENGTH: u32 = 16;
 
@@ -30,9 +35,13 @@ pub(super) enum LaneFailure {
     Unreachable,
     /// Session refused: HTTP rejection, or an end before the initialisation.
     Refused,
-    /// A session died.
-    Died,
+    /// A session of this lane died.
+    Died(LeaseId),
 }
+
+/// A lane of this upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeaseId(u64);
 
 /// Load of an upstream. The least value is the best choice: upstreams in service come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +66,12 @@ pub(super) struct Health {
     refusals: u32,
     /// Consecutive lanes that died after becoming ready.
     deaths: u32,
+    /// The two lanes that answered last, and when. Lanes that died are left out.
+    answered: [Option<(LeaseId, Instant)>; 2],
+    /// Lanes opened so far.
+    next_id: u64,
+    /// Other upstreams are preferred until this instant.
+    misconfigured_until: Option<Instant>,
     /// Ejections since the last lane that ended cleanly.
     ejections: u32,
     ejected_until: Option<Instant>,
@@ -71,7 +86,10 @@ impl Health {
     pub(super) fn load(&self, now: Instant) -> UpstreamLoad {
         UpstreamLoad {
             ejected_until: self.ejected_until,
-            lanes: self.lanes.saturating_add(self.queue_length_at(now)),
+            lanes: self
+                .lanes
+                .saturating_add(self.queue_length_at(now))
+                .saturating_add(self.misconfigured_until.map_or(0, |until| penalty(until, now))),
         }
     }
 
@@ -97,9 +115,11 @@ impl Health {
     }
 
     /// Counts an opened lane.
-    pub(super) const fn lane_opened(&mut self) {
+    pub(super) const fn lane_opened(&mut self) -> LeaseId {
         self.lanes += 1;
         self.opened_since_report += 1;
+        self.next_id += 1;
+        LeaseId(self.next_id)
     }
 
     /// Counts a closed lane.
@@ -144,6 +164,19 @@ impl Health {
         self.readmit_if_healthy()
     }
 
+    /// Records an answer of a lane.
+    pub(super) fn lane_answered(&mut self, now: Instant, id: LeaseId) {
+        let [last, before] = self.answered;
+        let is_known = last.is_some_and(|(known, _)| known == id);
+        self.answered = [Some((id, now)), if is_known { before } else { last.or(before) }];
+        self.misconfigured_until = None;
+    }
+
+    /// Records a refusal because of the configuration. It never ejects the upstream, so that its words reach the client.
+    pub(super) fn lane_misconfigured(&mut self, now: Instant) {
+        self.misconfigured_until = Some(now + MISCONFIGURED_FOR);
+    }
+
     /// Records the clean end of a ready lane. Returns true if this readmits the upstream.
     pub(super) fn lane_served(&mut self) -> bool {
         self.deaths = 0;
@@ -167,9 +200,17 @@ impl Health {
         match failure {
             LaneFailure::Unreachable => self.refusals = FAILURES_MAX,
             LaneFailure::Refused => self.refusals += 1,
-            LaneFailure::Died => self.deaths += 1,
+            LaneFailure::Died(id) => self.deaths += u32::from(!self.answers_others(now, id)),
         }
         self.is_failing().then(|| self.eject(now, jitter))
+    }
+
+    /// True if a lane other than this one, which died, was answered not long before.
+    fn answers_others(&mut self, now: Instant, died: LeaseId) -> bool {
+        for answer in &mut self.answered {
+            *answer = answer.filter(|(id, at)| *id != died && now < *at + ANSWER_VALID_FOR);
+        }
+        self.answered.iter().any(Option::is_some)
     }
 
     /// Records a successful probe; one more failure ejects the upstream again. Returns true if this readmits the
@@ -187,6 +228,7 @@ impl Health {
         (self.refusals, self.deaths, self.ejections) = (0, 0, 0);
         // Those of other settings.
         (self.workers, self.queue_report) = (None, None);
+        self.misconfigured_until = None;
         self.readmit_if_healthy()
     }
 
@@ -215,9 +257,17 @@ impl Health {
     }
 }
 
+/// Lanes that go elsewhere first.
+fn penalty(until: Instant, now: Instant) -> u32 {
+    if now < until { FULL_QUEUE_LENGTH } else { 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The death of a lane that answered nothing.
+    const DIED: LaneFailure = LaneFailure::Died(LeaseId(0));
 
     fn lanes(health: &Health, now: Instant) -> u32 {
         health.load(now).lanes
@@ -254,7 +304,7 @@ mod tests {
     async fn one_unreachable_ejects_other_failures_need_three_in_a_row() {
         let now = Instant::now();
         assert!(Health::default().lane_failed(now, LaneFailure::Unreachable, 0.0).is_some());
-        for failure in [LaneFailure::Refused, LaneFailure::Died] {
+        for failure in [LaneFailure::Refused, DIED] {
             let mut health = Health::default();
             for _ in 0..2 {
                 assert_eq!(health.lane_failed(now, failure, 0.0), None);
@@ -274,20 +324,70 @@ mod tests {
         let (mut health, now) = (Health::default(), Instant::now());
         for _ in 0..2 {
             health.lane_ready(false);
-            assert_eq!(health.lane_failed(now, LaneFailure::Died, 0.0), None);
+            assert_eq!(health.lane_failed(now, DIED, 0.0), None);
         }
         health.lane_ready(false);
-        assert!(health.lane_failed(now, LaneFailure::Died, 0.0).is_some());
+        assert!(health.lane_failed(now, DIED, 0.0).is_some());
         assert!(!health.lane_ready(false), "another ready lane does not readmit");
         assert!(health.lane_served(), "a clean end readmits");
         assert_eq!(health.ejected_until(), None);
     }
 
     #[tokio::test]
+    async fn deaths_beside_answers_of_others_do_not_count() {
+        let (mut health, now) = (Health::default(), Instant::now());
+        let [good, other] = [(); 2].map(|()| health.lane_opened());
+        for second in 0..100 {
+            health.lane_answered(after(now, second), good);
+            for _ in 0..3 {
+                let poisoned = health.lane_opened();
+                health.lane_answered(after(now, second), poisoned);
+                assert_eq!(health.lane_failed(after(now, second), LaneFailure::Died(poisoned), 0.0), None);
+            }
+        }
+        health.lane_answered(after(now, 99), other);
+        assert_eq!(health.lane_failed(after(now, 100), LaneFailure::Died(good), 0.0), None);
+        assert_eq!(
+            health.lane_failed(after(now, 100), LaneFailure::Died(other), 0.0),
+            None,
+            "the first to count"
+        );
+        assert_eq!(health.lane_failed(after(now, 100), DIED, 0.0), None);
+        assert!(health.lane_failed(after(now, 100), DIED, 0.0).is_some(), "no lane that lives was answered");
+    }
+
+    #[tokio::test]
+    async fn answer_excuses_deaths_for_ten_seconds() {
+        let (mut health, now) = (Health::default(), Instant::now());
+        let good = health.lane_opened();
+        health.lane_answered(now, good);
+        for _ in 0..9 {
+            assert_eq!(health.lane_failed(after(now, 9), DIED, 0.0), None);
+        }
+        let ejections: Vec<_> =
+            (0..3).map(|_| health.lane_failed(after(now, 10), DIED, 0.0).is_some()).collect();
+        assert_eq!(ejections, [false, false, true]);
+    }
+
+    #[tokio::test]
+    async fn misconfigured_upstream_stays_in_service_and_others_go_first() {
+        let (mut health, now) = (Health::default(), Instant::now());
+        for _ in 0..9 {
+            health.lane_misconfigured(now);
+        }
+        assert_eq!((health.ejected_until(), lanes(&health, now)), (None, FULL_QUEUE_LENGTH));
+        assert_eq!(lanes(&health, after(now, 30)), 0, "it is tried again");
+        health.lane_misconfigured(now);
+        let id = health.lane_opened();
+        health.lane_answered(now, id);
+        assert_eq!(lanes(&health, now), 1, "an answer clears it");
+    }
+
+    #[tokio::test]
     async fn readmitted_upstream_has_no_failure_allowance() {
         let (mut health, now) = (Health::default(), Instant::now());
         let mut pauses = vec![health.lane_failed(now, LaneFailure::Unreachable, 1.0).unwrap()];
-        for failure in [LaneFailure::Refused, LaneFailure::Died, LaneFailure::Unreachable] {
+        for failure in [LaneFailure::Refused, DIED, LaneFailure::Unreachable] {
             assert!(health.probe_succeeded() && health.ejected_until().is_none());
             pauses.push(health.lane_failed(now, failure, 1.0).unwrap());
         }
@@ -297,7 +397,7 @@ mod tests {
         assert!(health.probe_succeeded());
         health.lane_ready(false);
         health.lane_served();
-        assert_eq!(health.lane_failed(now, LaneFailure::Died, 0.0), None);
+        assert_eq!(health.lane_failed(now, DIED, 0.0), None);
         assert_eq!(health.lane_failed(now, LaneFailure::Unreachable, 0.0), Some(Duration::from_millis(750)));
     }
 

@@ -27,7 +27,10 @@ use tokio_tungstenite::tungstenite::Message as WsMessage;
 
 use crate::{
     event::{AnswerPart, DisconnectReason, HttpRequest},
-    net::{CountedStream, Endpoint, Traffic, Transport},
+    net::{
+        CountedStream, Endpoint, Traffic, Transport,
+        turn::{TURN_BYTES, wake_after_others},
+    },
     server::{
         memory::{Held, MemoryShare},
         websocket::session_socket::OUT_OF_MEMORY,
@@ -41,6 +44,11 @@ const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// Bytes of an answer that are read ahead: more than a second of speech.
 const READ_BUFFER_BYTES: usize = 256 * 1024;
+/// Most bytes before the head of an answer, such as interim responses, and between two events.
+const IDLE_MAX_BYTES: usize = 1024 * 1024;
+/// What each piece of a body counts beside its bytes, of [`TURN_BYTES`] and of [`IDLE_MAX_BYTES`]: chunks may have one byte.
+const PIECE_WEIGHT: usize = 256;
+const PIECE_IDLE_BYTES: usize = 64;
 
 type Connection = http1::Connection<TokioIo<CountedStream<Box<dyn Transport>>>, Full<Bytes>>;
 type Sent = (Response<Incoming>, Option<Pin<Box<Connection>>>);
@@ -70,6 +78,8 @@ pub struct HttpSocket {
     /// The connection of the dial, and when it was opened.
     idle: Option<(Box<dyn Transport>, Instant)>,
     exchange: Exchange,
+    /// Pieces of the body since the last event.
+    idle_pieces: usize,
     /// Pieces of the answer that are ready.
     events: VecDeque<HttpEvent>,
     /// The time after which the last answer wants the request again: its header `Retry-After`, if that is in seconds.
@@ -89,7 +99,11 @@ pub(crate) enum HttpEvent {
 enum Exchange {
     None,
     /// Until the head of the answer.
-    Sending(BoxFuture<'static, Result<Sent, DisconnectReason>>),
+    Sending {
+        sending: BoxFuture<'static, Result<Sent, DisconnectReason>>,
+        /// Bytes read before the request.
+        read_before: u64,
+    },
     Answering {
         connection: Option<Pin<Box<Connection>>>,
         body: Incoming,
@@ -127,6 +141,7 @@ impl HttpSocket {
             memory: MemoryShare::default(),
             idle: Some((transport, Instant::now())),
             exchange: Exchange::None,
+            idle_pieces: 0,
             events: VecDeque::new(),
             retry_after: None,
         }
@@ -144,7 +159,8 @@ impl HttpSocket {
         if !self.memory.hold(Held::Outgoing, length) {
             return self.break_off(DisconnectReason::Lost(OUT_OF_MEMORY.to_owned()));
         }
-        self.exchange = Exchange::Sending(Box::pin(async move {
+        let read_before = traffic.bytes_read();
+        let sending = Box::pin(async move {
             let transport = match idle {
                 Some((transport, _)) => transport,
                 None => endpoint.connect().await.map_err(|error| {
@@ -152,7 +168,8 @@ impl HttpSocket {
                 })?,
             };
             exchange_heads(CountedStream::counting(transport, traffic), request).await
-        }));
+        });
+        self.exchange = Exchange::Sending { sending, read_before };
     }
 
     fn break_off(&mut self, reason: DisconnectReason) {
@@ -160,25 +177,35 @@ impl HttpSocket {
         self.events.push_back(HttpEvent::Broken(reason));
     }
 
-    /// The next piece of the answer. Pending for ever without a request.
+    /// The next piece of the answer. Pending for ever without a request. Other tasks get their turn while the server sends what
+    /// brings no event.
     pub(crate) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<HttpEvent> {
+        let mut weight = 0;
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Poll::Ready(event);
             }
+            if weight > TURN_BYTES {
+                wake_after_others(cx);
+                return Poll::Pending;
+            }
             match &mut self.exchange {
                 Exchange::None => return Poll::Pending,
-                Exchange::Sending(sending) => match std::task::ready!(sending.as_mut().poll(cx)) {
-                    Ok((answer, connection)) => self.handle_head(answer, connection),
-                    Err(reason) => self.break_off(reason),
+                Exchange::Sending { sending, read_before } => match sending.as_mut().poll(cx) {
+                    Poll::Ready(Ok((answer, connection))) => self.handle_head(answer, connection),
+                    Poll::Ready(Err(reason)) => self.break_off(reason),
+                    Poll::Pending if self.traffic.bytes_read() - *read_before > IDLE_MAX_BYTES as u64 => {
+                        self.break_off(DisconnectReason::Lost("its answer has no head".to_owned()));
+                    }
+                    Poll::Pending => return Poll::Pending,
                 },
                 Exchange::Answering { connection, body, .. } => {
                     poll_connection(connection, cx);
                     match std::task::ready!(Pin::new(body).poll_frame(cx)) {
                         Some(Ok(frame)) => {
-                            if let Ok(bytes) = frame.into_data() {
-                                self.handle_bytes(bytes);
-                            }
+                            let bytes = frame.into_data().unwrap_or_default();
+                            weight += bytes.len() + PIECE_WEIGHT;
+                            self.handle_bytes(bytes);
                         }
                         Some(Err(error)) => self.break_off(lost(&error)),
                         None => self.handle_end(),
@@ -196,6 +223,7 @@ impl HttpSocket {
         let reader = BodyReader::for_answer(answer.status().is_success(), &content_type);
         let status = answer.status().as_u16();
         let seconds = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        self.idle_pieces = 0;
         self.retry_after = seconds.map(Duration::from_secs);
         self.events.push_back(HttpEvent::Part(AnswerPart::Head { status, content_type }));
         self.exchange = Exchange::Answering { connection, body: answer.into_body(), reader };
@@ -203,7 +231,10 @@ impl HttpSocket {
 
     fn handle_bytes(&mut self, bytes: Bytes) {
         let Exchange::Answering { reader, .. } = &mut self.exchange else { return };
+        let mut idle_bytes = 0;
+        self.idle_pieces += 1;
         let held_bytes = match reader {
+            BodyReader::Audio if bytes.is_empty() => 0,
             BodyReader::Audio => {
                 self.events.push_back(HttpEvent::Message(WsMessage::Binary(bytes)));
                 0
@@ -216,9 +247,17 @@ impl HttpSocket {
                 stream.push(&bytes);
                 let data = std::iter::from_fn(|| stream.pop());
                 self.events.extend(data.map(|data| HttpEvent::Message(WsMessage::text(data))));
+                if !self.events.is_empty() {
+                    self.idle_pieces = 0;
+                }
+                idle_bytes = stream.idle_bytes() + self.idle_pieces * PIECE_IDLE_BYTES;
                 stream.held_bytes()
             }
         };
+        if idle_bytes > IDLE_MAX_BYTES {
+            let words = format!("its answer has {} MiB without an event", IDLE_MAX_BYTES >> 20);
+            return self.break_off(DisconnectReason::Lost(words));
+        }
         let limit = self.target.message_max_bytes;
         if held_bytes > limit {
             self.break_off(DisconnectReason::Lost(format!("a message of its answer exceeds {limit} bytes")));

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use super::lease::Lease;
+use tokio::time::Instant;
+
+use super::{lease::Lease, upstream::PooledUpstream};
 use crate::{
     event::{DisconnectReason, Lane},
-    session::Observation,
+    session::{Measurement, Observation},
 };
 
 /// The leases of a session's lanes.
@@ -35,6 +37,16 @@ impl LaneLeases {
         self.get(lane).map(Lease::upstream)
     }
 
+    /// True if a lane of the session waits in the queue of this upstream.
+    pub(super) fn wait_at(&self, upstream: &PooledUpstream) -> bool {
+        self.leases.iter().any(|(_, lease)| lease.waits_at(upstream))
+    }
+
+    /// The lanes that wait in queues and are needed, with the time since which they do.
+    pub fn waiting(&self) -> impl Iterator<Item = (Lane, Instant)> {
+        self.leases.iter().filter_map(|(lane, lease)| Some((*lane, lease.waits_since()?)))
+    }
+
     /// A lane's transport has ended.
     pub fn lane_ended(&mut self, lane: Lane, reason: &DisconnectReason) {
         self.with_lease(lane, |lease| lease.report_disconnect(reason));
@@ -61,6 +73,12 @@ impl LaneLeases {
             Observation::LaneRetry { lane, is_busy: true, .. } => self.report_busy(*lane, None),
             Observation::LaneRetry { lane, words, .. } | Observation::LaneFailed { lane, words } => {
                 self.with_lease(*lane, |lease| lease.report_failure(words));
+            }
+            Observation::LaneRefused { lane, words, by_configuration } => {
+                self.with_lease(*lane, |lease| lease.report_refused(by_configuration.then_some(words)));
+            }
+            Observation::Measured(Measurement::LaneAnswered { lane }) => {
+                self.with_lease(*lane, |lease| lease.report_answered());
             }
             _ => {}
         }

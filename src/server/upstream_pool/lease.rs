@@ -13,11 +13,14 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    health::LaneFailure,
+    health::{LaneFailure, LeaseId},
     places::{Capacity, Place},
     upstream::PooledUpstream,
 };
-use crate::event::DisconnectReason;
+use crate::{
+    event::{DisconnectReason, LanePurpose, Mode},
+    server::websocket::session_socket::OUT_OF_MEMORY,
+};
 
 /// A dial cancelled after this time counts as unanswered; a session waits longer before it gives up.
 const UNANSWERED_AFTER: Duration = Duration::from_millis(500);
@@ -27,10 +30,14 @@ const TRY_AGAIN_LATER: u16 = 1013;
 /// A lane's lease of its upstream; dropping it releases the load.
 #[derive(Debug)]
 pub struct Lease {
+    id: LeaseId,
     upstream: Arc<PooledUpstream>,
     avoided: AvoidedUpstream,
     stage: LeaseStage,
-    had_waited: bool,
+    /// When it was first queued.
+    queued_at: Option<Instant>,
+    /// What the lane is for.
+    request: (LanePurpose, Mode),
     /// The lane waits in the queue although nothing needs it.
     is_unneeded: bool,
     /// Its place at the upstream.
@@ -52,10 +59,15 @@ enum LeaseStage {
 }
 
 impl Lease {
-    pub(super) fn new(upstream: Arc<PooledUpstream>, avoided: AvoidedUpstream, place: Place) -> Self {
-        upstream.lane_opened();
+    pub(super) fn new(
+        upstream: Arc<PooledUpstream>,
+        avoided: AvoidedUpstream,
+        place: Place,
+        request: (LanePurpose, Mode),
+    ) -> Self {
+        let id = upstream.lane_opened();
         let stage = LeaseStage::Dialling(Instant::now());
-        Self { upstream, avoided, stage, had_waited: false, is_unneeded: false, place }
+        Self { id, upstream, avoided, stage, queued_at: None, request, is_unneeded: false, place }
     }
 
     /// Name of the upstream.
@@ -66,6 +78,23 @@ impl Lease {
     /// The upstream.
     pub(super) fn pooled_upstream(&self) -> &PooledUpstream {
         &self.upstream
+    }
+
+    /// What the lane is for.
+    pub(super) const fn request(&self) -> (LanePurpose, Mode) {
+        self.request
+    }
+
+    /// True while the lane waits in the queue of this upstream.
+    pub(super) fn waits_at(&self, upstream: &PooledUpstream) -> bool {
+        self.queued_at.is_some()
+            && self.stage == LeaseStage::Opening
+            && std::ptr::eq(&*self.upstream, upstream)
+    }
+
+    /// Since when the lane waits in a queue, if it does and something needs it.
+    pub(super) fn waits_since(&self) -> Option<Instant> {
+        self.queued_at.filter(|_| self.stage == LeaseStage::Opening && !self.is_unneeded)
     }
 
     /// Since when the lane connects, if it does.
@@ -96,7 +125,7 @@ impl Lease {
 
     /// Reports the lane's position in the upstream's queue.
     pub fn report_queued(&mut self, position: u32) {
-        self.had_waited = true;
+        self.queued_at.get_or_insert_with(Instant::now);
         self.set_unneeded(false);
         self.upstream.lane_queued(position);
     }
@@ -117,7 +146,7 @@ impl Lease {
         if self.stage == LeaseStage::Opening {
             self.stage = LeaseStage::Ready;
             self.avoided.clear();
-            self.upstream.lane_ready(self.had_waited);
+            self.upstream.lane_ready(self.queued_at.is_some());
         }
     }
 
@@ -133,6 +162,24 @@ impl Lease {
         self.place.report_refused(retry_after);
     }
 
+    /// Reports an answer to a question, or to a unit of a conversation.
+    pub fn report_answered(&self) {
+        self.upstream.lane_answered(self.id);
+    }
+
+    /// Reports that the upstream refused what it was asked, which says nothing about its health. The session's next lane
+    /// prefers another. With `complaint`, the upstream refuses every request, and all lanes prefer another.
+    pub fn report_refused(&mut self, complaint: Option<&str>) {
+        if self.stage == LeaseStage::Reported {
+            return;
+        }
+        self.stage = LeaseStage::Reported;
+        self.avoided.set(&self.upstream);
+        if let Some(words) = complaint {
+            self.upstream.lane_misconfigured(words);
+        }
+    }
+
     /// Reports a failure of the upstream.
     pub fn report_failure(&mut self, message: &str) {
         let failure = match self.stage {
@@ -143,7 +190,7 @@ impl Lease {
             }
             LeaseStage::Dialling(_) => LaneFailure::Unreachable,
             LeaseStage::Opening | LeaseStage::Broken { was_ready: false } => LaneFailure::Refused,
-            LeaseStage::Ready | LeaseStage::Broken { was_ready: true } => LaneFailure::Died,
+            LeaseStage::Ready | LeaseStage::Broken { was_ready: true } => LaneFailure::Died(self.id),
         };
         self.stage = LeaseStage::Reported;
         self.avoided.set(&self.upstream);
@@ -159,6 +206,8 @@ impl Lease {
     pub fn report_disconnect(&mut self, reason: &DisconnectReason) {
         match (reason, self.stage) {
             (_, LeaseStage::Reported) => {}
+            // voxbridge broke the connection itself, because its client's share of the memory is used up.
+            (DisconnectReason::Lost(words), _) if words == OUT_OF_MEMORY => self.stage = LeaseStage::Reported,
             (DisconnectReason::Closed(TRY_AGAIN_LATER, _), _) => self.report_busy(None),
             (DisconnectReason::Closed(..), LeaseStage::Opening) if self.has_numbered_place() => {
                 self.stage = LeaseStage::Broken { was_ready: false };

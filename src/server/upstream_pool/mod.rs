@@ -4,7 +4,7 @@
 //! A lane goes to the least loaded upstream in service; among equals, to the one that was chosen longest ago. The load
 //! ([`tower::load::Load`]) is the number of open lanes plus the reported queue length; lanes of other processes are not seen.
 //! A gateway with a status page also reports its idle workers. Where all do, a lane goes to the less loaded of two random
-//! gateways that have one.
+//! gateways that have one. A lane that has to wait in a gateway's queue goes on at another upstream as soon as that has room.
 //!
 //! A failing upstream is ejected for a time that doubles, and probed without occupying a worker until it answers. Every lane
 //! holds a [`Lease`], through which its session reports the outcome: a handshake alone does not prove health.
@@ -29,7 +29,7 @@ pub(crate) mod http_socket;
 pub mod lane_leases;
 pub mod lease;
 mod line;
-mod places;
+pub(crate) mod places;
 pub mod probe;
 mod signals;
 mod status_page;
@@ -52,6 +52,7 @@ use tracing::debug;
 
 use self::{
     attempt::{Connecting, DialStage},
+    lane_leases::LaneLeases,
     lease::{AvoidedUpstream, Lease},
     line::{DialNumber, Line, PlaceInLine},
     probe::Probe,
@@ -64,7 +65,7 @@ pub use self::{
     upstream::UpstreamStatus,
 };
 use super::upstream_pool::dial::{DialRequest, Dialer};
-use crate::event::{DisconnectReason, LanePurpose, Mode};
+use crate::event::{DisconnectReason, Lane, LanePurpose, Mode};
 
 /// Dials upstreams. Each session has its own clone, which remembers the upstream that failed it.
 pub struct Pool<D = Dialer> {
@@ -177,6 +178,18 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     /// shows that they are all in use.
     pub fn has_free_worker_beside(&self, lane: &Lease, mode: Mode, purpose: LanePurpose) -> bool {
         !self.has_queue(lane.pooled_upstream()) && self.has_free_worker(mode, purpose)
+    }
+
+    /// Name of an upstream that has a free worker for a lane that waits in its own upstream's queue. A session that waits in a
+    /// gateway's queue already finds no room there.
+    pub fn room_beside(&self, lane: Lane, leases: &LaneLeases) -> Option<String> {
+        let (purpose, mode) = leases.get(lane)?.request();
+        let request = DialRequest { mode, purpose, trace: None };
+        let has_room = |upstream: &Arc<PooledUpstream>| {
+            upstream.has_free_worker() && !self.shared.line.is_wanted(upstream) && !leases.wait_at(upstream)
+        };
+        let candidates = self.upstreams_for(&request).into_iter().filter(has_room);
+        Some(candidates.min_by_key(|upstream| upstream.load())?.name().to_owned())
     }
 
     fn has_free_worker(&self, mode: Mode, purpose: LanePurpose) -> bool {
@@ -344,7 +357,8 @@ impl<D: Probe + Clone> Pool<D> {
         order.remove(best.place);
         order.push(at);
         debug!(upstream = upstream.name(), "upstream chosen");
-        let lease = Lease::new(upstream.clone(), self.avoided.clone(), place);
+        let serves = (request.purpose, request.mode);
+        let lease = Lease::new(upstream.clone(), self.avoided.clone(), place, serves);
         Some(Choice::Place(dialer.clone(), lease))
     }
 }
@@ -358,6 +372,8 @@ struct Standing {
     utilisation: Option<u32>,
     /// The load of this process.
     lanes: u32,
+    /// It is known how many sessions it takes, and it takes another.
+    has_sure_room: bool,
 }
 
 /// The class of an upstream; what comes first weighs most.
@@ -380,7 +396,8 @@ impl Standing {
         // A report may be old, and a gateway may refuse sessions for another reason.
         let is_busy = utilisation.is_some_and(health::is_busy) || upstream.has_queue();
         let class = StandingClass { is_ejected, is_full, ejected_until, is_avoided, is_busy };
-        Self { place, class, utilisation, lanes }
+        let has_sure_room = !is_full && upstream.places().max().is_some();
+        Self { place, class, utilisation, lanes, has_sure_room }
     }
 
     const fn is_full(&self) -> bool {
@@ -391,7 +408,7 @@ impl Standing {
 /// The best upstream. If all of the best class report their load, it is the less loaded of two random ones: the
 /// reports are seconds old, and many replicas would otherwise send all their lanes to the one that was idle then.
 fn best_standing(mut standings: Vec<Standing>) -> Option<Standing> {
-    if standings.iter().all(|standing| standing.utilisation.is_none()) {
+    if standings.iter().all(|standing| standing.utilisation.is_none() && !standing.has_sure_room) {
         // The lanes of this process, and their queues, are all that is known. They count by their number: a burst would all go
         // to an upstream whose queue was empty for a moment.
         standings.iter_mut().for_each(|standing| standing.class.is_busy = false);

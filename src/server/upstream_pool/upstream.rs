@@ -13,7 +13,7 @@ use tower::load::Load;
 use tracing::{debug, info, warn};
 
 use super::{
-    health::{Health, LaneFailure, UpstreamLoad, is_busy},
+    health::{Health, LaneFailure, LeaseId, UpstreamLoad, is_busy},
     places::{Places, PlacesStatus},
     probe::Probe,
     signals::Signals,
@@ -152,8 +152,8 @@ impl PooledUpstream {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn lane_opened(&self) {
-        self.state().health.lane_opened();
+    pub(super) fn lane_opened(&self) -> LeaseId {
+        self.state().health.lane_opened()
     }
 
     pub(super) fn lane_closed(&self) {
@@ -181,6 +181,20 @@ impl PooledUpstream {
         let is_readmitted = state.health.lane_ready(had_waited);
         drop(state);
         self.log_readmission(is_readmitted);
+    }
+
+    /// Records an answer of a lane.
+    pub(super) fn lane_answered(&self, id: LeaseId) {
+        self.state().health.lane_answered(Instant::now(), id);
+    }
+
+    /// Records a refusal that only the operator can change.
+    pub(super) fn lane_misconfigured(&self, message: &str) {
+        let mut state = self.state();
+        state.failures += 1;
+        state.health.lane_misconfigured(Instant::now());
+        drop(state);
+        warn!(upstream = self.name, "the upstream refuses requests: {message}");
     }
 
     pub(super) fn lane_served(&self) {

@@ -22,6 +22,7 @@ use super::{
     answer::Answerer,
     codec::{self, Codec},
     downlink::Downlink,
+    dtls,
     events::carried,
     jitter::JitterStats,
     new_credentials,
@@ -34,6 +35,8 @@ use crate::server::{CallProtocol, CallRates};
 
 /// Time for a client to connect, and then the longest silence of its network.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Events after which other tasks get their turn.
+const EVENTS_PER_TURN: u32 = 16;
 /// Time for the last events to reach the client.
 const SEND_REST_MAX: Duration = Duration::from_secs(1);
 /// Most connections besides the client's.
@@ -56,6 +59,9 @@ pub(super) struct Call {
     channel: Option<ChannelId>,
     protocol: CallProtocol,
     requests: mpsc::Receiver<Request>,
+    /// Commands for the session, which wait until it is open.
+    commands: mpsc::Sender<Message>,
+    queued: Option<mpsc::Receiver<Message>>,
     /// Events of the connections that have joined.
     sidebands: Vec<mpsc::Sender<Message>>,
     /// Texts for the client.
@@ -66,6 +72,8 @@ pub(super) struct Call {
     earlier_audio: (JitterStats, f64),
     /// Longest event that the channel carries.
     event_max_bytes: usize,
+    /// The client's last hello has no answer.
+    may_verify_hello: bool,
     /// When the call ends unless the client is heard of.
     silent_until: Instant,
     /// Why the call ends, once it does.
@@ -100,6 +108,7 @@ impl Call {
         hang_up: Arc<Notify>,
         open_session: OpenSession,
     ) -> Self {
+        let (commands, queued) = mpsc::channel(QUEUED_MESSAGES_MAX);
         Self {
             rtc,
             place,
@@ -112,11 +121,14 @@ impl Call {
             channel: None,
             protocol,
             requests,
+            commands,
+            queued: Some(queued),
             sidebands: Vec::new(),
             outgoing: Outgoing::default(),
             layout: Layout::of(offer),
             earlier_audio: Default::default(),
             event_max_bytes: offer::event_max_bytes(offer),
+            may_verify_hello: false,
             silent_until: Instant::now() + SILENCE_MAX,
             end: None,
         }
@@ -153,7 +165,11 @@ impl Call {
     }
 
     async fn run_to_end(&mut self) -> Result<&'static str, RtcError> {
-        loop {
+        for event in 1_u32.. {
+            // A client may send packets as fast as it likes, and each may hold many messages.
+            if event.is_multiple_of(EVENTS_PER_TURN) {
+                tokio::task::yield_now().await;
+            }
             let mut due = self.drain_rtc()?;
             if !self.outgoing.is_written() && self.write_texts()? {
                 due = self.drain_rtc()?;
@@ -189,6 +205,7 @@ impl Call {
                 Wakeup::Session(None) => self.end_session(),
             }
         }
+        Ok("too many packets")
     }
 
     async fn next_wakeup(&mut self, due: Instant) -> Wakeup {
@@ -197,7 +214,8 @@ impl Call {
             audio.filter(|_| self.session.is_some()).map(|audio| Instant::from_std(audio.downlink.due()));
         let due_speech = audio.and_then(|audio| audio.uplink.deadline()).map(Instant::from_std);
         let due = [Some(due), due_audio, due_speech, Some(self.silent_until)].into_iter().flatten().min();
-        let has_room = self.outgoing.has_room(self.channel.is_some());
+        let has_room = self.outgoing.has_room(self.channel.is_some())
+            && audio.is_none_or(|audio| audio.downlink.has_room());
         let session = self.session.as_mut().filter(|_| has_room);
         let message = async {
             match session {
@@ -226,6 +244,7 @@ impl Call {
         };
         let input = Input::Receive(packet.at.into_std(), received);
         if self.rtc.accepts(&input) {
+            self.may_verify_hello |= dtls::handshake_kind(&packet.bytes) == Some(dtls::CLIENT_HELLO);
             self.rtc.handle_input(input)?;
             if self.session.is_some() {
                 self.silent_until = packet.at + SILENCE_MAX;
@@ -239,6 +258,11 @@ impl Call {
         loop {
             match self.rtc.poll_output()? {
                 Output::Timeout(at) => return Ok(Instant::from_std(at)),
+                // The library repeats it by its timer, as other flights. RFC 6347 §4.2.1: a server does not, because anyone may have
+                // sent the hello.
+                Output::Transmit(packet)
+                    if dtls::handshake_kind(&packet.contents) == Some(dtls::HELLO_VERIFY_REQUEST)
+                        && !std::mem::take(&mut self.may_verify_hello) => {}
                 Output::Transmit(packet) => self.place.send(&packet.contents, packet.destination),
                 Output::Event(event) => self.handle_event(event),
             }
@@ -311,11 +335,16 @@ impl Call {
             return;
         };
         // The session of a client that has restarted goes on.
-        let Some(open) = self.open_session.take() else { return };
+        let Some((open, queued)) = self.open_session.take().zip(self.queued.take()) else { return };
         self.rates = Some(audio.codec.rates());
-        let stream = open(audio.codec.rates());
         audio.downlink = Downlink::new(Instant::now().into_std(), audio.codec);
-        self.session = Session::new(stream);
+        match open(audio.codec.rates()) {
+            Ok(stream) => self.session = Session::new(stream, (self.commands.clone(), queued)),
+            Err(refusal) => {
+                self.outgoing.push(self.protocol.refusal(&refusal));
+                self.silent_until = Instant::now() + SEND_REST_MAX;
+            }
+        }
     }
 
     fn tell_session(&mut self, message: Message) {
@@ -432,14 +461,14 @@ impl Call {
         self.outgoing.is_written() && channel.is_none_or(|mut channel| channel.buffered_amount() == 0)
     }
 
-    /// Lets a connection join, once there is a session to hear. It gets the events from now on.
+    /// Lets a connection join. It gets the events from now on, and its commands reach the session once that is open.
     fn add_sideband(&mut self, joining: Joining) {
         self.sidebands.retain(|events| !events.is_closed());
-        let Some(session) = self.session.as_ref().filter(|_| self.sidebands.len() < SIDEBANDS_MAX) else {
+        if self.is_session_over() || self.sidebands.len() >= SIDEBANDS_MAX {
             return;
-        };
+        }
         let (events, heard) = mpsc::channel(QUEUED_MESSAGES_MAX);
-        if joining.send(Sideband { events: heard, commands: session.commands() }).is_ok() {
+        if joining.send(Sideband { events: heard, commands: self.commands.clone() }).is_ok() {
             self.sidebands.push(events);
         }
     }

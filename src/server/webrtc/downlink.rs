@@ -11,7 +11,7 @@ use std::{
 use super::codec::{Codec, Encoder, PACKET_MS};
 
 const PACKET: Duration = Duration::from_millis(PACKET_MS as u64);
-/// Most audio that waits, s: more than a session sends ahead.
+/// Above this much audio that waits, s, the session is not read.
 const QUEUED_MAX_S: usize = 120;
 /// Packets that are made up for at once after the task had to wait. Beyond, the stream jumps.
 const CATCH_UP_MAX: u32 = 10;
@@ -54,7 +54,11 @@ impl Downlink {
     /// Adds int16 samples.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.queued.extend(bytes.as_chunks::<2>().0.iter().map(|two| i16::from_le_bytes(*two)));
-        self.queued.truncate(QUEUED_MAX_S * self.codec.rates().out_hz as usize);
+    }
+
+    /// True while more audio should be taken.
+    pub(super) fn has_room(&self) -> bool {
+        self.queued.len() < QUEUED_MAX_S * self.codec.rates().out_hz as usize
     }
 
     /// Discards what was not sent.

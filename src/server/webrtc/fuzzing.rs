@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn seeds_reach_ice_and_dtls() {
-        let offer = include_str!("../../../tests/fuzz/corpus/call_offer/aiortc");
-        let seed = include_bytes!("../../../tests/fuzz/corpus/call_packets/hello");
+        let offer = include_str!("../../../tests/calls/aiortc");
+        let seed = include_bytes!("../../../tests/calls/hello");
         let (check, hello) = seed[2..].split_at(usize::from(u16::from_be_bytes([seed[0], seed[1]])));
         let answered = send_to_call(offer, &[check]).unwrap();
         assert!((1..=check.len()).contains(&answered), "{answered}");

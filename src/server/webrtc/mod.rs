@@ -3,7 +3,7 @@
 //! All calls share one UDP port. [`Calls`] owns its socket and passes each packet to the task of its [`call`], which runs
 //! str0m and stands between the client and an ordinary [`session`]: [`codec`], [`uplink`] with its [`jitter`] buffer, and
 //! [`downlink`] are the audio, [`events`] and [`outgoing`] what the channel carries; [`offer`] checks what a stranger sends and [`answer`] answers
-//! it, [`stun`] finds the call of a packet, [`crypto`] is the cryptography. [`fuzzing`] leads the fuzz targets to what strangers'
+//! it, [`stun`] finds the call of a packet, [`crypto`] is the cryptography, [`dtls`] knows its first packets. [`fuzzing`] leads the fuzz targets to what strangers'
 //! bytes pass through.
 //!
 //! Not here: the HTTP requests that begin and end calls ([`super::accept`]), and what the session does.
@@ -16,6 +16,7 @@ mod call;
 mod codec;
 mod crypto;
 mod downlink;
+mod dtls;
 mod events;
 pub mod fuzzing;
 mod jitter;
@@ -28,6 +29,7 @@ mod tests;
 mod uplink;
 
 use std::{
+    cmp::Reverse,
     collections::HashMap,
     io,
     net::{IpAddr, SocketAddr},
@@ -47,14 +49,19 @@ use tokio_tungstenite::tungstenite::Message;
 use tracing::debug;
 
 use self::{answer::Answerer, call::Call};
-use super::{CallProtocol, CallRates, WebRtcAddresses, access::address::client_subnet};
+use super::{
+    CallProtocol, CallRates, WebRtcAddresses,
+    access::address::client_subnet,
+    codec_threads::CodecThreads,
+    registry::{Waiting, WaitingEntry},
+};
 use crate::{secret::random_hex, telemetry::metrics::Metrics};
 
 /// Longest UDP packet that is read: Ethernet's.
 const PACKET_MAX_BYTES: usize = 2048;
 /// Packets that wait for the task of a call: half a second of audio and control.
 const QUEUED_PACKETS_MAX: usize = 64;
-/// Calls that have not connected yet, of one address and in all.
+/// Calls that have not connected yet, of one address and in all. Beyond, the oldest of the address with the most makes room.
 const UNCONNECTED_PER_ADDRESS_MAX: usize = 8;
 const UNCONNECTED_MAX: usize = 100;
 /// First bytes of the answer to an ICE check that has the right password (RFC 8489 §5).
@@ -73,10 +80,12 @@ struct Shared {
     answerer: Answerer,
     table: Mutex<Table>,
     metrics: Metrics,
+    waiting: Waiting,
 }
 
 #[derive(Default)]
 struct Table {
+    next_number: u64,
     /// By the name that a client's ICE messages carry.
     calls: HashMap<Arc<str>, Entry>,
     /// Addresses that have proven themselves, with the name of their call.
@@ -85,8 +94,8 @@ struct Table {
 
 /// A call, as its packets and requests find it.
 struct Entry {
-    /// The network that began it, until it connects.
-    waits_for: Option<IpAddr>,
+    /// Until it connects.
+    waits: Option<WaitingCall>,
     /// The id in its URL.
     id: String,
     /// Name of the key that began it.
@@ -94,6 +103,15 @@ struct Entry {
     packets: mpsc::Sender<Packet>,
     requests: mpsc::Sender<Request>,
     hang_up: Arc<Notify>,
+}
+
+/// A call whose client has not connected.
+struct WaitingCall {
+    /// The network that began it.
+    from: IpAddr,
+    /// Older calls have smaller numbers.
+    number: u64,
+    _entry: WaitingEntry,
 }
 
 /// A request to a call in progress.
@@ -130,8 +148,8 @@ struct Packet {
     bytes: Bytes,
 }
 
-/// Opens the session of a call: the other end of its stream in memory.
-pub(crate) type OpenSession = Box<dyn FnOnce(CallRates) -> DuplexStream + Send>;
+/// Opens the session of a call: the other end of its stream in memory, or why there is none.
+pub(crate) type OpenSession = Box<dyn FnOnce(CallRates) -> Result<DuplexStream, String> + Send>;
 
 /// A call that was accepted. Its task must be spawned.
 pub(crate) struct AcceptedCall {
@@ -158,7 +176,11 @@ impl Calls {
     ///
     /// # Errors
     /// Fails with the system's error.
-    pub(crate) async fn bind(addresses: WebRtcAddresses, metrics: Metrics) -> io::Result<Self> {
+    pub(crate) async fn bind(
+        addresses: WebRtcAddresses,
+        metrics: Metrics,
+        waiting: Waiting,
+    ) -> io::Result<Self> {
         let socket = UdpSocket::bind(addresses.listen).await?;
         let own = socket.local_addr()?;
         let (ip, advertised_port) = addresses.advertise;
@@ -169,6 +191,7 @@ impl Calls {
                 .map_err(io::Error::other)?,
             table: Mutex::default(),
             metrics,
+            waiting,
         })))
     }
 
@@ -177,13 +200,13 @@ impl Calls {
         self.0.answerer.advertised
     }
 
-    /// Answers an offer from this address, made with this key. `open_session` is called once the client's channel is open.
+    /// Answers an offer from this address, made with this key, on one of the threads. `open_session` is called once the client's channel is open.
     ///
     /// # Errors
     /// The offer is wrong, or too many calls wait for their clients. That is found out first.
-    pub(crate) fn accept(
+    pub(crate) async fn accept(
         &self,
-        offer: &str,
+        (offer, threads): (String, &CodecThreads),
         (address, key): (IpAddr, Option<Arc<str>>),
         protocol: CallProtocol,
         open_session: OpenSession,
@@ -194,31 +217,39 @@ impl Calls {
         let (send_request, requests) = mpsc::channel(1);
         let hang_up = Arc::new(Notify::new());
         let entry = Entry {
-            waits_for: Some(client_subnet(address)),
+            waits: None,
             id: id.clone(),
             key,
             packets: sender,
             requests: send_request,
             hang_up: hang_up.clone(),
         };
-        let place = self.register(creds.ufrag.as_str().into(), entry)?;
-        let (rtc, answer) = self.0.answerer.answer(offer, creds)?;
-        let peer = (rtc, offer, protocol);
+        let place = self.register(creds.ufrag.as_str().into(), client_subnet(address), entry)?;
+        // Making a peer takes milliseconds.
+        let (calls, read) = (self.clone(), offer.clone());
+        let answered = threads.run(move || calls.0.answerer.answer(&read, creds)).await;
+        let failed = || CallRejection::Internal("The offer cannot be answered".to_owned());
+        let (rtc, answer) = answered.ok_or_else(failed)??;
+        let peer = (rtc, offer.as_str(), protocol);
         let call = Call::new(peer, place, (packets, requests), hang_up, open_session);
         Ok(AcceptedCall { id, answer, task: Box::pin(call.run()) })
     }
 
-    /// Adds a call, unless too many wait for their clients.
-    fn register(&self, name: Arc<str>, entry: Entry) -> Result<Place, CallRejection> {
+    /// Adds a call, unless too many of its network wait for their clients. If too many wait in all, another one ends.
+    fn register(&self, name: Arc<str>, from: IpAddr, mut entry: Entry) -> Result<Place, CallRejection> {
         let mut table = self.table();
-        let waiting = || table.calls.values().filter_map(|call| call.waits_for);
-        if waiting().count() >= UNCONNECTED_MAX {
-            return Err(CallRejection::Full("Too many calls wait for their clients"));
-        }
-        if waiting().filter(|from| Some(*from) == entry.waits_for).count() >= UNCONNECTED_PER_ADDRESS_MAX {
+        let waiting = || table.calls.values().filter_map(|call| call.waits.as_ref());
+        if waiting().filter(|call| call.from == from).count() >= UNCONNECTED_PER_ADDRESS_MAX {
             return Err(CallRejection::Full("Too many calls of this address wait for their clients"));
         }
+        if waiting().count() >= UNCONNECTED_MAX {
+            table.end_one_waiting();
+        }
+        let (number, of_call) = (table.next_number, self.0.waiting.add_call());
+        table.next_number += 1;
+        entry.waits = Some(WaitingCall { from, number, _entry: of_call });
         table.calls.insert(name.clone(), entry);
+        drop(table);
         Ok(Place { calls: self.clone(), name, addresses: Vec::new() })
     }
 
@@ -246,7 +277,7 @@ impl Calls {
         answered.await.ok()
     }
 
-    /// Joins the call with this id, if this key began it and it has begun.
+    /// Joins the call with this id, if this key began it. Its client may still have to connect.
     pub(crate) async fn join(&self, id: &str, key: Option<&str>) -> Option<Sideband> {
         let requests = self.find(id, key, |call| call.requests.clone())?;
         let (reply, joined) = oneshot::channel();
@@ -263,7 +294,7 @@ impl Calls {
 
     /// Ends the calls that wait for their clients.
     pub(crate) fn end_waiting(&self) {
-        self.table().calls.retain(|_, call| call.waits_for.is_none());
+        self.table().calls.retain(|_, call| call.waits.is_none());
     }
 
     /// Passes packets to their calls, until the future is dropped.
@@ -308,6 +339,20 @@ impl Calls {
     }
 }
 
+impl Table {
+    /// Ends the oldest waiting call of the network that has the most.
+    fn end_one_waiting(&mut self) {
+        let waiting = || self.calls.iter().filter_map(|(name, call)| Some((name, call.waits.as_ref()?)));
+        let mut counts = HashMap::<IpAddr, usize>::new();
+        waiting().for_each(|(_, call)| *counts.entry(call.from).or_default() += 1);
+        let chosen = waiting().max_by_key(|(_, call)| (counts.get(&call.from), Reverse(call.number)));
+        if let Some(name) = chosen.map(|(name, _)| name.clone()) {
+            // Its task finds that no packets come.
+            self.calls.remove(&name);
+        }
+    }
+}
+
 /// The address without IPv4 in IPv6. Other addresses keep their scope, which answers need.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
@@ -339,7 +384,7 @@ impl Place {
     /// Notes that the client has connected.
     fn set_connected(&self) {
         if let Some(call) = self.calls.table().calls.get_mut(&self.name) {
-            call.waits_for = None;
+            call.waits = None;
         }
     }
 

@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::{CallProtocol, CallRates, WebRtcAddresses};
 
-pub(crate) type OpenSession = Box<dyn FnOnce(CallRates) -> DuplexStream + Send>;
+pub(crate) type OpenSession = Box<dyn FnOnce(CallRates) -> Result<DuplexStream, String> + Send>;
 
 /// No calls.
 #[derive(Clone)]
@@ -42,7 +42,11 @@ pub(crate) enum CallRejection {
 
 #[expect(clippy::unused_async, reason = "the signatures of the real ones")]
 impl Calls {
-    pub(crate) async fn bind(_: WebRtcAddresses, _: crate::telemetry::metrics::Metrics) -> io::Result<Self> {
+    pub(crate) async fn bind(
+        _: WebRtcAddresses,
+        _: crate::telemetry::metrics::Metrics,
+        _: super::registry::Waiting,
+    ) -> io::Result<Self> {
         Err(io::Error::other("this program was built without WebRTC (cargo feature `webrtc`)"))
     }
 
@@ -50,9 +54,9 @@ impl Calls {
         match self.0 {}
     }
 
-    pub(crate) fn accept(
+    pub(crate) async fn accept(
         &self,
-        _: &str,
+        _: (String, &super::codec_threads::CodecThreads),
         _: (IpAddr, Option<Arc<str>>),
         _: CallProtocol,
         _: OpenSession,

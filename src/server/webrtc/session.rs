@@ -38,19 +38,17 @@ pub(super) struct Session {
 
 impl Session {
     /// Speaks to the session at the other end; `None` is unreachable, because a client without a handshake waits for nothing.
-    pub(super) fn new(stream: DuplexStream) -> Option<Self> {
+    /// `queued` are the commands that were given before.
+    pub(super) fn new(
+        stream: DuplexStream,
+        (commands, queued): (mpsc::Sender<Message>, mpsc::Receiver<Message>),
+    ) -> Option<Self> {
         let socket = WebSocketStream::from_raw_socket(stream, Role::Client, None).now_or_never()?;
-        let (commands, queued) = mpsc::channel(QUEUED_MESSAGES_MAX);
         let (lives, over) = oneshot::channel();
         let (sink, events) = socket.split();
         // The session may be busy; the network must not wait for it.
         tokio::spawn(pass_on(queued, sink, over));
         Some(Self { commands, events, _lives: lives })
-    }
-
-    /// Where other connections put their commands.
-    pub(super) fn commands(&self) -> mpsc::Sender<Message> {
-        self.commands.clone()
     }
 
     /// Queues a message for the session. Audio that does not fit is lost, as on the network; returns false for text that does not.
@@ -96,7 +94,7 @@ mod tests {
     #[tokio::test]
     async fn audio_leaves_room_for_text() {
         let (near, _far) = tokio::io::duplex(8);
-        let session = Session::new(near).unwrap();
+        let session = Session::new(near, mpsc::channel(QUEUED_MESSAGES_MAX)).unwrap();
         for _ in 0..500 {
             assert!(session.tell(Message::binary(vec![0; 640])));
             tokio::task::yield_now().await;
@@ -108,8 +106,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn end_of_the_call_reaches_a_session_that_does_not_read() {
         let (near, mut far) = tokio::io::duplex(8);
-        let session = Session::new(near).unwrap();
-        let of_another_connection = session.commands();
+        let session = Session::new(near, mpsc::channel(QUEUED_MESSAGES_MAX)).unwrap();
+        let of_another_connection = session.commands.clone();
         while of_another_connection.try_send(Message::text("command")).is_ok() {
             tokio::task::yield_now().await;
         }

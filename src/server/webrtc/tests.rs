@@ -10,7 +10,7 @@ use crate::telemetry::metrics::scrape::ServerSnapshot;
 async fn calls() -> Calls {
     let localhost = IpAddr::from([127, 0, 0, 1]);
     let addresses = WebRtcAddresses { listen: SocketAddr::new(localhost, 0), advertise: (localhost, None) };
-    Calls::bind(addresses, Metrics::new(ServerSnapshot::default)).await.unwrap()
+    Calls::bind(addresses, Metrics::new(ServerSnapshot::default), Waiting::default()).await.unwrap()
 }
 
 fn offer() -> String {
@@ -21,7 +21,7 @@ fn offer() -> String {
     change.apply().unwrap().0.to_sdp_string()
 }
 
-fn accept(
+async fn accept(
     calls: &Calls,
     offer: &str,
     address: [u8; 4],
@@ -30,15 +30,16 @@ fn accept(
     let held = held.clone();
     let open = move |_| {
         drop(held);
-        tokio::io::duplex(1).0
+        Ok(tokio::io::duplex(1).0)
     };
-    calls.accept(offer, (address.into(), None), CallProtocol::OpenAi, Box::new(open))
+    let offer = (offer.to_owned(), &CodecThreads::default());
+    calls.accept(offer, (address.into(), None), CallProtocol::OpenAi, Box::new(open)).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn client_that_never_connects_is_dropped_after_30_s_with_all_it_holds() {
     let (calls, offer, held, start) = (calls().await, offer(), Arc::new(()), Instant::now());
-    let accepted = accept(&calls, &offer, [10, 0, 0, 1], &held).unwrap();
+    let accepted = accept(&calls, &offer, [10, 0, 0, 1], &held).await.unwrap();
     assert_eq!((calls.table().calls.len(), Arc::strong_count(&held)), (1, 2));
     accepted.task.await;
     let after = start.elapsed();
@@ -49,15 +50,14 @@ async fn client_that_never_connects_is_dropped_after_30_s_with_all_it_holds() {
 #[tokio::test]
 async fn offer_without_a_known_codec_is_rejected_and_leaves_nothing() {
     let (calls, held) = (calls().await, Arc::new(()));
-    let offer = include_str!("../../../tests/fuzz/corpus/call_offer/no_codec_of_ours");
-    let rejected = accept(&calls, offer, [10, 0, 0, 1], &held);
+    let offer = include_str!("../../../tests/calls/no_codec_of_ours");
+    let rejected = accept(&calls, offer, [10, 0, 0, 1], &held).await;
     assert!(matches!(rejected, Err(CallRejection::Offer(words)) if words.contains("no audio codec")));
     assert_eq!((calls.table().calls.len(), Arc::strong_count(&held)), (0, 1));
-    for offer in [
-        include_str!("../../../tests/fuzz/corpus/call_offer/g722_only"),
-        include_str!("../../../tests/fuzz/corpus/call_offer/chromium"),
-    ] {
-        accept(&calls, offer, [10, 0, 0, 1], &held).unwrap();
+    for offer in
+        [include_str!("../../../tests/calls/g722_only"), include_str!("../../../tests/calls/chromium")]
+    {
+        accept(&calls, offer, [10, 0, 0, 1], &held).await.unwrap();
     }
 }
 
@@ -66,22 +66,26 @@ async fn calls_without_a_client_are_bounded_by_address_and_in_all() {
     let (calls, offer, held) = (calls().await, offer(), Arc::new(()));
     let mut accepted = Vec::new();
     for at in 0..UNCONNECTED_MAX {
-        accepted.push(accept(&calls, &offer, [10, 0, at as u8 / 8, 1], &held).unwrap());
+        accepted.push(accept(&calls, &offer, [10, 0, at as u8 / 8, 1], &held).await.unwrap());
     }
-    let full = accept(&calls, &offer, [10, 1, 0, 1], &held);
-    assert!(matches!(full, Err(CallRejection::Full(words)) if !words.contains("address")));
-    accepted.truncate(UNCONNECTED_PER_ADDRESS_MAX);
-    let full = accept(&calls, &offer, [10, 0, 0, 1], &held);
+    assert_eq!(calls.0.waiting.counts()[1], ("calls", UNCONNECTED_MAX));
+    // A newcomer is served: the oldest call of the address with the most ends.
+    let _newcomer = accept(&calls, &offer, [10, 1, 0, 1], &held).await.unwrap();
+    accepted.remove(0).task.await;
+    assert_eq!(calls.0.waiting.counts()[1], ("calls", UNCONNECTED_MAX));
+    accepted.push(accept(&calls, &offer, [10, 0, 0, 1], &held).await.unwrap());
+    accepted.swap_remove(7).task.await;
+    let full = accept(&calls, &offer, [10, 0, 0, 1], &held).await;
     assert!(matches!(full, Err(CallRejection::Full(words)) if words.contains("address")));
     assert!(calls.hang_up(&accepted[0].id, None) && !calls.hang_up(&accepted[0].id, Some("ann")));
     accepted.swap_remove(0).task.await;
-    accept(&calls, &offer, [10, 0, 0, 1], &held).unwrap();
+    accept(&calls, &offer, [10, 0, 0, 1], &held).await.unwrap();
 }
 
 #[tokio::test]
 async fn packets_of_strangers_cost_no_state_and_those_of_a_call_are_bounded() {
     let (calls, offer, held) = (calls().await, offer(), Arc::new(()));
-    let _accepted = accept(&calls, &offer, [10, 0, 0, 1], &held).unwrap();
+    let _accepted = accept(&calls, &offer, [10, 0, 0, 1], &held).await.unwrap();
     let name = calls.table().calls.keys().next().unwrap().clone();
     let user = format!("{name}:you!");
     let check = [&[0, 1, 0, 24, 0x21, 0x12, 0xa4, 0x42], &[7; 12][..], &[0, 6, 0, 21], user.as_bytes()];
@@ -100,7 +104,7 @@ async fn packets_of_strangers_cost_no_state_and_those_of_a_call_are_bounded() {
 
 fn entry() -> Entry {
     Entry {
-        waits_for: None,
+        waits: None,
         id: "rtc_1".to_owned(),
         key: None,
         packets: mpsc::channel(1).0,
@@ -112,7 +116,8 @@ fn entry() -> Entry {
 #[tokio::test]
 async fn client_gets_back_an_address_that_another_call_claims() {
     let calls = calls().await;
-    let [mut own, mut other] = ["own", "other"].map(|name| calls.register(name.into(), entry()).unwrap());
+    let [mut own, mut other] =
+        ["own", "other"].map(|name| calls.register(name.into(), [10, 0, 0, 1].into(), entry()).unwrap());
     let address = SocketAddr::from(([127, 0, 0, 1], 9));
     let owner = || calls.table().addresses[&address].clone();
     own.send(&ICE_ANSWER, address);
@@ -135,7 +140,7 @@ fn addresses_keep_their_scope() {
 #[tokio::test]
 async fn call_has_a_bounded_number_of_addresses() {
     let calls = calls().await;
-    let mut place = calls.register("name".into(), entry()).unwrap();
+    let mut place = calls.register("name".into(), [10, 0, 0, 1].into(), entry()).unwrap();
     let address = |at: usize| SocketAddr::from(([127, 0, 0, 1], at as u16 + 1));
     for at in 0..ADDRESSES_MAX {
         assert!(place.has_room_for(address(at)));

@@ -3,6 +3,8 @@
 //!
 //! - A binary message above the bound is refused at the header that shows its length: the library gets the end of an empty
 //!   frame instead, and the payload is skipped, so that nothing holds it.
+//! - A long frame is given as fragments, one for each read: the library unmasks and checks a frame when it is complete, which
+//!   takes milliseconds for megabytes.
 //! - The library knows no close code 1014 ("bad gateway", IANA's registry) and would answer a protocol error. It gets 1013
 //!   instead.
 
@@ -12,6 +14,8 @@ use tokio_tungstenite::tungstenite::Message;
 
 /// The longest frame header, bytes.
 pub(super) const HEADER_MAX_BYTES: usize = 14;
+/// Frames of data above this length are given in pieces, bytes.
+const WHOLE_MAX_BYTES: u64 = 64 * 1024;
 /// The end of a message, empty and masked with zeros: what the library gets of a frame that is refused, after the first byte.
 const EMPTY_FRAME_REST: [u8; 5] = [0x80, 0, 0, 0, 0];
 /// Fragments that every message may have.
@@ -41,6 +45,8 @@ const MASKED: u8 = 0x80;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Give,
+    /// In pieces with headers of their own.
+    Split,
     Skip,
     /// The end of the message, without this frame's payload.
     Refuse,
@@ -58,6 +64,9 @@ pub(super) struct FrameBoundary {
     /// The first byte of the current frame: FIN and opcode.
     first_byte: u8,
     is_masked: bool,
+    mask: [u8; 4],
+    /// The payload of the current frame is given in pieces.
+    is_split: bool,
     /// Payload of the current frame, bytes.
     payload: u64,
     /// Payload bytes still to come.
@@ -99,6 +108,8 @@ impl FrameBoundary {
             header_bytes: 0,
             first_byte: 0,
             is_masked: false,
+            mask: [0; 4],
+            is_split: false,
             payload: 0,
             payload_left: 0,
             is_skipped: false,
@@ -148,18 +159,25 @@ impl FrameBoundary {
         if self.has_no_frames {
             return read;
         }
-        let start = read.start - self.header_bytes;
-        block[start..read.start].copy_from_slice(&self.header[..self.header_bytes]);
+        // A piece of a frame that goes on gets its header before the block.
+        let room = if self.is_split { self.piece_header(read.len()).len() } else { self.header_bytes };
+        let start = read.start - room;
+        block[read.start - self.header_bytes..read.start].copy_from_slice(&self.header[..self.header_bytes]);
+        let mut at = read.start - self.header_bytes;
         self.header_bytes = 0;
-        let mut at = start;
         while let Some(length) = self.take_whole_message(&block[at..read.end]) {
             at += length;
         }
-        let mut given_end = at;
+        let mut given_end = if self.is_split { start } else { at };
         while at < read.end {
             let (length, verdict) = if self.payload_left > 0 {
                 let left = usize::try_from(self.payload_left).unwrap_or(usize::MAX);
                 let length = left.min(read.end - at);
+                if self.is_split {
+                    let header = self.piece_header(length);
+                    block[given_end..given_end + header.len()].copy_from_slice(&header);
+                    given_end += header.len();
+                }
                 self.payload_left -= length as u64;
                 (length, if self.is_skipped { Verdict::Skip } else { Verdict::Give })
             } else if let Some(header) = self.begin_frame(&mut block[at..read.end]) {
@@ -170,7 +188,8 @@ impl FrameBoundary {
                 break;
             };
             match verdict {
-                Verdict::Skip => {}
+                // The pieces have headers of their own, which are shorter.
+                Verdict::Skip | Verdict::Split => {}
                 Verdict::Give => {
                     if at != given_end {
                         block.copy_within(at..at + length, given_end);
@@ -284,6 +303,9 @@ impl FrameBoundary {
             let (mask, code) = header_and_code[header - mask_bytes..].split_at_mut(mask_bytes);
             self.replace_close_code(mask, code);
         }
+        if let Some(mask) = header_and_code[..header].last_chunk().filter(|_| mask_bytes > 0) {
+            self.mask = *mask;
+        }
         (self.first_byte, self.is_masked) = (first, mask_bytes > 0);
         (self.payload, self.payload_left) = (payload, payload - code_bytes as u64);
         Some(header + code_bytes)
@@ -296,6 +318,27 @@ impl FrameBoundary {
             self.is_bad_gateway = true;
             code.copy_from_slice(&(TRY_AGAIN_LATER ^ key).to_be_bytes());
         }
+    }
+
+    /// The header of the next piece of the current frame, of which this many bytes have come.
+    fn piece_header(&self, bytes: usize) -> Vec<u8> {
+        let left = usize::try_from(self.payload_left).unwrap_or(usize::MAX);
+        let (length, given) = (bytes.min(left), self.payload - self.payload_left);
+        let opcode = if given == 0 { self.first_byte & !FIN } else { CONTINUATION };
+        let end = if length == left { self.first_byte & FIN } else { 0 };
+        let mut mask = self.mask;
+        mask.rotate_left((given % 4) as usize);
+        let mut header = vec![opcode | end];
+        match u8::try_from(length) {
+            Ok(short @ 0..126) => header.push(MASKED | short),
+            _ => {
+                header.push(MASKED | 126);
+                // A read has fewer bytes.
+                header.extend(u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
+            }
+        }
+        header.extend(mask);
+        header
     }
 
     /// Decides about the frame that has begun.
@@ -318,7 +361,8 @@ impl FrameBoundary {
             && self.first_byte & RESERVED_BITS == 0
             && self.message_is_open == (opcode == CONTINUATION);
         if !(is_valid && self.is_binary && length > self.binary_max && length <= self.message_max) {
-            return Verdict::Give;
+            self.is_split = is_valid && self.payload > WHOLE_MAX_BYTES && length <= self.message_max;
+            return if self.is_split { Verdict::Split } else { Verdict::Give };
         }
         (self.is_skipped, self.is_refused, self.refused_bytes) = (true, true, length);
         self.messages_given += 1;
@@ -328,6 +372,7 @@ impl FrameBoundary {
 
     /// Ends the frame, whose payload is complete.
     fn end_frame(&mut self) {
+        self.is_split = false;
         if !self.is_skipped {
             self.longest_payload = self.longest_payload.max(self.payload);
         }

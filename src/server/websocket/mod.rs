@@ -25,11 +25,18 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use bytes::Bytes;
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::tungstenite::{
     Error as WsError, Message,
-    protocol::{CloseFrame, Role, WebSocketConfig, WebSocketContext},
+    protocol::{
+        CloseFrame, Role, WebSocketConfig, WebSocketContext,
+        frame::{
+            Frame,
+            coding::{Data, OpCode},
+        },
+    },
 };
 
 use self::{
@@ -38,7 +45,10 @@ use self::{
     wire::Wire,
 };
 use super::memory::{Held, MemoryShare};
-use crate::{mapping::client::tcp::TcpProtocol, net::Traffic};
+use crate::{
+    mapping::client::tcp::TcpProtocol,
+    net::{Traffic, turn::wake_after_others},
+};
 
 /// Size of one read: covers everything a client sends between two scheduled reads. For bulk data, reads of 16 KiB cost
 /// least (field notes libraries.md).
@@ -46,10 +56,16 @@ const READ_BUFFER_BYTES: usize = 24 * 1024;
 /// Most bytes that one poll reads, before other sessions get their turn: more than one second of a model's speech, so that an
 /// ordinary message takes one poll.
 const POLL_MAX_BYTES: usize = 160 * 1024;
+/// What each read of the library counts beside its bytes: a peer may send records and frames of a few bytes that mean nothing.
+const READ_WEIGHT: usize = 64;
 /// Buffers that held longer payloads are replaced.
 const RETAINED_BUFFER_BYTES: usize = 8 * 1024;
 /// Room for answers to pings that the peer does not read, beside the one message that is being written, bytes.
 const PONG_ROOM_BYTES: usize = 4 * 1024;
+/// Longer messages are sent in fragments, bytes: the library would mask them, and move what is not written, in one go. Ordinary
+/// messages have up to 3 MB, and not every server takes fragments.
+const WHOLE_MAX_BYTES: usize = 4 * 1024 * 1024;
+const FRAGMENT_BYTES: usize = 128 * 1024;
 /// Messages that follow each other are written together up to this memory. An answer's announcement and its first audio fit.
 const JOINED_WRITE_BYTES: usize = 16 * 1024;
 
@@ -101,6 +117,8 @@ pub struct WebSocket<S> {
     longest_sent: usize,
     /// Length of the messages that are written together.
     joined_len: usize,
+    /// The part of a long message that the library has not got.
+    unsent: Bytes,
     /// Its share of the memory for messages in transit.
     pub(crate) memory: MemoryShare,
     /// All written bytes have left.
@@ -146,6 +164,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             frame_boundary,
             longest_sent: 0,
             joined_len: 0,
+            unsent: Bytes::new(),
             memory: MemoryShare::default(),
             is_flushed: true,
             is_closing: false,
@@ -196,6 +215,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         message: Message,
         waits: bool,
     ) -> Result<(), WsError> {
+        let message = self.first_part(message);
+        let written = self.write(cx, message, waits);
+        self.is_flushed = written.is_ready() && self.unsent.is_empty();
+        match written {
+            Poll::Ready(written) => written,
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Hands a message to the library, which keeps what the stream does not take.
+    fn write(&mut self, cx: &mut Context<'_>, message: Message, waits: bool) -> Poll<Result<(), WsError>> {
         self.joined_len += message.len() + HEADER_MAX_BYTES;
         // Everything that was accepted has room whatever its length. Incoming messages have a bound of their own.
         let room = PONG_ROOM_BYTES + self.joined_len;
@@ -211,29 +241,57 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             self.joined_len = 0;
         }
         self.is_closing |= message.is_close();
-        let written = self.with_wire_io(cx, |wire, io| match wire {
+        self.with_wire_io(cx, |wire, io| match wire {
             Wire::WebSocket(context) => context.write(io, message),
             Wire::Tcp(framing) => framing.write(io, message),
-        });
-        self.is_flushed = written.is_ready();
-        match written {
-            Poll::Ready(written) => written,
-            Poll::Pending => Ok(()),
+        })
+    }
+
+    /// The message, or its first fragment if it is long.
+    fn first_part(&mut self, message: Message) -> Message {
+        let data = match &message {
+            Message::Text(_) => Data::Text,
+            Message::Binary(_) => Data::Binary,
+            _ => return message,
+        };
+        if message.len() <= WHOLE_MAX_BYTES || matches!(self.wire, Wire::Tcp(_)) {
+            return message;
         }
+        self.unsent = message.into_data();
+        self.next_fragment(data)
+    }
+
+    fn next_fragment(&mut self, data: Data) -> Message {
+        let part = self.unsent.split_to(self.unsent.len().min(FRAGMENT_BYTES));
+        Message::Frame(Frame::message(part, OpCode::Data(data), self.unsent.is_empty()))
     }
 
     /// Writes accepted messages; ready when all are written.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WsError>> {
-        let flushed = ready!(self.with_wire_io(cx, |wire, io| match wire {
-            Wire::WebSocket(context) => context.flush(io),
-            Wire::Tcp(framing) => framing.flush(io),
-        }));
-        self.is_flushed = true;
-        Poll::Ready(match flushed {
-            // The closing handshake is complete.
-            Err(WsError::ConnectionClosed) => Ok(()),
-            flushed => flushed,
-        })
+        let mut fragment_bytes = 0;
+        loop {
+            let flushed = ready!(self.with_wire_io(cx, |wire, io| match wire {
+                Wire::WebSocket(context) => context.flush(io),
+                Wire::Tcp(framing) => framing.flush(io),
+            }));
+            if flushed.is_err() || self.unsent.is_empty() {
+                self.is_flushed = true;
+                return Poll::Ready(match flushed {
+                    // The closing handshake is complete.
+                    Err(WsError::ConnectionClosed) => Ok(()),
+                    flushed => flushed,
+                });
+            }
+            if fragment_bytes >= WHOLE_MAX_BYTES / 4 {
+                wake_after_others(cx);
+                return Poll::Pending;
+            }
+            let fragment = self.next_fragment(Data::Continue);
+            fragment_bytes += fragment.len();
+            if let Poll::Ready(written) = self.write(cx, fragment, false) {
+                written?;
+            }
+        }
     }
 
     /// Sends a close frame.
@@ -381,7 +439,7 @@ impl<S: AsyncRead + Unpin> PolledIo<'_, '_, S> {
         *self.was_cut_short = *self.bytes_in_poll >= POLL_MAX_BYTES;
         if *self.was_cut_short {
             *self.bytes_in_poll = 0;
-            self.cx.waker().wake_by_ref();
+            wake_after_others(self.cx);
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let mut buffer = SPARE_READ_BUFFER.take();
@@ -422,6 +480,7 @@ impl<S: AsyncRead + Unpin> Read for PolledIo<'_, '_, S> {
                 return Ok(0);
             }
         }
+        *self.bytes_in_poll += READ_WEIGHT;
         let ahead = &mut *self.read_ahead;
         let count = into.len().min(ahead.end - ahead.start);
         into[..count].copy_from_slice(&ahead.buffer[ahead.start..ahead.start + count]);
@@ -446,5 +505,7 @@ impl<S: AsyncWrite + Unpin> Write for PolledIo<'_, '_, S> {
     }
 }
 
+#[cfg(test)]
+mod autobahn;
 #[cfg(test)]
 mod tests;

@@ -6,11 +6,27 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
+    net::TcpStream,
+};
 use tokio_rustls::server::TlsStream;
 
 use super::pausable_stream::{PausableRead, PausableStream};
 use crate::server::tls::names;
+
+/// Most bytes that wait in the system to be sent. A system that takes megabytes takes nothing more for minutes while the client
+/// reads at the pace of playback, which looks like a client that does not read. Bytes on their way are not bounded by this.
+#[cfg(any(target_os = "android", target_os = "linux"))]
+const UNSENT_MAX_BYTES: u32 = 64 * 1024;
+
+/// Sets the options of a client's socket. A socket without them still works.
+pub(crate) fn set_options(stream: &TcpStream) {
+    // Small frames must leave at once.
+    let _ = stream.set_nodelay(true);
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_MAX_BYTES);
+}
 
 /// A client's byte stream.
 pub(crate) enum ClientStream {

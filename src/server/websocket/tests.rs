@@ -4,15 +4,7 @@
 use futures_util::{SinkExt as _, StreamExt as _};
 use proptest::prelude::*;
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::protocol::frame::{
-        Frame,
-        coding::{Data, OpCode},
-    },
-};
-
-use bytes::Bytes;
+use tokio_tungstenite::WebSocketStream;
 
 use super::{outbox::Outbox, *};
 
@@ -235,7 +227,7 @@ proptest! {
 
     #[test]
     fn frame_boundaries_match_library_frames(
-        payloads in prop::collection::vec((prop_oneof![0usize..130, 65_530usize..65_540], any::<bool>()), 1..6),
+        payloads in prop::collection::vec((prop_oneof![0usize..130, 65_530usize..=65_536], any::<bool>()), 1..6),
         cuts in prop::collection::vec(1usize..40_000, 0..12),
     ) {
         let (mut bytes, mut ends) = (Vec::new(), vec![0]);
@@ -257,5 +249,24 @@ proptest! {
             prop_assert_eq!(boundary.is_at_boundary(), ends.contains(&position));
             prop_assert!(bytes.starts_with(&passed) && passed.len() + HEADER_MAX_BYTES > position);
         }
+    }
+}
+
+#[tokio::test]
+async fn long_message_is_sent_in_fragments_and_arrives_whole() {
+    for role in [Role::Server, Role::Client] {
+        let (near, far) = tokio::io::duplex(300_000);
+        let other = if role == Role::Server { Role::Client } else { Role::Server };
+        let config = config().max_message_size(None).max_frame_size(Some(FRAGMENT_BYTES));
+        let mut far = WebSocketStream::from_raw_socket(far, other, Some(config)).await;
+        let mut near = WebSocket::new(near, Vec::new(), role, config);
+        let mut outbox = Outbox::default();
+        let text = "0123456789".repeat(WHOLE_MAX_BYTES / 10 + 77_777);
+        outbox.push(Message::text(text.clone()), None);
+        outbox.push(Message::text("next"), None);
+        let sending = async { poll_fn(|cx| outbox.poll_flush(&mut near, cx)).await.unwrap() };
+        let reading = async { [far.next().await, far.next().await].map(|message| message.unwrap().unwrap()) };
+        let ((), messages) = tokio::join!(sending, reading);
+        assert!(messages[0].to_text().unwrap() == text && messages[1].to_text().unwrap() == "next");
     }
 }

@@ -251,6 +251,31 @@ impl Answer {
         }
     }
 
+    /// Ends the answer if audio of it had to be dropped: nothing after that is heard, nor told.
+    pub(super) fn end_if_broken_off(&mut self, now: Instant, partials: bool, tools: &mut Tools) {
+        let held_back = self.calling.as_ref().map_or(0, Calling::lost_samples);
+        if self.turn.dropped_samples + held_back == 0 || self.is_made {
+            return;
+        }
+        self.turn.audio_samples += held_back;
+        self.turn.dropped_samples += held_back;
+        let Tools { lanes, floor, out, .. } = tools;
+        if let Some(id) = self.lane.take() {
+            lanes.retire(now, id, out);
+        }
+        if let Some(speaker) = &mut self.speaker {
+            speaker.cut_words(&mut self.turn);
+            speaker.stop(now, lanes, out);
+        }
+        self.turn.calls.clear();
+        self.turn.usage = self.take_usage();
+        self.turn.report_cut(transcript_options(partials), floor, out);
+        if let Some(turn) = self.turn.playing {
+            floor.truncate(turn);
+        }
+        self.end(now, floor, out);
+    }
+
     /// All of it was made: reports it, and leaves the lane.
     fn complete_turn(&mut self, now: Instant, partials: bool, tools: &mut Tools) {
         let is_silent = self.turn.audio_samples == 0 && !self.turn.text.trim().is_empty();
@@ -308,8 +333,8 @@ impl Answer {
     /// Adds the answer, which was played, to the conversation.
     pub(super) fn finish(self, entries: &mut Entries, out: &mut Actions) {
         self.turn.report_end(false, out);
-        let text = self.turn.text.trim().to_owned();
-        self.remember(text, self.turn.audio_ms(), true, entries);
+        let (text, kept_ms) = self.turn.kept_words();
+        self.remember(text.to_owned(), kept_ms, true, entries);
     }
 
     /// Ends the answer at once. Only what was heard becomes part of the conversation.
@@ -331,7 +356,8 @@ impl Answer {
         let (heard, heard_ms, is_whole) = match floor.heard_turns(now).pop() {
             Some((_, heard, heard_ms)) => (heard, heard_ms, false),
             None if self.turn.playing.is_some() => {
-                (self.turn.text.trim().to_owned(), self.turn.audio_ms(), true)
+                let (text, kept_ms) = self.turn.kept_words();
+                (text.to_owned(), kept_ms, true)
             }
             None => (String::new(), 0, false),
         };

@@ -20,7 +20,7 @@ use crate::event::{
 use crate::session::{
     effects::Effects,
     floor::{Claim, Permission},
-    lanes::{LaneId, LaneSignal, Lanes, connection::ConnectionChange},
+    lanes::{LaneId, LaneSignal, Lanes, backoff::ConnectionFailure, connection::ConnectionChange},
     measurement::{EarlyQuestionResult, Measurement},
     outbox::{Action, Actions},
     tools::Tools,
@@ -62,6 +62,8 @@ enum Output {
     Audio(Vec<f32>),
     /// The answer is complete. Text and audio are all of it if the upstream did not stream.
     Done(Option<String>, Vec<f32>),
+    /// The upstream refused the question.
+    Refused(ConnectionFailure),
 }
 
 impl EarlyQuestion {
@@ -99,8 +101,7 @@ impl Assistant {
     fn ready_lane(&self, now: Instant, tools: &Tools) -> Option<LaneId> {
         let detection = self.settings.detection;
         let may_ask = self.rules.answer.eager
-            && detection.is_automatic
-            && detection.answers
+            && detection.answers_utterances()
             && !self.is_busy()
             && self.early.asked.is_none()
             && self.early.not_before.is_none_or(|at| at <= now)
@@ -151,9 +152,11 @@ impl Assistant {
             asked.hit_limit |= meta.hit_limit;
         }
         let output = match (&signal.change, signal.message) {
-            (ConnectionChange::EmptyAnswer, _) => Output::Done(None, Vec::new()),
+            (ConnectionChange::Failed(failure), _) if !failure.may_repeat() => {
+                Output::Refused(failure.clone())
+            }
             // The answer is asked for again at the end of the turn.
-            (ConnectionChange::Failed(_), _) => {
+            (ConnectionChange::EmptyAnswer | ConnectionChange::Failed(_), _) => {
                 self.replace_early(now, tools);
                 return Effects::ALL;
             }
@@ -167,8 +170,9 @@ impl Assistant {
         asked.bytes += match &output {
             Output::Text(text) => text.len(),
             Output::Audio(samples) | Output::Done(_, samples) => size_of_val(&samples[..]),
+            Output::Refused(failure) => failure.detail.len(),
         };
-        if matches!(output, Output::Done(..))
+        if matches!(output, Output::Done(..) | Output::Refused(_))
             && let Some(id) = asked.lane.take()
         {
             tools.lanes.complete_reply(id);
@@ -225,6 +229,7 @@ impl Assistant {
                 Output::Text(text) => answer.push_text(now, &text, self.settings.partials, tools),
                 Output::Audio(samples) => answer.push_audio(now, &samples, tools),
                 Output::Done(text, audio) => self.complete(now, text.as_deref(), &audio, tools),
+                Output::Refused(failure) => self.handle_failure(now, failure, tools),
             }
         }
     }

@@ -38,7 +38,7 @@ use crate::{
     },
 };
 
-/// Most requests that wait. The codec of a client bounds them, too.
+/// Most requests of the client that wait, beside that of an utterance. The codec of a client bounds them, too.
 const WAITING_MAX: usize = 16;
 
 /// Settings of the client that concern answers.
@@ -133,9 +133,9 @@ impl Assistant {
 
     /// Dials for the answer to the utterance that has just begun.
     pub(crate) fn prepare(&mut self, now: Instant, floor: &Floor, lanes: &mut Lanes, out: &mut Actions) {
-        let expects_answer = self.settings.detection.is_automatic && self.settings.detection.answers;
+        let expects_answer = self.settings.detection.answers_utterances();
         let may_answer = floor.may_speak(Claim::Answer) == Permission::Now;
-        if expects_answer && may_answer && self.dialled.is_none() && lanes.can_dial() {
+        if expects_answer && may_answer && self.dialled.is_none() && lanes.can_dial(Owner::Assistant) {
             self.dialled = Some(dial(now, self.next_voice(), lanes, out));
         }
     }
@@ -155,11 +155,28 @@ impl Assistant {
         }
     }
 
+    /// Gives back such a worker unless the user speaks, and the utterance will be answered.
+    pub(crate) fn release_unexpected(
+        &mut self,
+        now: Instant,
+        is_user_speaking: bool,
+        lanes: &mut Lanes,
+        out: &mut Actions,
+    ) {
+        let is_expected = is_user_speaking && self.settings.detection.answers_utterances();
+        if !is_expected && !self.is_busy() {
+            self.release_prepared(now, lanes, out);
+        }
+    }
+
     /// Asks for an answer. It begins when the one in progress has ended, and no text is spoken. Utterances meanwhile are
     /// answered together.
     pub(crate) fn request(&mut self, now: Instant, request: AnswerRequest, tools: &mut Tools) {
         self.waiting.retain(|waiting| waiting.by_client);
-        if self.waiting.len() < WAITING_MAX {
+        if request.by_client && self.waiting.len() >= WAITING_MAX {
+            let detail = format!("{WAITING_MAX} requests for answers wait already");
+            tools.out.push_error(Error::new(ErrorKind::AnswerInProgress, detail));
+        } else {
             self.waiting.push_back(request);
         }
         self.advance(now, tools);
@@ -219,15 +236,13 @@ impl Assistant {
                 let can_serve =
                     |id: &mut LaneId| tools.lanes.get(*id).is_some_and(|lane| lane.can_serve(&init));
                 let prepared = self.dialled.take_if(can_serve);
-                if prepared.is_some() || tools.lanes.can_dial() {
-                    let Tools { lanes, out, .. } = tools;
-                    let id = prepared.unwrap_or_else(|| dial(now, voice, lanes, out));
-                    // Until now the client did not wait.
-                    lanes.restart_queue_wait(now, id);
-                    answer.lane = Some(id);
-                    self.release_prepared(now, lanes, out);
-                    self.advance_answers(now, tools);
-                }
+                let Tools { lanes, out, .. } = tools;
+                let id = prepared.unwrap_or_else(|| dial(now, voice, lanes, out));
+                // Until now the client did not wait.
+                lanes.restart_queue_wait(now, id);
+                answer.lane = Some(id);
+                self.release_prepared(now, lanes, out);
+                self.advance_answers(now, tools);
             }
             Some(id) if tools.lanes.is_ready(id) => {
                 let question = answer.question();
@@ -273,6 +288,7 @@ impl Assistant {
         if let Some(answer) = &mut self.current {
             answer.handle_speech_signal(now, signal, self.settings.partials, tools);
         }
+        let effects = if self.end_if_broken_off(now, tools) { Effects::ALL } else { effects };
         if effects != Effects::DELTA {
             self.advance(now, tools);
         }
@@ -311,8 +327,18 @@ impl Assistant {
             }
             _ => return Effects::ALL,
         }
+        if self.end_if_broken_off(now, tools) {
+            return Effects::ALL;
+        }
         let is_delta = is_plain && tools.floor.is_audible() && !is_spoken_later;
         if is_delta { Effects::DELTA } else { Effects::ALL }
+    }
+
+    /// Ends an answer that lost audio. Returns true if its making has ended.
+    fn end_if_broken_off(&mut self, now: Instant, tools: &mut Tools) -> bool {
+        let Some(answer) = &mut self.current else { return true };
+        answer.end_if_broken_off(now, self.settings.partials, tools);
+        answer.is_made()
     }
 
     /// Completes the answer: all of it was made. `text` and `audio` are all of it if the upstream did not stream.
@@ -341,12 +367,14 @@ impl Assistant {
             ConnectionChange::EmptyAnswer | ConnectionChange::Failed(_) if !is_current => {
                 self.release_prepared(now, &mut tools.lanes, &mut tools.out);
             }
-            ConnectionChange::EmptyAnswer => self.complete(now, None, &[], tools),
+            ConnectionChange::EmptyAnswer => {
+                self.handle_failure(now, ConnectionFailure::empty_answer(), tools);
+            }
             ConnectionChange::Failed(failure) => self.handle_failure(now, failure, tools),
         }
     }
 
-    fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, tools: &mut Tools) {
+    pub(super) fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, tools: &mut Tools) {
         let attempts_max = self.rules.answer.attempts;
         if let Some(answer) = &mut self.current {
             if let Some(id) = answer.lane.take() {
@@ -354,7 +382,7 @@ impl Assistant {
             }
             answer.attempts += 1;
             let may_ask_again = tools.lanes.may_ask_again(now, Owner::Assistant, &failure)
-                || failure.was_in_use && answer.attempts < attempts_max;
+                || failure.may_repeat() && answer.attempts < attempts_max;
             answer.fail(now, failure, may_ask_again, tools);
         }
         self.advance(now, tools);

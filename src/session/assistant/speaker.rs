@@ -136,12 +136,12 @@ impl Speaker {
         }
         match self.lane {
             Some(_) if self.is_done() => self.stop(now, lanes, out),
-            None if self.has_words() && lanes.can_dial() => {
+            None if self.has_words() => {
                 let init = Some(LaneCommand::Init(style.voice.cloned()));
                 self.lane = Some(lanes.open(now, Owner::AnswerSpeech, Mode::Chat, init, out));
             }
             // Audio made far ahead of playout would be wasted by an interruption.
-            Some(id) if lanes.is_ready(id) && !floor.is_far_ahead(now) => {
+            Some(id) if lanes.is_ready(id) && !lanes.are_held() && !floor.is_far_ahead(now) => {
                 let Some(part) = &mut self.part else { return };
                 let request = LaneCommand::Speak {
                     before_voice: style.rules.before_voice.clone(),
@@ -186,10 +186,7 @@ impl Speaker {
                 tools.out.push_error(Error::new(ErrorKind::QueueStuck, words));
             }
             ConnectionChange::EmptyAnswer => {
-                self.finish_part(now, &[], partials, turn, tools);
-                if let Some(id) = self.lane.take() {
-                    tools.lanes.retire(now, id, &mut tools.out);
-                }
+                return self.handle_failure(now, ConnectionFailure::empty_answer(), tools);
             }
             ConnectionChange::Failed(failure) => return self.handle_failure(now, failure, tools),
         }
@@ -253,7 +250,7 @@ impl Speaker {
         }
         self.attempts += 1;
         let may_ask_again = tools.lanes.may_ask_again(now, Owner::AnswerSpeech, &failure)
-            || failure.was_in_use && self.attempts < self.attempts_max;
+            || failure.may_repeat() && self.attempts < self.attempts_max;
         if may_ask_again && self.part.as_ref().is_none_or(|part| !part.has_audio) {
             tools.out.observe(Observation::AskedAgain(failure.detail));
             return None;

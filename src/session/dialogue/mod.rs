@@ -25,6 +25,7 @@ use std::{sync::Arc, time::Instant};
 pub use self::uplink::UplinkCounts;
 use self::{
     history::{History, HistoryMark},
+    reply_tracker::{UnitInFlight, UplinkUnit},
     rollover::{DialogueUpstream, Outage},
     rollover_limits::RolloverLimits,
     standby::StandbyPlace,
@@ -47,7 +48,10 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{ClientCommand, LaneEvent, MessageMeta, Mode, Speaker, VideoFrame, VoiceSample},
+    event::{
+        ClientCommand, EndKind, LaneEvent, MessageMeta, Mode, RolloverReason, Speaker, VideoFrame,
+        VoiceSample,
+    },
     mapping::{
         profile::{AssistantText, DialogueRules},
         upstream::DuplexLimits,
@@ -277,8 +281,11 @@ impl Dialogue {
             ConnectionChange::QueueStuck(detail) => {
                 tools.out.push_error(Error::new(ErrorKind::QueueStuck, detail));
             }
-            ConnectionChange::Failed(failure) if failure.was_in_use => {
-                self.handle_upstream_loss(now, failure.detail, tools);
+            ConnectionChange::Failed(failure) if failure.is_context_full() => {
+                self.roll_over(now, RolloverReason::ContextFull, tools);
+            }
+            ConnectionChange::Failed(failure) if failure.was_in_use() => {
+                self.handle_upstream_loss(now, failure, tools);
             }
             ConnectionChange::Failed(failure) => {
                 self.leave_upstream(now, false, tools);
@@ -292,8 +299,13 @@ impl Dialogue {
     fn handle_unit_error(&mut self, now: Instant, detail: &str, tools: &mut Tools) {
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         // The unit is not counted as answered.
-        session.tracker.in_flight.take();
+        let failed = session.tracker.in_flight.take();
         tools.timers.clear(&[Timer::Reply, Timer::ReplyEnd]);
+        if let Some(UnitInFlight { unit, .. }) = failed
+            && unit.frame.is_some()
+        {
+            return self.resend_without_picture(&unit, detail, tools);
+        }
         session.unit_errors += 1;
         if session.unit_errors < UNIT_ERRORS_MAX || !tools.lanes.is_engaged(session.id) {
             return;
@@ -302,7 +314,17 @@ impl Dialogue {
         let lane = tools.lanes.lane(session.id);
         tools.lanes.close(now, session.id, &mut tools.out);
         tools.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
-        self.handle_upstream_loss(now, detail, tools);
+        self.handle_upstream_loss(now, ConnectionFailure::in_use(EndKind::Other, detail), tools);
+    }
+
+    /// Sends the audio of a refused unit again without its picture, which may be the cause.
+    fn resend_without_picture(&mut self, unit: &UplinkUnit, detail: &str, tools: &mut Tools) {
+        let DialogueUpstream::Active(session) = &mut self.upstream else { return };
+        session.leaves_picture_out = true;
+        self.uplink.give_back(unit);
+        self.uplink.allow_catch_up();
+        let words = format!("the upstream refused a picture, which is left out: {detail}");
+        tools.out.push_error(Error::new(ErrorKind::Refused, words));
     }
 
     fn transcript_options(&self) -> TranscriptOptions {

@@ -107,7 +107,7 @@ impl Dialogue {
         let is_worker_taken =
             worker_lent && (tools.floor.is_making_text() || tools.lanes.owner_holds_worker(Owner::Closing));
         // A lane that waits in the queue already need not wait for the last session's end.
-        let must_wait = (after.is_some_and(|id| tools.lanes.is_closing(id)) || !tools.lanes.can_dial())
+        let must_wait = after.is_some_and(|id| tools.lanes.is_closing(id))
             && !tools.lanes.has_place_in_queue(now, Owner::Dialogue, self.mode);
         let is_blocked = is_worker_taken || must_wait;
         tools.timers.set_or_clear(Timer::Redial, Some(at).filter(|_| !is_blocked));
@@ -233,17 +233,35 @@ impl Dialogue {
         }
     }
 
-    /// Handles a lost upstream session: reports it to the client and looks for another.
-    pub(super) fn handle_upstream_loss(&mut self, now: Instant, detail: String, tools: &mut Tools) {
+    /// Handles a lost upstream session: reports it to the client and looks for another. A picture that the session did not
+    /// survive is not shown to the next one.
+    pub(super) fn handle_upstream_loss(
+        &mut self,
+        now: Instant,
+        failure: ConnectionFailure,
+        tools: &mut Tools,
+    ) {
+        let had_picture = self.drop_picture_in_flight();
         let after = self.leave_upstream(now, true, tools);
+        let ConnectionFailure { kind, detail, .. } = failure;
+        let left_out = if had_picture { ", without the last picture" } else { "" };
         let error = format!(
-            "the conversation was interrupted: {detail}; it continues with the next upstream session"
+            "the conversation was interrupted: {detail}; it continues with the next upstream session{left_out}"
         );
-        tools.out.push_error(Error::new(ErrorKind::ConversationInterrupted, error));
+        let is_pictures_fault = had_picture && kind == ErrorKind::Refused;
+        let told = if is_pictures_fault { kind } else { ErrorKind::ConversationInterrupted };
+        tools.out.push_error(Error::new(told, error));
         self.outage_reported = true;
         RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
         self.outage = Some(Outage { reason: RolloverReason::UpstreamLost, since: now });
         self.connect_successor(now, after, tools);
+    }
+
+    /// Forgets the picture of the unit in flight. Returns true if it has one.
+    fn drop_picture_in_flight(&mut self) -> bool {
+        let DialogueUpstream::Active(session) = &mut self.upstream else { return false };
+        let in_flight = session.tracker.in_flight.as_mut();
+        in_flight.is_some_and(|in_flight| in_flight.unit.frame.take().is_some())
     }
 
     pub(super) fn give_up(&mut self, failure: ConnectionFailure) {

@@ -15,10 +15,10 @@ use super::{
 use crate::{
     audio::units::UNIT_SAMPLES,
     error::{Error, ErrorKind},
-    event::RolloverReason,
+    event::{EndKind, RolloverReason},
     session::{
         floor::{Floor, SpeechSource},
-        lanes::{Lanes, connection::UpstreamConnection},
+        lanes::{Lanes, backoff::ConnectionFailure, connection::UpstreamConnection},
         millis,
         outbox::{Actions, Observation},
         timers::{Timer, Timers},
@@ -109,7 +109,7 @@ impl Dialogue {
             let detail = format!("the upstream did not answer 1 s of audio within {} ms", millis(bound));
             let lane = tools.lanes.lane(session.id);
             tools.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
-            self.handle_upstream_loss(now, detail, tools);
+            self.handle_upstream_loss(now, ConnectionFailure::in_use(EndKind::Other, detail), tools);
         }
     }
 
@@ -140,7 +140,9 @@ impl Dialogue {
         let number = session.tracker.sent_count + 1;
         unit.force_listen = self.turns.force_listen(now, number, &self.rules.barge_in, &mut tools.timers);
         unit.has_speech = self.user.in_speech || self.turns.open.is_some();
-        unit.frame = self.video_frame.take();
+        if !std::mem::take(&mut session.leaves_picture_out) {
+            unit.frame = self.video_frame.take();
+        }
         self.turns.usage.begin_request(unit_input(unit.audio.len(), unit.frame.is_some()));
         session.send_unit(now, unit, &tools.lanes, &mut tools.out);
         self.arm_reply(&mut tools.timers);

@@ -10,7 +10,7 @@ use crate::session::{
 };
 use crate::{
     audio::MODEL_RATE_HZ,
-    event::{ClientCommand, Speaker, SpeechId, TokenUsage, ToolCall},
+    event::{ClientCommand, Speaker, SpeechId, TokenUsage, ToolCall, heard_words},
 };
 
 /// Remembered response ids of one turn. Late output is at most one unit late.
@@ -37,6 +37,8 @@ pub(in crate::session) struct AssistantTurn {
     pub(in crate::session) reported_bytes: usize,
     /// Samples of its audio so far.
     pub(in crate::session) audio_samples: u64,
+    /// The last of them, which were dropped, because they were too far ahead of playback.
+    pub(in crate::session) dropped_samples: u64,
     /// Names it on the floor, from its first audio on.
     pub(in crate::session) playing: Option<SpeechId>,
     /// Calls of tools, each with its entry's number. They are reported with its end.
@@ -59,6 +61,7 @@ impl AssistantTurn {
             text: String::new(),
             reported_bytes: 0,
             audio_samples: 0,
+            dropped_samples: 0,
             playing: None,
             calls: Vec::new(),
             usage: TokenUsage::default(),
@@ -100,6 +103,16 @@ impl AssistantTurn {
         self.audio_samples * 1000 / u64::from(MODEL_RATE_HZ)
     }
 
+    /// Its words as far as their audio was kept, and the length of that, ms.
+    pub(in crate::session) fn kept_words(&self) -> (&str, u64) {
+        let text = self.text.trim();
+        let kept_ms = (self.audio_samples - self.dropped_samples) * 1000 / u64::from(MODEL_RATE_HZ);
+        match self.dropped_samples {
+            0 => (text, kept_ms),
+            _ => (heard_words(text, kept_ms, self.audio_ms()), kept_ms),
+        }
+    }
+
     /// Its words, for the final transcript.
     pub(in crate::session) fn transcript(&self, options: TranscriptOptions) -> TurnTranscript {
         let text = self.text.trim().to_owned();
@@ -139,7 +152,7 @@ impl AssistantTurn {
             let (id, text) = (self.request_id.clone(), self.text.trim().to_owned());
             floor.begin_turn(now, self.segment_id, id, text)
         });
-        floor.push_audio(now, turn, samples, out);
+        self.dropped_samples += floor.push_audio(now, turn, samples, out) as u64;
     }
 
     /// Puts a turn without audio behind the turns that are still played, so that the ends of turns keep their order.

@@ -105,6 +105,9 @@ impl Turns {
         self.unit_contents.has_text = true;
         let turn = self.open.get_or_insert_with(|| AssistantTurn::start(false, tools));
         turn.add_response_id(meta.response_id);
+        if turn.dropped_samples > 0 {
+            return;
+        }
         let before = turn.text.len();
         turn.push_text(&mut self.filter, delta);
         let has_news = !turn.text[before..].trim().is_empty();
@@ -234,7 +237,7 @@ impl Turns {
         self.filter.finish(&mut turn.text);
         turn.usage = self.usage.take();
         self.ended_at = Some(now);
-        self.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
+        self.history.push(Speaker::Assistant, turn.segment_id, turn.kept_words().0);
         turn.follow_earlier(now, floor);
         turn.report_complete(options, floor, out);
         turn.report_end(false, out);

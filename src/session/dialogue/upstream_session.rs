@@ -28,6 +28,8 @@ pub(super) struct UpstreamSession {
     pub(super) frame_since_answer: bool,
     /// Consecutive units that the upstream failed to process.
     pub(super) unit_errors: u32,
+    /// The next unit goes without a picture, because the upstream refused the last one.
+    pub(super) leaves_picture_out: bool,
     /// The last unit was answered so late that the audio after it is kept.
     pub(super) has_stalled: bool,
     /// Rollover that follows as soon as the unit in flight is answered.
@@ -43,6 +45,7 @@ impl UpstreamSession {
             context_usage: ContextUsage::default(),
             frame_since_answer: false,
             unit_errors: 0,
+            leaves_picture_out: false,
             has_stalled: false,
             pending_rollover: None,
         }

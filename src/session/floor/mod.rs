@@ -46,10 +46,16 @@ use crate::{
     mapping::profile::{PlayoutPace, PlayoutRules},
 };
 
-/// Above this much unheard audio, no further part of a text is requested.
+/// Above this much unheard audio, no further part of a text is requested, if the text leaves at the pace of playback.
 const REQUEST_AHEAD_MAX: Duration = Duration::from_secs(30);
-/// Bound of unheard audio. A model was seen 34 s ahead of playback (field notes §7.16).
-const UNPLAYED_MAX: Duration = Duration::from_secs(90);
+/// Above this much unheard audio, upstreams should wait. Answers of ten minutes are kept whole, however fast a model is: a
+/// server that waits for its client may end the session (vLLM-Omni does after 31 s of audio).
+const UPSTREAMS_WAIT_ABOVE: Duration = Duration::from_secs(600);
+/// Bound of unheard audio, for upstreams that do not wait. The rest of a speech is dropped.
+const UNPLAYED_MAX: Duration = Duration::from_secs(900);
+/// Most audio that leaves at once without a pace, bytes. What follows waits until the driver has sent it, or says that the
+/// client is behind.
+const BURST_MAX_BYTES: usize = 256 * 1024;
 
 /// How a session's audio is sent.
 #[derive(Debug, Clone, Copy, Default)]
@@ -104,6 +110,10 @@ pub(crate) struct Floor {
     suspected_until: Option<Instant>,
     /// No audio is sent before this instant: the client takes none, unless it says so.
     held_until: Option<Instant>,
+    /// No audio is sent: the client has not read what was sent.
+    is_client_behind: bool,
+    /// When audio was sent last.
+    last_sent_at: Option<Instant>,
     /// Oldest first: the first one plays. Each receives audio until it is finished.
     speeches: VecDeque<Speech>,
     /// End of the user's last speech, until an answer begins.
@@ -127,6 +137,8 @@ impl Floor {
             pace: PlayoutPacer::new(lead, ms(playout.hold_max_ms)),
             suspected_until: None,
             held_until: None,
+            is_client_behind: false,
+            last_sent_at: None,
             speeches: VecDeque::new(),
             user_spoke_at: None,
             sent_audio: Duration::ZERO,
@@ -242,22 +254,40 @@ impl Floor {
         }
     }
 
-    /// Adds float32 audio of the model to a speech, also after it was finished. Ignored if the speech has ended.
-    pub(crate) fn push_audio(&mut self, now: Instant, id: SpeechId, samples: &[f32], out: &mut Actions) {
+    /// Adds float32 audio of the model to a speech, also after it was finished. Ignored if the speech has ended. Above
+    /// [`UNPLAYED_MAX`], this and all later audio of the speech is dropped. Returns how many samples were dropped.
+    pub(crate) fn push_audio(
+        &mut self,
+        now: Instant,
+        id: SpeechId,
+        samples: &[f32],
+        out: &mut Actions,
+    ) -> usize {
         let room = UNPLAYED_MAX.saturating_sub(self.unplayed_length(now));
         let room = room.as_millis() as usize * (MODEL_RATE_HZ / 1000) as usize;
-        let Some(speech) = self.speech_mut(id) else { return };
-        let fitting = &samples[..samples.len().min(room)];
-        speech.push_audio(fitting);
-        if fitting.len() < samples.len() {
-            speech.report_overflow(out);
+        let Some(speech) = self.speech_mut(id) else { return 0 };
+        let kept = if speech.is_broken_off { 0 } else { samples.len().min(room) };
+        speech.push_audio(&samples[..kept]);
+        if kept < samples.len() {
+            speech.break_off(out);
         }
         self.advance(now, out);
+        samples.len() - kept
     }
 
-    /// True above [`REQUEST_AHEAD_MAX`] of unheard audio.
+    /// True above [`REQUEST_AHEAD_MAX`] of unheard audio that leaves at the pace of playback.
     pub(crate) fn is_far_ahead(&self, now: Instant) -> bool {
-        self.unplayed_length(now) > REQUEST_AHEAD_MAX
+        self.options.playout.pace == PlayoutPace::RealTime && self.unplayed_length(now) > REQUEST_AHEAD_MAX
+    }
+
+    /// True above [`UPSTREAMS_WAIT_ABOVE`] of unheard audio.
+    pub(crate) fn must_upstreams_wait(&self, now: Instant) -> bool {
+        self.is_busy() && self.unplayed_length(now) > UPSTREAMS_WAIT_ABOVE
+    }
+
+    /// Audio that was not sent, bytes.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.speeches.iter().map(|speech| speech.unsent.len).sum()
     }
 
     /// Audio that the client has not heard yet.
@@ -355,6 +385,8 @@ impl Floor {
         let audio_ms = speech.made_ms();
         let transcript = speech.transcript.as_ref();
         let (usage, hit_limit) = transcript.map_or_else(Default::default, |it| (it.usage, it.hit_limit));
+        // An answer that lost its rest was interrupted by nobody.
+        let hit_limit = !cancelled && (hit_limit || speech.truncated);
         match &speech.transcript {
             // A turn without audio.
             Some(transcript) if audio_ms == 0 && transcript.audio_ms == 0 && !is_incomplete => {

@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::UNPLAYED_MAX;
 use crate::audio::{echo::Playback, output_converter::OutputConverter};
+
+/// Longest log.
+const LOG_MAX: Duration = Duration::from_secs(90);
 
 /// Audio sent since the client's last microphone audio, oldest first.
 #[derive(Debug, Default)]
@@ -23,7 +25,7 @@ impl PlaybackLog {
         converter: &OutputConverter,
         samples: &Bytes,
     ) {
-        if self.length > UNPLAYED_MAX {
+        if self.length > LOG_MAX {
             *self = Self::default();
         }
         self.length += length;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Floor, SpeechSource};
+use super::{BURST_MAX_BYTES, Floor, SpeechSource};
 use crate::{
     event::SpeechId,
     session::{
@@ -48,6 +48,14 @@ impl Floor {
         }
     }
 
+    /// Holds back audio while the client has not read what was sent.
+    pub(crate) fn set_client_behind(&mut self, now: Instant, is_behind: bool, out: &mut Actions) {
+        if std::mem::replace(&mut self.is_client_behind, is_behind) && !is_behind {
+            self.pace.end_pause(now);
+            self.advance(now, out);
+        }
+    }
+
     /// No audio is sent before this instant.
     fn paused_until(&self) -> Option<Instant> {
         self.suspected_until.max(self.held_until)
@@ -60,7 +68,7 @@ impl Floor {
                 (self.suspected_until, self.held_until) = (None, None);
                 self.pace.end_pause(until);
             }
-            if self.paused_until().is_none() {
+            if self.paused_until().is_none() && !self.is_client_behind {
                 self.send_due(now, out);
             }
             let Some(speech) =
@@ -82,9 +90,15 @@ impl Floor {
         self.suspected_until = None;
     }
 
+    /// When audio was sent last.
+    pub(crate) const fn last_sent_at(&self) -> Option<Instant> {
+        self.last_sent_at
+    }
+
     /// True if audio may leave now, although its time is not up.
     pub(crate) fn may_send(&self, now: Instant) -> bool {
         self.paused_until().is_none()
+            && !self.is_client_behind
             && self.speeches.front().filter(|speech| speech.start_reported).is_some_and(|speech| {
                 speech
                     .next_frame(&self.options)
@@ -96,6 +110,7 @@ impl Floor {
     pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let speech = self.speeches.front()?;
         match speech.next_frame(&self.options) {
+            Some(_) if self.is_client_behind => None,
             Some((_, length)) => {
                 let at = self.pace.latest_send(now, length);
                 Some(self.paused_until().map_or(at, |until| at.max(until)))
@@ -126,9 +141,11 @@ impl Floor {
         }
     }
 
-    /// Sends the first speech's due audio.
+    /// Sends the first speech's due audio: without a pace, [`BURST_MAX_BYTES`] at once.
     fn send_due(&mut self, now: Instant, out: &mut Actions) {
-        while let Some(speech) = self.speeches.front_mut()
+        let mut sent_bytes = 0;
+        while sent_bytes < BURST_MAX_BYTES
+            && let Some(speech) = self.speeches.front_mut()
             && let Some((samples, length)) = speech.next_frame(&self.options)
         {
             if !std::mem::replace(&mut speech.started, true) {
@@ -145,6 +162,7 @@ impl Floor {
                 out.observe(Observation::Underrun);
             }
             self.sent_audio += length;
+            self.last_sent_at = Some(now);
             let requested_at = if speech.source == SpeechSource::Model {
                 &mut self.user_spoke_at
             } else {
@@ -164,6 +182,7 @@ impl Floor {
                 log.note_sent(now, length, &speech.converter, &frame);
             }
             let frame = speech.converter.encode_packet(frame);
+            sent_bytes += frame.len();
             speech.send_frame(now, samples, frame, out);
         }
     }

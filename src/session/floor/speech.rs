@@ -49,8 +49,8 @@ pub(super) struct Speech {
     pub(super) start_reported: bool,
     /// No more of it is made.
     pub(super) complete: bool,
-    /// Some of it was dropped.
-    overflowed: bool,
+    /// Some of it was dropped, so that nothing more of it is taken.
+    pub(super) is_broken_off: bool,
     /// The rest of it will never be made.
     pub(super) truncated: bool,
     pub(super) sent_samples: u64,
@@ -86,7 +86,7 @@ impl Speech {
             started: false,
             start_reported: false,
             complete: false,
-            overflowed: false,
+            is_broken_off: false,
             truncated: false,
             sent_samples: 0,
             sent_bytes: 0,
@@ -137,18 +137,20 @@ impl Speech {
         }
     }
 
-    /// Reports once that audio too far ahead of playback is dropped.
-    pub(super) fn report_overflow(&mut self, out: &mut Actions) {
-        if std::mem::replace(&mut self.overflowed, true) {
+    /// Drops the rest of it, because it is too far ahead of playback: it ends as incomplete. Reports that once.
+    pub(super) fn break_off(&mut self, out: &mut Actions) {
+        if std::mem::replace(&mut self.is_broken_off, true) {
             return;
         }
+        self.truncated = true;
         let seconds = UNPLAYED_MAX.as_secs();
         let words =
             format!("the upstream is more than {seconds} s ahead of what is heard; the rest is dropped");
-        let error = Error::new(ErrorKind::SpeakFailed, words);
         out.push_error(match self.source {
-            SpeechSource::Text => error.for_request(self.request_id.clone()),
-            SpeechSource::Model => error,
+            SpeechSource::Text => {
+                Error::new(ErrorKind::SpeakFailed, words).for_request(self.request_id.clone())
+            }
+            SpeechSource::Model => Error::new(ErrorKind::AnswerFailed, words),
         });
     }
 

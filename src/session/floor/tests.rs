@@ -80,27 +80,79 @@ fn packets_bridge_the_gap_between_two_seconds_of_the_model() {
     assert_eq!(underruns, 0);
 }
 
-#[test]
-fn audio_too_far_ahead_is_dropped_and_reported_once() {
-    let (mut floor, now, mut out) = floor();
-    let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-    for second in 1..=100 {
-        floor.push_audio(now, turn, &SECOND, &mut out);
-        assert_eq!(floor.is_far_ahead(now), second > 30, "{second}");
+fn transcript(segment_id: u32, text: &str, audio_ms: u64) -> TurnTranscript {
+    TurnTranscript {
+        segment_id,
+        text: text.to_owned(),
+        audio_ms,
+        is_reported: true,
+        has_partials: true,
+        calls: Vec::new(),
+        usage: Default::default(),
+        hit_limit: false,
     }
-    assert_eq!(floor.unplayed_length(now).as_secs(), 90);
+}
+
+#[test]
+fn audio_too_far_ahead_is_dropped_from_one_point_on_and_reported_once() {
+    let (mut floor, now, mut out) = floor();
+    let turn = floor.begin_turn(now, 7, "t".into(), String::new());
+    for minute in 1..=16 {
+        let dropped = floor.push_audio(now, turn, &SECOND.repeat(60), &mut out);
+        assert_eq!(dropped, if minute > 15 { 60 * SECOND.len() } else { 0 }, "{minute}");
+        assert!(floor.is_far_ahead(now));
+        assert_eq!(floor.must_upstreams_wait(now), minute > 10, "{minute}");
+    }
+    assert_eq!(floor.unplayed_length(now).as_secs(), 900);
     assert_eq!(client_events(&mut out).iter().filter(|event| *event == "error").count(), 1);
-    floor.cancel(now, SpeechSource::Model, &mut out);
-    assert_eq!((client_events(&mut out), floor.is_busy()), (vec!["end 0 true".to_owned()], false));
+    let later = now + Duration::from_secs(60);
+    floor.advance(later, &mut out);
+    assert_eq!(floor.push_audio(later, turn, &SECOND, &mut out), SECOND.len(), "there is room again");
+    floor.set_transcript(turn, transcript(7, "one two three four", 1200 * 1000));
+    floor.finish(later, turn, &mut out);
+    let mut at = later;
+    while let Some(next) = floor.next_timeout(at) {
+        at = next;
+        floor.advance(at, &mut out);
+    }
+    let ends: Vec<_> = std::iter::from_fn(|| out.pop())
+        .filter_map(|action| match action {
+            Action::ToClient(ClientCommand::TranscriptFinal { text, duration_ms, .. }) => {
+                Some(format!("{text} {duration_ms}"))
+            }
+            Action::ToClient(ClientCommand::AnswerEnded { cancelled, hit_limit, .. }) => {
+                Some(format!("{cancelled} {hit_limit}"))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ends, ["one two three 900000", "true true"]);
 }
 
 #[test]
 fn one_piece_of_audio_that_is_too_long_is_cut_and_reported() {
     let (mut floor, now, mut out) = floor();
     let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-    floor.push_audio(now, turn, &SECOND.repeat(120), &mut out);
-    assert_eq!(floor.unplayed_length(now).as_secs(), 90);
+    assert_eq!(floor.push_audio(now, turn, &SECOND.repeat(1000), &mut out), 100 * SECOND.len());
+    assert_eq!(floor.unplayed_length(now).as_secs(), 900);
     assert!(client_events(&mut out).contains(&"error".to_owned()));
+}
+
+#[test]
+fn audio_waits_while_the_client_is_behind() {
+    let (mut floor, now, mut out) = floor();
+    let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
+    floor.set_client_behind(now, true, &mut out);
+    floor.push_audio(now, turn, &SECOND, &mut out);
+    floor.finish(now, turn, &mut out);
+    assert!(client_events(&mut out).is_empty() && floor.next_timeout(now).is_none() && !floor.may_send(now));
+    let later = now + Duration::from_secs(60);
+    floor.set_client_behind(later, false, &mut out);
+    assert!(!client_events(&mut out).is_empty() && floor.next_timeout(later).is_some());
+    assert!(
+        floor.unplayed_length(later).as_millis() == 1000,
+        "the time meanwhile does not count as playback"
+    );
 }
 
 /// How long the first audio of a text with such first pieces is held, ms.

@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{error::ErrorKind, event::LanePurpose, mapping::profile::LaneTimeouts};
+use crate::{
+    error::ErrorKind,
+    event::{EndKind, LanePurpose},
+    mapping::profile::LaneTimeouts,
+};
 
 /// Why a connection failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,14 +15,49 @@ pub(crate) struct ConnectionFailure {
     pub(crate) kind: ErrorKind,
     /// Cause, in words.
     pub(crate) detail: String,
-    /// The connection was in use.
-    pub(crate) was_in_use: bool,
+    /// The meaning of the session's end, if the connection was in use.
+    in_use: Option<EndKind>,
 }
 
 impl ConnectionFailure {
+    /// Failure of a connection before it was used. Its attempts are over.
+    pub(crate) const fn unused(kind: ErrorKind, detail: String) -> Self {
+        Self { kind, detail, in_use: None }
+    }
+
+    /// Failure of a connection in use.
+    pub(crate) const fn in_use(end: EndKind, detail: String) -> Self {
+        let kind = match end {
+            EndKind::QueueFull => ErrorKind::QueueFull,
+            EndKind::Refused => ErrorKind::Refused,
+            _ => ErrorKind::Unavailable,
+        };
+        Self { kind, detail, in_use: Some(end) }
+    }
+
+    /// The session died instead of an answer. Only a transcript may be empty like that.
+    pub(crate) fn empty_answer() -> Self {
+        Self::in_use(EndKind::Other, "the upstream ended the session without an answer".to_owned())
+    }
+
+    /// The connection was in use.
+    pub(crate) const fn was_in_use(&self) -> bool {
+        self.in_use.is_some()
+    }
+
     /// True if the server was too busy for the request.
-    pub(crate) fn is_refusal(&self) -> bool {
-        self.was_in_use && self.kind == ErrorKind::QueueFull
+    pub(crate) fn is_busy(&self) -> bool {
+        self.in_use == Some(EndKind::QueueFull)
+    }
+
+    /// True if the session ended because the model's context was used up. A time limit that comes unexpectedly is a loss.
+    pub(crate) const fn is_context_full(&self) -> bool {
+        matches!(self.in_use, Some(EndKind::LimitReached | EndKind::LimitReachedStillOpen))
+    }
+
+    /// True if the request in progress may succeed on another connection.
+    pub(crate) fn may_repeat(&self) -> bool {
+        self.in_use.is_some_and(|end| !end.is_refusal())
     }
 
     /// Kind and cause for the client: `used_kind` if the connection was in use, with the number of the attempts since the
@@ -29,8 +68,9 @@ impl ConnectionFailure {
         attempts: u32,
         waited: Option<Duration>,
     ) -> (ErrorKind, String) {
-        let used_kind = if self.kind == ErrorKind::QueueFull { self.kind } else { used_kind };
-        if !self.was_in_use {
+        let is_precise = matches!(self.kind, ErrorKind::QueueFull | ErrorKind::Refused);
+        let used_kind = if is_precise { self.kind } else { used_kind };
+        if !self.was_in_use() {
             return (self.kind, self.detail);
         }
         match waited.filter(|_| attempts > 1) {
@@ -94,7 +134,7 @@ impl RetryState {
         let spent = now.saturating_duration_since(self.since);
         if spent >= cap || now - opened_at >= total_cap {
             let detail = describe_attempts(&self.detail, self.attempts, spent);
-            return Err(ConnectionFailure { kind: self.kind, detail, was_in_use: false });
+            return Err(ConnectionFailure::unused(self.kind, detail));
         }
         // The last attempt is made exactly at the limit.
         Ok((now + self.pause(times, rng)).min(self.since + cap))
@@ -186,7 +226,7 @@ mod tests {
                 "{attempt}: {pause:?}"
             );
         }
-        assert_eq!((failure.kind, failure.was_in_use), (ErrorKind::QueueFull, false));
+        assert_eq!((failure.kind, failure.was_in_use()), (ErrorKind::QueueFull, false));
         assert!(
             failure.detail.starts_with("full (") && failure.detail.ends_with("in 10.0 s)"),
             "{}",

@@ -1,16 +1,13 @@
-//! Lanes that are left: how they close, how many there may be, and which a new request can take over.
+//! Lanes that are left: how they close, and how many there may be.
 
 use std::time::{Duration, Instant};
 
-use super::{LaneId, Lanes, Owner, Slot, connection::UpstreamConnection};
-use crate::{
-    event::{LanePurpose, Mode},
-    session::outbox::Actions,
-};
+use super::{LaneId, Lanes, Owner, connection::UpstreamConnection};
+use crate::{event::LanePurpose, session::outbox::Actions};
 
 /// Unneeded lanes of a session that wait in queues. From this number on, the next request takes one of them over although
 /// its queue is stuck.
-const MAX_UNNEEDED: usize = 4;
+pub(super) const MAX_UNNEEDED: usize = 4;
 
 /// Most closing lanes while another is dialled. Without this bound, a client that starts and cancels repeatedly would
 /// hold many workers of an upstream that closes slowly.
@@ -61,7 +58,7 @@ impl Lanes {
         self.slots.retain(|slot| slot.id != id || !slot.connection.is_gone());
     }
 
-    fn closing(&self) -> impl Iterator<Item = &UpstreamConnection> {
+    pub(super) fn closing(&self) -> impl Iterator<Item = &UpstreamConnection> {
         self.of_owner(Owner::Closing)
     }
 
@@ -74,21 +71,6 @@ impl Lanes {
     pub(crate) fn is_closing(&self, id: LaneId) -> bool {
         let mut closing = self.slots.iter().filter(|slot| slot.owner == Owner::Closing);
         closing.any(|slot| slot.id == id && !slot.connection.is_unneeded())
-    }
-
-    /// True if a new request can take over an unneeded lane that waits in an upstream's queue.
-    pub(crate) fn has_place_in_queue(&self, now: Instant, owner: Owner, mode: Mode) -> bool {
-        self.place_in_queue(now, owner.purpose(), mode).is_some()
-    }
-
-    /// The unneeded lane that waits in a queue, if there is one for this purpose.
-    pub(super) fn place_in_queue(&self, now: Instant, purpose: LanePurpose, mode: Mode) -> Option<usize> {
-        let unneeded = self.closing().filter(|connection| connection.is_unneeded()).count();
-        let moves_at = Some(now).filter(|_| unneeded < MAX_UNNEEDED);
-        let is_place = |slot: &Slot| {
-            slot.owner == Owner::Closing && slot.connection.can_return_to_queue(moves_at, purpose, mode)
-        };
-        self.slots.iter().position(is_place)
     }
 
     /// True if a lane drains a cancelled answer.
@@ -111,16 +93,17 @@ impl Lanes {
         self.are_left() && !self.are_gone() && self.closing_now().next().is_none()
     }
 
-    /// True if another lane may be dialled. Otherwise a closing lane has to end first.
-    pub(crate) fn can_dial(&self) -> bool {
-        self.can_dial_beside(0)
+    /// True if this owner may dial another lane. Otherwise a closing lane has to end first.
+    pub(crate) fn can_dial(&self, owner: Owner) -> bool {
+        self.can_dial_beside(owner.purpose(), 0)
     }
 
     /// Like [`Lanes::can_dial`], for an owner that could have `spare` lanes beside the one that it dials.
-    pub(crate) fn can_dial_beside(&self, spare: usize) -> bool {
-        let count = |is: fn(&UpstreamConnection) -> bool| self.closing().filter(|it| is(it)).count();
-        count(UpstreamConnection::is_draining) <= MAX_DRAINING
-            && count(UpstreamConnection::is_unneeded_for_good) < MAX_UNNEEDED
+    pub(super) fn can_dial_beside(&self, purpose: LanePurpose, spare: usize) -> bool {
+        let stays = |it: &&UpstreamConnection| it.is_unneeded_for_good() && it.purpose == purpose;
+        self.closing().filter(|it| it.is_draining()).count() <= MAX_DRAINING
+            // A stuck queue for one purpose says nothing about the upstreams for another.
+            && self.closing().filter(stays).count() < MAX_UNNEEDED
             && self.closing_now().count() <= MAX_CLOSING + spare
     }
 }

@@ -4,7 +4,8 @@
 //! the owner gets a [`LaneSignal`] of what changed. A retired lane belongs to [`Owner::Closing`] until its transport is gone.
 //!
 //! - [`connection`] is one connection from the dial to the end of its transport; [`backoff`] is its retry policy
-//! - [`closing`] bounds the lanes that are left, and gives their places in queues to new requests
+//! - [`closing`] bounds the lanes that are left; [`places`] gives their places in queues, and free workers, to lanes that wait
+//! - [`holding`] lets deadlines stand still while the driver does not read lanes
 //! - [`queue_notice`] tells the client where it waits
 //!
 //! To add an owner, add it to [`Owner`] and to the match of [`super::follow_up`]. An owner never touches a
@@ -13,13 +14,15 @@
 pub(crate) mod backoff;
 mod closing;
 pub(crate) mod connection;
+mod holding;
+mod places;
 mod queue_notice;
 
 use std::time::Instant;
 
 use self::{
     backoff::{BusyServers, ConnectionFailure, RetryState},
-    connection::{ConnectionChange, UpstreamConnection},
+    connection::{ConnectionChange, UpstreamConnection, is_progress},
 };
 use super::{outbox::Actions, tts::voices::VoiceEncodingChoice};
 use crate::{
@@ -73,12 +76,18 @@ pub(crate) struct Lanes {
     pub(crate) reports_queue: bool,
     /// Latest end of the closing lanes while the session drains.
     drain_deadline: Option<Instant>,
+    /// The driver does not read lanes whose output the client waits for.
+    are_held: bool,
+    /// When output that an owner waits for came last.
+    last_output_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Slot {
     id: LaneId,
     owner: Owner,
+    /// Lanes that the owner could have beside it. As many more may be closing when it is dialled.
+    spare: usize,
     connection: UpstreamConnection,
 }
 
@@ -122,6 +131,8 @@ impl Lanes {
             next_id: 0,
             reports_queue: false,
             drain_deadline: None,
+            are_held: false,
+            last_output_at: None,
         }
     }
 
@@ -148,7 +159,8 @@ impl Lanes {
         retry.next_attempt(now, now, times, rng)
     }
 
-    /// Dials, or takes over the place of an unneeded lane in the upstream's queue. The initialisation may follow later.
+    /// Dials as soon as closing lanes leave room, or takes over the place of an unneeded lane in the upstream's queue. The
+    /// initialisation may follow later.
     pub(crate) fn open(
         &mut self,
         now: Instant,
@@ -157,29 +169,38 @@ impl Lanes {
         init: Option<LaneCommand>,
         out: &mut Actions,
     ) -> LaneId {
-        if let Some(index) = self.place_in_queue(now, owner.purpose(), mode) {
-            let mut slot = self.slots.remove(index);
-            slot.owner = owner;
-            slot.connection.return_to_queue(now, init, &self.shared.times, out);
-            let id = slot.id;
-            self.slots.push(slot);
-            return id;
+        self.open_beside(now, (owner, 0), mode, init, out)
+    }
+
+    /// Like [`Lanes::open`], for an owner that could have `spare` lanes beside this one.
+    pub(crate) fn open_beside(
+        &mut self,
+        now: Instant,
+        (owner, spare): (Owner, usize),
+        mode: Mode,
+        init: Option<LaneCommand>,
+        out: &mut Actions,
+    ) -> LaneId {
+        let purpose = owner.purpose();
+        let id = self.allocate_id();
+        let place = self.place_in_queue(now, purpose, mode).map(|index| self.slots.remove(index).connection);
+        let lane = place.as_ref().map_or_else(|| self.shared.allocate_lane(), |place| place.lane);
+        let can_dial = self.can_dial_beside(purpose, spare);
+        let mut connection = UpstreamConnection::new(now, lane, (purpose, mode), init);
+        let LaneShared { times, busy, .. } = &self.shared;
+        match place {
+            Some(place) => _ = connection.take_place_of(now, place, times, out),
+            None if can_dial => connection.dial_first(now, busy.next_at(purpose), times, out),
+            None => connection.hold(now, times),
         }
+        self.slots.reserve_exact(1);
+        self.slots.push(Slot { id, owner, spare, connection });
+        id
+    }
+
+    const fn allocate_id(&mut self) -> LaneId {
         let id = LaneId(self.next_id);
         self.next_id += 1;
-        let lane = self.shared.allocate_lane();
-        let not_before = self.shared.busy.next_at(owner.purpose());
-        let connection = UpstreamConnection::dial_first(
-            now,
-            owner.purpose(),
-            mode,
-            init,
-            not_before,
-            (lane, &self.shared.times),
-            out,
-        );
-        self.slots.reserve_exact(1);
-        self.slots.push(Slot { id, owner, connection });
         id
     }
 
@@ -271,7 +292,7 @@ impl Lanes {
     /// lane is dialled after a pause.
     pub(crate) fn may_ask_again(&self, now: Instant, owner: Owner, failure: &ConnectionFailure) -> bool {
         let LaneShared { busy, times, .. } = &self.shared;
-        failure.is_refusal() && busy.may_ask_again(now, owner.purpose(), times)
+        failure.is_busy() && busy.may_ask_again(now, owner.purpose(), times)
     }
 
     /// Puts a ready lane to use until it ends. Its end then is a failure without a retry.
@@ -345,12 +366,18 @@ impl Lanes {
         meta: MessageMeta<'e>,
         out: &mut Actions,
     ) -> Option<(Owner, LaneSignal<'e>)> {
+        if matches!(event, LaneEvent::Granted) {
+            self.pass_on_worker(now, lane, out);
+        }
         let slot = self.slots.iter_mut().find(|slot| slot.connection.lane == lane)?;
         let (id, owner) = (slot.id, slot.owner);
         let was_awaiting_reply = slot.connection.is_awaiting_reply();
+        if was_awaiting_reply && owner != Owner::Closing && is_progress(event) {
+            self.last_output_at = Some(now);
+        }
         let change = slot.connection.handle_event(now, event, &mut self.shared, out);
         if let ConnectionChange::Failed(failure) = &change
-            && failure.is_refusal()
+            && failure.is_busy()
         {
             let LaneShared { busy, times, rng, .. } = &mut self.shared;
             busy.record_refusal(now, owner.purpose(), &failure.detail, times, rng);
@@ -380,7 +407,7 @@ impl Lanes {
 
     /// Lanes whose deadline has expired, oldest first.
     pub(crate) fn expired(&self, now: Instant) -> Vec<LaneId> {
-        let is_expired = |slot: &&Slot| slot.connection.deadline().is_some_and(|at| at <= now);
+        let is_expired = |slot: &&Slot| slot.deadline(self.are_held).is_some_and(|at| at <= now);
         self.slots.iter().filter(is_expired).map(|slot| slot.id).collect()
     }
 
@@ -402,9 +429,14 @@ impl Lanes {
         Some((owner, LaneSignal { id, change, message: None, was_awaiting_reply: false }))
     }
 
+    /// When output that an owner waits for came last.
+    pub(crate) const fn last_output_at(&self) -> Option<Instant> {
+        self.last_output_at
+    }
+
     /// Earliest deadline of all lanes.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.slots.iter().filter_map(|slot| slot.connection.deadline()).min()
+        self.slots.iter().filter_map(|slot| slot.deadline(self.are_held)).min()
     }
 }
 

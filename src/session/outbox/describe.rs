@@ -10,7 +10,9 @@ impl Display for Observation {
             Self::LaneRetry { lane, words, pause_ms, .. } => {
                 write!(f, "lane {}: {words}; retrying in {pause_ms} ms", lane.0)
             }
-            Self::LaneFailed { lane, words } => write!(f, "lane {}: {words}", lane.0),
+            Self::LaneFailed { lane, words } | Self::LaneRefused { lane, words, .. } => {
+                write!(f, "lane {}: {words}", lane.0)
+            }
             Self::LaneReady { lane, session_id, waited_ms } => {
                 let session =
                     session_id.as_ref().map_or(String::new(), |id| format!("; upstream session {id}"));

@@ -69,6 +69,15 @@ pub enum Observation {
         /// The cause, as text.
         words: String,
     },
+    /// An upstream refused what it was asked. Its session is over.
+    LaneRefused {
+        /// The lane.
+        lane: Lane,
+        /// The refusal, as text.
+        words: String,
+        /// The upstream refuses every request: its configuration is wrong.
+        by_configuration: bool,
+    },
     /// A lane is initialised.
     LaneReady {
         /// The lane.

@@ -90,7 +90,8 @@ impl Transcriber {
 
     /// Leaves unused lanes for which no utterance waits. One is kept while the user speaks.
     fn retire_unneeded(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
-        let needed = self.queue.waiting_count().max(usize::from(self.queue.is_recording()));
+        let expects_utterance = self.wants_transcript && self.queue.is_recording();
+        let needed = self.queue.waiting_count().max(usize::from(expects_utterance));
         while self.unused_count(lanes) > needed
             && let Some(id) = self.last_unused(lanes)
         {
@@ -107,12 +108,10 @@ impl Transcriber {
             && self.wants_transcript
             && !self.yields_to_answer;
         let needed = self.queue.waiting_count().max(usize::from(expects_utterance));
-        while self.unused_count(lanes) < needed
-            && self.recognitions.len() < self.lane_limit
-            && lanes.can_dial_beside(self.lane_limit - self.recognitions.len() - 1)
-        {
+        while self.unused_count(lanes) < needed && self.recognitions.len() < self.lane_limit {
             self.worker_released = false;
-            self.recognitions.push(Recognition::open(now, lanes, out));
+            let spare = self.lane_limit - self.recognitions.len() - 1;
+            self.recognitions.push(Recognition::open(now, spare, lanes, out));
         }
     }
 

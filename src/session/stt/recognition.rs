@@ -32,10 +32,10 @@ pub(crate) struct InterimDecode {
 }
 
 impl Recognition {
-    /// Dials.
-    pub(crate) fn open(now: Instant, lanes: &mut Lanes, out: &mut Actions) -> Self {
-        let init = Some(LaneCommand::Init(None));
-        Self { id: lanes.open(now, Owner::Transcriber, Mode::Chat, init, out), interim: None }
+    /// Dials, with room for `spare` more.
+    pub(crate) fn open(now: Instant, spare: usize, lanes: &mut Lanes, out: &mut Actions) -> Self {
+        let (owner, init) = ((Owner::Transcriber, spare), Some(LaneCommand::Init(None)));
+        Self { id: lanes.open_beside(now, owner, Mode::Chat, init, out), interim: None }
     }
 
     /// Sends the audio of an unfinished utterance, which ends at `end_ms`, on a ready lane.

@@ -1,6 +1,6 @@
 //! Replies to transcription requests: partial and final transcripts, failed requests and their repetition.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{
     transcriber::Transcriber,
@@ -142,6 +142,13 @@ impl Transcriber {
             ConnectionChange::EmptyAnswer => self.complete_reply(now, lane, Some(""), lanes, out),
             ConnectionChange::Failed(failure) => {
                 let may_ask_again = lanes.may_ask_again(now, Owner::Transcriber, &failure);
+                if failure.kind == ErrorKind::QueueTimeout && !self.is_further_lane(lane) {
+                    // Behind the oldest utterance, each would wait as long again.
+                    let longest_wait = Duration::from_millis(lanes.times().queue_max_ms);
+                    if let Some(since) = now.checked_sub(longest_wait) {
+                        self.queue.fail_waiting(since, failure.kind, &failure.detail);
+                    }
+                }
                 self.handle_failure(now, lane, failure, may_ask_again, out);
                 self.retire(now, lane, lanes, out);
             }
@@ -161,14 +168,14 @@ impl Transcriber {
             self.fail_pause(lane);
             return;
         }
-        if !failure.was_in_use && self.recognitions.len() > 1 {
+        if !failure.was_in_use() && self.recognitions.len() > 1 {
             // The other lanes serve its utterance.
             self.lane_limit = self.recognitions.len() - 1;
             return;
         }
         let max_attempts = self.rules().attempts;
         let affected =
-            if failure.was_in_use { self.queue.requested_on(lane) } else { self.queue.first_waiting() };
+            if failure.was_in_use() { self.queue.requested_on(lane) } else { self.queue.first_waiting() };
         let Some(utterance) = affected else {
             // The user is still speaking, so nothing is lost yet.
             self.worker_released = true;
@@ -176,7 +183,7 @@ impl Transcriber {
         };
         utterance.attempts += 1;
         if let UtteranceState::Requested(_, audio, _) = &utterance.state
-            && (may_ask_again || utterance.attempts < max_attempts)
+            && (may_ask_again || failure.may_repeat() && utterance.attempts < max_attempts)
         {
             utterance.state = UtteranceState::Waiting(audio.clone());
             out.observe(Observation::AskedAgain(failure.detail));

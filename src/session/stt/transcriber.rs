@@ -112,7 +112,7 @@ impl Transcriber {
             profile,
             options,
             // Where back-pressure stops the client, no waiting audio is dropped.
-            queue: UtteranceQueue::new(setup.audio_in.backpressure_ms > 0),
+            queue: UtteranceQueue::new(setup.transcript_backpressure_ms() > 0),
             parallel_max: setup.transcripts.parallel_max,
             lane_limit: setup.transcripts.parallel_max,
             recognitions: Vec::new(),

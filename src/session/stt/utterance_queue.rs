@@ -39,7 +39,7 @@ impl UtteranceQueue {
         Self { keeps_backlog, ..Self::default() }
     }
 
-    /// Bounds the audio that waits for the upstream: drops the oldest.
+    /// Bounds the audio that waits for the upstream: drops the oldest, whose transcript fails.
     pub(super) fn drop_excess(&mut self, backlog_max_ms: u64) {
         if self.keeps_backlog {
             return;
@@ -57,8 +57,17 @@ impl UtteranceQueue {
                 let dropped_ms = length_ms(audio);
                 total -= dropped_ms;
                 self.dropped_ms += dropped_ms;
-                utterance.state = UtteranceState::Settled(None);
+                let cause = format!("more than {} s of speech waits for transcripts", backlog_max_ms / 1000);
+                utterance.fail(ErrorKind::TranscribeFailed, &cause);
             }
+        }
+    }
+
+    /// Gives up the transcripts that have waited since this instant or longer.
+    pub(super) fn fail_waiting(&mut self, since: Instant, kind: ErrorKind, cause: &str) {
+        let is_old = |it: &&mut Utterance| it.is_waiting() && it.completed_at.is_some_and(|at| at <= since);
+        for utterance in self.utterances.iter_mut().filter(is_old) {
+            utterance.fail(kind, cause);
         }
     }
 

@@ -119,7 +119,11 @@ impl Synthesizer {
         self.handle_change(now, signal.id, signal.change, tools);
         match signal.message.filter(|_| signal.was_awaiting_reply) {
             Some((LaneEvent::Audio(samples), _)) => {
-                self.push_audio(now, samples, &mut tools.floor, &mut tools.out);
+                if !self.push_audio(now, samples, &mut tools.floor, &mut tools.out) {
+                    let Tools { floor, lanes, out, .. } = tools;
+                    self.finish_job(now, floor, lanes, out);
+                    return Effects::ALL;
+                }
             }
             Some((LaneEvent::Done { audio, .. }, _)) => self.finish_part(now, audio, tools),
             _ => {}
@@ -127,10 +131,11 @@ impl Synthesizer {
         effects
     }
 
-    fn push_audio(&mut self, now: Instant, samples: &[f32], floor: &mut Floor, out: &mut Actions) {
-        let Some(active) = self.current.as_mut().filter(|_| !samples.is_empty()) else { return };
+    /// Plays audio of the current text. Returns false if some of it was dropped, so that the text ends there.
+    fn push_audio(&mut self, now: Instant, samples: &[f32], floor: &mut Floor, out: &mut Actions) -> bool {
+        let Some(active) = self.current.as_mut().filter(|_| !samples.is_empty()) else { return true };
         active.part_has_audio = true;
-        floor.push_audio(now, active.speech, samples, out);
+        floor.push_audio(now, active.speech, samples, out) == 0
     }
 
     /// Completes a part of the text. `audio` is all of its audio if the upstream did not stream.
@@ -193,7 +198,7 @@ impl Synthesizer {
         }
         active.attempts += 1;
         let may_ask_again = tools.lanes.may_ask_again(now, Owner::Synthesizer, &failure)
-            || failure.was_in_use && active.attempts < self.profile.speak.attempts;
+            || failure.may_repeat() && active.attempts < self.profile.speak.attempts;
         if may_ask_again && !tools.floor.is_announced(active.speech) {
             tools.out.observe(Observation::AskedAgain(failure.detail));
             // No audio was audible yet, so the text is repeated from its start.
@@ -201,7 +206,7 @@ impl Synthesizer {
             tools.floor.restart(active.speech);
             return self.advance(now, tools);
         }
-        let (was_in_use, turn) = (failure.was_in_use, active.speech);
+        let (was_in_use, turn) = (failure.was_in_use(), active.speech);
         let waited = active.part_requested_at.map(|at| now - at);
         let (kind, detail) = failure.after_attempts(ErrorKind::SpeakFailed, active.attempts, waited);
         self.report_error(kind, detail, &mut tools.out);
@@ -227,13 +232,15 @@ impl Synthesizer {
     pub(crate) fn advance(&mut self, now: Instant, tools: &mut Tools) {
         let Some(active) = &mut self.current else { return };
         match active.lane {
-            None if tools.lanes.can_dial() => {
+            None => {
                 let init = Some(LaneCommand::Init(active.job.voice.clone()));
                 let lane = tools.lanes.open(now, Owner::Synthesizer, Mode::Chat, init, &mut tools.out);
                 active.lane = Some(lane);
             }
-            // Audio made far ahead of playout would be wasted by a cancel.
-            Some(id) if tools.lanes.is_ready(id) && !tools.floor.is_far_ahead(now) => {
+            // Audio made far ahead of playout would be wasted by a cancel, or would not be read.
+            Some(id)
+                if tools.lanes.is_ready(id) && !tools.lanes.are_held() && !tools.floor.is_far_ahead(now) =>
+            {
                 let Some(part) = active.job.parts.get(active.parts_done) else { return };
                 let request = LaneCommand::Speak {
                     before_voice: self.profile.speak.before_voice.clone(),

@@ -34,7 +34,7 @@ use super::{
     session_context::{InitRejected, SimContext, SimSessionEnd, random_hex12},
 };
 use input::DuplexAppend;
-use reply::{ReplyBuilder, StepEvent};
+use reply::{CountedUnit, ReplyBuilder, StepEvent};
 
 /// Context positions of an idle unit, a busy unit and a video frame (field notes §7).
 pub(super) const IDLE_TOKENS: u64 = 13;
@@ -293,8 +293,9 @@ impl DuplexSession {
         if let SimDialect::Legacy { follows_document } = ctx.cfg.dialect {
             return self.finish_legacy_step(step, follows_document, ctx);
         }
-        for (at, event) in step.events.iter().enumerate() {
-            let message = event.to_json(id, step.input_id.as_ref(), (&step.metrics, at == 0), ctx);
+        let mut counted = ctx.model.usage.as_mut().map(|total| CountedUnit::count(total, &step.metrics));
+        for event in &step.events {
+            let message = event.to_json(id, step.input_id.as_ref(), (&step.metrics, counted.take()), ctx);
             ctx.send_text(message);
         }
         let final_message = match (step.outcome, ctx.cfg.backend) {

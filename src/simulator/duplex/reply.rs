@@ -10,7 +10,7 @@ use super::{
 };
 use crate::simulator::{
     hum_voice::SAMPLE_RATE_HZ,
-    messages::{self, EventMetrics, ServerEvent, StepMetrics},
+    messages::{self, EventMetrics, ServerEvent, StepMetrics, TokenUsage},
     session_context::SimContext,
 };
 
@@ -22,6 +22,25 @@ const CPP_TEXT_CHUNK_CHARS: usize = 5;
 
 /// Range of audio chunk sizes in C++, which sends whatever its vocoder thread has finished.
 const CPP_AUDIO_CHUNK_SAMPLES: std::ops::Range<usize> = 1_920..11_520;
+
+/// Tokens that the first event of a step reports.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CountedUnit {
+    /// Number of the unit in its session, from 0.
+    index: u64,
+    usage: TokenUsage,
+    total: TokenUsage,
+}
+
+impl CountedUnit {
+    /// Counts a step in the totals of its session.
+    pub(super) fn count(total: &mut TokenUsage, metrics: &StepMetrics) -> Self {
+        let (index, mut usage) = (total.units, TokenUsage::default());
+        usage.add(metrics);
+        total.add(metrics);
+        Self { index, usage, total: *total }
+    }
+}
 
 /// One event of a step.
 #[derive(Debug, Clone)]
@@ -187,11 +206,10 @@ impl StepEvent {
         &self,
         session_id: &str,
         input_id: Option<&Value>,
-        (metrics, is_first): (&StepMetrics, bool),
+        (metrics, counted): (&StepMetrics, Option<CountedUnit>),
         ctx: &SimContext<'_>,
     ) -> String {
         let backend = ctx.cfg.backend;
-        let chunk_usage = (is_first && ctx.cfg.counts_tokens).then(|| metrics.usage());
         let metrics = EventMetrics::with_step(backend, ctx.model.kv_cache_length, metrics.clone());
         let base = ServerEvent {
             name: "response.output.delta",
@@ -199,7 +217,9 @@ impl StepEvent {
             response_id: self.response_id.as_deref(),
             input_id,
             metrics: Some(metrics),
-            chunk_usage,
+            chunk_index: counted.map(|unit| unit.index),
+            chunk_usage: counted.map(|unit| unit.usage.to_json()),
+            usage: counted.map(|unit| unit.total.to_json()),
             server_send_ts: Some(ctx.unix_seconds()),
             ..ServerEvent::default()
         };

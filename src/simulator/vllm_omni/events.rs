@@ -1,5 +1,5 @@
 //! Messages of the server, field for field (protocol/realtime/events.py and protocol/duplex/events.py). Nested objects are
-//! sorted by name, and without the details of the server's own stages.
+//! sorted by name.
 
 use serde_json::{Map, Value, json};
 
@@ -26,7 +26,11 @@ const CAPABILITIES: &str = r#"{
     "optional_input_modalities": ["video"], "supports_independent_io_streams": true,
     "supports_realtime_endpoint": true, "supports_multi_session": true, "supports_session_lease": true,
     "supports_session_resume": true, "session_admission_mode": "engine_managed", "supports_audio_truncate": true,
-    "supports_image_input": false, "supports_text_only_turn": false, "implementation_level": "model_native_duplex",
+    "adapter_patterns": ["scheduler_data_plane"], "requires_model_runner_kv": true,
+    "requires_native_stage_role": true, "signal_sources": ["model_native", "client_event", "server_policy"],
+    "stage_handoff_transport": "scheduler_data_plane", "supports_core_kv_lease": false, "supports_kv_lease": false,
+    "supports_multi_session_same_replica": true, "supports_scheduler_native_append": false,
+    "supports_stage_connector_handoff": true, "supports_image_input": false, "supports_text_only_turn": false, "implementation_level": "model_native_duplex",
     "input_modes": ["append_audio_chunk"], "chunk_period_ms": 1000, "target_barge_in_latency_ms": null
 }"#;
 
@@ -70,11 +74,29 @@ pub(super) fn public_session(id: &str, epoch: u64, config: &Map<String, Value>) 
         "id": id, "object": "realtime.session", "type": "realtime", "state": "open", "epoch": epoch,
         "model": "openbmb/MiniCPM-o-4_5", "modalities": ["text", "audio"], "input_audio_format": "pcm16",
         "output_audio_format": "pcm16", "idle_timeout_s": 300.0, "overlap_policy": "listen_only",
-        "turn_detection": null,
+        "turn_detection": null, "active_request_id": null, "active_response_id": null,
+        "active_response_turn_id": null, "input_audio_transcription": null, "instructions": null, "max_tokens": null,
+        "overlap_barge_in_ms": 1200, "overlap_short_ack_ms": 700, "overlap_silence_rms": 0.003,
+        "playback": {"committed_ms": 0, "generated_ms": 0, "played_ms": 0, "sent_ms": 0}, "response_format": "pcm",
+        "speed": null, "temperature": null, "tracing": null, "turn_id": 0, "turn_state": "idle", "voice": null,
     });
     for (key, value) in config.iter().filter(|(key, _)| *key != "extra_body" && *key != "type") {
         session[key] = value.clone();
     }
+    let rate =
+        config.get("sample_rate_hz").and_then(Value::as_u64).filter(|rate| *rate > 0).unwrap_or(16_000);
+    let kind = |key: &str| match session[key].as_str() {
+        Some(law @ ("g711_ulaw" | "g711_alaw" | "pcm_f32le")) => format!("audio/{law}"),
+        _ => "audio/pcm".to_owned(),
+    };
+    let audio = json!({
+        "input": {"format": {"type": kind("input_audio_format"), "rate": rate}, "sample_rate_hz": rate},
+        "output": {"format": {"type": kind("output_audio_format")}},
+    });
+    if !config.get("audio").is_some_and(Value::is_object) {
+        session["audio"] = audio;
+    }
+    session["output_modalities"] = session["modalities"].clone();
     // Forced, whatever the client set.
     session["playback_commit_policy"] = "ack_only".into();
     session["capabilities"] = serde_json::from_str(CAPABILITIES).unwrap_or_default();

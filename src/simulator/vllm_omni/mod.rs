@@ -16,8 +16,11 @@ use serde_json::{Map, Value};
 
 use self::session::VllmSession;
 use super::{
-    ConnId, EngineAnswer, FaultKind, JobId, SimMode, SimOutput, SimulatorConfig, fault::Faults,
-    messages::UnixClock, model::WorkerModel, session_context::SimContext,
+    ConnId, EngineAnswer, FaultKind, JobId, SimMode, SimOutput, SimulatorConfig,
+    fault::Faults,
+    messages::{self, UnixClock},
+    model::WorkerModel,
+    session_context::SimContext,
 };
 
 /// Time for which a session without a transport is kept (`disconnect_grace_s`).
@@ -108,6 +111,13 @@ impl VllmServer {
 
     /// A connection; `?model=` opens a session before any message.
     pub(super) fn handle_connected(&mut self, conn: ConnId, mode: SimMode, ctx: &mut VllmContext<'_>) {
+        if mode == SimMode::Chat {
+            // `?duplex=0` asks for the handler of turns, which this deployment lacks.
+            let members = [("error", "Realtime API is not available".into()), ("code", "unsupported".into())];
+            let error = [("type", "error".into())].into_iter().chain(members);
+            ctx.send(conn, messages::to_json(error));
+            return ctx.outputs.push_back(SimOutput::Close(conn, 1000, String::new()));
+        }
         self.connections.insert(conn, Connection::New { expires_at: ctx.now + CONFIG_TIMEOUT });
         if mode == SimMode::Autostart {
             self.open(conn, &Map::new(), ctx);

@@ -27,6 +27,8 @@ pub struct ServerSnapshot {
     pub kinds: Vec<(Arc<str>, Arc<str>)>,
     /// Protocol, profile and state of each session.
     pub sessions: Vec<(Arc<str>, Arc<str>, SessionState)>,
+    /// Number of connections, calls and pages that wait for a session, by their kind.
+    pub waiting: Vec<(&'static str, usize)>,
     /// All upstreams in use.
     pub upstreams: Vec<UpstreamSnapshot>,
     /// Trace lines lost in total.
@@ -156,6 +158,9 @@ impl Collector for ScrapeCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (snapshot, mut writer) = ((self.source)(), MetricWriter(encoder));
         self.sessions(&snapshot, &mut writer)?;
+        let waiting = snapshot.waiting.iter().map(|(kind, count)| ([("kind", *kind)], *count as i64));
+        let help = "Connections, calls and pages of the playground that wait for their session.";
+        writer.gauges("waiting", help, None, &waiting.collect::<Vec<_>>())?;
         Self::upstreams(&snapshot, &mut writer)?;
         for (name, help, lost) in [
             (

@@ -16,6 +16,7 @@ use crate::{
 /// Metrics after every event happened once.
 fn metrics_with_every_event() -> Metrics {
     let metrics = Metrics::new(|| ServerSnapshot {
+        waiting: vec![("connections", 3), ("calls", 0), ("pages", 0)],
         kinds: Vec::new(),
         sessions: vec![("macaw".into(), "speech".into(), SessionState::Listening)],
         upstreams: vec![UpstreamSnapshot {
@@ -122,6 +123,7 @@ fn rendered_metrics_are_valid_openmetrics_with_expected_values() {
             1.0,
         ),
         (r#"voxbridge_lanes{upstream="gpu",purpose="speak"}"#.to_owned(), 0.0),
+        (r#"voxbridge_waiting{kind="connections"}"#.to_owned(), 3.0),
         (r#"voxbridge_upstream_load{upstream="gpu \"a\"\\"}"#.to_owned(), 3.0),
         (r#"voxbridge_upstream_lanes_unneeded{upstream="gpu \"a\"\\"}"#.to_owned(), 4.0),
         ("voxbridge_trace_lines_lost_total".to_owned(), 7.0),

@@ -109,10 +109,19 @@ impl AudioBody {
     }
 
     /// The end of the body: appends the rest of the samples.
-    pub(super) fn finish(&mut self, samples: &mut Vec<f32>) {
+    ///
+    /// # Errors
+    /// The body ends before the length that its header says.
+    pub(super) fn finish(&mut self, samples: &mut Vec<f32>) -> Result<(), String> {
+        let missing =
+            self.format.and_then(|format| format.left.filter(|left| *left >= format.group_bytes as u64));
+        if let Some(bytes) = missing {
+            return Err(format!("its WAV file ends {bytes} bytes too early"));
+        }
         if let Some(resampler) = &mut self.resampler {
             resampler.flush(samples);
         }
+        Ok(())
     }
 }
 
@@ -213,7 +222,7 @@ mod tests {
         for piece in bytes.chunks(length.max(1)) {
             body.push(piece, &mut samples)?;
         }
-        body.finish(&mut samples);
+        body.finish(&mut samples)?;
         Ok(samples)
     }
 
@@ -263,6 +272,15 @@ mod tests {
                 RATE_HZ as usize,
                 "{rate_hz} Hz"
             );
+        }
+    }
+
+    #[test]
+    fn file_that_ends_before_its_length_is_an_error() {
+        let file = wav::write_s16(&tone(1000), RATE_HZ);
+        for missing in [2, 100, 1999] {
+            let problem = read_in_pieces("audio/wav", &file[..file.len() - missing], 100).unwrap_err();
+            assert!(problem.contains("too early"), "{missing}: {problem}");
         }
     }
 

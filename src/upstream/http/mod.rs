@@ -28,6 +28,15 @@ use crate::{
 /// Data of the event that ends a stream.
 const END_OF_STREAM: &str = "[DONE]";
 
+/// What an operator can do about a server that refuses every request.
+const MISCONFIGURED: &str = " (check the upstream's `token`, `model` and URL)";
+
+/// Types of errors in a request, as OpenAI's API and vLLM name them.
+const REQUEST_ERRORS: [&str; 2] = ["invalid_request_error", "BadRequestError"];
+
+/// Media type of a stream.
+const EVENT_STREAM: &str = "text/event-stream";
+
 /// Close code of a lane that the session leaves (RFC 6455 §7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
 
@@ -50,6 +59,8 @@ struct Answer {
     /// The server's words about a failure.
     problem: String,
     is_done: bool,
+    /// A message or audio of it had a meaning.
+    has_meaning: bool,
     /// Tokens of the request, which come with or without words of the answer.
     usage: Option<ReportedUsage>,
     hit_limit: bool,
@@ -68,7 +79,7 @@ impl HttpLane {
                     self.answer = Some(Answer { path: request.path.clone(), ..Answer::default() });
                     self.actions.push_back(CodecAction::Request(request));
                 }
-                Err(problem) => self.fail(EndKind::Other, problem),
+                Err(problem) => self.fail(EndKind::Misconfigured, problem),
             },
         }
     }
@@ -83,14 +94,15 @@ impl HttpLane {
         let Some(answer) = self.answer.as_mut().filter(|answer| !answer.is_done) else { return };
         match frame {
             Frame::Text(text) if !answer.is_success() => answer.problem = problem_in(text),
-            Frame::Text(END_OF_STREAM) => answer.finish(emit),
+            Frame::Text(END_OF_STREAM) => self.finish(emit),
             Frame::Text(text) => {
                 // A message without a meaning may be the report of a failure.
                 let mut meaning = None;
-                let Answer { is_done, usage, hit_limit, .. } = &mut *answer;
+                let Answer { is_done, has_meaning, usage, hit_limit, .. } = &mut *answer;
                 dialect.decode(Frame::Text(text), |event, meta| match event {
                     LaneEvent::Unknown(words) => meaning = Some(words),
                     event => {
+                        *has_meaning = true;
                         *usage = meta.usage.or(*usage);
                         *hit_limit |= meta.hit_limit;
                         if event == LaneEvent::Text("") {
@@ -101,7 +113,7 @@ impl HttpLane {
                     }
                 });
                 match (failure_in(text), meaning) {
-                    (Some(problem), _) => self.fail(EndKind::Other, problem),
+                    (Some((kind, problem)), _) => self.fail(kind, problem),
                     (None, Some(words)) => emit(LaneEvent::Unknown(words), MessageMeta::default()),
                     (None, None) => {}
                 }
@@ -120,6 +132,7 @@ impl HttpLane {
     /// Takes a part of the answer that is no frame.
     pub(super) fn handle_answer(
         &mut self,
+        dialect: &Dialect,
         part: AnswerPart,
         emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
     ) {
@@ -128,15 +141,32 @@ impl HttpLane {
             AnswerPart::Head { status, content_type } => {
                 (answer.status, answer.content_type) = (status, content_type);
             }
-            AnswerPart::End if answer.is_success() => answer.finish(emit),
+            AnswerPart::End if answer.is_success() && answer.is_stream() && dialect.ends_streams() => {
+                let words = format!("the stream of {} ended before its answer", answer.path);
+                self.fail(EndKind::Other, words);
+            }
+            AnswerPart::End if answer.is_success() => self.finish(emit),
             AnswerPart::End => {
-                let kind =
-                    if matches!(answer.status, 429 | 503) { EndKind::QueueFull } else { EndKind::Other };
+                let kind = EndKind::of_status(answer.status);
+                let hint = if kind == EndKind::Misconfigured { MISCONFIGURED } else { "" };
                 let (colon, problem) =
                     if answer.problem.is_empty() { ("", "") } else { (": ", &*answer.problem) };
-                let words = format!("HTTP {} for {}{colon}{problem}", answer.status, answer.path);
+                let words = format!("HTTP {} for {}{colon}{problem}{hint}", answer.status, answer.path);
                 self.fail(kind, words);
             }
+        }
+    }
+
+    /// Ends an answer that succeeded. One without anything that the dialect knows is no empty answer, but none.
+    fn finish(&mut self, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+        let Some(answer) = &mut self.answer else { return };
+        let Answer { status, path, has_meaning, .. } = answer;
+        let problem = match has_meaning {
+            true => answer.finish(emit).err(),
+            false => Some(format!("HTTP {status} for {path}, without an answer")),
+        };
+        if let Some(problem) = problem {
+            self.fail(EndKind::Other, problem);
         }
     }
 
@@ -158,7 +188,19 @@ impl HttpLane {
     }
 }
 
+impl Dialect {
+    /// True if every stream of the dialect says that it is over. The messages of some servers have no type, and their streams no
+    /// end.
+    fn ends_streams(&self) -> bool {
+        self.mapping().rules.iter().all(|rule| !rule.when.is_empty())
+    }
+}
+
 impl Answer {
+    fn is_stream(&self) -> bool {
+        self.content_type.starts_with(EVENT_STREAM)
+    }
+
     const fn is_success(&self) -> bool {
         matches!(self.status, 200..300)
     }
@@ -168,22 +210,27 @@ impl Answer {
             Some(body) => body,
             none => none.insert(AudioBody::new(&self.content_type, rate_hz)?),
         };
+        self.has_meaning |= !bytes.is_empty();
         body.push(bytes, samples)
     }
 
     /// Ends the answer where its messages did not.
-    fn finish(&mut self, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
-        self.is_done = true;
+    ///
+    /// # Errors
+    /// Audio is missing.
+    fn finish(&mut self, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) -> Result<(), String> {
         let mut samples = Vec::new();
-        if let Some(mut body) = self.audio.take() {
-            body.finish(&mut samples);
+        if let Some(body) = &mut self.audio {
+            body.finish(&mut samples)?;
         }
+        (self.is_done, self.audio) = (true, None);
         if !samples.is_empty() {
             emit(LaneEvent::Audio(&samples), MessageMeta::default());
         }
         let Self { usage, hit_limit, .. } = *self;
         let meta = MessageMeta { usage, hit_limit, ..MessageMeta::default() };
         emit(LaneEvent::Done { text: None, audio: &[] }, meta);
+        Ok(())
     }
 }
 
@@ -215,11 +262,24 @@ fn form(json: &str, audio: &[i16]) -> HttpBody {
     HttpBody::Form { fields, file_field, file: wav::write_s16(audio, SPEECH_RATE_HZ).into() }
 }
 
-/// The server's words in a message that reports a failure; `None` for another message.
-fn failure_in(text: &str) -> Option<String> {
+/// Meaning of a message that reports a failure, and the server's words; `None` for another message.
+fn failure_in(text: &str) -> Option<(EndKind, String)> {
     memchr::memmem::find(text.as_bytes(), b"\"error\"")?;
     let json: Value = serde_json::from_str(text).ok()?;
-    json.get("error").is_some_and(|error| !error.is_null()).then(|| problem_in_json(&json, text))
+    json.get("error").filter(|error| !error.is_null())?;
+    Some((failure_kind(&json), problem_in_json(&json, text)))
+}
+
+/// Meaning of a failure in the middle of a stream: vLLM writes the status that it would have had as its code.
+fn failure_kind(json: &Value) -> EndKind {
+    let status =
+        json.pointer("/error/code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    let kind = json.pointer("/error/type").and_then(Value::as_str);
+    match status {
+        Some(status) => EndKind::of_status(status),
+        None if kind.is_some_and(|kind| REQUEST_ERRORS.contains(&kind)) => EndKind::Refused,
+        None => EndKind::Other,
+    }
 }
 
 /// The server's words in the body of a failed answer.

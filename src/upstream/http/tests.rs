@@ -321,13 +321,18 @@ fn failures_end_the_lane_with_the_servers_words() {
                 400,
                 r#"{"error":{"message":"audio item is longer than 30 s","type":"BadRequestError","code":400}}"#,
             ),
-            "Other",
+            "Refused",
             "HTTP 400 for /chat/completions: audio item is longer than 30 s",
         ),
         (
             (422, r#"{"detail":[{"loc":["body","model"],"msg":"Field required"}]}"#),
-            "Other",
+            "Refused",
             "Field required (body.model)",
+        ),
+        (
+            (401, "bad key"),
+            "Misconfigured",
+            "HTTP 401 for /chat/completions: bad key (check the upstream's `token`",
         ),
         ((500, ""), "Other", "HTTP 500 for /chat/completions"),
     ] {
@@ -357,6 +362,43 @@ fn failure_within_a_stream_ends_the_lane() {
         assert!(events.is_empty(), "{dialect}: {events:?}");
         assert!(format!("{:?}", actions[0]).contains("the engine died"), "{dialect}: {actions:?}");
     }
+}
+
+#[test]
+fn answer_without_a_meaning_or_an_end_is_none() {
+    let delta =
+        json!({"object": "chat.completion.chunk", "choices": [{"delta": {"content": "Half a"}}]}).to_string();
+    let (stream, json) = ("text/event-stream", "application/json");
+    for (case, content_type, pieces) in [
+        ("nothing", json, vec![]),
+        ("no member", json, vec!["{}".to_owned()]),
+        ("a page", "text/html", vec!["<html>Welcome</html>".to_owned()]),
+        ("an end alone", stream, vec!["[DONE]".to_owned()]),
+        ("no end", stream, vec![delta]),
+        ("no event", stream, vec![]),
+    ] {
+        let mut codec = codec("vllm-omni-http");
+        request(&mut codec, &transcribe());
+        let pieces: Vec<_> = pieces.into_iter().map(Piece::Text).collect();
+        let (events, actions) = answered(&mut codec, (200, content_type), &pieces);
+        assert!(!events.iter().any(|event| event.starts_with("Done")), "{case}: {events:?}");
+        assert!(format!("{actions:?}").contains("Closed(UpstreamEnd"), "{case}: {actions:?}");
+    }
+    let mut open = codec("openai-audio");
+    request(&mut open, &transcribe());
+    let (_, actions) = answered(&mut open, (200, json), &[Piece::Text("{}".to_owned())]);
+    assert!(format!("{actions:?}").contains("without an answer"), "{actions:?}");
+    // speaches' streams have no end.
+    request(&mut open, &transcribe());
+    let segment = Piece::Text(r#"{"text": "All of it."}"#.to_owned());
+    let (events, actions) = answered(&mut open, (200, stream), &[segment]);
+    assert_eq!((events.len(), actions.len()), (2, 0), "{events:?} {actions:?}");
+    let mut codec = codec("openai-audio");
+    request(&mut codec, &speak(None));
+    let file = wav::write_s16(&[100; 1000], 24_000);
+    let (events, actions) = answered(&mut codec, (200, "audio/wav"), &[Piece::Binary(file[..600].to_vec())]);
+    assert!(!events.iter().any(|event| event.starts_with("Done")), "{events:?}");
+    assert!(format!("{actions:?}").contains("too early"), "{actions:?}");
 }
 
 proptest! {

@@ -45,6 +45,9 @@ const ANSWER_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Time without a message after which the server hears a heartbeat; that of its own client.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
+/// Id of every message that cancels an answer.
+const CANCELLATION_ID: &str = "cancel";
+
 /// Ends a unit, and adds nothing to the answer.
 const UNIT_END: LaneEvent<'static> = LaneEvent::Done { text: None, audio: &[] };
 
@@ -278,11 +281,20 @@ impl VllmOmni {
             // The model had ended its answer before the server read the cancellation.
             "response_not_active" if self.cancelling.is_some() => self.end_answer(None, emit),
             "journal_overflow" => self.link.forget_token(),
-            _ if code.starts_with("runtime_") || code == "internal_error" => {
-                self.unit = None;
-                emit(LaneEvent::RecoverableError(words), MessageMeta::default());
+            _ if input_id == Some(CANCELLATION_ID) || code.starts_with("playback_") => {}
+            // The opening or a unit was refused. Errors of its other pieces add nothing.
+            _ => {
+                self.outbox.forget_sent(input_id);
+                let is_failure = code.starts_with("runtime_") || code == "internal_error";
+                let is_first = self.unit.take().is_some() || !self.has_appended;
+                emit(
+                    match is_first || is_failure {
+                        true => LaneEvent::RecoverableError(words),
+                        false => LaneEvent::Unknown(words.to_owned()),
+                    },
+                    MessageMeta::default(),
+                );
             }
-            _ => {}
         }
     }
 
@@ -464,7 +476,7 @@ impl VllmOmni {
 }
 
 fn cancellation() -> String {
-    message(&json!({"type": "response.cancel", "event_id": "cancel"}))
+    message(&json!({"type": "response.cancel", "event_id": CANCELLATION_ID}))
 }
 
 fn message(json: &Value) -> String {

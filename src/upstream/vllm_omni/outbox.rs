@@ -76,6 +76,14 @@ impl Outbox {
         }
     }
 
+    /// The server refused an append for good: the one with this id, or else the last.
+    pub(super) fn forget_sent(&mut self, id: Option<&str>) {
+        match id {
+            Some(id) => self.sent.retain(|(sent, _)| **sent != *id),
+            None => drop(self.sent.pop_back()),
+        }
+    }
+
     /// When the next message may be sent; `None` if none waits for the server's room.
     pub(super) const fn release_at(&self) -> Option<Instant> {
         self.release_at

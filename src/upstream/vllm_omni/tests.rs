@@ -282,6 +282,36 @@ fn refused_append_is_sent_again_before_the_next_and_more_slowly() {
 }
 
 #[test]
+fn refused_unit_is_one_error_whatever_its_code() {
+    for code in ["bad_audio", "bad_event", "invalid_input_modality", "unknown_event", "runtime_append_failed"]
+    {
+        let mut lane = Lane::open();
+        lane.append(false);
+        lane.error(code, Some("1"));
+        assert_eq!(lane.take_events(), [format!("error {code}: words")]);
+        lane.error("bad_audio", Some("1"));
+        assert!(!lane.take_events().iter().any(|event| event.starts_with("error")), "{code}");
+        lane.append(false);
+        lane.take_sent();
+        lane.error("input_backpressure", None);
+        lane.wait(MS(500));
+        assert_eq!(lane.take_sent(), ["append 2"], "{code}: the refused one is not sent again");
+    }
+}
+
+#[test]
+fn harmless_errors_are_no_refusals() {
+    let mut lane = Lane::open();
+    lane.append(false);
+    for (code, id) in
+        [("playback_ack_unknown", None), ("bad_event", Some("cancel")), ("journal_overflow", None)]
+    {
+        lane.error(code, id);
+    }
+    assert_eq!(lane.take_events(), [""; 0]);
+}
+
+#[test]
 fn lost_transport_is_replaced_and_repeated_events_are_dropped() {
     let mut lane = Lane::open();
     lane.append(false);

@@ -94,9 +94,10 @@ fn full_context_triggers_rollover() {
                 conversation.send_question();
                 conversation.stream_silence(9_000);
             }
-            let [(UpstreamLost, gap, false)] = conversation.rollovers()[..] else {
+            let [(ContextFull, gap, false)] = conversation.rollovers()[..] else {
                 panic!("{:?}", conversation.rollovers())
             };
+            assert_eq!(conversation.errors(), [], "{server_kind:?} {tokens}: a limit is no failure");
             assert!(gap < 2_000, "{server_kind:?} {tokens}: {gap} ms");
             assert_eq!(conversation.goodbyes.len(), 1, "{server_kind:?} {tokens}: closed politely");
             conversation.turns();

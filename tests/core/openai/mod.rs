@@ -12,6 +12,7 @@ mod live;
 mod memory;
 mod properties;
 mod reference_client;
+mod stuck_upstream;
 mod tools;
 mod transcription;
 mod usage;

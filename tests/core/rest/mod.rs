@@ -1,5 +1,6 @@
 //! Sessions of REST requests, in virtual time: a whole recording as fast as the bridge takes it, or one text.
 
+mod endings;
 mod long_recordings;
 mod parallel;
 mod properties;

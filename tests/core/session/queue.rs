@@ -1,6 +1,8 @@
 //! A lane that nothing needs any more stays in the upstream's queue until it has a worker. Both real gateways lose the
 //! worker for ever otherwise.
 
+use voxbridge::event::Lane;
+
 use super::*;
 
 /// A session of this client and profile, on a gateway with three workers that other clients hold.
@@ -147,4 +149,101 @@ fn operators_see_lanes_that_leave_the_queue() {
     harness.send_json(&json!({"type": "tts.cancel"}));
     let leaves = |it: &&Observation| matches!(it, Observation::LaneUnneeded { position: Some(1), .. });
     assert_eq!(harness.observations.iter().filter(leaves).count(), 1);
+}
+
+#[test]
+fn request_behind_lanes_that_were_left_has_the_queues_deadlines() {
+    let mut harness = open_behind_others("macaw", "speech");
+    // Each is closed before the gateway's first word, and so waits for good.
+    for _ in 0..12 {
+        send_speak(&mut harness, LONG, "unheard");
+        harness.send_json(&json!({"type": "tts.cancel"}));
+        harness.advance(ms(20));
+    }
+    let dialled = harness.dial_count();
+    send_speak(&mut harness, LONG, "waits");
+    harness.advance(secs(16));
+    assert_eq!(errors(&harness).len(), 1, "a notice: {:?}", errors(&harness));
+    harness.advance(secs(106));
+    let errors = errors(&harness);
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert_eq!((&errors[0].0, &errors[1].0), (&json!("service_unavailable"), &json!("worker_unavailable")));
+    assert!(errors[1].1.contains("for 120 s"), "{errors:?}");
+    assert_eq!(harness.dial_count(), dialled, "no further place in the queue");
+    assert_costs_no_worker(&mut harness, "impatient client");
+    assert_speaks(&mut harness);
+}
+
+#[test]
+fn request_that_was_held_back_takes_the_first_worker() {
+    let mut harness = open_behind_others("macaw", "speech");
+    for _ in 0..12 {
+        send_speak(&mut harness, LONG, "unheard");
+        harness.send_json(&json!({"type": "tts.cancel"}));
+        harness.advance(ms(20));
+    }
+    send_speak(&mut harness, LONG, "heard");
+    harness.advance(secs(3));
+    harness.release_workers();
+    assert_eq!(harness.next_event("tts.speaking_end")["request_id"], "heard");
+    assert_eq!(harness.lost_workers(), 0);
+}
+
+/// Says that another upstream has room for the lanes in the queue. The harness has one gateway, where others gave back their
+/// workers meanwhile or not.
+fn find_place(harness: &mut Harness, lane: u32) {
+    harness.find_place(Lane(lane));
+    harness.advance(ms(200));
+}
+
+#[test]
+fn lane_in_a_queue_goes_on_at_an_upstream_with_room_and_costs_no_worker() {
+    for (client, profile) in
+        [("macaw", "speech"), ("rest", "speech"), ("macaw", "conversation"), ("macaw", "assistant")]
+    {
+        let case = format!("{client} {profile}");
+        let mut harness = open_behind_others(client, profile);
+        join_queue(&mut harness, client, profile);
+        let before = harness.dial_count();
+        find_place(&mut harness, 0);
+        assert_eq!(harness.dial_count(), before + 1, "{case}: it dials again");
+        // The lane that it left is no longer its own.
+        find_place(&mut harness, 0);
+        assert_eq!(harness.dial_count(), before + 1, "{case}");
+        harness.release_workers();
+        harness.advance(secs(5));
+        assert!(errors(&harness).is_empty(), "{case}: {:?}", errors(&harness));
+        harness.close_client();
+        harness.advance(secs(60));
+        assert!(harness.finished && harness.connections() == 0, "{case}: {:?}", harness.lanes());
+        assert_eq!(harness.lost_workers(), 0, "{case}");
+    }
+}
+
+#[test]
+fn first_worker_of_several_queues_serves_the_request() {
+    let mut harness = open_behind_others("macaw", "speech");
+    send_speak(&mut harness, LONG, "heard");
+    harness.advance(ms(500));
+    // Each attempt ends in a queue, too.
+    for lane in 0..6 {
+        find_place(&mut harness, lane);
+    }
+    assert!(harness.dial_count() <= 5, "{} places for one request", harness.dial_count());
+    harness.release_workers();
+    assert_eq!(harness.next_event("tts.speaking_end")["request_id"], "heard");
+    harness.advance(secs(10));
+    assert_eq!((harness.connections(), harness.lost_workers()), (0, 0));
+}
+
+#[test]
+fn moves_between_queues_do_not_put_off_the_deadline() {
+    let mut harness = open_behind_others("macaw", "speech");
+    send_speak(&mut harness, LONG, "late");
+    harness.advance(secs(60));
+    find_place(&mut harness, 0);
+    harness.advance(secs(61));
+    let errors = errors(&harness);
+    assert_eq!(errors.last().unwrap().0, "worker_unavailable", "{errors:?}");
+    assert_costs_no_worker(&mut harness, "moved");
 }

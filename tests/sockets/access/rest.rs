@@ -86,6 +86,7 @@ async fn pages_of_other_sites_may_not_use_rest_by_default() {
         ("127.0.0.1:8000", "http://192.168.1.5:8000", 403),
         // The site's name leads to this server (DNS rebinding).
         ("evil.example:8000", "http://evil.example:8000", 403),
+        ("evil.example:8000", "", 403),
     ] {
         let origin_line = if origin.is_empty() { String::new() } else { format!("Origin: {origin}\r\n") };
         for path in ["/v1/audio/speech", "/v1/realtime/client_secrets"] {
@@ -98,6 +99,27 @@ async fn pages_of_other_sites_may_not_use_rest_by_default() {
             let allowed = answer.header("access-control-allow-origin");
             assert!(status == 200 || allowed.is_none(), "{origin}");
         }
+    }
+}
+
+/// A browser sends no origin with a GET of a page whose name leads to this server (DNS rebinding).
+#[tokio::test]
+async fn foreign_host_gets_nothing_without_a_rule() {
+    let get = async |server: &AccessServer, path: &str, host: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        send_request(server.tcp().await, request.as_bytes()).await.status
+    };
+    let server = AccessServer::start("rest-rebinding", "", &[]).await;
+    for path in ["/v1/models", "/v1/voices", "/v1/models/x"] {
+        assert_eq!(get(&server, path, "evil.example").await, 403, "{path}");
+        assert_ne!(get(&server, path, "localhost:8000").await, 403, "{path}");
+    }
+    for (name, rule) in [
+        ("rest-rebinding-proxy", "[access]\ntrusted_proxies = [\"127.0.0.1\"]\n"),
+        ("rest-rebinding-origins", "[access]\norigins = [\"https://voice.example\"]\n"),
+    ] {
+        let server = AccessServer::start(name, rule, &[]).await;
+        assert_eq!(get(&server, "/v1/models", "voice.example").await, 200, "{rule}");
     }
 }
 

@@ -319,15 +319,24 @@ async fn second_connection_hears_the_call_and_commands_it() {
         let (head, _) = bench.open_websocket(path, key).await;
         head[9..12].parse().unwrap()
     };
-    assert_eq!(status(&path, &ann).await, 404, "the call has not begun");
+    // A server opens its connection as soon as it knows where the call is, and may configure the session at once.
+    let (head, mut early) = bench.open_websocket(&path, &ann).await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let session = json!({ "type": "realtime", "instructions": "Be early." });
+    early.send_json(json!({ "type": "session.update", "session": session })).await;
+    assert!(bench.sessions.is_empty(), "the call has no session before its client connects");
     client.take_answer(&answer);
     client.wait_for("session.created").await;
+    early.wait_for_event("session.created").await;
+    let updated = client.wait_for("session.updated").await;
+    assert_eq!(updated["session"]["instructions"], "Be early.");
+    client.events.clear();
     assert_eq!(status(&path, "").await, 401);
     assert_eq!(status(&path, &bob).await, 404);
     assert_eq!(status("/v1/realtime?call_id=rtc_x", &ann).await, 404);
 
     let mut others = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..3 {
         let (head, other) = bench.open_websocket(&path, &ann).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         others.push(other);
@@ -354,6 +363,33 @@ async fn second_connection_hears_the_call_and_commands_it() {
     assert!(frames.iter().all(|frame| !matches!(frame, ClientFrame::Audio(_))), "no audio");
     client.run_until("the end", CallClient::is_over).await;
     wait_until("the session ends", || bench.sessions.is_empty()).await;
+}
+
+#[tokio::test]
+async fn call_is_admitted_when_its_client_connects() {
+    let config = Config { sessions_max: Some(1), ..config() };
+    let bench = Bench::with_config(instant_simulator(), config).await;
+    // Offers whose clients never come hold nothing.
+    for _ in 0..4 {
+        let (_, offer) = CallClient::new().await;
+        assert_eq!(request(&bench, "POST /v1/realtime/calls?model=m", SDP, &offer).await.0, 201);
+    }
+    assert!(bench.sessions.is_empty());
+    let waiting = "voxbridge_waiting{kind=\"calls\"} 4";
+    assert!(bench.metrics.render().contains(waiting), "{}", bench.metrics.render());
+    let (mut late, offer) = CallClient::new().await;
+    let (_, _, answer) = request(&bench, "POST /v1/realtime/calls?model=m", SDP, &offer).await;
+    let (mut first, _) = call(&bench, "POST /v1/realtime/calls?model=m").await;
+    first.wait_for("session.created").await;
+    let (_, other) = CallClient::new().await;
+    let (status, ..) = request(&bench, "POST /v1/realtime/calls?model=m", SDP, &other).await;
+    assert_eq!(status, 503, "a full server says so at once");
+    // This client connects when the only place is taken.
+    late.take_answer(&answer);
+    let refused = late.wait_for("error").await;
+    assert_eq!(refused["error"]["message"], "too many sessions");
+    late.run_until("the end", CallClient::is_over).await;
+    assert_eq!(bench.sessions.len(), 1);
 }
 
 #[tokio::test]

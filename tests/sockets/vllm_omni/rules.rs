@@ -175,6 +175,92 @@ async fn first_message_opens_a_session_or_ends_the_connection_without_a_close_fr
     }
 }
 
+/// What sessions are opened with, and the code of the refusal or what the session then shows.
+#[tokio::test]
+async fn openings_are_refused_or_read_as_the_package_does() {
+    let refused = |changes: Value| (changes, Err("invalid_session_config"));
+    let vad = |more: Value| {
+        let mut detection = json!({"type": "server_vad"});
+        more.as_object().unwrap().iter().for_each(|(key, value)| detection[key] = value.clone());
+        json!({"turn_detection": detection, "overlap_policy": null})
+    };
+    let voice = update(json!({}))["session"]["ref_audio"].clone();
+    let openings = [
+        refused(json!({"input_audio_format": "opus"})),
+        refused(json!({"output_audio_format": "opus"})),
+        refused(json!({"turn_detection": "server_vad"})),
+        refused(json!({"turn_detection": {}})),
+        refused(vad(json!({"x": 1}))),
+        refused(vad(json!({"interrupt_response": false}))),
+        refused(vad(json!({"silence_duration_ms": -1}))),
+        refused(json!({"turn_detection": {"type": "server_vad"}})),
+        refused(json!({"overlap_policy": "barge_in_on_speech"})),
+        (json!({"extra_body": {"initial_user_text": "Hi"}}), Err("invalid_duplex_runtime_config")),
+        (json!({"extra_body": {"ref_audio_data": "x"}}), Err("invalid_duplex_runtime_config")),
+        (json!({"ref_audio": null, "extra_body": {"ref_audio": voice}}), Ok(json!({"state": "open"}))),
+        (json!({"ref_audio": null, "extra_body": {"tts_ref_audio": voice}}), Ok(json!({"state": "open"}))),
+        (json!({"input_audio_format": "g711_ulaw"}), Ok(json!({"input_audio_format": "g711_ulaw"}))),
+        (json!({"input_audio_format": "pcm_f32le"}), Ok(json!({"input_audio_format": "pcm_f32le"}))),
+        (
+            vad(json!({"threshold": 0.7})),
+            Ok(json!({
+                "overlap_policy": "barge_in_on_speech",
+                "turn_detection": {
+                    "type": "server_vad", "interrupt_response": true, "threshold": 0.7, "prefix_padding_ms": 300,
+                    "silence_duration_ms": 500, "min_speech_duration_ms": 96,
+                },
+            })),
+        ),
+        (json!({"overlap_policy": "x"}), Ok(json!({"overlap_policy": "listen_only"}))),
+        (json!({"modalities": "text"}), Ok(json!({"modalities": ["text", "audio"]}))),
+        (json!({"modalities": []}), Ok(json!({"modalities": ["text", "audio"]}))),
+        (
+            json!({"modalities": null, "output_modalities": ["text"], "ref_audio": null}),
+            Ok(json!({"modalities": ["text"], "output_modalities": ["text"]})),
+        ),
+        (json!({"idle_timeout_s": "x"}), Ok(json!({"idle_timeout_s": 300.0}))),
+        (json!({"idle_timeout_s": 0}), Ok(json!({"idle_timeout_s": 300.0}))),
+        (json!({"temperature": "hot"}), Ok(json!({"temperature": null}))),
+        (json!({"instructions": 5}), Ok(json!({"instructions": null}))),
+        (
+            json!({"sample_rate_hz": 48_000}),
+            Ok(json!({
+                "audio": {
+                    "input": {"format": {"type": "audio/pcm", "rate": 48_000}, "sample_rate_hz": 48_000},
+                    "output": {"format": {"type": "audio/pcm"}},
+                },
+                "turn_state": "idle", "voice": null,
+            })),
+        ),
+    ];
+    for server in servers(Setup { max_sessions: 40, ..Setup::default() }).await {
+        for (changes, expected) in &openings {
+            let case = format!("{}: {changes}", server.name());
+            let mut peer = Peer::connect(&server, "").await;
+            peer.send(&update(changes.clone())).await;
+            let first = peer.next_event().await;
+            match expected {
+                Err(code) => {
+                    assert_eq!(first["error"]["code"], *code, "{case}: {first}");
+                    assert_eq!(peer.next().await, Err(None), "{case}");
+                }
+                Ok(shown) => {
+                    assert_eq!(first["type"], "session.created", "{case}: {first}");
+                    for (key, value) in shown.as_object().unwrap() {
+                        assert_eq!(first["session"].get(key), Some(value), "{case}: {key}");
+                    }
+                    peer.close().await;
+                }
+            }
+        }
+        let mut peer = Peer::connect(&server, "?duplex=0").await;
+        let error = timeout(PATIENCE, peer.socket.next()).await.unwrap().unwrap().unwrap();
+        let error: Value = serde_json::from_str(error.to_text().unwrap()).unwrap();
+        assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("unsupported")), "{error}");
+        assert_eq!(peer.next().await, Err(Some((1000, String::new()))), "{}", server.name());
+    }
+}
+
 #[tokio::test]
 async fn session_begins_with_its_token_and_capabilities_and_ends_with_a_reason() {
     for server in servers(Setup::default()).await {

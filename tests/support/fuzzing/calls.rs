@@ -9,7 +9,7 @@ const PACKET_MAX_BYTES: usize = 2048;
 /// Longest silence that the server makes of a gap, longest concealment, and longest packet of Opus, ms.
 const MADE_UP_MAX_MS: usize = 1000 + 120 + 120;
 
-const OFFER: &str = include_str!("../../fuzz/corpus/call_offer/aiortc");
+const OFFER: &str = include_str!("../../calls/aiortc");
 
 /// Answers an offer. The answer offers one address, and is not much longer than the offer.
 pub fn call_offer(data: &[u8]) {

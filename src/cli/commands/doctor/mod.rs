@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
 
-use super::{CommandError, config_layers::load_config, stop_signal};
+use super::{CommandError, config_layers::load_config, ending};
 use crate::{
     cli::{
         args::DoctorArgs,
@@ -22,7 +22,7 @@ use crate::{
     },
     mapping::{Library, Profile, UpstreamMapping, profile::PromptRequest, upstream::Mode},
     secret::redacted_url,
-    server::{ServiceConfig, upstream_pool::dial::Dialer},
+    server::{ServiceConfig, queue_keeper::QueueWaits, upstream_pool::dial::Dialer},
     session::DEFAULT_VOICE,
 };
 
@@ -40,21 +40,20 @@ pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
     let client = args.client_url.map(|url| client::ClientCheck::new(url, args.client_ca.as_deref(), key));
     let client = client.transpose().map_err(CommandError::from)?;
 
-    let stop = stop_signal()?;
-    let (stopping, stopped) = watch::channel(false);
-    let watching = tokio::spawn(async move {
-        stop.await;
+    let (ending, (stopping, stopped)) = (ending()?, watch::channel(false));
+    let (is_printing, stop) = (!args.json, (stopped.clone(), ending.leaving()));
+    let checks = async {
+        let mut reports = check_upstreams(&targets, &service.library, limits, &stop, is_printing).await;
+        if let Some(client) = &client {
+            reports.push(check_client_path(client, limits, &stopped, is_printing).await);
+        }
+        reports
+    };
+    let interrupt = |_| {
         output::print_message("stopping; closing open sessions");
         stopping.send_replace(true);
-        // Keeps the sender alive, because receivers would take a closed channel for an error.
-        std::future::pending::<()>().await;
-    });
-    let is_printing = !args.json;
-    let mut reports = check_upstreams(&targets, &service.library, limits, &stopped, is_printing).await;
-    if let Some(client) = &client {
-        reports.push(check_client_path(client, limits, &stopped, is_printing).await);
-    }
-    watching.abort();
+    };
+    let reports = ending.run(checks, interrupt).await.map_err(CommandError::stopped_by)?;
     let mut printed = Ok(());
     if args.json {
         let json =
@@ -72,7 +71,7 @@ async fn check_upstreams(
     targets: &[CheckTarget],
     library: &Library,
     limits: StepLimits,
-    stop: &watch::Receiver<bool>,
+    stop: &(watch::Receiver<bool>, QueueWaits),
     is_printing: bool,
 ) -> Vec<CheckReport> {
     let (checks, displays): (Vec<_>, Vec<_>) = targets

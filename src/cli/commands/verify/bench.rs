@@ -23,6 +23,7 @@ use crate::{
         view::Progress,
     },
     media::{encode::AudioFormat, transcript::partial::Span},
+    session::measurement::SessionState,
     verify::figure::{Expectation, Figure},
 };
 
@@ -78,6 +79,8 @@ pub(super) struct Bench<'l> {
     /// Time in which the server initialised a session, as section `server` measured it.
     pub(super) server_init: Duration,
     pub(super) ended: watch::Receiver<Option<EarlyEnd>>,
+    /// A question that the early end of the run cut short waited in an upstream's queue.
+    pub(super) was_queued: Cell<bool>,
     /// Transcription and speech were asked for once, so that what the server does only once is done.
     pub(super) is_warm: [bool; 2],
 }
@@ -221,6 +224,16 @@ impl Bench<'_> {
         *self.ended.borrow()
     }
 
+    /// True if a question that the early end of the run cut short waited in an upstream's queue, or still does.
+    pub(super) fn has_waited_in_queue(&self) -> bool {
+        self.was_queued.get() || self.bridge.waits_in_queue()
+    }
+
+    /// True if a session waits in an upstream's queue.
+    fn is_queued(&self) -> bool {
+        self.bridge.registry().all().iter().any(|session| session.state() == SessionState::Queued)
+    }
+
     /// A figure without a value because of this problem; see [`unmeasured`].
     pub(super) fn unmeasured(
         &self,
@@ -241,8 +254,23 @@ impl Bench<'_> {
         let mut ended = self.ended.clone();
         tokio::select! {
             biased;
-            _ = ended.wait_for(Option::is_some) => Err(ClientError::ModelFailed("the run has ended".to_owned())),
-            done = timeout(limit, question) => done.unwrap_or(Err(ClientError::Stalled(limit))),
+            _ = ended.wait_for(Option::is_some) => {
+                // Questions after the end are not asked.
+                self.was_queued.set(self.was_queued.get() || self.is_queued());
+                Err(ClientError::ModelFailed("the run has ended".to_owned()))
+            }
+            done = timeout(limit, question) => done.unwrap_or_else(|_| Err(self.stalled(limit))),
+        }
+    }
+
+    /// The error of a question without progress for this long.
+    fn stalled(&self, limit: Duration) -> ClientError {
+        match self.is_queued() {
+            true => ClientError::NoUpstreamSession(format!(
+                "the session has waited for {} s in the server's queue, where another client holds the worker",
+                limit.as_secs()
+            )),
+            false => ClientError::Stalled(limit),
         }
     }
 
@@ -258,9 +286,7 @@ impl Bench<'_> {
                 let deadline = progressed.get() + STALL_MAX;
                 match timeout_at(deadline, &mut question).await {
                     Ok(done) => return done,
-                    Err(_) if progressed.get() + STALL_MAX <= deadline => {
-                        return Err(ClientError::Stalled(STALL_MAX));
-                    }
+                    Err(_) if progressed.get() + STALL_MAX <= deadline => return Err(self.stalled(STALL_MAX)),
                     Err(_) => {}
                 }
             }

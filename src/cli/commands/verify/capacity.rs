@@ -1,18 +1,26 @@
 //! Section `capacity`: more and more sessions at a time, until one waits in the queue or the option's limit is reached.
 
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 use futures_util::future::join_all;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, EarlyEnd, Openings, at_most, unmeasured};
+use super::{
+    bench::{Bench, EarlyEnd, Openings, at_most, unmeasured},
+    talk::Talk,
+};
 use crate::{
     cli::ClientError,
+    mapping::upstream::Mode,
     server::{RestEvent, RestSession},
     verify::figure::{Expectation, Figure},
 };
 
+/// How long all conversations are served at a time, and the interval between looks at them.
+const SERVED_FOR: Duration = Duration::from_secs(3);
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+const FIRST_AUDIO: &str = "capacity.first_audio";
 const TEXT: &str = "This sentence is spoken by several sessions at the same time.";
 /// Time limit of one session, with all others before it in the queue.
 const SESSION_MAX: Duration = Duration::from_secs(180);
@@ -42,17 +50,20 @@ struct Measured {
     failed: Option<(f64, String)>,
 }
 
-pub(super) async fn run(bench: &mut Bench<'_>) {
-    bench.warm_up_speech().await;
+/// Counts sessions of speech, or of conversations (`Mode::Audio`) where the server has no speech.
+pub(super) async fn run(bench: &mut Bench<'_>, mode: Mode) {
+    if mode == Mode::Chat {
+        bench.warm_up_speech().await;
+    }
     let (mut measured, sessions_max) = (Measured::default(), bench.plan.sessions_max);
     for sessions in 1..=sessions_max {
         let mut before = bench.openings();
-        let mut all = speak_at_once(bench, sessions).await;
+        let mut all = serve_at_once(bench, mode, sessions).await;
         if all.iter().flatten().any(|one| one.has_queued) && bench.early_end().is_none() {
             // A worker may still have been busy with the session before.
             sleep(WORKER_PAUSE).await;
             before = bench.openings();
-            all = speak_at_once(bench, sessions).await;
+            all = serve_at_once(bench, mode, sessions).await;
         }
         if bench.early_end().is_some() {
             break;
@@ -61,7 +72,9 @@ pub(super) async fn run(bench: &mut Bench<'_>) {
             break;
         }
     }
-    let figures = measured.figures(sessions_max, bench.early_end());
+    let mut figures = measured.figures(sessions_max, bench.early_end());
+    // A conversation has no text whose speech could be awaited.
+    figures.retain(|figure| mode == Mode::Chat || figure.name != FIRST_AUDIO);
     bench.ledger.add(figures);
 }
 
@@ -105,14 +118,40 @@ impl Measured {
             let note = format!("the last of {} sessions at a time{}", self.free, openings.note());
             let expected = at_most(FIRST_AUDIO_MAX, openings.mean());
             let seconds = first_audio.as_secs_f64();
-            figures.push(Figure::measured("capacity.first_audio", seconds, "s", expected).with_note(&note));
+            figures.push(Figure::measured(FIRST_AUDIO, seconds, "s", expected).with_note(&note));
         }
         figures
     }
 }
 
-async fn speak_at_once(bench: &Bench<'_>, sessions: usize) -> Vec<Result<Served, ClientError>> {
-    join_all((0..sessions).map(|_| bench.within(SESSION_MAX, speak(bench)))).await
+async fn serve_at_once(bench: &Bench<'_>, mode: Mode, sessions: usize) -> Vec<Result<Served, ClientError>> {
+    if mode == Mode::Chat {
+        return join_all((0..sessions).map(|_| bench.within(SESSION_MAX, speak(bench)))).await;
+    }
+    let (before, is_over) = (bench.openings(), Cell::new(false));
+    let are_open = || bench.openings().since(before).sessions >= sessions as u64;
+    let held = (0..sessions).map(|_| bench.within(SESSION_MAX, converse(bench, &are_open, &is_over)));
+    join_all(held).await
+}
+
+/// Holds a conversation until all of them are open and were served for a while, or one of them waits for a worker.
+async fn converse(
+    bench: &Bench<'_>,
+    are_open: &impl Fn() -> bool,
+    is_over: &Cell<bool>,
+) -> Result<Served, ClientError> {
+    let mut talk = Talk::new(bench.connect("", "conversation").await?);
+    while !is_over.get() && !talk.has_waited {
+        talk.be_silent(LOOK_INTERVAL).await?;
+        if are_open() {
+            talk.be_silent(SERVED_FOR).await?;
+            break;
+        }
+    }
+    is_over.set(true);
+    let has_queued = talk.has_waited;
+    talk.close().await;
+    Ok(Served { has_queued, first_audio: Duration::ZERO })
 }
 
 /// Speaks a text in a session of its own.
@@ -124,14 +163,13 @@ async fn speak(bench: &Bench<'_>) -> Result<Served, ClientError> {
     loop {
         let message = events.next_message().await.and_then(RestEvent::read);
         match message.map_err(ClientError::ConnectionLost)? {
-            RestEvent::Queued { .. } => has_queued = true,
+            RestEvent::Queued { .. } | RestEvent::QueueStuck { .. } => has_queued = true,
             RestEvent::Audio(_) => _ = first_audio.get_or_insert_with(|| started.elapsed()),
-            RestEvent::SpeakingEnd { .. } => {
+            RestEvent::SpeakingEnd { cancelled: true } => return Err(ClientError::cut_short()),
+            RestEvent::SpeakingEnd { cancelled: false } => {
                 let first_audio = first_audio.ok_or(ClientError::NoAudio)?;
                 return Ok(Served { has_queued, first_audio });
             }
-            // The session goes on by itself.
-            RestEvent::Error { code, .. } if code == "queue_stuck" => has_queued = true,
             RestEvent::Error { code, message, .. } => return Err(ClientError::from_model(&code, message)),
             RestEvent::Closed { reason } => return Err(ClientError::session_closed(&reason)),
             _ => {}

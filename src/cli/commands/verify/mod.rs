@@ -15,7 +15,7 @@ mod speech;
 mod talk;
 mod transcription;
 
-use std::{fs, path::PathBuf, pin::pin, time::Duration};
+use std::{cell::Cell, fs, path::PathBuf, pin::pin, time::Duration};
 
 use tokio::{sync::watch, time::sleep};
 
@@ -25,7 +25,7 @@ use self::{
     outcome::Report,
     server_check::Checked,
 };
-use super::{CommandError, stop_signal};
+use super::{CommandError, ending};
 use crate::{
     cli::{
         args::VerifyArgs,
@@ -34,8 +34,8 @@ use crate::{
         local_bridge::{self, LocalBridge},
     },
     config::{Config, TraceConfig, UpstreamConfig},
-    mapping::upstream::Mode,
-    server::route::RouteConfig,
+    mapping::{compatibility::without_choice_of_profile, upstream::Mode},
+    server::{queue_keeper::QueueWaits, route::RouteConfig},
     session::DEFAULT_VOICE,
     telemetry,
     verify::figure::{Expectation, Figure, Section},
@@ -112,32 +112,26 @@ impl Run {
         ledger: &mut Ledger,
         time_max: Duration,
     ) -> Result<(), CommandError> {
-        let (ending, ended) = watch::channel(None);
-        let mut stop = pin!(stop_signal()?);
-        let result = {
-            let mut sections = pin!(self.sections(plan, ledger, ended));
-            let (mut time_over, mut is_over) = (pin!(sleep(time_max)), false);
-            loop {
-                tokio::select! {
-                    result = &mut sections => break result,
-                    signal = &mut stop => {
-                        ending.send_replace(Some(EarlyEnd::Signal(signal)));
-                        // Sessions end in an orderly way, unless another signal comes.
-                        let again = stop_signal()?;
-                        tokio::select! {
-                            _ = &mut sections => {}
-                            _ = again => {}
-                        }
-                        break Err(CommandError::stopped_by(signal));
-                    }
-                    () = &mut time_over, if !is_over => {
-                        is_over = true;
-                        ending.send_replace(Some(EarlyEnd::TimeOver));
-                    }
-                }
+        let (early_end, ended) = watch::channel(None);
+        let end_early = |end| _ = early_end.send_if_modified(|known| known.replace(end).is_none());
+        let (ending, ended) = (ending()?, ended);
+        let sections = self.sections(plan, ledger, (ended, ending.leaving()));
+        let limited = async {
+            let mut sections = pin!(sections);
+            tokio::select! {
+                result = &mut sections => return result,
+                () = sleep(time_max) => end_early(EarlyEnd::TimeOver),
             }
+            sections.await
         };
-        let end = *ending.borrow();
+        let result = match ending.run(limited, |signal| end_early(EarlyEnd::Signal(signal))).await {
+            Err(signal) => Err(CommandError::stopped_by(signal)),
+            Ok(result) => match *early_end.borrow() {
+                Some(EarlyEnd::Signal(signal)) => Err(CommandError::stopped_by(signal)),
+                _ => result,
+            },
+        };
+        let end = *early_end.borrow();
         let reason = match (end, &result) {
             (Some(end), _) => end.reason(),
             (None, Err(error)) => error.message.clone(),
@@ -151,19 +145,23 @@ impl Run {
         &mut self,
         plan: Plan,
         ledger: &mut Ledger,
-        ended: watch::Receiver<Option<EarlyEnd>>,
+        (ended, leaving): (watch::Receiver<Option<EarlyEnd>>, QueueWaits),
     ) -> Result<(), CommandError> {
-        let _voice = self.add_voice()?;
+        let voice = self.add_voice()?;
         let offers = ["speech", "assistant", "conversation"].map(|profile| self.check_offer(profile));
         self.config.routes = routes(&offers);
         let mut checked = Checked::default();
         if ledger.pending.first() == Some(&Section::Server) {
             ledger.begin(Section::Server);
             let service = self.config.build_service().map_err(CommandError::usage)?;
-            checked = server_check::run(&self.config, &service, ended.clone(), ledger).await;
+            if voice.is_some() {
+                ledger.add([voice_figure()]);
+            }
+            checked =
+                server_check::run(&self.config, &service, (ended.clone(), leaving.clone()), ledger).await;
             let end = *ended.borrow();
             if let Some(end) = end {
-                cut_short(Section::Server, end, ledger);
+                cut_short((Section::Server, end), false, ledger);
                 return Ok(());
             }
             ledger.complete(Section::Server);
@@ -177,18 +175,26 @@ impl Run {
         }
         self.config.trace =
             TraceConfig { dir: Some(ledger.trace_dir()), audio: Some(true), ..TraceConfig::default() };
-        let bridge = LocalBridge::start_with(&self.config, Some(LISTEN)).await?;
+        let bridge = LocalBridge::start_with(&self.config, Some(LISTEN), leaving).await?;
         let server_init = checked.init;
-        let mut bench = Bench { bridge, plan, ledger, server_init, ended, is_warm: [false; 2] };
+        let mut bench = Bench {
+            bridge,
+            plan,
+            ledger,
+            server_init,
+            ended,
+            was_queued: Cell::new(false),
+            is_warm: [false; 2],
+        };
         for section in wanted {
             bench.ledger.begin(section);
-            let offer = offer_of(section, &offers).and_then(|()| checked.accepts(mode_of(section)));
+            let offer = offer_of(section, &offers).and_then(|()| checked.accepts(mode_of(section, &offers)));
             match offer {
                 Err(reason) => bench.ledger.add([Figure::skipped(section.name(), &reason)]),
-                Ok(()) => measure(section, &mut bench).await,
+                Ok(()) => measure(section, &offers, &mut bench).await,
             }
             if let Some(end) = bench.early_end() {
-                cut_short(section, end, bench.ledger);
+                cut_short((section, end), bench.has_waited_in_queue(), bench.ledger);
                 break;
             }
             bench.ledger.complete(section);
@@ -200,7 +206,9 @@ impl Run {
     /// Checks that the servers can serve a profile.
     fn check_offer(&self, profile: &str) -> Offer {
         let routes = vec![RouteConfig::catch_all(profile)];
-        Config { routes, ..self.config.clone() }.build_service().map(drop)
+        let service = Config { routes, ..self.config.clone() }.build_service();
+        // A run chooses its profiles itself.
+        service.map(drop).map_err(|problem| without_choice_of_profile(&problem).to_owned())
     }
 
     /// Adds the voice of the recording in the program if a server needs a voice and the configuration has none.
@@ -219,6 +227,13 @@ impl Run {
     }
 }
 
+/// Says that the run has a voice that `serve` does not have.
+fn voice_figure() -> Figure {
+    let note = "a server needs a voice sample, and the configuration names none: this run uses a recording of its own, and \
+                `serve` does not start without [voices] default = \"FILE.wav\"";
+    Figure::measured("server.voice", 0.0, "s", Expectation::Succeeds).with_note(note)
+}
+
 /// A file that is removed when it is dropped.
 struct VoiceFile(PathBuf);
 
@@ -228,7 +243,7 @@ impl Drop for VoiceFile {
     }
 }
 
-async fn measure(section: Section, bench: &mut Bench<'_>) {
+async fn measure(section: Section, offers: &[Offer; 3], bench: &mut Bench<'_>) {
     match section {
         Section::Server => {}
         Section::Transcription => transcription::run(bench).await,
@@ -237,17 +252,25 @@ async fn measure(section: Section, bench: &mut Bench<'_>) {
         Section::Assistant => assistant::run(bench).await,
         Section::Tools => assistant::run_tools(bench).await,
         Section::Conversation => conversation::run(bench).await,
-        Section::Capacity => capacity::run(bench).await,
+        Section::Capacity => capacity::run(bench, mode_of(section, offers)).await,
     }
 }
 
 /// Notes the early end of a section. The time limit is a failure; a signal was the user's wish.
-fn cut_short(section: Section, end: EarlyEnd, ledger: &mut Ledger) {
+fn cut_short((section, end): (Section, EarlyEnd), is_queued: bool, ledger: &mut Ledger) {
     if end == EarlyEnd::TimeOver {
-        let (name, problem) = (format!("{}.time", section.name()), "the time of the whole run was over");
-        let figure = Figure::failed(name, "s", Expectation::Succeeds, problem)
-            .with_advice("Allow more time with --time-max, or choose sections with --only.");
-        ledger.add([figure]);
+        let name = format!("{}.time", section.name());
+        let (problem, advice) = match is_queued {
+            true => (
+                "the time of the whole run was over while a session waited in the server's queue",
+                "Another client holds the server's workers: end it, or run again when it has gone; --time-max allows more time.",
+            ),
+            false => (
+                "the time of the whole run was over",
+                "Allow more time with --time-max, or choose sections with --only.",
+            ),
+        };
+        ledger.add([Figure::failed(name, "s", Expectation::Succeeds, problem).with_advice(advice)]);
         ledger.complete(section);
     }
 }
@@ -256,14 +279,17 @@ fn offer_of(section: Section, [speech, assistant, conversation]: &[Offer; 3]) ->
     match section {
         Section::Assistant | Section::Tools => assistant.clone(),
         Section::Conversation => conversation.clone(),
+        // Servers that only converse have a number of sessions, too.
+        Section::Capacity if speech.is_err() => conversation.clone(),
         _ => speech.clone(),
     }
 }
 
 /// The mode that the sessions of a section have.
-const fn mode_of(section: Section) -> Mode {
+const fn mode_of(section: Section, [speech, ..]: &[Offer; 3]) -> Mode {
     match section {
         Section::Conversation => Mode::Audio,
+        Section::Capacity if speech.is_err() => Mode::Audio,
         _ => Mode::Chat,
     }
 }

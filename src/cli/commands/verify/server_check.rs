@@ -15,7 +15,7 @@ use crate::{
         symptom::Symptom,
     },
     mapping::upstream::Mode,
-    server::ServiceConfig,
+    server::{ServiceConfig, queue_keeper::QueueWaits},
     verify::figure::{Expectation, Figure},
 };
 
@@ -71,7 +71,7 @@ impl Checked {
 pub(super) async fn run(
     config: &Config,
     service: &ServiceConfig,
-    mut ended: watch::Receiver<Option<EarlyEnd>>,
+    (mut ended, leaving): (watch::Receiver<Option<EarlyEnd>>, QueueWaits),
     ledger: &mut Ledger,
 ) -> Checked {
     let targets = match check_targets(config, service) {
@@ -86,7 +86,7 @@ pub(super) async fn run(
         // The channel has room for all steps: none is read as it completes.
         let (live, _steps) = mpsc::channel(STEPS_MAX);
         let limits = StepLimits::with_timeout(STEP_TIMEOUT);
-        check_upstream(target, &service.library, limits, stopped.clone(), live)
+        check_upstream(target, &service.library, limits, (stopped.clone(), leaving.clone()), live)
     });
     let mut checks = pin!(join_all(checks));
     let reports = tokio::select! {

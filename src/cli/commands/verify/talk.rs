@@ -59,6 +59,8 @@ pub(super) struct Talk {
     pub(super) dropped: Duration,
     /// The last problem that the server reported and that did not end the conversation.
     pub(super) last_problem: Option<String>,
+    /// The session waited for a worker.
+    pub(super) has_waited: bool,
     /// Upstream sessions that ended unasked. The conversation went on in others.
     pub(super) lost_sessions: usize,
 }
@@ -78,6 +80,7 @@ impl Talk {
             stale_audio: Duration::ZERO,
             dropped: Duration::ZERO,
             last_problem: None,
+            has_waited: false,
             lost_sessions: 0,
         }
     }
@@ -176,6 +179,7 @@ impl Talk {
                     self.speaking_since = None;
                     self.log.push((now, Seen::End { cancelled }));
                 }
+                MacawEvent::OnHold { .. } => self.has_waited = true,
                 MacawEvent::FramesDropped { dropped_ms } => self.dropped += Duration::from_millis(dropped_ms),
                 MacawEvent::Error { code, message, recoverable: true } => {
                     self.lost_sessions += usize::from(code == SESSION_LOST);

@@ -21,7 +21,7 @@ use crate::{
     server::{
         CallProtocol, CallRates, ServiceConfig,
         accept::{
-            admission::{authorize, key_places, secret_session, spawn_session},
+            admission::{authorize, key_places, refusal_words, secret_session, spawn_session},
             client_signs::{self, DetectedBy},
             http_error::{HttpError, HttpResponse},
             secret_request,
@@ -55,12 +55,12 @@ pub(super) async fn begin(request: Request<Incoming>, opening: Opening) -> Resul
     let offer = read_offer(&head.headers, body, &opening).await?;
     let (path, client) = protocol(&opening.config, &opening.path)?;
     let location = format!("{path}/calls/");
-    let (id, answer) = start(offer, (path, client, CallProtocol::OpenAi), &head, opening)?;
+    let (id, answer) = start(offer, (path, client, CallProtocol::OpenAi), &head, opening).await?;
     Ok(created(&format!("{location}{id}"), answer))
 }
 
 /// Starts a call for a client of this path and mapping. Returns its id and the answer (SDP).
-pub(super) fn start(
+pub(super) async fn start(
     offer: Offer,
     (path, client, protocol): (String, Arc<ClientMapping>, CallProtocol),
     head: &Parts,
@@ -81,16 +81,22 @@ pub(super) fn start(
     if model.is_empty() || opening.config.routes.find(&path, &client, &model).is_none() {
         return Err(models::not_found(&model));
     }
-    let admission = opening.admit()?;
+    // The session is admitted once the client has connected. A server that is full says so now.
+    opening.check_offer()?;
     let watch_name = opening.config.playground.then(|| find_watch_name(&head.headers).map(str::to_owned));
     let Opening { server, config, caller, served, .. } = opening;
     let (address, key) = (caller.address, caller.key.as_ref().map(|key| Arc::from(&*key.name)));
     // A call that waits for its client delays no shutdown.
     let waiting_server = Arc::downgrade(&server);
+    let (for_session, config) = (caller.clone(), config.clone());
     let open_session: OpenSession = Box::new(move |rates| {
+        let caller = for_session;
         let (near, far) = tokio::io::duplex(STREAM_BYTES);
-        // With the server gone, the call finds that its session has ended.
-        let Some(server) = waiting_server.upgrade() else { return near };
+        let server = waiting_server.upgrade().ok_or("voxbridge is stopping")?;
+        let admission = caller.admit(&config, &server).map_err(|error| {
+            server.metrics.record_rejection(error.reason);
+            refusal_words(error.reason).to_owned()
+        })?;
         let request = ConnectRequest {
             path,
             query: call_query(&query, rates),
@@ -99,14 +105,14 @@ pub(super) fn start(
             candidates: vec![client],
             detected_by: DetectedBy::Path,
             watch_name: watch_name.flatten(),
-            is_bare_tcp: false,
         };
         let cut_off = server.cut_off.clone();
         let stream = (ClientStream::Memory(far), Vec::new());
         spawn_session(Box::pin(run_session_on(stream, request, (server, config), admission)), cut_off);
-        near
+        Ok(near)
     });
-    let accepted = calls.accept(&offer.sdp, (address.ip(), key), protocol, open_session);
+    let threads = &server.codec_threads;
+    let accepted = calls.accept((offer.sdp, threads), (address.ip(), key), protocol, open_session).await;
     let AcceptedCall { id, answer, task } = accepted.map_err(failure)?;
     server.workers.spawn(task);
     drop(served);

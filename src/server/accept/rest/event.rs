@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::media::transcript::Segment;
+use crate::{error::ErrorKind, media::transcript::Segment};
 
 /// One event of the session.
 #[derive(Debug, Deserialize)]
@@ -25,7 +25,10 @@ pub(crate) enum Event {
     SpeakingEnd { cancelled: bool },
     /// The session waits for a worker of the model.
     Queued { position: Option<u64> },
-    /// Something failed; the segment that it is about.
+    /// The queue for a worker does not move. The request still waits.
+    #[serde(skip)]
+    QueueStuck { message: String },
+    /// Something failed for good; the segment that it is about.
     Error {
         code: String,
         message: String,
@@ -42,13 +45,35 @@ impl Event {
     /// Reads a message; the problem if the session ended with it.
     pub(crate) fn read(message: Message) -> Result<Self, String> {
         match message {
-            Message::Text(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
+            Message::Text(text) => match serde_json::from_str(&text).map_err(|error| error.to_string())? {
+                Self::Error { code, message, .. } if code == ErrorKind::QueueStuck.name() => {
+                    Ok(Self::QueueStuck { message })
+                }
+                event => Ok(event),
+            },
             Message::Binary(bytes) => Ok(Self::Audio(bytes)),
             Message::Close(frame) => {
                 let reason = frame.map(|frame| frame.reason.to_string()).unwrap_or_default();
                 Err(if reason.is_empty() { "it was closed".to_owned() } else { reason })
             }
             _ => Ok(Self::Other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notice_and_last_word_of_a_queue_are_different_events() {
+        let read = |kind: ErrorKind| {
+            let text = format!("{{\"type\":\"error\",\"code\":\"{}\",\"message\":\"m\"}}", kind.name());
+            Event::read(Message::text(text)).unwrap()
+        };
+        assert!(matches!(read(ErrorKind::QueueStuck), Event::QueueStuck { .. }));
+        for kind in ErrorKind::SESSION_KINDS.into_iter().filter(|kind| *kind != ErrorKind::QueueStuck) {
+            assert!(matches!(read(kind), Event::Error { .. }), "{kind:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Forms with uploads, `multipart/form-data` (RFC 7578, RFC 2046 §5.1), in a body that was received.
 //!
-//! The parser looks at every byte once. The text before the first part and the head of each part are bounded, so that a body
-//! without the boundary is refused after [`HEAD_MAX_BYTES`].
+//! The parser looks at every byte once, as it comes. The text before the first part and the head of each part are bounded, so
+//! that a body without the boundary is refused after [`HEAD_MAX_BYTES`].
 
 use std::ops::Range;
 
@@ -9,13 +9,13 @@ use bytes::Bytes;
 use memchr::memmem::{Finder, find};
 
 /// Longest text before the first part, and longest head of a part, bytes.
-pub(super) const HEAD_MAX_BYTES: usize = 16 * 1024;
+const HEAD_MAX_BYTES: usize = 16 * 1024;
 /// Longest boundary (RFC 2046 §5.1.1).
 const BOUNDARY_MAX_CHARS: usize = 70;
 /// Most parts of a form.
 const PARTS_MAX: usize = 256;
 /// Longest body whose first boundary is checked, bytes: it may follow the longest preamble.
-pub(super) const START_BYTES: usize = HEAD_MAX_BYTES + BOUNDARY_MAX_CHARS + 4;
+const START_BYTES: usize = HEAD_MAX_BYTES + BOUNDARY_MAX_CHARS + 4;
 
 /// One field of a form.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) fn boundary_of(content_type: &str) -> Option<String> {
 ///
 /// # Errors
 /// The fault of the form, in words.
-pub(super) fn find_start(start: &[u8], boundary: &str) -> Result<usize, String> {
+fn find_start(start: &[u8], boundary: &str) -> Result<usize, String> {
     let delimiter = format!("--{boundary}");
     if start.starts_with(delimiter.as_bytes()) {
         return Ok(delimiter.len());
@@ -57,39 +57,112 @@ pub(super) fn find_start(start: &[u8], boundary: &str) -> Result<usize, String> 
 /// # Errors
 /// The fault of the form, in words.
 pub(super) fn parts(body: &Bytes, boundary: &str) -> Result<Vec<Part>, String> {
-    let delimiter = format!("\r\n--{boundary}");
-    let finder = Finder::new(delimiter.as_bytes());
-    let mut at = find_start(body, boundary)?;
-    let mut parts = Vec::new();
-    while !body[at..].starts_with(b"--") {
-        if parts.len() == PARTS_MAX {
-            return Err(format!("more than {PARTS_MAX} fields"));
-        }
-        let head = head_range(body, at)?;
-        let start = head.end + 2;
-        // A part without contents may end with the line that ends its head.
-        let end = finder.find(&body[head.end..]).map(|found| head.end + found);
-        let end = end.ok_or("the last part has no end: the form was cut off")?;
-        let name = name_of(&body[head]);
-        parts.push(Part { name, contents: body.slice(start.min(end)..end) });
-        at = end + delimiter.len();
-    }
-    Ok(parts)
+    let mut scan = FormScan::new(boundary);
+    scan.advance(body)?;
+    scan.finish(body)
 }
 
-/// Range of the head of the part whose boundary ends at `at`. The head's last line end follows the range.
-fn head_range(body: &[u8], at: usize) -> Result<Range<usize>, String> {
+/// Finds the parts of a form while it is received, so that a form with a fault is refused at the fault.
+pub(super) struct FormScan {
+    boundary: String,
+    /// The line end and the boundary that end a part.
+    delimiter: Finder<'static>,
+    place: Place,
+    /// Heads and contents of the parts so far.
+    parts: Vec<(Range<usize>, Range<usize>)>,
+}
+
+/// Place in a form, with the position of its first byte.
+enum Place {
+    /// Before the first boundary.
+    Preamble,
+    /// After a boundary.
+    Head(usize),
+    /// After a head: the head, and where the search for its end goes on.
+    Contents(Range<usize>, usize),
+    End,
+}
+
+impl FormScan {
+    pub(super) fn new(boundary: &str) -> Self {
+        let delimiter = Finder::new(format!("\r\n--{boundary}").as_bytes()).into_owned();
+        Self { boundary: boundary.to_owned(), delimiter, place: Place::Preamble, parts: Vec::new() }
+    }
+
+    /// Takes the form as far as it has come.
+    ///
+    /// # Errors
+    /// The fault of the form, in words.
+    pub(super) fn advance(&mut self, body: &[u8]) -> Result<(), String> {
+        while let Some(next) = self.next_place(body)? {
+            self.place = next;
+        }
+        Ok(())
+    }
+
+    /// The place after this one; `None` if more bytes are needed.
+    fn next_place(&mut self, body: &[u8]) -> Result<Option<Place>, String> {
+        match &mut self.place {
+            Place::Preamble => match find_start(body, &self.boundary) {
+                Err(_) if body.len() < START_BYTES => Ok(None),
+                found => found.map(|at| Some(Place::Head(at))),
+            },
+            Place::Head(at) if body[*at..].starts_with(b"--") => Ok(Some(Place::End)),
+            Place::Head(at) if body[*at..] == *b"-" => Ok(None),
+            Place::Head(_) if self.parts.len() == PARTS_MAX => Err(format!("more than {PARTS_MAX} fields")),
+            Place::Head(at) => {
+                let head = head_range(body, *at)?;
+                Ok(head.map(|head| Place::Contents(head.clone(), head.end)))
+            }
+            Place::Contents(head, searched) => {
+                let Some(found) = self.delimiter.find(&body[*searched..]) else {
+                    let whole = body.len().saturating_sub(self.delimiter.needle().len() - 1);
+                    *searched = whole.max(*searched);
+                    return Ok(None);
+                };
+                let (start, end) = (head.end + 2, *searched + found);
+                let head = head.clone();
+                // A part without contents may end with the line that ends its head.
+                self.parts.push((head, start.min(end)..end));
+                Ok(Some(Place::Head(end + self.delimiter.needle().len())))
+            }
+            Place::End => Ok(None),
+        }
+    }
+
+    /// The parts of the complete form.
+    ///
+    /// # Errors
+    /// The fault of the form, in words.
+    pub(super) fn finish(self, body: &Bytes) -> Result<Vec<Part>, String> {
+        match self.place {
+            Place::Preamble => return find_start(body, &self.boundary).map(|_| Vec::new()),
+            Place::Head(_) | Place::Contents(..) => {
+                return Err("the last part has no end: the form was cut off".to_owned());
+            }
+            Place::End => {}
+        }
+        let part = |(head, contents)| Part { name: name_of(&body[head]), contents: body.slice(contents) };
+        Ok(self.parts.into_iter().map(part).collect())
+    }
+}
+
+/// Range of the head of the part whose boundary ends at `at`; `None` if it is not complete. The head's last line end follows
+/// the range.
+fn head_range(body: &[u8], at: usize) -> Result<Option<Range<usize>>, String> {
     let rest = &body[at..];
     let padding = rest.iter().take_while(|byte| [b' ', b'\t'].contains(byte)).count();
-    if padding > HEAD_MAX_BYTES || !rest[padding..].starts_with(b"\r\n") {
+    let begun = &rest[padding..rest.len().min(padding + 2)];
+    if padding > HEAD_MAX_BYTES || !b"\r\n".starts_with(begun) {
         return Err("a boundary is not followed by a line end".to_owned());
     }
     let start = at + padding;
     let searched = &body[start..body.len().min(start + HEAD_MAX_BYTES + 4)];
-    let found = find(searched, b"\r\n\r\n");
-    let length =
-        found.ok_or_else(|| format!("the head of a part is longer than {} KiB", HEAD_MAX_BYTES >> 10))?;
-    Ok(start..start + length + 2)
+    match find(searched, b"\r\n\r\n") {
+        Some(length) => Ok(Some(start..start + length + 2)),
+        None if searched.len() < HEAD_MAX_BYTES + 4 => Ok(None),
+        None => Err(format!("the head of a part is longer than {} KiB", HEAD_MAX_BYTES >> 10)),
+    }
 }
 
 /// The name in the head of a part.
@@ -161,15 +234,49 @@ mod tests {
         for (body, words) in [
             (b"".as_slice(), "boundary"),
             (&[b'x'; 100_000], "boundary"),
-            (b"--b", "line end"),
+            (b"--b", "cut off"),
+            (b"--b x", "line end"),
             (b"--b\r\nX: y\r\n\r\nz", "cut off"),
-            (b"--b\r\nX: y", "longer than 16 KiB"),
+            (b"--b\r\nX: y", "cut off"),
             (b"--bc\r\n\r\n\r\n--b--", "line end"),
             (&long_head, "longer than 16 KiB"),
             (&many, "256 fields"),
         ] {
             let problem = read(body).unwrap_err();
             assert!(problem.contains(words), "{problem}");
+        }
+    }
+
+    #[test]
+    fn fault_is_found_where_it_is() {
+        let part = "\r\n--b\r\nContent-Disposition: form-data; name=\"x\"\r\n\r\n";
+        let long_head = [&part[..part.len() - 4], "X: ", &"x".repeat(HEAD_MAX_BYTES)].concat();
+        for (fault, words) in [(long_head.as_str(), "longer than 16 KiB"), ("\r\n--b x", "line end")] {
+            let before = format!("{}{}{part}", &part[2..], "x".repeat(100_000));
+            let form = format!("{before}{fault}{}", "x".repeat(1000));
+            let mut scan = FormScan::new("b");
+            let found = (0..form.len())
+                .step_by(7)
+                .find_map(|at| Some((at, scan.advance(&form.as_bytes()[..at]).err()?)));
+            let (at, problem) = found.unwrap();
+            assert!(problem.contains(words) && at <= before.len() + fault.len() + 16, "{problem} at {at}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn form_in_pieces_has_the_same_parts(
+            pieces in proptest::collection::vec(
+                proptest::sample::select(vec!["\r\n--b", "\r\n", "--", "x", ": ", "\r\n\r\n", "Content-Disposition: form-data; name=y"]),
+                0..30,
+            ),
+            step in 1_usize..9,
+        ) {
+            let body = Bytes::from(format!("--b\r\n{}", pieces.concat()));
+            let mut scan = FormScan::new("b");
+            let advanced = (0..=body.len()).step_by(step).try_for_each(|at| scan.advance(&body[..at]));
+            let in_pieces = advanced.and_then(|()| scan.advance(&body)).and_then(|()| scan.finish(&body));
+            proptest::prop_assert_eq!(in_pieces, parts(&body, "b"));
         }
     }
 

@@ -12,7 +12,7 @@
 //! - [`event`]: what the session sends; [`local`] opens sessions for commands of this process
 //! - [`transcribe`]: a recording to a transcript; [`transcript`] answers with it
 //! - [`speak`]: a text to speech
-//! - [`codec_threads`] decodes and encodes outside of the sessions' threads; [`streamed_body`] is sent as it is made
+//! - [`streamed_body`] is sent as it is made; [`super::super::codec_threads`] decodes and encodes
 //! - [`deepgram`]: requests and answers in Deepgram's form
 //! - [`calls`]: begins and ends calls by WebRTC; [`offers`]: as Pipecat's clients do
 //! - [`models`]: lists of models and voices, and the server's state
@@ -20,7 +20,6 @@
 pub(crate) mod bodies;
 mod body;
 mod calls;
-pub(crate) mod codec_threads;
 mod deepgram;
 mod endpoint;
 pub(crate) mod event;
@@ -57,7 +56,7 @@ pub(super) use self::endpoint::Endpoint;
 use self::{session::Opening, streamed_body::StreamedBody, style::Style};
 use super::{
     admission::{Caller, ClientPeer},
-    host::{check_page, may_page_use_rest},
+    host::{check_local_host, check_page, may_page_use_rest},
     http_error::{HttpError, HttpResponse, answer_with},
     request_stream::Answering,
 };
@@ -142,6 +141,7 @@ async fn answer_checked(
     if matches!(endpoint, Endpoint::Health) {
         return Ok(complete(models::health(&config, server)));
     }
+    check_local_host(&config, request.headers(), peer.address.ip())?;
     let caller = Caller::identify(&config, &request, peer, Some(&server.client_secrets))?;
     let keys_are_asked_for = config.access.keys.is_some();
     let style = Style::of(&endpoint, &config.library, request.headers(), keys_are_asked_for);

@@ -70,6 +70,9 @@ pub(super) async fn answer(
     if sdp.len() > OFFER_MAX_BYTES {
         return Err(super::body::too_large(OFFER_MAX_BYTES));
     }
+    if pc_id.is_some() {
+        opening.count_offer()?;
+    }
     if let Some(id) = pc_id
         && let Some(renewed) = calls.renew((&id, key), sdp.clone(), restart_pc.unwrap_or(false)).await
     {
@@ -78,7 +81,7 @@ pub(super) async fn answer(
     let client = opening.config.library.client(protocol).map_err(Failure::invalid)?.clone();
     let path = client.paths.first().cloned().unwrap_or_default();
     let offer = Offer { sdp, session: None };
-    let (id, sdp) = calls::start(offer, (path, client, CallProtocol::Pipecat), &head, opening)?;
+    let (id, sdp) = calls::start(offer, (path, client, CallProtocol::Pipecat), &head, opening).await?;
     Ok(described(&id, &sdp))
 }
 

@@ -2,8 +2,11 @@
 
 use bytes::Bytes;
 
-use super::{body::out_of_memory, codec_threads::CodecThreads, style::Failure};
-use crate::server::memory::{Held, MemoryShare};
+use super::{body::out_of_memory, style::Failure};
+use crate::server::{
+    codec_threads::CodecThreads,
+    memory::{Held, MemoryShare},
+};
 
 /// Bodies up to this length are parsed at once, bytes: it takes less than a tenth of a millisecond.
 const SHORT_BYTES: usize = 64 * 1024;

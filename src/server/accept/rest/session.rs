@@ -48,6 +48,17 @@ impl Opening {
         self.caller.admit(&self.config, &self.server).map_err(Failure::from)
     }
 
+    /// Fails if the server is full, a quota is used up, or too many offers of calls come from the address. Takes no session.
+    pub(super) fn check_offer(&self) -> Result<(), Failure> {
+        self.caller.check_room(&self.config, &self.server)?;
+        self.count_offer()
+    }
+
+    /// Counts an offer of a call.
+    pub(super) fn count_offer(&self) -> Result<(), Failure> {
+        Ok(self.caller.count_offer(&self.server)?)
+    }
+
     /// The request's share of the memory for messages in transit.
     pub(super) fn memory_share(&self) -> MemoryShare {
         let max_bytes = self.config.limits.for_key(self.caller.key.as_deref()).memory_max_bytes;
@@ -100,7 +111,6 @@ impl RestSession {
             candidates: vec![client],
             detected_by: DetectedBy::Path,
             watch_name: None,
-            is_bare_tcp: false,
         };
         let (stream, cut_off) = ((ClientStream::Memory(far), Vec::new()), server.cut_off.clone());
         let session = Box::pin(run_session_on(stream, request, (server, config), admission));
@@ -163,10 +173,7 @@ impl Events {
                     return Ok(None);
                 }
                 Event::Closed { reason } => return Err(lost(&reason)),
-                // The session goes on by itself.
-                Event::Error { code, message, .. } if code == "queue_stuck" => {
-                    warn!(message, "request waits");
-                }
+                Event::QueueStuck { message } => warn!(message, "request waits"),
                 Event::Error { code, message, .. } => return Err(Failure::of_session(&code, message)),
                 Event::Other => {}
                 event => return Ok(Some(event)),

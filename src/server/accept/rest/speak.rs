@@ -13,7 +13,6 @@ use tracing::{info, warn};
 use super::{
     Body,
     body::read_body,
-    codec_threads::CodecThreads,
     members::{Member, Members},
     parse::parse,
     session::{Commands, Event, Events, Opening},
@@ -23,7 +22,9 @@ use super::{
 };
 use crate::{
     media::encode::{AudioFormat, Encoder},
-    server::{ServerContext, accept::session_start::Admission, memory::MemoryShare},
+    server::{
+        ServerContext, accept::session_start::Admission, codec_threads::CodecThreads, memory::MemoryShare,
+    },
 };
 
 /// Longest request, bytes: a reference voice as base64 may be in it.
@@ -242,14 +243,23 @@ pub(super) async fn speak(
     Ok(response)
 }
 
-/// The next audio of the session: int16, little endian.
+/// The next audio of the session: int16, little endian; `None` once the whole text was spoken.
+///
+/// # Errors
+/// The session failed, or the speech ended before its text.
 async fn next_audio(events: &mut Events) -> Result<Option<Bytes>, Failure> {
+    let mut is_whole = false;
     while let Some(event) = events.next().await? {
-        if let Event::Audio(audio) = event {
-            return Ok(Some(audio));
+        match event {
+            Event::Audio(audio) => return Ok(Some(audio)),
+            Event::SpeakingEnd { cancelled } => is_whole = !cancelled,
+            _ => {}
         }
     }
-    Ok(None)
+    // The end of the session alone does not say that all was spoken.
+    is_whole
+        .then_some(None)
+        .ok_or_else(|| Failure::of_session("speak_failed", "The speech ended before its text"))
 }
 
 /// Encodes audio outside of the threads of sessions.

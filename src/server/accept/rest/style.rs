@@ -174,20 +174,21 @@ impl Failure {
     pub(super) fn of_session(kind: &str, message: impl Into<String>) -> Self {
         let (status, code) = match kind {
             "queue_full" => (StatusCode::TOO_MANY_REQUESTS, "queue_full"),
-            "queue_stuck" | "unavailable" => (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable"),
+            "queue_timeout" | "unavailable" => (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable"),
             "unknown_model" | "no_model" => (StatusCode::NOT_FOUND, "model_not_found"),
             "transcribe_failed" | "speak_failed" => (StatusCode::BAD_GATEWAY, "bad_gateway"),
             "invalid" | "bad_setting" | "bad_reference" | "unknown_voice" => {
                 (StatusCode::BAD_REQUEST, "invalid_request")
             }
+            "refused" => (StatusCode::BAD_REQUEST, "refused"),
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
         };
         Self::new(status, code, message)
     }
 
-    /// True if the upstream failed, not the client's request.
+    /// True if the upstream failed, or refused a part of the recording: what it transcribed before is worth having.
     pub(super) fn is_upstreams(&self) -> bool {
-        let codes = ["queue_full", "service_unavailable", "bad_gateway"];
+        let codes = ["queue_full", "service_unavailable", "bad_gateway", "refused"];
         self.refusal.is_none() && codes.contains(&self.code)
     }
 
@@ -285,5 +286,13 @@ mod tests {
         assert_eq!(full.response.headers()[RETRY_AFTER], "5");
         let lost = Failure::of_session("transcribe_failed", "lost").into_http_error(Style::Macaw);
         assert_eq!(lost.response.status(), StatusCode::BAD_GATEWAY);
+        let refused = Failure::of_session("refused", "too short");
+        let (status, openai) = refused.response_parts(Style::OpenAi);
+        assert_eq!(
+            (status, &openai["error"]["type"]),
+            (StatusCode::BAD_REQUEST, &json!("invalid_request_error"))
+        );
+        assert_eq!(refused.response_parts(Style::Deepgram).1["err_code"], "Bad Request");
+        assert!(refused.into_http_error(Style::Macaw).response.headers().get(RETRY_AFTER).is_none());
     }
 }

@@ -17,9 +17,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{
-    Body, ServedRequest,
-    codec_threads::{CancelOnDrop, CodecThreads, ComputePermit},
-    complete,
+    Body, ServedRequest, complete,
     endpoint::Task,
     session::{Commands, Event, Events, Opening, RestSession, Segment},
     streamed_body::{BodySender, StreamedBody},
@@ -34,7 +32,11 @@ use crate::{
         decode::{DecodeLimits, Decoder},
         transcript::{Transcript, WordList},
     },
-    server::{accept::session_start::Admission, memory::MemoryShare},
+    server::{
+        accept::session_start::Admission,
+        codec_threads::{CancelOnDrop, CodecThreads, ComputePermit},
+        memory::MemoryShare,
+    },
 };
 
 /// Longest prompt, characters.

@@ -26,6 +26,8 @@ use crate::server::{
 pub(super) const RECORDING_MAX_BYTES: usize = 25 * 1024 * 1024;
 /// Longest form, bytes: nearly a mebibyte of other fields.
 const FORM_MAX_BYTES: usize = RECORDING_MAX_BYTES + 1024 * 1024 - 1;
+/// Bytes of a form that are looked at together while it comes.
+const FORM_STEP_BYTES: usize = 32 * 1024;
 /// Longest recording in JSON, bytes: base64 takes a third more.
 const RECORDING_JSON_MAX_BYTES: usize = RECORDING_MAX_BYTES / 3 * 4 + 1024 * 1024;
 /// Memory for parsing JSON, in lengths of the body: itself, a text without its escapes, and the decoded recording.
@@ -72,10 +74,19 @@ impl Upload {
         } else {
             let boundary = form::boundary_of(&content_type).ok_or_else(no_form)?;
             let mut reader = BodyReader::new(body, FORM_MAX_BYTES, memory, &server.bodies)?;
-            form::find_start(reader.fill(form::START_BYTES).await?, &boundary).map_err(broken_form)?;
+            let mut scan = form::FormScan::new(&boundary);
+            let mut wanted = FORM_STEP_BYTES;
+            loop {
+                let received = reader.fill(wanted).await?;
+                scan.advance(received).map_err(broken_form)?;
+                if received.len() < wanted {
+                    break;
+                }
+                wanted = received.len() + FORM_STEP_BYTES;
+            }
             let body = reader.finish().await?;
             let needed = body.len();
-            parse(body, needed, (memory, threads), move |body| Self::of_form(&body, &boundary)).await?
+            parse(body, needed, (memory, threads), move |body| Self::of_form(&body, scan)).await?
         };
         // A recording in a form is part of the body.
         let kept = upload.file.as_ref().map_or(0, Bytes::len);
@@ -83,9 +94,9 @@ impl Upload {
         Ok(upload)
     }
 
-    fn of_form(body: &Bytes, boundary: &str) -> Result<Self, Failure> {
+    fn of_form(body: &Bytes, scan: form::FormScan) -> Result<Self, Failure> {
         let mut upload = Self::default();
-        for form::Part { name, contents } in form::parts(body, boundary).map_err(broken_form)? {
+        for form::Part { name, contents } in scan.finish(body).map_err(broken_form)? {
             let max_bytes = if name == "file" { RECORDING_MAX_BYTES } else { FIELD_MAX_BYTES };
             if contents.len() > max_bytes {
                 return Err(too_large(max_bytes));

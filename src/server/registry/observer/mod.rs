@@ -173,7 +173,9 @@ impl Observer {
                 session.record_event("lane_retried");
                 self.meters.record_lane_retry();
             }
-            Observation::LaneFailed { .. } | Observation::LaneTrouble { .. } => {
+            Observation::LaneFailed { .. }
+            | Observation::LaneRefused { .. }
+            | Observation::LaneTrouble { .. } => {
                 session.record_event("lane_failed");
             }
             Observation::RolledOver { reason, gap_ms, .. } => self.record_rollover(reason.name(), *gap_ms),
@@ -236,6 +238,8 @@ impl Observer {
                 }
             }
             Measurement::TurnDecided(decision) => self.meters.record_turn_decision(decision.name()),
+            // For the upstream pool.
+            Measurement::LaneAnswered { .. } => {}
             Measurement::EarlyQuestion(result) => self.meters.record_early_question(result.name()),
             Measurement::BargeIn { stage, after } => self.meters.record_barge_in(stage, after),
             Measurement::SessionEnding(reason) => {

@@ -211,3 +211,44 @@ async fn burst_is_shared_although_only_one_upstream_has_a_queue() {
     let (counts, _more) = open_lanes(&pool, 21, 2);
     assert_eq!(counts, [10, 11]);
 }
+
+/// A pool of a gateway with a queue and a server with this many places, both without a report.
+fn gateway_and_places(places: u32) -> (Pool<FakeDialer>, [FakeDialer; 2]) {
+    let dialers = [FakeDialer::default(), FakeDialer::default()];
+    dialers[1].state().capacity = NonZero::new(places).map(Capacity::AtMost);
+    let named = dialers.iter().enumerate().map(|(at, dialer)| (at.to_string(), dialer.clone()));
+    (Pool::new(named), dialers)
+}
+
+#[tokio::test(start_paused = true)]
+async fn sure_room_is_preferred_to_a_queue_whatever_the_number_of_lanes() {
+    let (pool, _) = gateway_and_places(8);
+    let server: Vec<Lease> =
+        (0..4).map(|_| open_lane(&pool.subset(["1".to_owned()].into())).unwrap()).collect();
+    let mut gateway = open_lane(&pool.subset(["0".to_owned()].into())).unwrap();
+    gateway.report_queued(1);
+    let (counts, more) = open_lanes(&pool, 4, 2);
+    assert_eq!(counts, [0, 4], "half of the server is free");
+    assert_eq!(open_lane(&pool).unwrap().upstream(), "0", "its places are taken");
+    drop((server, gateway, more));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lane_in_a_queue_finds_room_as_soon_as_another_upstream_has_it() {
+    let (pool, _) = gateway_and_places(1);
+    let part = |name: &str| pool.subset([name.to_owned()].into());
+    let place = open_lane(&part("1")).unwrap();
+    let (mut leases, lane) = (LaneLeases::default(), Lane(7));
+    let mut queued = open_lane(&part("0")).unwrap();
+    queued.report_queued(2);
+    leases.insert(lane, queued);
+    assert_eq!(pool.room_beside(lane, &leases), None, "the other is full");
+    drop(place);
+    assert_eq!(pool.room_beside(lane, &leases).as_deref(), Some("1"));
+    assert_eq!(pool.room_beside(Lane(8), &leases), None, "an unknown lane");
+    // A lane of the session that waits there already is no reason for another.
+    let mut moved = open_lane(&part("1")).unwrap();
+    moved.report_queued(1);
+    leases.insert(Lane(9), moved);
+    assert_eq!(pool.room_beside(lane, &leases), None);
+}

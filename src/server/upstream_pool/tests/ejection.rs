@@ -1,6 +1,7 @@
 //! Failures, ejections and probes.
 
 use super::*;
+use crate::server::websocket::session_socket::OUT_OF_MEMORY;
 
 #[tokio::test(start_paused = true)]
 async fn unreachable_upstream_is_ejected_at_once_and_readmitted_by_probe() {
@@ -192,4 +193,69 @@ async fn single_probe_task_ends_with_the_pool() {
     drop(pool);
     sleep(Duration::from_secs(100)).await;
     assert_eq!(dialers[0].probes(), before + 1);
+}
+
+/// Lanes of many sessions that were refused what they asked.
+fn refuse(pool: &Pool<FakeDialer>, count: usize, complaint: Option<&str>) {
+    for _ in 0..count {
+        let mut lease =
+            session_starting_at_first(pool).call(request()).now_or_never().unwrap().unwrap().lease;
+        lease.report_ready();
+        lease.report_refused(complaint);
+        // What follows the refusal adds nothing.
+        lease.report_failure("the connection closed");
+        lease.report_disconnect(&DisconnectReason::Lost("reset".to_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_eject_no_upstream() {
+    let (pool, _dialers) = pool(1);
+    refuse(&pool, 20, None);
+    assert_eq!((is_ejected(&pool, 0), pool.statuses()[0].1.failures), (false, 0));
+    refuse(&pool, 20, Some("HTTP 401"));
+    assert_eq!((is_ejected(&pool, 0), pool.statuses()[0].1.failures), (false, 20), "operators see it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn misconfigured_upstream_is_the_second_choice() {
+    let (pool, _dialers) = pool(2);
+    refuse(&pool, 1, Some("HTTP 401"));
+    assert_eq!(open_lanes(&pool, 10, 2).0, [0, 10]);
+    sleep(Duration::from_secs(31)).await;
+    assert_eq!(open_lanes(&pool, 10, 2).0, [5, 5], "it is tried again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn poisonous_question_ejects_no_upstream_that_serves_others() {
+    let (pool, _dialers) = pool(1);
+    let mut conversation = open_lane(&pool).unwrap();
+    conversation.report_ready();
+    for _ in 0..50 {
+        conversation.report_answered();
+        let mut poisoned = open_lane(&pool).unwrap();
+        poisoned.report_ready();
+        poisoned.report_failure("the upstream lost the connection");
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert!(!is_ejected(&pool, 0));
+    conversation.report_failure("the upstream lost the connection");
+    for _ in 0..2 {
+        let mut dead = open_lane(&pool).unwrap();
+        dead.report_ready();
+        dead.report_failure("the upstream lost the connection");
+    }
+    assert!(is_ejected(&pool, 0), "it serves no one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_broken_by_a_clients_memory_limit_eject_no_upstream() {
+    let (pool, _dialers) = pool(1);
+    for _ in 0..9 {
+        let mut lease = open_lane(&pool).unwrap();
+        lease.report_ready();
+        lease.report_disconnect(&DisconnectReason::Lost(OUT_OF_MEMORY.to_owned()));
+        lease.report_failure("the upstream lost the connection");
+    }
+    assert_eq!((is_ejected(&pool, 0), pool.statuses()[0].1.failures), (false, 0));
 }

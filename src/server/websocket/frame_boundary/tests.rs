@@ -65,6 +65,48 @@ async fn long_binary_message_is_refused_at_its_header_and_holds_no_memory() {
 }
 
 #[tokio::test]
+async fn long_frame_arrives_whole_although_it_is_given_in_pieces() {
+    let words: String = (0..300_000).map(|at| char::from(b'a' + (at % 23) as u8)).collect();
+    let masked = |data, from: &str, is_final, key: [u8; 4]| {
+        let mut frame = Frame::message(from.as_bytes().to_vec(), OpCode::Data(data), is_final);
+        frame.header_mut().mask = Some(key);
+        let mut wire = Vec::new();
+        frame.format(&mut wire).unwrap();
+        wire
+    };
+    let [first, second] = [&words[..100_001], &words[100_001..]];
+    let key = [1, 2, 0, 9];
+    for wire in [
+        masked(Data::Text, &words, true, key),
+        [masked(Data::Text, first, false, key), masked(Data::Continue, second, true, [0xf1, 7, 8, 5])]
+            .concat(),
+        [
+            masked(Data::Text, first, false, key),
+            vec![0x89, 0x80, 0, 0, 0, 0],
+            masked(Data::Continue, second, true, key),
+        ]
+        .concat(),
+    ] {
+        for step in [1009, 4096, 24_576, 1 << 20] {
+            let (mut socket, mut far) = bounded_socket();
+            let follows = frame(Data::Text, 3, true);
+            for part in [&wire[..], &follows].concat().chunks(step) {
+                far.write_all(part).await.unwrap();
+                if socket.frame_boundary.payload_left > 0 {
+                    assert!(!socket.frame_boundary.is_at_boundary());
+                }
+            }
+            let mut messages = Vec::new();
+            while messages.len() < 2 {
+                messages.extend(Some(socket.next().await.unwrap().unwrap()).filter(Message::is_text));
+            }
+            assert!(messages[0].to_text().unwrap() == words, "{step}");
+            assert_eq!(messages[1], text(3));
+        }
+    }
+}
+
+#[tokio::test]
 async fn fragments_count_together_and_pings_between_them_are_answered() {
     let (mut socket, mut far) = bounded_socket();
     let ping = [0x89, 0x80, 0, 0, 0, 0];

@@ -14,16 +14,18 @@ use futures_util::{Stream as _, StreamExt as _, future::BoxFuture};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
+    task::coop::consume_budget,
     time::Instant,
 };
 use tokio_tungstenite::tungstenite::{
     Error as WsError, Message as WsMessage,
-    protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
+    protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode},
 };
 
 use super::{WebSocket, outbox::Outbox, pausable_stream::PausableRead, tcp_framing::FramingProblem};
 use crate::{
     event::{DisconnectReason, Message, SpeechId},
+    net::turn::wake_after_others,
     server::memory::{FREE_BYTES, Held},
 };
 
@@ -34,8 +36,10 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Read buffer of the library per socket. It is small because there are many sockets, and `WebSocket` reads ahead
 /// anyway.
 const READ_BUFFER_BYTES: usize = 1024;
-/// A peer that takes no byte for this long does not read.
-const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// An upstream that takes no byte for this long does not read.
+const UPSTREAM_STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same for a client. One that plays audio from a buffer may pause for a minute.
+const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Pings and pongs that one poll reads at most.
 const CONTROL_FRAMES_PER_POLL: usize = 64;
 /// A message above [`FREE_BYTES`] must bring this much between two pings, bytes: 4 KiB a second.
@@ -136,11 +140,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         if self.has_no_time_limits {
             return self.next_ping;
         }
-        let stall_deadline = self.stalled_since.map(|since| since + STALL_TIMEOUT);
-        // A peer that answers no pings may be silent.
-        let silence_deadline =
-            if self.stream.has_pings { self.last_heard + SILENCE_TIMEOUT } else { self.next_ping };
-        stall_deadline.into_iter().fold(self.next_ping.min(silence_deadline), Instant::min)
+        let stall_deadline = self.stalled_since.map(|since| since + self.stall_timeout());
+        self.silence_deadline().into_iter().chain(stall_deadline).fold(self.next_ping, Instant::min)
+    }
+
+    /// How long the peer may take nothing.
+    fn stall_timeout(&self) -> Duration {
+        if self.stream.role == Role::Server { CLIENT_STALL_TIMEOUT } else { UPSTREAM_STALL_TIMEOUT }
+    }
+
+    /// When a silent peer counts as gone. A peer that answers no pings may be silent, and so may a client that has not read the
+    /// pings yet, because they wait behind other messages.
+    fn silence_deadline(&self) -> Option<Instant> {
+        let has_unread_pings = self.stalled_since.is_some() && self.stream.role == Role::Server;
+        Some(self.last_heard + SILENCE_TIMEOUT).filter(|_| self.stream.has_pings && !has_unread_pings)
     }
 
     /// Sends a due ping. Returns why the peer is lost if it is silent or does not read.
@@ -149,16 +162,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             self.next_ping = now + PING_INTERVAL;
             return None;
         }
-        if self.stream.has_pings && now >= self.last_heard + SILENCE_TIMEOUT {
+        if self.silence_deadline().is_some_and(|at| now >= at) {
             return Some(DisconnectReason::Lost(format!(
                 "nothing heard for {} s, pings included",
                 SILENCE_TIMEOUT.as_secs()
             )));
         }
-        if self.stalled_since.is_some_and(|since| now >= since + STALL_TIMEOUT) {
+        let stall_timeout = self.stall_timeout();
+        if self.stalled_since.is_some_and(|since| now >= since + stall_timeout) {
             return Some(DisconnectReason::Lost(format!(
                 "the peer has not read for {} s",
-                STALL_TIMEOUT.as_secs()
+                stall_timeout.as_secs()
             )));
         }
         if now >= self.next_ping {
@@ -181,6 +195,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         let written = self.outbox.poll_flush(&mut self.stream, cx);
         let has_progress =
             std::mem::take(&mut self.stream.has_written) || self.outbox.messages.len() < queued;
+        if has_progress && self.stalled_since.is_some() {
+            // The peer reads what was sent before its pings.
+            self.last_heard = Instant::now();
+        }
         let waiting_bytes = if written.is_pending() { self.outbox.bytes() } else { 0 };
         if !self.stream.memory.hold(Held::Outgoing, waiting_bytes) {
             self.release_memory();
@@ -250,7 +268,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             }
         }
         // Others get their turn before the rest of a flood of pings.
-        cx.waker().wake_by_ref();
+        wake_after_others(cx);
         Poll::Pending
     }
 
@@ -323,7 +341,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             let closing_handshake = async {
                 let written = std::future::poll_fn(|cx| self.poll_write(cx)).await;
                 if written.is_ok() {
-                    while let Some(Ok(_)) = self.stream.next().await {}
+                    while let Some(Ok(_)) = self.stream.next().await {
+                        consume_budget().await;
+                    }
                     // RFC 6455 §7.1.1: the server closes the TCP connection first.
                     if self.stream.io.shutdown().await.is_ok() {
                         // The close frame is out; reading the rest only avoids a reset.

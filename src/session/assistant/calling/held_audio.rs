@@ -6,8 +6,8 @@ use crate::{event::ToolOffer, session::assistant::pace::Pace};
 
 /// Samples of a millisecond at the model's rate.
 const SAMPLES_PER_MS: usize = (crate::audio::MODEL_RATE_HZ / 1000) as usize;
-/// Most audio that is held, samples: 90 s, as much as the floor takes.
-const HELD_MAX_SAMPLES: usize = 90_000 * SAMPLES_PER_MS;
+/// Most audio that is held, samples: 600 s, as much as one message brings.
+const HELD_MAX_SAMPLES: usize = 600_000 * SAMPLES_PER_MS;
 
 /// Audio of one answer.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(super) struct HeldAudio {
     is_closed: bool,
     /// Audio was dropped, because a call came.
     pub(super) has_dropped: bool,
+    /// Samples that were dropped because too much is held. None is held after that.
+    pub(super) lost: usize,
 }
 
 impl HeldAudio {
@@ -30,7 +32,7 @@ impl HeldAudio {
     pub(super) fn new(offer: &ToolOffer) -> Self {
         let pace = if offer.allows_calls() { Pace::FASTEST } else { Pace::SLOW };
         let samples = Vec::new();
-        Self { samples, pace, allowed: 0, total: 0, is_closed: false, has_dropped: false }
+        Self { samples, pace, allowed: 0, total: 0, is_closed: false, has_dropped: false, lost: 0 }
     }
 
     /// Memory of the held audio, bytes.
@@ -41,9 +43,13 @@ impl HeldAudio {
     pub(super) fn push(&mut self, samples: &[f32]) {
         self.total += samples.len();
         let max = if self.is_closed { self.allowed } else { HELD_MAX_SAMPLES };
-        let room = max.saturating_sub(self.samples.len());
-        self.samples.extend_from_slice(&samples[..samples.len().min(room)]);
-        self.has_dropped |= self.is_closed && samples.len() > room;
+        let room = if self.lost > 0 { 0 } else { max.saturating_sub(self.samples.len()) };
+        let kept = samples.len().min(room);
+        self.samples.extend_from_slice(&samples[..kept]);
+        match self.is_closed {
+            true => self.has_dropped |= kept < samples.len(),
+            false => self.lost += samples.len() - kept,
+        }
     }
 
     /// Words came.

@@ -161,6 +161,11 @@ impl Calling {
         self.release_audio()
     }
 
+    /// Samples that were dropped so far because too much audio is held.
+    pub(super) const fn lost_samples(&self) -> u64 {
+        self.held_audio.lost as u64
+    }
+
     /// Audio that may be heard now.
     pub(super) fn release_audio(&mut self) -> Vec<f32> {
         if self.withholds_words() { Vec::new() } else { self.held_audio.release() }

@@ -3,13 +3,15 @@
 //!
 //! The connection does not know its purpose. Its owner sends a request when [`UpstreamConnection::is_ready`], and
 //! reacts to each [`ConnectionChange`]. This file has the owner's operations; [`transitions`] handles messages, the
-//! transport and time; [`unneeded`] handles unneeded connections in a queue.
+//! transport and time; [`unneeded`] handles unneeded connections in a queue, and [`waiting`] those that need a worker and have none.
 
 mod transitions;
 mod unneeded;
+mod waiting;
 
 use std::time::{Duration, Instant};
 
+pub(super) use self::transitions::is_progress;
 use super::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
     lanes::LaneShared,
@@ -40,6 +42,8 @@ pub(crate) enum ConnectionChange {
 
 #[derive(Debug)]
 enum ConnectionPhase {
+    /// Not dialled, because too many lanes of the session are closing. Has the deadlines of a queue.
+    Held(QueueState),
     /// Connecting.
     Dialling,
     /// Connecting, but no longer wanted. The session is closed as soon as the transport opens.
@@ -99,21 +103,20 @@ pub(crate) struct UpstreamConnection {
     pending_replies: u16,
     /// Longest wait for the next output of the model, ms.
     reply_wait_ms: u64,
+    /// The model has begun to answer.
+    has_output: bool,
     retry: Option<RetryState>,
 }
 
 impl UpstreamConnection {
-    /// Dials for the first time, now or later.
-    pub(super) fn dial_first(
+    /// A connection that is not dialled yet.
+    pub(super) const fn new(
         now: Instant,
-        purpose: LanePurpose,
-        mode: Mode,
+        lane: Lane,
+        (purpose, mode): (LanePurpose, Mode),
         init: Option<LaneCommand>,
-        not_before: Option<Instant>,
-        (lane, times): (Lane, &LaneTimeouts),
-        out: &mut Actions,
     ) -> Self {
-        let mut connection = Self {
+        Self {
             lane,
             purpose,
             mode,
@@ -126,13 +129,23 @@ impl UpstreamConnection {
             granted_at: None,
             pending_replies: 0,
             reply_wait_ms: 0,
+            has_output: false,
             retry: None,
-        };
-        match not_before.filter(|at| *at > now) {
-            Some(at) => connection.enter(ConnectionPhase::BackingOff, Some(at)),
-            None => connection.dial(now, lane, times, out),
         }
-        connection
+    }
+
+    /// Dials for the first time, now or later.
+    pub(super) fn dial_first(
+        &mut self,
+        now: Instant,
+        not_before: Option<Instant>,
+        times: &LaneTimeouts,
+        out: &mut Actions,
+    ) {
+        match not_before.filter(|at| *at > now) {
+            Some(at) => self.enter(ConnectionPhase::BackingOff, Some(at)),
+            None => self.dial(now, self.lane, times, out),
+        }
     }
 
     /// Position in the upstream's queue, and the time since which it waits.
@@ -234,7 +247,8 @@ impl UpstreamConnection {
     pub(crate) fn can_serve(&self, init: &LaneCommand) -> bool {
         let is_unused = matches!(
             self.phase,
-            ConnectionPhase::Dialling
+            ConnectionPhase::Held(_)
+                | ConnectionPhase::Dialling
                 | ConnectionPhase::Queued(_)
                 | ConnectionPhase::Granted
                 | ConnectionPhase::Initialising
@@ -271,6 +285,7 @@ impl UpstreamConnection {
         out: &mut Actions,
     ) {
         out.push(Action::ToLane(self.lane, request));
+        self.has_output = false;
         self.await_reply(now, times.first_answer_max_ms.min(times.answer_max_ms));
     }
 
@@ -278,6 +293,13 @@ impl UpstreamConnection {
     fn await_reply(&mut self, now: Instant, wait_ms: u64) {
         self.reply_wait_ms = wait_ms;
         self.enter(ConnectionPhase::AwaitingReply, Some(now + Duration::from_millis(wait_ms)));
+    }
+
+    /// Waits for the next output of the model from now on.
+    pub(crate) fn restart_reply_wait(&mut self, now: Instant) {
+        if self.is_awaiting_reply() {
+            self.await_reply(now, self.reply_wait_ms);
+        }
     }
 
     /// Marks the answer as complete. A connection that ended with its answer keeps closing.
@@ -306,7 +328,7 @@ impl UpstreamConnection {
             | ConnectionPhase::AwaitingReply
             | ConnectionPhase::Draining => self.send_close(now, times, out),
             ConnectionPhase::Closing { retry } => *retry = false,
-            ConnectionPhase::BackingOff => self.enter(ConnectionPhase::Gone, None),
+            ConnectionPhase::Held(_) | ConnectionPhase::BackingOff => self.enter(ConnectionPhase::Gone, None),
             ConnectionPhase::AbandonedDial | ConnectionPhase::Unneeded { .. } | ConnectionPhase::Gone => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection, millis};
+use super::{ConnectionChange, ConnectionPhase, UpstreamConnection, millis};
 use crate::session::lanes::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
     lanes::LaneShared,
@@ -12,9 +12,7 @@ use crate::session::{
 };
 use crate::{
     error::ErrorKind,
-    event::{
-        DisconnectReason, EndKind, Lane, LaneCommand, LaneEvent, LanePurpose, UpstreamEnd, describe_queue,
-    },
+    event::{DisconnectReason, EndKind, Lane, LaneCommand, LaneEvent, UpstreamEnd, describe_queue},
     mapping::profile::LaneTimeouts,
 };
 
@@ -89,8 +87,16 @@ impl UpstreamConnection {
                 });
                 ConnectionChange::Ready
             }
-            (ConnectionPhase::AwaitingReply, event) if is_progress(self.purpose, event) => {
+            (ConnectionPhase::AwaitingReply, event) if is_progress(event) => {
+                self.has_output = true;
                 self.await_reply(now, shared.times.answer_max_ms);
+                ConnectionChange::None
+            }
+            (
+                ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged,
+                LaneEvent::Done { .. } | LaneEvent::Listen,
+            ) => {
+                out.measure(Measurement::LaneAnswered { lane: self.lane });
                 ConnectionChange::None
             }
             (ConnectionPhase::Draining, LaneEvent::Done { .. }) if self.pending_replies > 1 => {
@@ -141,7 +147,7 @@ impl UpstreamConnection {
             }
             ConnectionPhase::AwaitingReply => {
                 self.close(now, times, out);
-                self.fail_in_use(format!("the upstream could not answer: {detail}"), out)
+                self.fail_in_use(EndKind::Refused, format!("the upstream could not answer: {detail}"), out)
             }
             ConnectionPhase::Draining => {
                 self.send_close(now, times, out);
@@ -181,7 +187,7 @@ impl UpstreamConnection {
         out: &mut Actions,
     ) -> ConnectionChange {
         // A conversation has no answer that could be empty, so any end is a loss.
-        let awaiting_reply = self.is_awaiting_reply();
+        let (awaiting_reply, was_initialising) = (self.is_awaiting_reply(), self.is_initialising());
         let was_in_use = match self.phase {
             ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged => true,
             ConnectionPhase::AbandonedDial | ConnectionPhase::Draining => {
@@ -199,25 +205,30 @@ impl UpstreamConnection {
         self.start_closing(now, retry, &shared.times);
         let detail = format!("the upstream ended the session: {}", end.detail);
         match (was_in_use, end.kind) {
-            (true, EndKind::EmptyAnswer) if awaiting_reply => ConnectionChange::EmptyAnswer,
-            (true, kind @ (EndKind::LimitReached | EndKind::LimitReachedStillOpen)) => {
+            (true, EndKind::EmptyAnswer) if awaiting_reply && !self.has_output => {
+                out.measure(Measurement::LaneAnswered { lane: self.lane });
+                ConnectionChange::EmptyAnswer
+            }
+            // An answer that has begun was not empty: it broke off.
+            (true, EndKind::EmptyAnswer) => self.fail_in_use(EndKind::Other, detail, out),
+            (
+                true,
+                kind @ (EndKind::TimeLimitReached | EndKind::LimitReached | EndKind::LimitReachedStillOpen),
+            ) => {
                 if kind == EndKind::LimitReachedStillOpen {
                     out.push(Action::ToLane(self.lane, LaneCommand::Close));
                 }
-                ConnectionChange::Failed(ConnectionFailure {
-                    kind: ErrorKind::Unavailable,
-                    detail,
-                    was_in_use,
-                })
+                ConnectionChange::Failed(ConnectionFailure::in_use(kind, detail))
             }
-            (true, EndKind::QueueFull) => {
-                out.observe(Observation::LaneFailed { lane: self.lane, words: detail.clone() });
-                ConnectionChange::Failed(ConnectionFailure { kind: ErrorKind::QueueFull, detail, was_in_use })
-            }
-            (true, _) => self.fail_in_use(detail, out),
+            (true, kind) => self.fail_in_use(kind, detail, out),
             (false, kind) => {
                 if kind == EndKind::UnfitStillOpen {
                     out.push(Action::ToLane(self.lane, LaneCommand::Close));
+                }
+                // The client's voice or words may be the cause.
+                if was_initialising && kind.is_refusal() {
+                    let (lane, words) = (self.lane, detail.clone());
+                    out.observe(Observation::LaneRefused { lane, words, by_configuration: false });
                 }
                 let is_full = kind == EndKind::QueueFull;
                 let kind = if is_full { ErrorKind::QueueFull } else { ErrorKind::Unavailable };
@@ -247,8 +258,12 @@ impl UpstreamConnection {
             ConnectionPhase::Closing { retry: true } => self.retry_or_fail(now, shared, out),
             ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged => {
                 let when = if self.is_awaiting_reply() { " before it had answered" } else { "" };
+                let kind = match reason {
+                    DisconnectReason::Closed(code, _) => EndKind::of_close_code(*code),
+                    _ => EndKind::Other,
+                };
                 self.enter(ConnectionPhase::Gone, None);
-                self.fail_in_use(format!("the upstream {reason}{when}"), out)
+                self.fail_in_use(kind, format!("the upstream {reason}{when}"), out)
             }
             _ => {
                 self.enter(ConnectionPhase::Gone, None);
@@ -277,7 +292,7 @@ impl UpstreamConnection {
             return ConnectionChange::None;
         }
         let times = shared.times;
-        match &mut self.phase {
+        match &self.phase {
             ConnectionPhase::Dialling => {
                 let detail =
                     format!("the upstream did not answer the connection within {} ms", times.dial_max_ms);
@@ -285,30 +300,8 @@ impl UpstreamConnection {
                 RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
                 self.retry_or_fail(now, shared, out)
             }
-            ConnectionPhase::Queued(queue) => {
-                let waited = now - queue.since;
-                let status =
-                    queue.position.map_or("sent nothing".to_owned(), |at| format!("stayed at position {at}"));
-                let detail = format!(
-                    "the upstream's queue {status} for {:.0} s; another client may hold the worker",
-                    waited.as_secs_f64()
-                );
-                if waited >= Duration::from_millis(times.queue_max_ms) {
-                    self.give_up_in_queue(now, &shared.times, out);
-                    return ConnectionChange::Failed(ConnectionFailure {
-                        kind: ErrorKind::QueueStuck,
-                        detail,
-                        was_in_use: false,
-                    });
-                }
-                if session_holds_worker {
-                    // This session itself occupies the worker, and not for long.
-                    self.deadline = Some(queue.stuck_deadline(now, &times));
-                    return ConnectionChange::None;
-                }
-                queue.stuck_reported = true;
-                self.deadline = Some(queue.since + Duration::from_millis(times.queue_max_ms));
-                ConnectionChange::QueueStuck(detail)
+            ConnectionPhase::Held(_) | ConnectionPhase::Queued(_) => {
+                self.handle_queue_timeout(now, session_holds_worker, &times, out)
             }
             ConnectionPhase::Initialising => {
                 let detail = format!("the upstream did not initialise within {} ms", times.init_max_ms);
@@ -324,7 +317,7 @@ impl UpstreamConnection {
             ConnectionPhase::AwaitingReply => {
                 let detail = format!("the upstream did not answer within {} ms", self.reply_wait_ms);
                 self.close(now, &shared.times, out);
-                self.fail_in_use(detail, out)
+                self.fail_in_use(EndKind::Other, detail, out)
             }
             ConnectionPhase::Closing { retry: true } => {
                 out.push(Action::DropLane(self.lane));
@@ -344,16 +337,6 @@ impl UpstreamConnection {
             | ConnectionPhase::Ready
             | ConnectionPhase::Engaged
             | ConnectionPhase::Gone => ConnectionChange::None,
-        }
-    }
-
-    /// Stops waiting for a worker. An upstream that has not reported a queue is dropped.
-    fn give_up_in_queue(&mut self, now: Instant, times: &LaneTimeouts, out: &mut Actions) {
-        if self.is_queued() {
-            self.close(now, times, out);
-        } else {
-            out.push(Action::DropLane(self.lane));
-            self.enter(ConnectionPhase::Gone, None);
         }
     }
 
@@ -397,10 +380,14 @@ impl UpstreamConnection {
         }
     }
 
-    /// Reports the failure of a connection in use.
-    fn fail_in_use(&self, detail: String, out: &mut Actions) -> ConnectionChange {
-        out.observe(Observation::LaneFailed { lane: self.lane, words: detail.clone() });
-        ConnectionChange::Failed(ConnectionFailure { kind: ErrorKind::Unavailable, detail, was_in_use: true })
+    /// Reports the failure of a connection in use. A refusal is none of its upstream.
+    fn fail_in_use(&self, end: EndKind, detail: String, out: &mut Actions) -> ConnectionChange {
+        let (lane, words) = (self.lane, detail.clone());
+        out.observe(match end.is_refusal() {
+            true => Observation::LaneRefused { lane, words, by_configuration: end == EndKind::Misconfigured },
+            false => Observation::LaneFailed { lane, words },
+        });
+        ConnectionChange::Failed(ConnectionFailure::in_use(end, detail))
     }
 
     /// Fails for good. The transport is gone or dropped.
@@ -410,18 +397,12 @@ impl UpstreamConnection {
     }
 }
 
-/// True for output that the request asked for. Anything else would put off the end of a wait for ever.
-fn is_progress(purpose: LanePurpose, event: &LaneEvent<'_>) -> bool {
-    match (purpose, event) {
-        (LanePurpose::Transcribe, event) => matches!(event, LaneEvent::Text(text) if !text.is_empty()),
-        (_, event) => matches!(event, LaneEvent::Text(_) | LaneEvent::Audio(_) | LaneEvent::Listen),
-    }
-}
-
-impl QueueState {
-    /// When a queue that moved last at `moved_at` is stuck, or too slow altogether.
-    pub(super) fn stuck_deadline(&self, moved_at: Instant, times: &LaneTimeouts) -> Instant {
-        let stuck_at = moved_at + Duration::from_millis(times.queue_stuck_ms);
-        stuck_at.min(self.since + Duration::from_millis(times.queue_max_ms))
+/// True for output that can be heard or read. Anything else, such as empty text or `listen`, would put off the end of a wait
+/// for ever.
+pub(in crate::session::lanes) fn is_progress(event: &LaneEvent<'_>) -> bool {
+    match event {
+        LaneEvent::Text(text) => !text.trim().is_empty(),
+        LaneEvent::Audio(samples) => !samples.is_empty(),
+        _ => false,
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection};
 use crate::{
-    event::{LaneCommand, LaneEvent, LanePurpose, Mode},
+    event::{LaneEvent, LanePurpose, Mode},
     mapping::profile::LaneTimeouts,
     session::outbox::{Actions, Observation},
 };
@@ -52,36 +52,6 @@ impl UpstreamConnection {
             _ => now,
         };
         self.enter(ConnectionPhase::Unneeded { position, stuck_at, is_close_sent }, None);
-    }
-
-    /// Keeps its place in the queue for a new request.
-    pub(in crate::session::lanes) fn return_to_queue(
-        &mut self,
-        now: Instant,
-        init: Option<LaneCommand>,
-        times: &LaneTimeouts,
-        out: &mut Actions,
-    ) {
-        let ConnectionPhase::Unneeded { position, .. } = self.phase else { return };
-        let words = "needed again".to_owned();
-        out.observe(Observation::LaneQueued { lane: self.lane, position, words });
-        (self.init, self.opened_at, self.retry, self.queued_since) = (init, now, None, None);
-        self.wait_in_queue(now, position, times);
-    }
-
-    /// Starts to wait in the queue for the client, at a known position or not.
-    pub(super) fn wait_in_queue(&mut self, now: Instant, position: Option<u32>, times: &LaneTimeouts) {
-        let queue = QueueState { since: self.queued_since.unwrap_or(now), position, stuck_reported: false };
-        let deadline = queue.stuck_deadline(now, times);
-        self.enter(ConnectionPhase::Queued(queue), Some(deadline));
-    }
-
-    /// Counts the wait in the queue from now on, because the client begins to wait for it.
-    pub(crate) fn restart_queue_wait(&mut self, now: Instant, times: &LaneTimeouts) {
-        if let ConnectionPhase::Queued(QueueState { position, .. }) = self.phase {
-            self.queued_since = None;
-            self.wait_in_queue(now, position, times);
-        }
     }
 
     /// Handles a message of the upstream while it waits in the queue unneeded.

@@ -7,14 +7,6 @@ use crate::simulator::{picture::check_picture, python};
 
 /// Checks what the server checks before it opens a session.
 pub(super) fn check_config(config: &Map<String, Value>) -> Result<(), Refusal> {
-    let format = config.get("input_audio_format").and_then(Value::as_str).unwrap_or("pcm16");
-    if !["pcm16", "pcm_s16le", "s16le"].contains(&format) {
-        return Err(("invalid_session_config", format!("Unsupported input_audio_format: {format}")));
-    }
-    let detection = config.get("turn_detection").and_then(|detection| detection["type"].as_str());
-    if detection.is_some_and(|kind| kind != "server_vad") {
-        return Err(("invalid_session_config", "turn_detection.type must be 'server_vad'".to_owned()));
-    }
     let modalities = config.get("modalities").and_then(Value::as_array);
     let has_audio = modalities.is_none_or(|list| list.iter().any(|one| one == "audio"));
     if has_audio && !config.get("ref_audio").is_some_and(Value::is_string) {

@@ -1,10 +1,11 @@
 //! One session: its beginning, its input, what it does in time, and its end.
 //!
-//! `transport` is the connection that it has, and the journal of its events; `answers` are what the model says; `checks` are
-//! those of a configuration and of an append.
+//! `transport` is the connection that it has, and the journal of its events; `answers` are what the model says; `config` is what
+//! the client asks for, and `checks` are those of it and of an append.
 
 mod answers;
 mod checks;
+mod config;
 mod transport;
 
 use std::{
@@ -16,6 +17,7 @@ use serde_json::{Map, Value, json};
 
 use self::{
     checks::{check_config, check_frames},
+    config::{decode_samples, read_config},
     transport::Sent,
 };
 use super::{
@@ -82,10 +84,11 @@ impl VllmSession {
     /// Opens a session. Its first events follow after the time of an initialisation.
     pub(super) fn open(
         conn: ConnId,
-        config: &Map<String, Value>,
+        asked: &Map<String, Value>,
         ctx: &mut VllmContext<'_>,
     ) -> Result<Self, Refusal> {
-        check_config(config)?;
+        let mut config = read_config(asked)?;
+        check_config(&config)?;
         let voice = config.get("ref_audio").and_then(Value::as_str).map(|url| {
             let (_, base64) = url.split_once(";base64,").unwrap_or_default();
             decode_wav_to_base64_f32(base64)
@@ -105,10 +108,14 @@ impl VllmSession {
             FaultKind::SlowInit(by) => Some(by),
             _ => None,
         });
+        if !asked.contains_key("ref_audio") {
+            // A voice of `extra_body` is not shown.
+            config.remove("ref_audio");
+        }
         let idle_s = config.get("idle_timeout_s").and_then(Value::as_f64).filter(|seconds| *seconds > 0.0);
         Ok(Self {
             id: format!("duplex-{:032x}", ctx.rng.u128(..)),
-            config: config.clone(),
+            config,
             conn,
             detached_at: None,
             token: events::resume_token(ctx.rng),
@@ -227,15 +234,12 @@ impl VllmSession {
             let words = "Duplex session has too many pending input bytes";
             return self.emit_error("input_backpressure", words, event_id, ctx);
         }
+        let format = self.config.get("input_audio_format").and_then(Value::as_str).unwrap_or("pcm16");
         let bytes = python::decode_base64(audio).unwrap_or_default();
-        if bytes.is_empty() || !bytes.len().is_multiple_of(2) {
-            let words = "input_audio_buffer.append pcm16 audio could not be decoded";
-            return self.emit_error("bad_audio", words, None, ctx);
-        }
-        let samples: Vec<f32> = bytes
-            .chunks_exact(2)
-            .map(|two| f32::from(i16::from_le_bytes([two[0], two[1]])) / 32768.0)
-            .collect();
+        let Some(samples) = decode_samples(format, &bytes) else {
+            let words = format!("input_audio_buffer.append {format} audio could not be decoded");
+            return self.emit_error("bad_audio", &words, None, ctx);
+        };
         if !self.has_heard_speech && rms(&samples) >= SPEECH_RMS {
             self.has_heard_speech = true;
             let item = format!("item_{:032x}", ctx.rng.u128(..));

@@ -20,11 +20,11 @@ impl Default for CodecThreads {
 
 /// A request's permit to compute, as long as it and all of its computations last. A computation of an abandoned request keeps
 /// it to its end.
-pub(super) struct ComputePermit(Arc<OwnedSemaphorePermit>);
+pub(in crate::server) struct ComputePermit(Arc<OwnedSemaphorePermit>);
 
 /// Stops a request's decoder when the request ends or is abandoned.
 #[derive(Default)]
-pub(super) struct CancelOnDrop(pub(super) CancelFlag);
+pub(in crate::server) struct CancelOnDrop(pub(in crate::server) CancelFlag);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
@@ -34,12 +34,12 @@ impl Drop for CancelOnDrop {
 
 impl CodecThreads {
     /// Waits for a permit.
-    pub(super) async fn acquire(&self) -> Option<ComputePermit> {
+    pub(in crate::server) async fn acquire(&self) -> Option<ComputePermit> {
         Some(ComputePermit(Arc::new(self.0.clone().acquire_owned().await.ok()?)))
     }
 
     /// Runs a short computation, some milliseconds at most, with a permit of its own. `None` if it panics.
-    pub(super) async fn run<T: Send + 'static>(
+    pub(in crate::server) async fn run<T: Send + 'static>(
         &self,
         compute: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
@@ -49,7 +49,7 @@ impl CodecThreads {
 
 impl ComputePermit {
     /// Runs a short computation, some milliseconds at most. `None` if it panics.
-    pub(super) async fn run<T: Send + 'static>(
+    pub(in crate::server) async fn run<T: Send + 'static>(
         &self,
         compute: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {

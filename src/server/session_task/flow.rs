@@ -1,0 +1,38 @@
+//! Flow control of one session: what is held back because its client reads more slowly than upstreams answer.
+//!
+//! Audio waits in the session while the client has not read its outbox, so that a cancel still finds it. Upstreams are read
+//! ahead meanwhile, because some end a session whose output is not read. Their lanes are held once what waits takes too much
+//! memory.
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{event::FlowControl, server::websocket::session_socket::SessionSocket, session::SessionReport};
+
+/// Above this many bytes in the client's outbox, the client is behind.
+const CLIENT_BEHIND_ABOVE_BYTES: usize = 256 * 1024;
+/// This much may wait for any client before its lanes are held, bytes: twenty seconds of speech.
+const WAITS_ALWAYS_BYTES: usize = 1024 * 1024;
+/// Part of the memory for messages in transit that may wait for one client: ten minutes of speech, by default.
+const CLIENT_PART: usize = 8;
+/// Lanes are held when less than this part of the memory is left.
+const LEFT_PART: usize = 2;
+
+/// What is held back now. `memory_max_bytes` is the bound of the memory for messages in transit.
+pub(super) fn flow_control<C>(
+    client: Option<&SessionSocket<C>>,
+    report: &SessionReport,
+    memory_max_bytes: usize,
+) -> FlowControl
+where
+    C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Some(client) = client else { return FlowControl::default() };
+    let outbox_bytes = client.outbox.bytes();
+    let waiting_bytes = outbox_bytes + report.unsent_bytes;
+    let is_memory_scarce =
+        || waiting_bytes > memory_max_bytes / CLIENT_PART || client.stream.memory.leaves_less_than(LEFT_PART);
+    FlowControl {
+        is_client_behind: outbox_bytes > CLIENT_BEHIND_ABOVE_BYTES,
+        are_lanes_held: report.is_far_ahead || (waiting_bytes > WAITS_ALWAYS_BYTES && is_memory_scarce()),
+    }
+}

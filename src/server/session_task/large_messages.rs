@@ -1,0 +1,81 @@
+//! Large messages: a session whose peer sends one moves to another thread until it is handled, so that the other sessions of its
+//! own thread run meanwhile. Nothing is shared: the session is moved as a whole.
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_tungstenite::tungstenite::Message as WsMessage;
+use tracing::Span;
+
+use super::{SessionTask, socket_poll::Wakeup};
+use crate::server::{
+    codec_threads::CodecThreads,
+    websocket::{pausable_stream::PausableRead, session_socket::SocketEvent},
+};
+
+/// Longest message of a client that is handled on the session's own thread, bytes: a second of 16 kHz audio, or a quarter of that
+/// as 24 kHz in base64.
+const CLIENT_MAX_BYTES: usize = 32 * 1024;
+/// Longest such message of a lane, bytes: more than a second of the model's speech.
+const LANE_MAX_BYTES: usize = 192 * 1024;
+/// Longer messages wait for each other only, bytes. Those that take milliseconds must not wait for those that take a second.
+const LARGE_MAX_BYTES: usize = 1024 * 1024;
+
+/// The threads that handle large messages, and the few very large ones.
+#[derive(Debug, Clone, Default)]
+pub(in crate::server) struct MessageThreads {
+    large: CodecThreads,
+    very_large: CodecThreads,
+}
+
+impl MessageThreads {
+    fn for_length(&self, bytes: usize) -> &CodecThreads {
+        if bytes > LARGE_MAX_BYTES { &self.very_large } else { &self.large }
+    }
+
+    /// Looks at a message of a client, on another thread if it is large. `None` if that panics.
+    pub(in crate::server) async fn examine<T: Send + 'static>(
+        &self,
+        message: WsMessage,
+        examine: impl FnOnce(&WsMessage) -> T + Send + 'static,
+    ) -> Option<T> {
+        match message.len() {
+            0..=CLIENT_MAX_BYTES => Some(examine(&message)),
+            bytes => self.for_length(bytes).run(move || examine(&message)).await,
+        }
+    }
+}
+
+/// Length of the message in an event, if it is large.
+fn large_length(wakeup: &Wakeup) -> Option<usize> {
+    let (message, max) = match wakeup {
+        Wakeup::Client(SocketEvent::Message(message)) | Wakeup::HeldBack(message) => {
+            (message, CLIENT_MAX_BYTES)
+        }
+        Wakeup::Lane(_, SocketEvent::Message(message)) => (message, LANE_MAX_BYTES),
+        _ => return None,
+    };
+    Some(message.len()).filter(|length| *length > max)
+}
+
+impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
+    /// Handles an event and what follows from it: on this thread in the turn of the session, or on another one if it is a large
+    /// message. `None` if the session has panicked there.
+    pub(super) async fn handle_event(mut self: Box<Self>, wakeup: Wakeup) -> Option<Box<Self>> {
+        let Some(length) = large_length(&wakeup) else {
+            self.slice.take_turn().await;
+            self.handle_wakeup(wakeup);
+            return Some(self);
+        };
+        // Its turn on this thread is over.
+        self.slice.end();
+        let (threads, span) = (self.message_threads.clone(), Span::current());
+        let handle = move || {
+            let _in = span.enter();
+            self.handle_wakeup(wakeup);
+            self.drain_bridge();
+            self
+        };
+        let mut task = threads.for_length(length).run(handle).await?;
+        task.slice.end();
+        Some(task)
+    }
+}

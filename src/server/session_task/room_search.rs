@@ -1,0 +1,48 @@
+//! Search for room at another upstream, for lanes that wait in their own upstream's queue.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{
+    bridge::Input,
+    server::upstream_pool::{Pool, lane_leases::LaneLeases},
+};
+
+/// Time in a queue before the first look: a gateway also queues a lane that it serves at once.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Time between two looks.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The search of one session.
+#[derive(Debug, Default)]
+pub(super) struct RoomSearch {
+    looked_at: Option<Instant>,
+    /// The upstream that has room.
+    upstream: Option<String>,
+}
+
+impl RoomSearch {
+    /// When to look next; `None` while no lane waits.
+    pub(super) fn next_look(&self, leases: &LaneLeases) -> Option<Instant> {
+        let first = leases.waiting().map(|(_, since)| since + PATIENCE).min()?;
+        Some(self.looked_at.map_or(first, |at| first.max(at + INTERVAL)))
+    }
+
+    /// Looks for room if that is due. The lane that the bridge opens after the answer goes there.
+    pub(super) fn look(&mut self, now: Instant, pool: &Pool, leases: &LaneLeases) -> Option<Input<'static>> {
+        // The last answer opened no lane.
+        self.upstream = None;
+        self.next_look(leases).filter(|at| *at <= now)?;
+        self.looked_at = Some(now);
+        let mut waiting = leases.waiting().filter(|(_, since)| *since + PATIENCE <= now);
+        let (lane, upstream) = waiting.find_map(|(lane, _)| Some((lane, pool.room_beside(lane, leases)?)))?;
+        self.upstream = Some(upstream);
+        Some(Input::PlaceFound(lane))
+    }
+
+    /// The upstream for the lane that the bridge opens because of the last answer.
+    pub(super) fn take_upstream(&mut self) -> Option<String> {
+        self.upstream.take()
+    }
+}
