@@ -22,6 +22,7 @@
 //! - [`admin`]: the listener for operators, on an address of its own
 //! - [`turn_judge`]: threads that judge whether a user has finished speaking
 //! - [`tap`] and [`trace_files`]: see every frame, and write sessions to disk
+//! - [`fuzzing`]: leads the fuzz targets to what strangers' bytes pass through
 
 mod accept;
 pub mod access;
@@ -31,6 +32,7 @@ pub mod admin;
 mod announcement;
 mod codec_threads;
 mod cut_off;
+pub mod fuzzing;
 mod loops;
 pub(crate) mod memory;
 pub mod playground;

@@ -53,6 +53,31 @@ proptest! {
     }
 
     #[test]
+    fn lanes_accept_changed_seeds(bytes in changed_seed("lane_frames")) {
+        fuzzing::lane_frames(&bytes);
+    }
+
+    #[test]
+    fn clients_accept_changed_seeds(bytes in changed_seed("client_frames")) {
+        fuzzing::client_frames(&bytes);
+    }
+
+    #[test]
+    fn forms_accept_changed_seeds(bytes in changed_seed("upload_form")) {
+        fuzzing::upload_form(&bytes);
+    }
+
+    #[test]
+    fn tcp_streams_accept_changed_seeds(bytes in changed_seed("tcp_stream")) {
+        fuzzing::tcp_stream(&bytes);
+    }
+
+    #[test]
+    fn decoder_of_uploads_accepts_changed_seeds(bytes in changed_seed("container")) {
+        fuzzing::container(&bytes);
+    }
+
+    #[test]
     fn bridge_inputs_accept_changed_seeds(bytes in changed_seed("bridge_inputs")) {
         fuzzing::bridge_inputs(&bytes);
     }
@@ -124,4 +149,33 @@ fn trace_context_reader_accepts_seeds() {
 #[test]
 fn access_checks_accept_seeds() {
     run_seeds("access", fuzzing::access);
+}
+
+#[test]
+fn lanes_accept_seeds() {
+    run_seeds("lane_frames", fuzzing::lane_frames);
+    run_seeds("event_stream", fuzzing::event_stream);
+}
+
+#[test]
+fn clients_in_a_row_accept_seeds() {
+    run_seeds("client_frames", fuzzing::client_frames);
+    run_seeds("protobuf", fuzzing::protobuf);
+    run_seeds("sideband", fuzzing::sideband);
+}
+
+#[test]
+fn streams_before_a_session_accept_seeds() {
+    run_seeds("upload_form", fuzzing::upload_form);
+    run_seeds("tcp_stream", fuzzing::tcp_stream);
+}
+
+#[test]
+fn decoder_of_uploads_accepts_seeds() {
+    run_seeds("container", fuzzing::container);
+}
+
+#[test]
+fn trace_reader_accepts_seeds() {
+    run_seeds("trace", fuzzing::trace);
 }

@@ -134,6 +134,12 @@ impl Segmenter {
         self.has_lasted(ms).then(|| self.switch_to(None, Edge::End))
     }
 
+    /// Lets the current pause last this long, until another length is set or speech goes on. A shorter pause than the configured
+    /// one is not set.
+    pub fn extend_pause(&mut self, ms: u32) {
+        self.pause_end_ms = self.since_start_ms.map(|_| ms.max(self.config.end_ms));
+    }
+
     /// Returns to the configured silence in this pause.
     pub const fn clear_pause_end(&mut self) {
         self.pause_end_ms = None;

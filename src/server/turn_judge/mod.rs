@@ -1,9 +1,9 @@
 //! Judges of the turn's end: a bounded pool of threads that run an end-of-turn model for all sessions.
 //!
-//! A session asks once in a pause of the user's speech, and has a fixed rule for the case that no verdict comes in time. So a
-//! question that finds the queue full is refused at once. A question that its session has withdrawn is not computed, and takes
-//! no place in the queue. The newest question is answered first: with more questions than the threads can answer, the oldest in
-//! a full queue would get their verdicts just too late, and the inferences would be wasted.
+//! A session asks once in a pause of the user's speech, waits for the verdict for some seconds at most, and has a fixed rule for
+//! the case that there is none. So a question that finds the queue full is refused at once. A question that its session has
+//! withdrawn is not computed, and takes no place in the queue. The oldest question is answered first: the queue is so short that
+//! each of its questions gets its verdict in time, also where an inference takes three times as long as it should.
 //! [`model`] runs Smart Turn; a program without the cargo feature `turn-model` has none.
 
 #[cfg(feature = "turn-model")]
@@ -13,6 +13,7 @@ pub(crate) mod model;
 pub(crate) mod model;
 
 use std::{
+    collections::VecDeque,
     io,
     num::NonZeroUsize,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -26,7 +27,8 @@ use tracing::error;
 
 use crate::telemetry::metrics::Metrics;
 
-/// Questions that wait for each thread. An inference takes about 0.1 s, and an answer is useful for some 0.3 s.
+/// Questions that wait for each thread. An inference takes about 0.1 s, and a session waits at least 1 s for it, unless its client
+/// wants otherwise.
 const WAITING_PER_THREAD: usize = 3;
 
 /// Probability that the user has finished, from int16 mono audio at 16 kHz that ends in the pause; `None` if the model failed.
@@ -50,7 +52,7 @@ struct QuestionQueue {
 
 #[derive(Debug, Default)]
 struct WaitingQuestions {
-    list: Vec<Question>,
+    list: VecDeque<Question>,
     /// The last handle is gone.
     is_closed: bool,
 }
@@ -106,7 +108,7 @@ impl TurnJudge {
         if list.len() >= queue.max {
             return None;
         }
-        list.push(Question { audio, reply });
+        list.push_back(Question { audio, reply });
         queue.changed.notify_one();
         Some(verdict)
     }
@@ -125,11 +127,11 @@ impl QuestionQueue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a question, and takes the newest. `None` once the last handle is gone and no question waits.
+    /// Waits for a question, and takes the oldest. `None` once the last handle is gone and no question waits.
     fn next(&self) -> Option<Question> {
         let is_idle = |waiting: &mut WaitingQuestions| waiting.list.is_empty() && !waiting.is_closed;
         let waiting = self.changed.wait_while(self.lock(), is_idle);
-        waiting.unwrap_or_else(PoisonError::into_inner).list.pop()
+        waiting.unwrap_or_else(PoisonError::into_inner).list.pop_front()
     }
 }
 
@@ -202,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn newest_question_is_answered_first() {
+    fn oldest_question_is_answered_first() {
         let (pool, release, begins) = held_pool();
         let _first = pool.ask(audio(1)).unwrap();
         assert_eq!(begins.recv(), Ok(1));
         let _waiting: Vec<_> = (2..=4).map(|samples| pool.ask(audio(samples)).unwrap()).collect();
         (0..4).for_each(|_| release.send(()).unwrap());
-        assert_eq!(begins.iter().take(3).collect::<Vec<_>>(), [4, 3, 2]);
+        assert_eq!(begins.iter().take(3).collect::<Vec<_>>(), [2, 3, 4]);
     }
 
     #[test]

@@ -76,6 +76,7 @@ impl Device {
     fn new(profile: &'static str, cancels: bool, delay_ms: usize, level_db: f32) -> Self {
         let mut config = HarnessConfig { profile, engines: Some(engines), ..HarnessConfig::default() };
         config.simulator.use_engines = true;
+        config.simulator.record = true;
         config.library = library(cancels);
         Self {
             harness: Harness::new(config),
@@ -166,16 +167,17 @@ impl Device {
         }
         if let Some(after_ms) = interrupts_after_ms {
             self.run(after_ms);
-            self.interrupt();
+            // The recording begins 210 ms before its first word.
+            self.interrupt(&recording("cards_005_16k.wav"));
         }
         self.run(13_000);
     }
 
-    fn interrupt(&mut self) {
+    /// The user says this while the model speaks, up to the end of playback.
+    fn interrupt(&mut self, words: &[i16]) {
         let (began, cuts) = (self.recorded, self.cuts);
         self.report.questions += 1;
-        // The recording begins 210 ms before its first word.
-        self.speech.extend(&recording("cards_005_16k.wav")[..]);
+        self.speech.extend(words);
         while !self.speech.is_empty() && self.cuts == cuts {
             self.run_frame();
         }
@@ -234,6 +236,73 @@ fn cancelled_echo_interrupts_nothing_and_the_user_does() {
         assert!(report.answers - report.questions <= self_answers_max, "{room}");
         assert!(report.barge_ins.iter().flatten().all(|after_ms| *after_ms < 2_500), "{room}");
         assert!(report.barge_ins.iter().all(Option::is_some), "{room}");
+    }
+}
+
+/// Share of the sounds in `words` that `heard` has, at the place where it is most like them. A sound is 32 ms; pauses do not count.
+fn kept_share(words: &[i16], heard: &[f32]) -> f64 {
+    const SOUND: usize = 512;
+    let dot = |one: &[f32], other: &[f32]| -> f64 {
+        one.iter().zip(other).map(|(one, other)| f64::from(*one) * f64::from(*other)).sum()
+    };
+    let words: Vec<f32> = words.iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
+    let loudest = words.chunks(SOUND).map(|sound| dot(sound, sound)).fold(0.0, f64::max);
+    let sounds: Vec<usize> = (0..words.len() - SOUND)
+        .step_by(SOUND)
+        .filter(|at| dot(&words[*at..at + SOUND], &words[*at..at + SOUND]) > loudest / 300.0)
+        .collect();
+    // The loudest sound says where the words are.
+    let power = |at: &usize| dot(&words[*at..at + SOUND], &words[*at..at + SOUND]);
+    let loud = *sounds.iter().max_by(|one, other| power(one).total_cmp(&power(other))).unwrap();
+    let padded = [vec![0.0; words.len()], heard.to_vec(), vec![0.0; words.len()]].concat();
+    let likeness = |place: &usize| -> f64 {
+        let pairs = words[loud..loud + SOUND].iter().zip(&padded[place + loud..]).step_by(4);
+        pairs.map(|(word, heard)| f64::from(word * heard)).sum()
+    };
+    let places = 0..padded.len() - words.len();
+    let place = places.max_by(|one, other| likeness(one).total_cmp(&likeness(other))).unwrap();
+    // Where playback begins and ends, the canceller shifts the microphone by a block.
+    let is_kept = |at: &&usize| {
+        let sound = &words[**at..*at + SOUND];
+        [0, 64, 128].iter().any(|shift| {
+            let from = (place + *at + shift).saturating_sub(64);
+            dot(sound, &padded[from..]) > 0.5 * dot(sound, sound)
+        })
+    };
+    sounds.iter().filter(is_kept).count() as f64 / sounds.len() as f64
+}
+
+#[test]
+fn user_interrupts_through_an_echo_as_fast_and_as_whole_as_without() {
+    let interruptions = [
+        // The first answer, while AEC3 learns the room, and a later one; at once, and after a while.
+        (-20.0, 40, 1, 600),
+        (-20.0, 200, 2, 1_100),
+        (-14.0, 120, 1, 1_100),
+        (-14.0, 40, 2, 4_000),
+        (-14.0, 250, 2, 600),
+    ];
+    for (level_db, delay_ms, answer, after_ms) in interruptions {
+        let words = recording("librivox_0880_16k.wav");
+        let mut device = Device::new("assistant", true, delay_ms, level_db);
+        device.run(1_000);
+        (1..answer).for_each(|_| device.ask(None));
+        device.speech.extend(recording("goforward_16k.wav"));
+        while device.report.answers < answer {
+            device.run_frame();
+        }
+        device.run(after_ms);
+        device.harness.question_audio.clear();
+        device.interrupt(&words);
+        device.run(4_000);
+        let room = format!("after {after_ms} ms of answer {answer}, {delay_ms} ms, {level_db} dB");
+        let Some(ms) = device.report.barge_ins[0] else { panic!("{room}: never interrupted") };
+        let heard = device.harness.question_audio.concat();
+        let kept = kept_share(&words, &heard);
+        println!("{room}: {ms} ms, {kept:.2} of the words");
+        assert!(ms <= 700, "{room}: {ms} ms");
+        assert!(kept >= 0.9, "{room}: {kept:.2} of the words");
+        assert_eq!((device.report.false_starts, device.report.false_barge_ins), (0, 0), "{room}");
     }
 }
 

@@ -89,6 +89,39 @@ fn finished_turn_is_one_start_updates_and_one_end_with_the_words() {
     assert_state_machine(&harness);
 }
 
+/// On a busy machine, a verdict takes longer than the fixed silence.
+#[test]
+fn sentence_with_a_pause_is_one_turn_although_the_verdict_is_slow() {
+    let unfinished = |audio: &[i16]| Some(if audio.len() < 48_000 { 0.2 } else { 0.9 });
+    for takes_ms in [150, 350, 600, 1_000] {
+        let mut harness = open("eot_timeout_ms=2000", Some(judge(takes_ms, unfinished)));
+        harness.stream(&speech(1500), 20);
+        harness.stream(&zeros(1_300), 20);
+        harness.stream(&speech(1500), 20);
+        harness.stream(&zeros(3_000), 20);
+        assert_eq!(changes(&harness), ["StartOfTurn", "EndOfTurn"], "{takes_ms} ms");
+        assert_eq!(turn(&harness, "EndOfTurn")["trigger"], "model");
+        assert_state_machine(&harness);
+    }
+}
+
+#[test]
+fn verdict_is_awaited_no_longer_than_the_clients_limit() {
+    for limit_ms in [500, 1_500] {
+        let mut harness = open(&format!("eot_timeout_ms={limit_ms}"), Some(judge(60_000, |_| Some(0.9))));
+        harness.stream(&speech(1500), 20);
+        let from = harness.now();
+        harness.stream(&zeros(3_000), 20);
+        let is_end =
+            |frame: &ClientFrame| matches!(frame, ClientFrame::Event(it) if it["event"] == "EndOfTurn");
+        let at = harness.log.iter().find(|(_, frame)| is_end(frame)).expect("the turn ends").0;
+        let silence_ms = (at - from).as_millis() as u64;
+        // The words of the turn take their time.
+        assert!((limit_ms - 100..limit_ms + 450).contains(&silence_ms), "{silence_ms} ms of {limit_ms} ms");
+        assert_eq!(turn(&harness, "EndOfTurn")["trigger"], "timeout");
+    }
+}
+
 #[test]
 fn likely_end_is_reported_before_the_end_and_its_words_are_final_without_a_second_question() {
     let mut harness = open("eager_eot_threshold=0.5&eot_timeout_ms=1500", always(0.6));

@@ -46,12 +46,33 @@ fn speech_after_an_unfinished_pause_stays_in_the_same_utterance() {
 }
 
 #[test]
-fn verdict_that_comes_late_and_a_judge_that_is_busy_leave_the_fixed_silence() {
+fn verdict_is_awaited_up_to_the_longest_pause_and_a_busy_judge_leaves_the_fixed_silence() {
     let (fixed, _) = silence_of(config("speech", None));
-    let mut late = config("judged-speech", None);
-    late.judge = Some(judge(600, |_| Some(0.9)));
-    assert_eq!(silence_of(late), (fixed, vec![TurnDecision::Late]));
     assert_eq!(silence_of(config("judged-speech", None)), (fixed, vec![TurnDecision::Refused]));
+    for (takes_ms, probability, decision, silence_ms) in [
+        (250, 0.9, TurnDecision::Finished, 250 + 110),
+        (600, 0.9, TurnDecision::Finished, 600 + 110),
+        (1_700, 0.9, TurnDecision::Finished, 1_700 + 110),
+        (600, 0.1, TurnDecision::Unfinished, 2_000),
+        (2_500, 0.9, TurnDecision::Late, 2_000),
+    ] {
+        let mut slow = config("judged-speech", None);
+        slow.judge = Some(judge(takes_ms, move |_| Some(probability)));
+        let (silence, decisions) = silence_of(slow);
+        assert_eq!(decisions, [decision], "{takes_ms} ms");
+        // Some silence before its end belongs to the last word, and the transcript takes its time.
+        let late = silence.abs_diff(silence_ms + fixed - 300);
+        assert!(late <= 120, "{takes_ms} ms: {silence} ms instead of {silence_ms} ms, fixed {fixed} ms");
+    }
+}
+
+#[test]
+fn slow_refusal_ends_a_pause_that_has_lasted_longer_than_the_fixed_silence() {
+    let mut slow = config("judged-speech", None);
+    slow.judge = Some(judge(600, |_| None));
+    let (silence, decisions) = silence_of(slow);
+    assert_eq!(decisions, [TurnDecision::Refused]);
+    assert!((700..1_150).contains(&silence), "{silence} ms with the transcript");
 }
 
 #[test]

@@ -6,8 +6,11 @@ mod access;
 #[cfg(feature = "webrtc")]
 mod calls;
 mod conversation;
+mod files;
+mod lanes;
 mod lines;
 mod relay;
+mod streams;
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -16,7 +19,12 @@ use serde::de::IgnoredAny;
 pub use self::access::access;
 #[cfg(feature = "webrtc")]
 pub use self::calls::{call_audio, call_offer, call_packets};
-pub use self::conversation::bridge_inputs;
+pub use self::{
+    conversation::bridge_inputs,
+    files::{container, trace},
+    lanes::{event_stream, lane_frames},
+    streams::{client_frames, protobuf, sideband, tcp_stream, upload_form},
+};
 use crate::rtvi::RtviFrame;
 use voxbridge::{
     audio::{
@@ -33,6 +41,22 @@ use voxbridge::{
 
 static LIBRARY: LazyLock<Library> =
     LazyLock::new(|| Library::embedded().expect("a test compiles the embedded files"));
+
+/// Messages, each after its length in two bytes. The highest bit of the length makes a text.
+struct FuzzFrames<'d>(&'d [u8]);
+
+impl<'d> Iterator for FuzzFrames<'d> {
+    type Item = Frame<'d>;
+
+    fn next(&mut self) -> Option<Frame<'d>> {
+        let (head, tail) = self.0.split_first_chunk()?;
+        let head = u16::from_be_bytes(*head);
+        let (message, rest) = tail.split_at(tail.len().min(usize::from(head & 0x7fff)));
+        self.0 = rest;
+        let text = std::str::from_utf8(message).ok().filter(|_| head & 0x8000 != 0);
+        Some(text.map_or(Frame::Binary(message), Frame::Text))
+    }
+}
 
 /// Decodes a client's frame and a connection's query in every protocol. Every error must have a frame of its
 /// own, and every relayed message must encode in every dialect.

@@ -24,6 +24,7 @@ mod deepgram;
 mod endpoint;
 pub(crate) mod event;
 mod form;
+pub(crate) mod fuzzing;
 pub(crate) mod local;
 mod members;
 mod models;

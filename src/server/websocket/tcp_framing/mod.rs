@@ -2,6 +2,7 @@
 //!
 //! [`json_lines`] and [`records`] know the two formats. The stream fails with `WouldBlock` when it has no bytes, or takes none.
 
+pub(crate) mod fuzzing;
 mod json_lines;
 mod records;
 

@@ -1,7 +1,8 @@
 //! Pauses in an utterance: once in each, the end-of-turn model is asked whether the user has finished.
 //!
-//! Its verdict decides how long the pause may last. Until the verdict, and without one, that is the fixed silence of the
-//! settings. Speech that goes on makes a verdict void.
+//! Its verdict decides how long the pause may last. A verdict under way is awaited up to the longest pause that any verdict would
+//! allow, because a busy machine must not cut a sentence. Without a verdict, the fixed silence of the settings ends the turn.
+//! Speech that goes on makes a verdict void.
 
 use super::{SpeechEvent, SpeechInput};
 use crate::event::{EndCause, JudgedEnd, PauseId};
@@ -25,7 +26,7 @@ pub enum TurnDecision {
     /// The verdict lost its point before it came: the user spoke on, or the client ended the utterance, discarded it or changed
     /// the detection of turns.
     Void,
-    /// The fixed silence was over before the verdict.
+    /// The pause had lasted as long as any verdict would allow before this one came.
     Late,
     /// The model was too busy, or failed.
     Refused,
@@ -138,8 +139,11 @@ impl SpeechInput {
                 let kept = if asks_early { usize::MAX } else { JUDGED_SAMPLES };
                 let from = recording.audio.len().saturating_sub(kept);
                 let audio = recording.audio[from..].to_vec().into();
-                self.pause_watch.state =
-                    if judged.is_some() { PauseState::Asked(pause) } else { PauseState::Settled };
+                self.pause_watch.state = PauseState::Settled;
+                if let Some(rule) = judged {
+                    self.pause_watch.state = PauseState::Asked(pause);
+                    self.voice_activity.segmenter.extend_pause(rule.wait_max_ms);
+                }
                 out.push(SpeechEvent::Paused { pause, audio, is_judged: judged.is_some() });
                 if judged.is_none() && likely_from.is_some() {
                     out.push(SpeechEvent::EndLikely(None));

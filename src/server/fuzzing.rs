@@ -1,0 +1,28 @@
+//! The path of strangers' bytes before a session, without sockets: for the fuzz targets (`tests/fuzz`) and the tests that run
+//! their seeds.
+
+use bytes::Bytes;
+
+use super::{accept::rest::fuzzing, websocket::tcp_framing};
+use crate::mapping::ClientMapping;
+
+/// Names and contents of the fields of a form with this content type.
+///
+/// # Errors
+/// The fault of the form, in words.
+pub fn form_fields(content_type: &str, body: &[u8]) -> Result<Vec<(String, Bytes)>, String> {
+    fuzzing::form_fields(content_type, body)
+}
+
+/// Messages in a stream on bare TCP that comes in pieces of this length: texts, or bytes as errors. Then why the stream cannot
+/// be read further; nothing if it ends between two messages.
+pub fn tcp_messages(
+    client: &ClientMapping,
+    bytes: &[u8],
+    piece: usize,
+) -> (Vec<Result<String, Bytes>>, String) {
+    match &client.tcp {
+        Some(protocol) => tcp_framing::fuzzing::messages(protocol, bytes, piece),
+        None => (Vec::new(), "no protocol on bare TCP".to_owned()),
+    }
+}
