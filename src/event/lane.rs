@@ -63,6 +63,8 @@ pub struct MessageMeta<'a> {
     pub resume_token: Option<&'a str>,
     /// Length of the units in which the model takes audio, ms.
     pub unit_ms: Option<u32>,
+    /// Samples at the end of the audio so far that the upstream holds back: the model hears them with the next unit.
+    pub held_samples: usize,
     /// Tokens of the request that the message answers.
     pub usage: Option<ReportedUsage>,
     /// The answer ends at the bound on its length.
@@ -89,6 +91,8 @@ pub enum EndKind {
     EmptyAnswer,
     /// The queue is full.
     QueueFull,
+    /// The server refused the session for a reason that another attempt does not change.
+    RefusedForGood,
     /// The time limit or the model's context was used up.
     LimitReached,
     /// Like `LimitReached`, but the connection stays open until the bridge closes the session.

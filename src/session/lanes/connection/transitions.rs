@@ -215,6 +215,10 @@ impl UpstreamConnection {
                 ConnectionChange::Failed(ConnectionFailure { kind: ErrorKind::QueueFull, detail, was_in_use })
             }
             (true, _) => self.fail_in_use(detail, out),
+            (false, EndKind::RefusedForGood) => {
+                RetryState::record_refusal(&mut self.retry, now, detail);
+                ConnectionChange::None
+            }
             (false, kind) => {
                 if kind == EndKind::UnfitStillOpen {
                     out.push(Action::ToLane(self.lane, LaneCommand::Close));
