@@ -15,12 +15,8 @@ pub struct LaneLeases {
 }
 
 impl LaneLeases {
-    /// A lane is connected. One that is connected again was ready before.
-    pub fn insert(&mut self, lane: Lane, mut lease: Lease) {
-        if self.upstream(lane).is_some() {
-            self.remove(lane);
-            lease.report_ready();
-        }
+    /// A lane is connected.
+    pub fn insert(&mut self, lane: Lane, lease: Lease) {
         self.leases.reserve_exact(1);
         self.leases.push((lane, lease));
     }
@@ -33,6 +29,11 @@ impl LaneLeases {
     /// Name of a lane's upstream.
     pub fn upstream(&self, lane: Lane) -> Option<&str> {
         self.get(lane).map(Lease::upstream)
+    }
+
+    /// A lane whose transport had ended is connected again.
+    pub fn lane_reconnected(&mut self, lane: Lane) {
+        self.with_lease(lane, Lease::report_reconnected);
     }
 
     /// A lane's transport has ended.
