@@ -30,6 +30,10 @@ pub(super) struct UpstreamSession {
     pub(super) unit_errors: u32,
     /// The last unit was answered so late that the audio after it is kept.
     pub(super) has_stalled: bool,
+    /// Samples that the upstream holds back until it gets the next unit.
+    held_samples: usize,
+    /// The last answered unit, whose end the upstream may hold back.
+    last_answered: Option<UplinkUnit>,
     /// Rollover that follows as soon as the unit in flight is answered.
     pub(super) pending_rollover: Option<RolloverReason>,
 }
@@ -44,6 +48,8 @@ impl UpstreamSession {
             frame_since_answer: false,
             unit_errors: 0,
             has_stalled: false,
+            held_samples: 0,
+            last_answered: None,
             pending_rollover: None,
         }
     }
@@ -67,6 +73,9 @@ impl UpstreamSession {
         lanes: &Lanes,
         out: &mut Actions,
     ) -> Option<UnitInFlight> {
+        if let LaneEvent::Ready { .. } = event {
+            self.held_samples = meta.held_samples;
+        }
         let kind = ReplyKind::of(event)?;
         self.unit_errors = 0;
         self.context_usage.report(meta.context_tokens);
@@ -86,6 +95,11 @@ impl UpstreamSession {
         if let Some(unit) = self.tracker.complete_in_flight() {
             self.record_answer(now, &unit, limits, lanes, out);
         }
+    }
+
+    /// The last answered unit, and how many samples at its end the model has not heard.
+    pub(super) fn take_unheard(&mut self) -> Option<(UplinkUnit, usize)> {
+        self.last_answered.take().map(|unit| (unit, self.held_samples))
     }
 
     /// True if the session was useful, or lasted longer than all retries may take. Its loss then starts a new series of
@@ -108,6 +122,7 @@ impl UpstreamSession {
             std::mem::take(&mut self.frame_since_answer),
             limits,
         );
+        self.last_answered = (self.held_samples > 0).then(|| UplinkUnit { frame: None, ..unit.unit.clone() });
         let (took, lane) = (now - unit.sent_at, lanes.lane(self.id));
         self.has_stalled = self.tracker.note_reply_time(took);
         out.measure(Measurement::UnitProcessed { lane, took, unit: UNIT_DURATION });
