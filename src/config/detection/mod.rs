@@ -75,9 +75,8 @@ impl UpstreamConfig {
                     let page = timeout_at(pages_until, dialer.fetch_page(&sign.path, PAGE_MAX_BYTES)).await;
                     pages.insert(&sign.path, page.ok().and_then(Result::ok));
                 }
-                let Some(Some(page)) = pages.get(&*sign.path).filter(|page| has_signs(page, sign)) else {
-                    continue;
-                };
+                let page = pages.get(&*sign.path).and_then(Option::as_ref);
+                let Some(page) = page.filter(|page| has_signs(page, sign)) else { continue };
                 let shown = match &sign.socket {
                     Some(socket) => socket_sign::shown_dialect(&dialer, socket, mapping, library, page).await,
                     None => Some(mapping.name.clone()),
@@ -91,7 +90,7 @@ impl UpstreamConfig {
     }
 }
 
-fn has_signs(page: &Option<HttpPage>, sign: &DialectSign) -> bool {
-    let Some(text) = page.as_ref().map(|page| page.text.to_ascii_lowercase()) else { return false };
+fn has_signs(page: &HttpPage, sign: &DialectSign) -> bool {
+    let text = page.text.to_ascii_lowercase();
     sign.contains.iter().all(|sign| text.contains(&sign.to_ascii_lowercase()))
 }

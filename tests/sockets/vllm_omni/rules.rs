@@ -296,7 +296,7 @@ async fn cancellation_ends_the_answer_and_begins_an_epoch() {
         }
         let words: &[&str] = match server.version() {
             VllmVersion::V0_30 => &["already complete"],
-            VllmVersion::V0_32 => &["not active: other", "already complete"],
+            VllmVersion::V0_32 => &["not active: other", "not active: resp"],
         };
         for words in words {
             let error = peer.next_event().await["error"].clone();

@@ -18,11 +18,14 @@ impl VllmSession {
         let active = self.answer.as_ref().map(|answer| answer.id.clone());
         let last = self.last_answer.as_ref().map(|(id, _)| id.clone());
         let target = named.map(str::to_owned).or(active.clone()).or(last.clone());
+        let is_next = ctx.cfg.vllm_version >= VllmVersion::V0_32;
         let words = match (&active, target) {
-            (None, Some(id)) if last.as_ref() == Some(&id) => format!("Response is already complete: {id}"),
+            (None, Some(id)) if is_next && named.is_some() => format!("Response is not active: {id}"),
+            (None, Some(id)) if last.as_ref() == Some(&id) && !is_next => {
+                format!("Response is already complete: {id}")
+            }
             // Before 0.31 the server says nothing about an answer that it does not know.
-            (None, _) if named.is_some() && ctx.cfg.vllm_version < VllmVersion::V0_32 => return,
-            (None, Some(id)) if named.is_some() => format!("Response is not active: {id}"),
+            (None, _) if named.is_some() => return,
             (None, _) => "response.cancel requires an active response".to_owned(),
             (Some(active), Some(id)) if *active != id => format!("Response is not active: {id}"),
             _ => return self.end_cancelled(ctx),
