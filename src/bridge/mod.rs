@@ -32,7 +32,7 @@ use crate::{
     error::Error,
     event::{
         AnswerPart, DisconnectReason, FlowControl, Frame, HttpRequest, Lane, LaneEvent, LanePurpose, Message,
-        Mode, PauseId, SpeechId,
+        Mode, PauseId, SpeechId, VoiceSample,
     },
     mapping::{ClientMapping, upstream::Dialects},
     session::{
@@ -203,6 +203,15 @@ impl Bridge {
         setup: RelaySetup,
     ) -> Self {
         Self(BridgeKind::Relayed(Box::new(RelayBridge::open(now, candidates, query, dialects.into(), setup))))
+    }
+
+    /// Sets the voice of a relayed session whose client names none, for upstreams that get the commands of a conversation.
+    #[must_use]
+    pub fn with_default_voice(mut self, voice: VoiceSample) -> Self {
+        if let BridgeKind::Relayed(relayed) = &mut self.0 {
+            relayed.set_default_voice(voice);
+        }
+        self
     }
 
     /// Answers a connection that cannot be served: sends the error, then the protocol's close frame for it.

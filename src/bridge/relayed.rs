@@ -14,7 +14,7 @@ use crate::{
     downstream::relay::RelayCodec,
     error::{Error, ErrorKind},
     event::{
-        Frame, Lane, Message, MessageMeta,
+        Frame, Lane, Message, MessageMeta, VoiceSample,
         relay::{QueuePosition, RelayEndReason, UpstreamMessage},
     },
     mapping::{ClientMapping, check::quoted_list, upstream::Dialects},
@@ -61,7 +61,7 @@ impl RelayBridge {
         let codecs = client.map(|client| {
             let can_serve = |dialect: &&Arc<_>| RelayCodecs::can_translate_to(&client, dialect);
             let dialect = dialects.iter().find(can_serve).unwrap_or(dialects.first()).clone();
-            RelayCodecs { client, upstream: Dialect::new(dialect) }
+            RelayCodecs { client, upstream: Dialect::new(dialect), default_voice: None }
         });
         let lanes = LaneCodecs::new(dialects);
         let relay = codecs.and_then(|codecs| Relay::open(now, &setup, codecs));
@@ -76,6 +76,13 @@ impl RelayBridge {
         };
         relayed.check_mode(now);
         relayed
+    }
+
+    /// Sets the voice of sessions whose client names none.
+    pub(super) fn set_default_voice(&mut self, voice: VoiceSample) {
+        if let Some(relay) = &mut self.relay {
+            relay.set_codecs(relay.codecs().with_default_voice(voice));
+        }
     }
 
     /// Fails the session if the upstream lacks the messages or the mode that the client needs.
@@ -269,8 +276,7 @@ impl RelayBridge {
         }
         let Some(index) = self.candidates.iter().position(|codec| codec.can_begin_with(text)) else { return };
         let client = self.candidates.swap_remove(index);
-        let upstream = Dialect::new(Arc::clone(relay.codecs().upstream.mapping()));
-        relay.set_codecs(RelayCodecs { client, upstream });
+        relay.set_codecs(relay.codecs().with_client(client));
         self.candidates.clear();
         self.check_mode(now);
     }

@@ -4,7 +4,7 @@ use std::{fmt::Display, io, path::Path, sync::Arc};
 
 use super::{ClientError, args::ServerArg, known_recordings};
 use crate::simulator::{
-    HttpApi, SimDialect, SimulatorConfig,
+    HttpApi, SimDialect, SimulatorConfig, VllmVersion,
     engines::SpeechEngines,
     process::EngineProcess,
     socket::{self, Simulator},
@@ -41,8 +41,13 @@ impl ServerArg {
     /// The server with its defaults.
     pub(super) fn simulator_config(self) -> SimulatorConfig {
         let (dialect, http_api) = (self.simulated_dialect(), self.http_api());
-        let workers = if http_api.is_some() { HTTP_WORKERS } else { dialect.default_workers() };
-        SimulatorConfig { dialect, http_api, workers, ..SimulatorConfig::default() }
+        let vllm_version = if self == Self::VllmNext { VllmVersion::V0_32 } else { VllmVersion::V0_30 };
+        let workers = match dialect {
+            _ if http_api.is_some() => HTTP_WORKERS,
+            SimDialect::VllmOmni => vllm_version.default_sessions(),
+            dialect => dialect.default_workers(),
+        };
+        SimulatorConfig { dialect, vllm_version, http_api, workers, ..SimulatorConfig::default() }
     }
 
     /// Name of the server's dialect.
@@ -50,7 +55,7 @@ impl ServerArg {
         match self {
             Self::Demo => "minicpm-o",
             Self::Legacy => "minicpm-o-legacy",
-            Self::Vllm => "vllm-omni",
+            Self::Vllm | Self::VllmNext => "vllm-omni",
             Self::Backend => "llama-cpp-omni",
             Self::Sglang => "sglang-omni",
             Self::VllmHttp => HttpApi::VllmOmni.dialect(),
@@ -71,7 +76,7 @@ impl ServerArg {
     pub(super) fn deployments(self) -> impl Iterator<Item = Self> {
         let speech = match self {
             Self::Sglang => Some(Self::SglangHttp),
-            Self::Vllm => Some(Self::VllmHttp),
+            Self::Vllm | Self::VllmNext => Some(Self::VllmHttp),
             _ => None,
         };
         [Some(self), speech].into_iter().flatten()
@@ -89,7 +94,7 @@ impl ServerArg {
     const fn simulated_dialect(self) -> SimDialect {
         match self {
             Self::Legacy => SimDialect::Legacy { follows_document: false },
-            Self::Vllm => SimDialect::VllmOmni,
+            Self::Vllm | Self::VllmNext => SimDialect::VllmOmni,
             Self::Backend => SimDialect::LlamaCppOmni,
             Self::Sglang => SimDialect::SglangOmni,
             _ => SimDialect::Current,

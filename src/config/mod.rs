@@ -373,7 +373,8 @@ impl Config {
 
     /// Notes on surprising combinations, one line each; empty if the configuration is invalid.
     pub fn notes(&self) -> Vec<String> {
-        let routes = self.build_service().map(|service| routes::route_notes(&service.routes));
+        let has_voice = self.voices.contains_key(DEFAULT_VOICE);
+        let routes = self.build_service().map(|service| routes::route_notes(&service.routes, has_voice));
         routes.unwrap_or_default().into_iter().chain(self.admin.notes()).collect()
     }
 

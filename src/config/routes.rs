@@ -244,7 +244,7 @@ fn shadowed_by(route: &Route, earlier: &[&Route], library: &Library) -> Option<u
 }
 
 /// Notes on surprising effects of these routes, one line each.
-pub(super) fn route_notes(routes: &Routes) -> Vec<String> {
+pub(super) fn route_notes(routes: &Routes, has_voice: bool) -> Vec<String> {
     let lacks_chat = |route: &&Route| {
         let purpose = if route.profile.is_relay() { LanePurpose::Relay } else { LanePurpose::Speak };
         !route.upstreams.dialects.serve(purpose, Mode::Chat)
@@ -257,5 +257,15 @@ pub(super) fn route_notes(routes: &Routes) -> Vec<String> {
             route.profile.name
         )
     };
-    routes.iter().filter(lacks_chat).map(note).collect::<BTreeSet<_>>().into_iter().collect()
+    let voice_note = |route: &Route| {
+        let dialects = route.upstreams.dialects.serving(LanePurpose::Converse, route.profile.mode);
+        let title = dialects.filter(|it| it.may_require_voice()).map(|it| it.title.clone()).last();
+        let title = title.filter(|_| route.profile.dialogue.is_some() && !has_voice)?;
+        Some(format!(
+            "profile {:?}: {title} may refuse conversations without a voice sample; to give one: [voices] default = \"FILE.wav\"",
+            route.profile.name
+        ))
+    };
+    let notes = routes.iter().filter(lacks_chat).map(note).chain(routes.iter().filter_map(voice_note));
+    notes.collect::<BTreeSet<_>>().into_iter().collect()
 }

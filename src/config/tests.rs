@@ -78,15 +78,30 @@ fn dialect_without_chat_serves_profiles_that_need_none() {
 }
 
 #[test]
-fn conversation_with_a_server_that_needs_a_voice_needs_one() {
-    let with = |rest: &str| {
-        let upstream = format!("{UPSTREAM}dialect = \"vllm-omni\"\n");
-        config(&format!("profile = \"conversation\"\n{upstream}{rest}"))
+fn conversation_needs_a_voice_only_with_a_server_that_says_so() {
+    let dir = std::env::temp_dir().join(format!("voxbridge-voices-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let vllm = include_str!("../../mappings/upstream/vllm-omni.toml");
+    let strict = vllm
+        .replace("name = \"vllm-omni\"", "name = \"strict\"")
+        .replace("\ncodec =", "\nvoice_required = true\ncodec =");
+    fs::write(dir.join("strict.toml"), strict).unwrap();
+    let with = |dialect: &str, rest: &str| {
+        let upstream = format!("{UPSTREAM}dialect = {dialect:?}\n");
+        config(&format!("profile = \"conversation\"\nmappings = {dir:?}\n{upstream}{rest}"))
     };
-    let problem = with("").check().unwrap_err();
+    let problem = with("strict", "").check().unwrap_err();
     assert!(problem.contains("needs a voice sample") && problem.contains("[voices] default"), "{problem}");
+    let has_note =
+        |config: &Config| config.notes().iter().any(|note| note.contains("may refuse conversations"));
+    let without = with("vllm-omni", "");
+    assert_eq!((without.check(), has_note(&without)), (Ok(()), true));
     let voice = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/speech/goforward_16k.wav");
-    assert_eq!(with(&format!("[voices]\ndefault = {voice:?}\n")).check(), Ok(()));
+    for dialect in ["strict", "vllm-omni"] {
+        let with_voice = with(dialect, &format!("[voices]\ndefault = {voice:?}\n"));
+        assert_eq!((with_voice.check(), has_note(&with_voice)), (Ok(()), false), "{dialect}");
+    }
+    fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]

@@ -63,6 +63,8 @@ pub struct MessageMeta<'a> {
     pub resume_token: Option<&'a str>,
     /// Length of the units in which the model takes audio, ms.
     pub unit_ms: Option<u32>,
+    /// Samples at the end of the audio so far that the upstream holds back: the model hears them with the next unit.
+    pub held_samples: usize,
     /// Tokens of the request that the message answers.
     pub usage: Option<ReportedUsage>,
     /// The answer ends at the bound on its length.
@@ -93,6 +95,8 @@ pub enum EndKind {
     EmptyAnswer,
     /// The queue is full.
     QueueFull,
+    /// The server refused the session for a reason that another attempt does not change.
+    RefusedForGood,
     /// The time limit was reached.
     TimeLimitReached,
     /// The model's context or another limit was used up.
@@ -129,7 +133,7 @@ impl EndKind {
     /// True if the request in progress would fail in the same way again.
     #[must_use]
     pub const fn is_refusal(self) -> bool {
-        matches!(self, Self::Refused | Self::Misconfigured)
+        matches!(self, Self::Refused | Self::RefusedForGood | Self::Misconfigured)
     }
 }
 

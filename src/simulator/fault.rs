@@ -64,6 +64,9 @@ pub enum FaultKind {
     InferenceFails,
     /// `input-backpressure`: an append is refused, as if too much waited. vLLM-Omni only.
     InputBackpressure,
+    /// `output-backpressure`: the server ends the session in the middle of an answer, as if its client did not read. vLLM-Omni
+    /// since 0.31 only.
+    OutputBackpressure,
     /// `timeout=SECONDS`: the watchdog ends the full-duplex session after SECONDS.
     Timeout(Duration),
     /// `kv=N`: a full-duplex session starts with N context positions in use.
@@ -152,7 +155,7 @@ impl FromStr for Fault {
 type ParseValue = fn(&FaultValue<'_>) -> Result<Fault, ParseFaultError>;
 
 /// Every fault's command-line name and parser.
-const FAULTS: [(&str, ParseValue); 30] = [
+const FAULTS: [(&str, ParseValue); 31] = [
     ("queue-full", |value| value.expect_none(FaultKind::QueueFull)),
     ("busy", |value| value.expect_none(FaultKind::Busy)),
     ("403-after-queue", |value| {
@@ -186,6 +189,7 @@ const FAULTS: [(&str, ParseValue); 30] = [
     ("think", |value| value.expect_none(FaultKind::Think)),
     ("inference-fails", |value| value.expect_none(FaultKind::InferenceFails)),
     ("input-backpressure", |value| value.expect_none(FaultKind::InputBackpressure)),
+    ("output-backpressure", |value| value.expect_none(FaultKind::OutputBackpressure)),
     ("timeout", |value| Ok(FaultKind::Timeout(value.parse_seconds()?).into())),
     ("kv", |value| Ok(FaultKind::KvStart(value.parse_count()?.into()).into())),
     ("context-full", |value| Ok(FaultKind::ContextFull(value.parse_count()?.into()).into())),

@@ -120,7 +120,7 @@ impl SimDialect {
     /// Sessions at a time of a server that is started without options.
     pub const fn default_workers(self) -> usize {
         match self {
-            Self::VllmOmni => 4,
+            Self::VllmOmni => VllmVersion::V0_30.default_sessions(),
             Self::SglangOmni => 2,
             _ => 1,
         }
@@ -173,6 +173,26 @@ impl SimDialect {
                 Ok(SimMode::Audio)
             }
             (Self::Legacy { follows_document: true }, _) => Err(HandshakeRejected { status: 403 }),
+        }
+    }
+}
+
+/// Version of the simulated vLLM-Omni.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum VllmVersion {
+    /// 0.30: opens a conversation only with a voice sample.
+    #[default]
+    V0_30,
+    /// 0.31 and 0.32: has a voice of its own, and says whether a refused session may be tried again.
+    V0_32,
+}
+
+impl VllmVersion {
+    /// Sessions at a time of a server that is started without options.
+    pub const fn default_sessions(self) -> usize {
+        match self {
+            Self::V0_30 => 4,
+            Self::V0_32 => 16,
         }
     }
 }
@@ -283,6 +303,8 @@ impl SimTiming {
 pub struct SimulatorConfig {
     /// Protocol it speaks.
     pub dialect: SimDialect,
+    /// Version of vLLM-Omni, if it is one.
+    pub vllm_version: VllmVersion,
     /// Answers HTTP requests instead. Its answers come from the current dialect's chat mode.
     pub http_api: Option<HttpApi>,
     /// Back-end of the workers; the legacy dialect always has PyTorch, llama.cpp-omni always C++.
@@ -321,6 +343,7 @@ impl Default for SimulatorConfig {
     fn default() -> Self {
         Self {
             dialect: SimDialect::Current,
+            vllm_version: VllmVersion::default(),
             http_api: None,
             backend: Backend::Pytorch,
             workers: 1,

@@ -18,7 +18,7 @@ use crate::{
         ClientMapping, Library, MappingKind, Profile,
         upstream::{Dialects, ServedDialect},
     },
-    session::{RelaySetup, SessionSetup, VoiceCatalog},
+    session::{DEFAULT_VOICE, RelaySetup, SessionSetup, VoiceCatalog},
 };
 
 /// Setup of a recorded session.
@@ -120,6 +120,13 @@ impl TraceHeader {
         }
     }
 
+    /// Adds the configured voice of clients that name none.
+    #[must_use]
+    pub fn with_default_voice(mut self, voice: Option<&VoiceSample>) -> Self {
+        self.voices.extend(voice.map(|voice| (DEFAULT_VOICE.to_owned(), to_json(voice))));
+        self
+    }
+
     fn from_parts(
         parts: SessionParts<'_>,
         others: &[Arc<ClientMapping>],
@@ -194,7 +201,11 @@ impl TraceHeader {
             let clients = std::iter::once(Ok(client.clone())).chain(others).collect::<Result<Vec<_>, _>>()?;
             let setup =
                 RelaySetup { profile, idle_ms, session_max_ms: self.session_max_ms, unix_s, seed: self.seed };
-            return Ok(Bridge::open_relay(now, &clients, &self.query, dialects, setup));
+            let bridge = Bridge::open_relay(now, &clients, &self.query, dialects, setup);
+            return Ok(match self.voices.get(DEFAULT_VOICE) {
+                Some(json) => bridge.with_default_voice(from_json(json)),
+                None => bridge,
+            });
         }
         let mut codec = Codec::new(client.clone(), unix_s);
         let connect = codec.decode_query(&self.query);

@@ -91,6 +91,7 @@ fn message_meta<'f>(
         backend: text(rule.backend),
         sequence: whole(rule.sequence),
         resume_token: text(rule.resume_token),
+        held_samples: 0,
         unit_ms: whole(rule.unit_ms).and_then(|ms| u32::try_from(ms).ok()),
         usage,
         hit_limit: text(rule.finish).is_some_and(hits_limit),
@@ -121,14 +122,19 @@ fn read_message<'f>(
             let (reason, detail) = (text(rule.reason), text(rule.detail));
             return UpstreamMessage::Ended(
                 end_reason(mapping, reason),
-                upstream_end(mapping, reason, detail),
+                upstream_end(mapping, (reason, detail), None),
             );
         }
         ReceiveName::Failed => {
             let code = text(rule.code);
             // An error ends the session unless the dialect lists its code.
             let goes_on = code.is_some_and(|code| matches_any(&mapping.meanings.non_fatal, code));
-            return UpstreamMessage::Failed(upstream_end(mapping, code, text(rule.detail)), goes_on);
+            let is_retryable = match rule.retryable.and_then(|slot| found.get(slot)) {
+                Some(Node::Bool(is_retryable)) => Some(*is_retryable),
+                _ => None,
+            };
+            let end = upstream_end(mapping, (code, text(rule.detail)), is_retryable);
+            return UpstreamMessage::Failed(end, goes_on);
         }
         ReceiveName::Ignored => return UpstreamMessage::Ignored,
         ReceiveName::Listen => ModelOutput::Listening,
@@ -252,7 +258,18 @@ fn matches_any(list: &[String], text: &str) -> bool {
     list.iter().any(|entry| text.contains(entry.as_str()))
 }
 
-fn upstream_end(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<&str>) -> UpstreamEnd {
+/// True if the reason or the diagnostic names the server's own failure.
+fn matches_server_failure(mapping: &UpstreamMapping, reason: &str, detail: Option<&str>) -> bool {
+    let failures = &mapping.meanings.server_failed;
+    matches_any(failures, reason) || detail.is_some_and(|detail| matches_any(failures, detail))
+}
+
+/// What an end means, by its reason and diagnostic. The server may say whether another attempt may succeed.
+fn upstream_end(
+    mapping: &UpstreamMapping,
+    (reason, detail): (Option<&str>, Option<&str>),
+    is_retryable: Option<bool>,
+) -> UpstreamEnd {
     let (reason, detail) = (reason.map_or("no reason given", shortened), detail.map(shortened));
     let kind = if detail.is_some_and(|detail| matches_any(&mapping.meanings.empty_answer, detail)) {
         EndKind::EmptyAnswer
@@ -268,9 +285,11 @@ fn upstream_end(mapping: &UpstreamMapping, reason: Option<&str>, detail: Option<
         }
     } else if detail.is_none() && matches_any(&mapping.meanings.backend_lost, reason) {
         EndKind::BackendLost
-    } else if let Some(detail) = detail
-        && ![reason, detail].iter().any(|words| matches_any(&mapping.meanings.server_failed, words))
-    {
+    } else if matches_server_failure(mapping, reason, detail) {
+        EndKind::Other
+    } else if !is_retryable.unwrap_or_else(|| !matches_any(&mapping.meanings.refused, reason)) {
+        EndKind::RefusedForGood
+    } else if is_retryable.is_none() && detail.is_some() {
         EndKind::Refused
     } else {
         EndKind::Other

@@ -172,7 +172,7 @@ pub(crate) fn new_bridge(library: &Library, scenario: Scenario) -> Bridge {
     let upstream = library.upstream(scenario.server.dialect).unwrap();
     let mut setup =
         SessionSetup::new(&client, library.profile(scenario.profile).unwrap(), &upstream.clone().into(), 1);
-    if upstream.voice_required {
+    if upstream.may_require_voice() {
         let samples = audio_input::recording_16k()[..32_000].into();
         let voice = VoiceSample { samples, encoding: VoiceEncoding::WavUrl };
         let voices = BTreeMap::from([("default".to_owned(), voice)]);

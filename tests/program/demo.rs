@@ -79,6 +79,7 @@ async fn demo_runs_on_every_simulated_server_that_can_serve_it() {
         ("backend", "--talk", ""),
         ("sglang", "--talk", ""),
         ("vllm", "--talk", ""),
+        ("vllm-0.32", "--talk", ""),
         ("sglang-http", "--talk", needs_duplex),
         ("vllm-http", "--talk", needs_duplex),
         ("openai-audio", "--talk", needs_duplex),

@@ -1,7 +1,7 @@
 """vLLM-Omni's duplex endpoint without a model: the unchanged WebSocket handler, session manager, session runner and MiniCPM-o
 plug-in of the wheel, over stages that follow a script.
 
-    vllm_omni_server.py [--unit-ms MS] [--max-sessions N] [--grace-s S] [--pending-input-max BYTES]
+    vllm_omni_server.py [--unit-ms MS] [--max-sessions N] [--grace-s S] [--pending-input-max BYTES] [--model NAME]
 
 Prints one JSON line with the port. The scripted model makes one step for each unit of audio. It listens, until a unit was
 loud and the next is not; then it says three units. What differs is asked for by `POST /script`; `GET /record` tells what the
@@ -41,7 +41,8 @@ class _AbsentClass(type):
 
 
 def _absent(name):
-    return _AbsentClass(name, (), {})
+    # Made with arguments, it may be a decorator.
+    return _AbsentClass(name, (), {"__call__": lambda _, decorated: decorated})
 
 
 class _AbsentModule(types.ModuleType):
@@ -87,6 +88,7 @@ stand_in(
     *("omegaconf", "prettytable", "torch", "torchaudio", "transformers", "vllm"),
     *("vllm_omni.core", "vllm_omni.engine.async_omni_engine", "vllm_omni.engine.orchestrator"),
     *("vllm_omni.entrypoints.async_omni", "vllm_omni.inputs"),
+    *("soundfile", "vllm_omni.model_executor.models.minicpmo_4_5.minicpmo_4_5_code2wav"),
 )
 MINICPM = "vllm_omni.model_executor.models.minicpmo_4_5"
 without_init(
@@ -156,7 +158,13 @@ async def resolve_ref_audio(uri, **_):
         return samples.astype(np.float32) / 32768, file.getframerate()
 
 
+async def default_ref_audio(_model_config):
+    """The voice that a checkpoint has since 0.32."""
+    return np.full(16_000, 0.1, dtype=np.float32), 16_000
+
+
 minicpm.resolve_ref_audio = resolve_ref_audio
+minicpm.resolve_default_ref_audio = default_ref_audio
 
 
 class Stages(contracts.DuplexStagePort):
@@ -283,10 +291,11 @@ class Engine:
             )
         return result
 
-    async def open_session_async(self, session_id, session_config, *, timeout=None):
+    async def open_session_async(self, session_id, session_config, *, timeout=None, **output):
         if self.script.refuse_open is not None:
             raise messages.DuplexSessionError("refused by the script", code=self.script.refuse_open)
-        fields = {"session_config": session_config}
+        # Since 0.31 the session's output has a bounded buffer.
+        fields = {"session_config": session_config, **output}
         return await self.control(messages.OpenDuplexSessionMessage, session_id, timeout, **fields)
 
     async def close_session_async(self, session_id, *, reason="client_close", timeout=None):
@@ -326,7 +335,7 @@ class Omni(DuplexOmni):
         pass
 
 
-def build_app(script, limits):
+def build_app(script, limits, model):
     app = FastAPI()
     engine = Engine(script, limits)
     handler = OmniDuplexSessionHandler(duplex_omni=Omni(engine))
@@ -349,7 +358,7 @@ def build_app(script, limits):
 
     @app.get("/v1/models")
     async def models():
-        return {"object": "list", "data": [{"id": "openbmb/MiniCPM-o-4_5", "object": "model", "owned_by": "vllm"}]}
+        return {"object": "list", "data": [{"id": model, "object": "model", "owned_by": "vllm"}]}
 
     @app.post("/script")
     async def set_script(request: Request):
@@ -377,7 +386,7 @@ async def serve(args):
         reaper_interval_s=0.2,
         max_pending_input_bytes_per_session=args.pending_input_max,
     )
-    app, engine, stop = build_app(Script(unit_ms=args.unit_ms), limits)
+    app, engine, stop = build_app(Script(unit_ms=args.unit_ms), limits, args.model)
     listener = socket.create_server(("127.0.0.1", 0))
     reaper = asyncio.create_task(engine.manager.reaper_loop(stop))
     config = uvicorn.Config(app, log_level="warning", ws="websockets-sansio", ws_max_size=64 << 20)
@@ -396,6 +405,7 @@ def main():
     parser.add_argument("--max-sessions", type=int, default=4)
     parser.add_argument("--grace-s", type=float, default=30)
     parser.add_argument("--pending-input-max", type=int, default=16 << 20)
+    parser.add_argument("--model", default="openbmb/MiniCPM-o-4_5")
     asyncio.run(serve(parser.parse_args()))
 
 

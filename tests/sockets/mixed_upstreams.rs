@@ -13,9 +13,12 @@ use voxbridge::{
         socket::{InputRecorder, RecordedInput},
     },
 };
-use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, RunningServer, assert_pairs_closed, audio, conversation_profile_with, events,
-    http_upstream, instant_simulator, recording, speech_dir, start_simulator, upstream_of,
+use voxbridge_test_support::{
+    bench::{
+        Bench, Client, ClientFrame, RunningServer, assert_pairs_closed, audio, conversation_profile_with,
+        events, http_upstream, instant_simulator, recording, speech_dir, start_simulator, upstream_of,
+    },
+    servers::PackageServer,
 };
 
 fn simulator(dialect: SimDialect) -> SimulatorConfig {
@@ -89,8 +92,9 @@ async fn conversation_moves_to_an_upstream_of_another_dialect_when_its_own_is_lo
 async fn dialect_of_each_server_is_found_by_its_pages() {
     let mut servers = Vec::new();
     let mut config = Config::default();
+    let legacy = SimDialect::Legacy { follows_document: false };
     let dialects =
-        [SimDialect::Current, SimDialect::LlamaCppOmni, SimDialect::SglangOmni, SimDialect::VllmOmni];
+        [SimDialect::Current, SimDialect::LlamaCppOmni, SimDialect::SglangOmni, SimDialect::VllmOmni, legacy];
     for dialect in dialects {
         let (address, server, _) = start_simulator("127.0.0.1:0", simulator(dialect), None).await;
         servers.push(server);
@@ -102,11 +106,49 @@ async fn dialect_of_each_server_is_found_by_its_pages() {
     config.upstream.push(UpstreamConfig { url, ..UpstreamConfig::with_default_dialect() });
     config.detect_dialects().await;
     let found: Vec<&str> = config.upstream.iter().map(|upstream| &*upstream.dialect).collect();
-    assert_eq!(found, ["minicpm-o", "llama-cpp-omni", "sglang-omni", "vllm-omni", "auto"]);
+    let known = ["minicpm-o", "llama-cpp-omni", "sglang-omni", "vllm-omni", "minicpm-o-legacy", "auto"];
+    assert_eq!(found, known);
     assert!(config.has_unknown_dialects());
     // Without an answer, it counts as the server that most users have.
     config.voices = [("default".to_owned(), speech_dir().join("goforward_16k.wav"))].into();
     assert!(config.build_service().is_ok());
+}
+
+/// Dialect that is found for a server.
+async fn found_dialect(address: SocketAddr) -> String {
+    let url = format!("ws://{address}");
+    let upstream = vec![UpstreamConfig { url, ..UpstreamConfig::with_default_dialect() }];
+    let mut config = Config { upstream, ..Config::default() };
+    config.detect_dialects().await;
+    config.upstream.swap_remove(0).dialect
+}
+
+#[tokio::test]
+async fn older_gateway_is_found_by_the_session_that_it_begins_and_keeps_its_worker() {
+    let legacy = SimDialect::Legacy { follows_document: false };
+    let (address, _server, _) = start_simulator("127.0.0.1:0", simulator(legacy), None).await;
+    for _ in 0..3 {
+        assert_eq!(found_dialect(address).await, "minicpm-o-legacy");
+    }
+    let config = Config {
+        profile: Some("conversation".into()),
+        upstream: vec![upstream_of(legacy, address)],
+        ..Config::default()
+    };
+    let bench = Bench::with_config(simulator(SimDialect::Current), config).await;
+    let mut client = bench.client("model=x").await;
+    client.stream_until(&recording("goforward"), |frame| frame.kind() == "tts.speaking_end").await;
+    // A queue must not be left, so that nothing is tried while no worker is idle.
+    assert_eq!(found_dialect(address).await, "auto");
+    assert!(events(&client.close().await, "error").is_empty());
+}
+
+#[tokio::test]
+async fn vllm_omni_is_found_whatever_its_model_is_called() {
+    let servers = [PackageServer::vllm_omni(&["--model", "assistant"])];
+    for server in servers.into_iter().flatten() {
+        assert_eq!(found_dialect(server.address()).await, "vllm-omni");
+    }
 }
 
 #[tokio::test]

@@ -31,6 +31,12 @@ fn vllm_omni_packages() -> Option<&'static PathBuf> {
     installed(READY.get_or_init(|| install("vllm-omni")))
 }
 
+/// Where the package of vLLM-Omni's next version, a pre-release, is installed.
+fn vllm_omni_next_packages() -> Option<&'static PathBuf> {
+    static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    installed(READY.get_or_init(|| install("vllm-omni-0.32")))
+}
+
 /// Where SGLang-Omni's package is installed.
 fn sglang_omni_packages() -> Option<&'static PathBuf> {
     static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -48,6 +54,11 @@ impl PackageServer {
     /// the machine has no Python.
     pub fn vllm_omni(options: &[&str]) -> Option<Self> {
         Some(Self::start(vllm_omni_packages()?, "vllm_omni_server.py", options))
+    }
+
+    /// Like [`PackageServer::vllm_omni`], of version 0.32.
+    pub fn vllm_omni_next(options: &[&str]) -> Option<Self> {
+        Some(Self::start(vllm_omni_next_packages()?, "vllm_omni_server.py", options))
     }
 
     /// vLLM-Omni's own client, by `tests/servers/vllm_omni_client.py`. `None` skips the test: the machine has no Python.

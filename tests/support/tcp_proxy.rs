@@ -45,6 +45,12 @@ impl TcpProxy {
         self.address
     }
 
+    /// True while a connection passes through it.
+    pub fn is_used(&self) -> bool {
+        // The first receiver belongs to the task that accepts connections.
+        self.state.receiver_count() > 1
+    }
+
     /// Cuts every connection without a close.
     pub fn cut(&self) {
         self.state.send_modify(|state| state.generation += 1);

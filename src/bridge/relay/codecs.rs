@@ -24,13 +24,27 @@ use crate::{
 const LOST_SETTINGS_MAX: usize = 20;
 
 /// Codecs of both ends.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::bridge) struct RelayCodecs {
     pub(in crate::bridge) client: RelayCodec,
     pub(in crate::bridge) upstream: Dialect,
+    /// The configured voice, for an upstream that gets commands and a client that names none.
+    pub(in crate::bridge) default_voice: Option<VoiceSample>,
 }
 
 impl RelayCodecs {
+    pub(in crate::bridge) fn with_client(&self, client: RelayCodec) -> Self {
+        Self { client, ..self.clone() }
+    }
+
+    pub(in crate::bridge) fn with_default_voice(&self, voice: VoiceSample) -> Self {
+        Self { default_voice: Some(voice), ..self.clone() }
+    }
+
+    pub(super) fn with_upstream(&self, upstream: Dialect) -> Self {
+        Self { upstream, ..self.clone() }
+    }
+
     /// Mode that the client requested.
     pub(super) const fn mode(&self) -> Mode {
         self.client.mode()
@@ -102,7 +116,8 @@ impl RelayCodecs {
     /// If the voice sample is unreadable.
     pub(super) fn encode_opening(&self, opening: &RelayOpening<'_>) -> Result<Vec<LaneCommand>, Error> {
         let encodings = &self.upstream.mapping().voice_encodings;
-        let has_voice = opening.voice.is_some() || opening.speech_voice.is_some();
+        let has_default = self.default_voice.is_some() && self.uses_commands();
+        let has_voice = opening.voice.is_some() || opening.speech_voice.is_some() || has_default;
         let attempts = if has_voice { encodings.len() } else { 1 };
         encodings.iter().take(attempts).map(|encoding| self.encode_opening_with(opening, *encoding)).collect()
     }
@@ -115,19 +130,19 @@ impl RelayCodecs {
         let default_prompt = || self.protocol().and_then(|relay| relay.default_prompt.as_deref());
         let prompt = opening.prompt.or_else(default_prompt);
         if self.uses_commands() {
-            let voice = opening.voice.or(opening.speech_voice);
+            let voice = opening.voice.or(opening.speech_voice).map(reference::to_voice_sample).transpose();
+            let voice = voice.map_err(invalid_voice)?.or_else(|| self.default_voice.clone());
             if voice.is_none() && self.upstream.mapping().voice_required {
                 let title = &self.upstream.mapping().title;
                 let detail = format!(
-                    "ref_audio_required: {title} opens a session only with a voice sample, and the client sent none"
+                    "ref_audio_required: {title} opens a session only with a voice sample, the client sent none, and none is configured"
                 );
                 return Err(Error::new(ErrorKind::NoSuchMode, detail));
             }
-            let voice = voice.map(reference::to_voice_sample).transpose();
             return Ok(LaneCommand::InitConversation(Box::new(ConversationInit {
                 prompt: prompt.unwrap_or_default().to_owned(),
                 config: opening.config.unwrap_or("{}").into(),
-                voice: voice.map_err(invalid_voice)?.map(|voice| VoiceSample { encoding, ..voice }),
+                voice: voice.map(|voice| VoiceSample { encoding, ..voice }),
             })));
         }
         let (voice, speech_voice) =

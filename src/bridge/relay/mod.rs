@@ -321,8 +321,7 @@ impl Relay {
         if !self.lane.is(lane) || self.client.codecs.upstream.mapping().name == mapping.name {
             return;
         }
-        let client = self.client.codecs.client.clone();
-        self.set_codecs(RelayCodecs { client, upstream: Dialect::new(Arc::clone(mapping)) });
+        self.set_codecs(self.client.codecs.with_upstream(Dialect::new(Arc::clone(mapping))));
         match (&self.opening.start, self.client.codecs.is_passthrough()) {
             (RelayStart::FirstMessage, false) => {
                 let first = self.opening.first_message.take();

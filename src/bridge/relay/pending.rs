@@ -33,8 +33,14 @@ pub(super) struct Pending {
     messages: VecDeque<ClientMessage>,
     bytes: usize,
     audio_ms: u64,
-    /// Number of messages dropped because the queue was full.
-    pub(super) dropped: u64,
+    pub(super) dropped: DroppedMessages,
+}
+
+/// Messages dropped because the queue was full.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DroppedMessages {
+    pub(super) count: u64,
+    pub(super) audio_ms: u64,
 }
 
 impl Pending {
@@ -71,8 +77,11 @@ impl Pending {
 
     /// Drops the oldest messages above these limits.
     pub(super) fn drop_oldest(&mut self, bytes_max: usize, audio_max_ms: u64) {
-        while (self.bytes > bytes_max || self.audio_ms > audio_max_ms) && self.pop().is_some() {
-            self.dropped += 1;
+        while (self.bytes > bytes_max || self.audio_ms > audio_max_ms)
+            && let Some(message) = self.pop()
+        {
+            self.dropped.count += 1;
+            self.dropped.audio_ms += message.append.map_or(0, |append| append.audio_ms);
         }
     }
 
@@ -307,10 +316,11 @@ mod tests {
         let mut pending = Pending::default();
         ["a", "b", "c", "d"].iter().for_each(|id| pending.push(message(id)));
         pending.drop_oldest(100, 3000);
-        assert_eq!((pending.len(), pending.dropped, pending.bytes()), (3, 1, 3));
+        let dropped = |count| DroppedMessages { count, audio_ms: count * 1000 };
+        assert_eq!((pending.len(), pending.dropped, pending.bytes()), (3, dropped(1), 3));
         pending.drop_oldest(1, 3000);
         assert_eq!(pending.pop(), Some(message("d")));
-        assert_eq!((pending.bytes(), pending.dropped), (0, 3));
+        assert_eq!((pending.bytes(), pending.dropped), (0, dropped(3)));
     }
 
     #[test]

@@ -234,7 +234,7 @@ impl Relay {
             let error = format!("{detail}; the request is too long to send again");
             return self.fail(now, &Error::new(ErrorKind::ConversationLost, error));
         }
-        self.messages.pending.dropped += too_long as u64;
+        self.messages.pending.dropped.count += too_long as u64;
         unanswered.into_iter().for_each(|message| self.messages.pending.push_front(message));
         if self.lane.lost_since.is_none() {
             self.lane.lost_since = Some(now);

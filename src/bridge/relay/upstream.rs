@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ClientMessage, Relay, RelayPhase, RelayStart, pending::ReplyStage};
+use super::{
+    ClientMessage, Relay, RelayPhase, RelayStart,
+    pending::{DroppedMessages, ReplyStage},
+};
 use crate::{
     error::{Error, ErrorKind},
     event::{
@@ -364,6 +367,17 @@ impl Relay {
         }
     }
 
+    /// Tells the client what the model will not hear, because it came while no upstream was ready.
+    fn report_dropped(&mut self, now: Instant, gap_ms: u64, dropped: DroppedMessages) {
+        let DroppedMessages { count, audio_ms } = dropped;
+        if count > 0 {
+            let detail = format!(
+                "the model was not reachable for {gap_ms} ms; the oldest {count} messages with {audio_ms} ms of audio were dropped"
+            );
+            self.report_error(now, &Error::new(ErrorKind::ModelFailed, detail));
+        }
+    }
+
     /// Sends the waiting messages in a session that has opened.
     pub(super) fn handle_session_opened(&mut self, now: Instant) {
         self.opening.refusals = 0;
@@ -374,7 +388,8 @@ impl Relay {
             let (kept, dropped) =
                 (self.messages.pending.len() as u64, std::mem::take(&mut self.messages.pending.dropped));
             let gap_ms = crate::session::millis(gap);
-            self.client.out.observe(Observation::RelayResumed { gap_ms, kept, dropped });
+            self.client.out.observe(Observation::RelayResumed { gap_ms, kept, dropped: dropped.count });
+            self.report_dropped(now, gap_ms, dropped);
         }
         if let Some(ClientMessage { text, append: Some(append) }) = self.opening.first_message.take() {
             self.messages.in_flight.push(&text, append);

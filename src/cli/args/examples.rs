@@ -106,7 +106,7 @@ never-answers, die-mid-answer[=DELTAS], drop-mid-answer[=DELTAS], empty-transcri
 notices-leavers (loses no worker when a client leaves the queue, unlike the real servers).
 In full duplex: slow-steps=SECONDS, burst[=UNITS], never-listens, ignores-force[=TIMES], yields, resumes,
 late-audio, die-mid-turn[=UNITS], drop-mid-turn[=UNITS], double-terminal, repeats-text, think,
-timeout=SECONDS, kv=N, context-full=N, input-backpressure (vllm).
+timeout=SECONDS, kv=N, context-full=N, input-backpressure (vllm), output-backpressure (vllm-0.32).
 `,times=N` after a fault limits it to N occurrences.";
 
 pub(super) const TRANSCRIBE_EXAMPLES: &str = "\

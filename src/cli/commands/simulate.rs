@@ -27,7 +27,9 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         }
         config.dialect = SimDialect::Legacy { follows_document: true };
     }
-    if matches!(args.server, ServerArg::Legacy | ServerArg::Vllm) && args.backend == BackendArg::Cpp {
+    if matches!(args.server, ServerArg::Legacy | ServerArg::Vllm | ServerArg::VllmNext)
+        && args.backend == BackendArg::Cpp
+    {
         return Err(CommandError::usage("--backend cpp works only with --server demo or backend"));
     }
     let stop = stop_signal()?;

@@ -1,6 +1,6 @@
 //! Diagnoses that name the option with which a server must be started, by its dialect.
 //!
-//! Source: the command lines and deployment files of the packages sglang-omni 0.1.9 and vllm-omni 0.30.0.
+//! Source: the command lines and deployment files of the packages sglang-omni 0.1.9, vllm-omni 0.30.0 and 0.32.0rc1.
 
 use super::{CheckedServer, Diagnosis};
 use crate::{doctor::symptom::Symptom, event::EndKind};
@@ -31,19 +31,24 @@ const fn sglang_omni(symptom: &Symptom) -> Option<(&'static str, &'static str)> 
     })
 }
 
+/// Words about a server that holds no conversations: those of its route, and those about the capabilities of its session,
+/// which a deployment in turns opens since version 0.31.
+const TURN_DEPLOYMENT_SIGNS: [&str; 4] =
+    ["not available", "not enabled", "implementation_level", "unsupported_model"];
+
 fn vllm_omni(symptom: &Symptom) -> Option<(&'static str, &'static str)> {
     let Symptom::SessionEnded { kind, detail, .. } = symptom else { return None };
     Some(match kind {
         EndKind::QueueFull => (
-            "All sessions of the server are taken: four, unless its deployment says otherwise.",
+            "All sessions of the server are taken: 4, or 16 since version 0.31, unless its deployment says otherwise.",
             "Raise `max_sessions` under `duplex_session`, and `max_num_seqs` of the stages, in a copy of the deployment's file, and name the copy with --deploy-config.",
         ),
-        _ if detail.contains("not available") || detail.contains("not enabled") => (
-            "The server runs a turn-based deployment, or the URL has ?duplex=0.",
-            "Start the server without --deploy-config minicpmo_4_5_turn.yaml (its file must say `session_mode: duplex`), and leave the query out of the URL.",
+        _ if TURN_DEPLOYMENT_SIGNS.iter().any(|sign| detail.contains(sign)) => (
+            "The server runs a turn-based deployment or a model that only takes turns, or the URL has ?duplex=0.",
+            "Start the server with MiniCPM-o and without --deploy-config minicpmo_4_5_turn.yaml or minicpmo_4_5_turn_mrv2.yaml (its file must say `session_mode: duplex`), and leave the query out of the URL.",
         ),
         _ if detail.contains("ref_audio") => (
-            "The model speaks only with a voice sample, and the configuration has none.",
+            "This version of the server opens a conversation only with a voice sample, and the configuration has none.",
             "Name one: [voices] default = \"FILE.wav\". The server itself has no option for it.",
         ),
         _ => return None,
@@ -85,6 +90,12 @@ mod tests {
                 "session_mode: duplex",
             ),
             ("vllm-omni", init, ended(EndKind::Other, "VAD realtime is not enabled"), "session_mode: duplex"),
+            (
+                "vllm-omni",
+                init,
+                ended(EndKind::UnfitStillOpen, "implementation_level is not named"),
+                "minicpmo_4_5_turn_mrv2.yaml",
+            ),
             ("vllm-omni", init, ended(EndKind::Other, "ref_audio_required: x"), "[voices] default"),
             ("llama-cpp-omni", DoctorStep::Tcp, Symptom::ConnectionRefused, "correct the port"),
         ] {

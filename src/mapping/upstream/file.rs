@@ -10,8 +10,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    CloseBy, CodecName, DialectSign, DuplexLimits, FailureMeanings, Mode, ReceiveName, ReceiveRule,
-    SampleEncoding, SendName, VoiceEncoding, requirement::RequirementFile,
+    CloseBy, CodecName, DuplexLimits, FailureMeanings, Mode, ReceiveName, ReceiveRule, SampleEncoding,
+    SendName, VoiceEncoding, requirement::RequirementFile, sections::DialectSigns,
 };
 use crate::mapping::{
     MappingKind,
@@ -67,7 +67,7 @@ pub(super) struct UpstreamFile {
     #[serde(default)]
     pub(super) duplex: Option<DuplexLimits>,
     #[serde(default)]
-    pub(super) detect: Option<DialectSign>,
+    pub(super) detect: Option<DialectSigns>,
 }
 
 /// A rule of `[[receive]]`.
@@ -115,6 +115,7 @@ struct TakeFile {
     unit_ms: Option<String>,
     usage: Option<String>,
     finish: Option<String>,
+    retryable: Option<String>,
 }
 
 /// Messages that a supported mode needs but `send` does not define.
@@ -215,6 +216,7 @@ impl RuleFile {
             unit_ms: slot(self.take.unit_ms),
             usage,
             finish: slot(self.take.finish),
+            retryable: slot(self.take.retryable),
             require,
         }
     }

@@ -20,7 +20,7 @@ use self::requirement::Requirement;
 pub use self::{
     dialects::{Dialects, ServedDialect},
     names::{ReceiveName, SendName},
-    sections::{DialectSign, DuplexLimits, FailureMeanings},
+    sections::{DialectSign, DuplexLimits, FailureMeanings, SocketSign},
 };
 use super::{
     check::{self, Document, FileError},
@@ -173,8 +173,8 @@ pub struct UpstreamMapping {
     pub meanings: FailureMeanings,
     /// Limits of its conversations.
     pub duplex: DuplexLimits,
-    /// How a server shows that it speaks the dialect.
-    pub detect: Option<DialectSign>,
+    /// Ways in which a server shows that it speaks the dialect.
+    pub detect: Vec<DialectSign>,
     pub(crate) extractor: Extractor,
     pub(crate) rules: Vec<ReceiveRule>,
     send: BTreeMap<SendName, Template>,
@@ -205,6 +205,7 @@ pub(crate) struct ReceiveRule {
     pub(crate) unit_ms: Option<usize>,
     pub(crate) usage: Option<usize>,
     pub(crate) finish: Option<usize>,
+    pub(crate) retryable: Option<usize>,
     /// Requirements that the session must meet.
     pub(crate) require: Vec<Requirement>,
 }
@@ -258,11 +259,17 @@ impl UpstreamMapping {
             voice_encodings: voice_encodings?,
             meanings: read.meanings,
             duplex: duplex?,
-            detect: read.detect,
+            detect: read.detect.map_or_else(Vec::new, Vec::from),
             extractor,
             rules,
             send,
         })
+    }
+
+    /// True if some or all servers of the dialect open no session without a voice sample.
+    #[must_use]
+    pub fn may_require_voice(&self) -> bool {
+        self.voice_required || self.meanings.refused.iter().any(|code| code == "ref_audio_required")
     }
 
     /// The template of a message, if the dialect has one.

@@ -9,7 +9,8 @@ use crate::mapping::{
     field::display_node,
 };
 
-/// A requirement as written in the file. A part that the message does not have meets it.
+/// A requirement as written in the file. What the message does not name is not granted; a list that it does not have lacks
+/// everything.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RequirementFile {
@@ -39,21 +40,23 @@ impl Requirement {
     /// The value that the message has instead, in words; `None` if it meets the requirement.
     pub(crate) fn problem(&self, found: &ExtractedValues<'_>, mode: Option<Mode>) -> Option<String> {
         let RequirementFile { at, equals, at_least, has, lacks, mode: only, because } = &self.file;
-        let node = found.get(self.slot).filter(|node| !matches!(node, Node::Null | Node::Object))?;
+        let node = found.get(self.slot).filter(|node| !matches!(node, Node::Null | Node::Object));
         let lists = |word: &String| match node {
-            Node::List(items) => items.iter().any(|item| item.as_str() == Some(word.as_str())),
+            Some(Node::List(items)) => items.iter().any(|item| item.as_str() == Some(word.as_str())),
             _ => false,
         };
-        let is_met = equals.as_ref().is_none_or(|value| equal(node, value))
-            && at_least.is_none_or(|least| node.as_f64().is_some_and(|number| number >= least as f64))
+        let is_at_least = |least| node.and_then(Node::as_f64).is_some_and(|number| number >= least as f64);
+        let is_met = equals.as_ref().is_none_or(|value| node.is_some_and(|node| equal(node, value)))
+            && at_least.is_none_or(is_at_least)
             && has.as_ref().is_none_or(lists)
             && !lacks.as_ref().is_some_and(lists);
         if is_met || (only.is_some() && *only != mode) {
             return None;
         }
         let value = match node {
-            Node::List(items) => items.iter().filter_map(Node::as_str).collect::<Vec<_>>().join(", "),
-            node => display_node(node),
+            Some(Node::List(items)) => items.iter().filter_map(Node::as_str).collect::<Vec<_>>().join(", "),
+            Some(node) => display_node(node),
+            None => "not named".to_owned(),
         };
         let name = at.rsplit_once("/granted/").or_else(|| at.rsplit_once('/')).map_or("", |(_, name)| name);
         Some(format!("{because}: {} is {value}", name.replace('/', ".")))

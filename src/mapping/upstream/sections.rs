@@ -15,6 +15,49 @@ pub struct DialectSign {
     pub path: String,
     /// Texts that are all in the head or body of that page, in any case.
     pub contains: Vec<String>,
+    /// What a WebSocket shows, where the page does not tell all.
+    #[serde(default)]
+    pub socket: Option<SocketSign>,
+}
+
+/// What a server does with a WebSocket that no client opens.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum SocketSign {
+    /// It refuses a handshake in this mode. A server of another dialect accepts it and begins a session, which is closed
+    /// politely.
+    Refusal {
+        /// Value of the query parameter `mode_key`.
+        mode: String,
+        /// HTTP status of the refusal.
+        status: u16,
+        /// The other dialect.
+        accepted_by: String,
+    },
+    /// It answers a message that opens no session.
+    Answer {
+        /// The message.
+        send: String,
+        /// Text in its answer.
+        contains: String,
+    },
+}
+
+/// One sign, or several of which one suffices.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(super) enum DialectSigns {
+    One(DialectSign),
+    Any(Vec<DialectSign>),
+}
+
+impl From<DialectSigns> for Vec<DialectSign> {
+    fn from(signs: DialectSigns) -> Self {
+        match signs {
+            DialectSigns::One(sign) => vec![sign],
+            DialectSigns::Any(signs) => signs,
+        }
+    }
 }
 
 /// `[duplex]`: limits of a full-duplex conversation.
@@ -69,6 +112,9 @@ pub struct FailureMeanings {
     /// Reasons of an answer's end that mean that it ended at the bound on its length.
     #[serde(default)]
     pub answer_limit: Vec<String>,
+    /// Error codes of a refused session that another attempt does not change, where the server has no flag for it.
+    #[serde(default)]
+    pub refused: Vec<String>,
     /// Error codes that do not end the session.
     #[serde(default)]
     pub non_fatal: Vec<String>,

@@ -123,10 +123,15 @@ pub(super) fn open_relay_session(
     let start = is_traced.then(|| {
         let (library, dialects, query) = (&config.library, &upstreams.dialects, request.query.as_str());
         let parts = SessionParts { library, client, dialects, query, opened_unix };
-        (now, TraceHeader::relayed(parts, &request.candidates[1..], &setup))
+        let header = TraceHeader::relayed(parts, &request.candidates[1..], &setup);
+        (now, header.with_default_voice(config.voices.default_voice()))
     });
     let bridge =
         Bridge::open_relay(now, &request.candidates, &request.query, upstreams.dialects.clone(), setup);
+    let bridge = match config.voices.default_voice() {
+        Some(voice) => bridge.with_default_voice(voice.clone()),
+        None => bridge,
+    };
     let profile = Some(profile.name.clone());
     Some(OpenedSession { bridge, upstreams: upstreams.clone(), profile, start, rejection: None })
 }

@@ -39,7 +39,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
         let lanes = self.lanes.iter().filter_map(|(_, lane_socket)| match lane_socket {
             LaneSocket::Connected(socket) => Some(socket.timer_deadline()),
-            LaneSocket::Dialling(_) | LaneSocket::Http(_) => None,
+            LaneSocket::Dialling(_) | LaneSocket::Redialling(_) | LaneSocket::Http(_) => None,
         });
         let due = self.client.iter().map(SessionSocket::timer_deadline).chain(lanes).chain(due).min();
         // Deadlines must come through even if a socket always has data.

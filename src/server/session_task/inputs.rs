@@ -62,8 +62,18 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 self.feed_bridge(Input::Answer(lane, part));
             }
             Wakeup::InLine(lane, position) => self.feed_bridge(Input::LaneQueued(lane, position)),
-            Wakeup::Dialled(lane, Err(reason)) => self.handle_lane_end(lane, reason),
-            Wakeup::Dialled(lane, Ok(dialled)) => self.handle_lane_dialled(lane, *dialled),
+            Wakeup::Dialled(lane, Err(reason)) | Wakeup::Redialled(lane, Err(reason)) => {
+                self.handle_lane_end(lane, reason);
+            }
+            Wakeup::Dialled(lane, Ok(dialled)) => {
+                let DialledLane { socket, lease } = *dialled;
+                self.lane_leases.insert(lane, lease);
+                self.handle_lane_connected(lane, socket);
+            }
+            Wakeup::Redialled(lane, Ok(dialled)) => {
+                self.lane_leases.lane_reconnected(lane);
+                self.handle_lane_connected(lane, *dialled);
+            }
             Wakeup::Drain(timeout) => {
                 self.drain_order = None;
                 self.feed_bridge(Input::Drain(timeout));
@@ -133,8 +143,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         self.feed_bridge(Input::ClientClosed);
     }
 
-    fn handle_lane_dialled(&mut self, lane: Lane, dialled: DialledLane<DialledUpstream>) {
-        let DialledLane { socket: DialledUpstream { socket, dialect }, lease } = dialled;
+    fn handle_lane_connected(&mut self, lane: Lane, dialled: DialledUpstream) {
+        let DialledUpstream { socket, dialect } = dialled;
         let (budget, max_bytes) = &self.memory;
         let memory = MemoryShare::new(budget.clone(), *max_bytes);
         let (connected, traffic) = match socket {
@@ -149,13 +159,13 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 (LaneSocket::Http(socket), traffic)
             }
         };
-        debug!(lane = lane.0, upstream = lease.upstream(), "lane connected");
+        let upstream = self.lane_leases.upstream(lane).unwrap_or_default();
+        debug!(lane = lane.0, upstream, "lane connected");
         if let Some((_, lane_socket)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
             if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
-                observer.lane_connected(lane, lease.upstream(), traffic);
+                observer.lane_connected(lane, upstream, traffic);
             }
             *lane_socket = connected;
-            self.lane_leases.insert(lane, lease);
             if dialect.name != self.bridge.dialect() {
                 self.feed_bridge(Input::LaneDialect(lane, &dialect.name));
             }

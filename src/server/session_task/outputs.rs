@@ -124,13 +124,13 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         DialRequest { mode, purpose, trace: Some(self.trace_context.clone()) }
     }
 
-    /// Dials a lane's upstream again. The lane keeps its lease meanwhile.
+    /// Dials a lane's upstream again, for the lease that the lane keeps.
     fn redial(&mut self, lane: Lane, mode: Mode, purpose: LanePurpose) {
-        let Some(upstream) = self.lane_leases.upstream(lane) else { return };
-        debug!(lane = lane.0, upstream, "dialling the upstream again");
-        let mut pool = self.pool.subset([upstream.to_owned()].into());
-        let dial = pool.call(self.dial_request(mode, purpose));
-        self.lanes.push((lane, LaneSocket::Dialling(dial)));
+        let Some(lease) = self.lane_leases.get(lane) else { return };
+        debug!(lane = lane.0, upstream = lease.upstream(), "dialling the upstream again");
+        if let Some(dial) = self.pool.redial(lease, self.dial_request(mode, purpose)) {
+            self.lanes.push((lane, LaneSocket::Redialling(dial)));
+        }
     }
 
     fn handle_observation(&mut self, observation: &Observation) {
@@ -231,8 +231,8 @@ fn close_lane(lane_socket: LaneSocket, drain_guard: mpsc::Sender<()>) {
     };
     match lane_socket {
         LaneSocket::Connected(socket) => close(*socket, drain_guard),
-        // Dropping it ends the request.
-        LaneSocket::Http(_) => {}
+        // Dropping it ends the request, or the attempt: no session waits for that one.
+        LaneSocket::Http(_) | LaneSocket::Redialling(_) => {}
         LaneSocket::Dialling(dial) => {
             tokio::spawn(async move {
                 if let Some(dialled) = dial.finish().await

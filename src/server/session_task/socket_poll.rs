@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::Instant,
@@ -41,6 +41,8 @@ pub(crate) const CLIENT_OUTBOX_MAX_BYTES: usize = 4 * CLIENT_OUTBOX_PAUSES_CLIEN
 /// One lane's transport.
 pub(crate) enum LaneSocket {
     Dialling(Dial<DialledUpstream>),
+    /// Connecting again, for a session that the upstream keeps.
+    Redialling(BoxFuture<'static, Result<DialledUpstream, DisconnectReason>>),
     Connected(Box<SessionSocket<Box<dyn Transport>>>),
     Http(Box<HttpSocket>),
 }
@@ -56,6 +58,7 @@ pub(crate) enum Wakeup {
     /// The lane waits at this position for a place at its upstream.
     InLine(Lane, u32),
     Dialled(Lane, Result<Box<DialledLane<DialledUpstream>>, DisconnectReason>),
+    Redialled(Lane, Result<Box<DialledUpstream>, DisconnectReason>),
     /// The order to finish within this time.
     Drain(Duration),
     /// Others need the memory that the client holds.
@@ -93,7 +96,7 @@ impl LaneSocket {
 
     pub(crate) fn handle_timer(&mut self, now: Instant) -> Option<DisconnectReason> {
         match self {
-            Self::Dialling(_) | Self::Http(_) => None,
+            Self::Dialling(_) | Self::Redialling(_) | Self::Http(_) => None,
             Self::Connected(socket) => socket.handle_timer(now),
         }
     }
@@ -144,6 +147,11 @@ fn poll_lanes(lanes: &mut [(Lane, LaneSocket)], gate: ReadGate<'_>, cx: &mut Con
                 }
                 if let Poll::Ready(dialled) = dial.poll_unpin(cx) {
                     return Poll::Ready(Wakeup::Dialled(*lane, dialled.map(Box::new)));
+                }
+            }
+            LaneSocket::Redialling(dial) => {
+                if let Poll::Ready(dialled) = dial.poll_unpin(cx) {
+                    return Poll::Ready(Wakeup::Redialled(*lane, dialled.map(Box::new)));
                 }
             }
             LaneSocket::Http(_) if (gate.is_lane_held)(*lane) => {}

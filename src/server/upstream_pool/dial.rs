@@ -249,7 +249,20 @@ impl Dialer {
         transport: Box<dyn Transport>,
         mode: Mode,
     ) -> Result<(WebSocketStream<Box<dyn Transport>>, Response), WsError> {
-        self.target.upgrade(transport, mode, None).await
+        self.target.upgrade(transport, self.url(mode), None).await
+    }
+
+    /// Opens a WebSocket in a mode that no lane has, or else in this one, to see what the server does.
+    ///
+    /// # Errors
+    /// The library's error; [`WsError::Http`] contains an HTTP response.
+    pub(crate) async fn try_socket(
+        &self,
+        mode: Result<&str, Mode>,
+    ) -> Result<WebSocketStream<Box<dyn Transport>>, WsError> {
+        let transport = self.target.endpoint.connect().await.map_err(WsError::Io)?;
+        let url = mode.map_or_else(|mode| self.url(mode), |name| format!("{}{name}", self.target.url));
+        Ok(self.target.upgrade(transport, url, None).await?.0)
     }
 
     /// Requests a page of the server.
@@ -360,7 +373,7 @@ impl DialTarget {
             return Ok(UpstreamSocket::Http(Box::new(HttpSocket::new(self.http_target(trace), transport))));
         }
         let transport = HttpHeadStream::new(CountedStream::new(transport));
-        match self.upgrade(transport, mode, trace.as_deref()).await {
+        match self.upgrade(transport, self.url(mode), trace.as_deref()).await {
             Ok((upgraded, _)) => {
                 let config = *upgraded.get_config();
                 let (transport, read) = upgraded.into_inner().into_parts();
@@ -378,16 +391,16 @@ impl DialTarget {
     async fn upgrade<T: AsyncRead + AsyncWrite + Unpin>(
         &self,
         transport: T,
-        mode: Mode,
+        url: String,
         trace: Option<&TraceContext>,
     ) -> Result<(WebSocketStream<T>, Response), WsError> {
         let limits = websocket_config(self.mapping.message_max_bytes);
-        client_async_with_config(self.request(mode, trace)?, transport, Some(limits)).await
+        client_async_with_config(self.request(url, trace)?, transport, Some(limits)).await
     }
 
     /// Builds the upgrade request. In a trace, each request is a span of its own.
-    fn request(&self, mode: Mode, trace: Option<&TraceContext>) -> Result<Request, WsError> {
-        let mut request = self.url(mode).into_client_request()?;
+    fn request(&self, url: String, trace: Option<&TraceContext>) -> Result<Request, WsError> {
+        let mut request = url.into_client_request()?;
         request.headers_mut().extend(self.token.clone());
         request.headers_mut().extend(trace.into_iter().flat_map(trace_headers));
         Ok(request)

@@ -17,12 +17,8 @@ pub struct LaneLeases {
 }
 
 impl LaneLeases {
-    /// A lane is connected. One that is connected again was ready before.
-    pub fn insert(&mut self, lane: Lane, mut lease: Lease) {
-        if self.upstream(lane).is_some() {
-            self.remove(lane);
-            lease.report_ready();
-        }
+    /// A lane is connected.
+    pub fn insert(&mut self, lane: Lane, lease: Lease) {
         self.leases.reserve_exact(1);
         self.leases.push((lane, lease));
     }
@@ -45,6 +41,11 @@ impl LaneLeases {
     /// The lanes that wait in queues and are needed, with the time since which they do.
     pub fn waiting(&self) -> impl Iterator<Item = (Lane, Instant)> {
         self.leases.iter().filter_map(|(lane, lease)| Some((*lane, lease.waits_since()?)))
+    }
+
+    /// A lane whose transport had ended is connected again.
+    pub fn lane_reconnected(&mut self, lane: Lane) {
+        self.with_lease(lane, Lease::report_reconnected);
     }
 
     /// A lane's transport has ended.

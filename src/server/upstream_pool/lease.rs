@@ -150,6 +150,13 @@ impl Lease {
         }
     }
 
+    /// Reports that the lane has a transport again, on which its session can go on.
+    pub fn report_reconnected(&mut self) {
+        if self.stage == (LeaseStage::Broken { was_ready: true }) {
+            self.stage = LeaseStage::Ready;
+        }
+    }
+
     /// Reports that the upstream accepts no session for now. That is not a failure, but other upstreams are preferred
     /// for a while, or for as long as it asks for.
     pub fn report_busy(&mut self, retry_after: Option<Duration>) {
@@ -213,6 +220,8 @@ impl Lease {
                 self.stage = LeaseStage::Broken { was_ready: false };
             }
             (DisconnectReason::Closed(..), _) => {}
+            // A further attempt to resume the session failed.
+            (_, LeaseStage::Broken { .. }) => {}
             (_, stage) => self.stage = LeaseStage::Broken { was_ready: stage == LeaseStage::Ready },
         }
     }

@@ -24,7 +24,7 @@
 mod attempt;
 pub mod dial;
 mod health;
-mod http_page;
+pub(crate) mod http_page;
 pub(crate) mod http_socket;
 pub mod lane_leases;
 pub mod lease;
@@ -292,6 +292,14 @@ where
             }
         };
         Dial::new(line, stage, move || this.dial(request.clone(), number))
+    }
+
+    /// Connects a lane whose transport is gone to its upstream again. The lane has its place, and so needs no other. `None` if
+    /// the upstream is not in this pool.
+    pub fn redial(&self, lease: &Lease, request: DialRequest) -> Option<D::Future> {
+        let is_own = |member: &&PoolMember<D>| std::ptr::eq(&*member.upstream, lease.pooled_upstream());
+        let member = self.shared.members.iter().find(is_own)?;
+        Some(member.dialer.clone().call(request))
     }
 
     /// Waits in line for a place at any upstream that serves the lane, then connects.

@@ -46,7 +46,7 @@ impl PartialEq for StatusPage {
 impl StatusPage {
     /// The page of an upstream of this dialect, if it has one.
     pub(super) fn new(mapping: &UpstreamMapping, status_path: Option<&str>) -> Option<Self> {
-        let sign = mapping.detect.as_ref();
+        let sign = mapping.detect.first();
         let path = status_path.or_else(|| Some(&*sign?.path))?.to_owned();
         let (is_configured, has_workers) = (status_path.is_some(), mapping.has_queue());
         let (has_answered, was_logged) = (AtomicBool::new(false), AtomicBool::new(false));

@@ -218,6 +218,9 @@ impl Dialogue {
                     self.uplink.give_back(&unit);
                     self.video_frame = self.video_frame.take().or(unit.frame.take());
                 }
+                if let Some((unit, samples)) = session.take_unheard() {
+                    self.uplink.give_back_end(&unit, samples, resend_unanswered);
+                }
                 if resend_unanswered {
                     self.uplink.resend_unanswered();
                 }

@@ -163,6 +163,17 @@ impl Uplink {
         self.unanswered.remove_last(&unit.audio);
     }
 
+    /// Takes back the end of a unit that the model has answered without having heard it, unless the whole unit is sent again.
+    pub(super) fn give_back_end(&mut self, unit: &UplinkUnit, samples: usize, resend_unanswered: bool) {
+        let is_it = |kept: &UnansweredUnit| kept.unit.as_ptr() == Arc::as_ptr(&unit.audio);
+        let is_resent =
+            resend_unanswered && !self.unanswered.was_resent && self.unanswered.units.iter().any(is_it);
+        let from = unit.audio.len().saturating_sub(samples);
+        if !is_resent && unit.mic_samples > from {
+            self.units.put_back(&unit.audio[from..], unit.mic_samples - from);
+        }
+    }
+
     /// Queues unanswered speech again for the next session, once. Speech that two sessions did not survive is given up.
     pub(super) fn resend_unanswered(&mut self) {
         let units = std::mem::take(&mut self.unanswered.units);
@@ -261,6 +272,27 @@ mod tests {
         uplink.take(true);
         uplink.resend_unanswered();
         assert_eq!(uplink.units.len(), UNIT_SAMPLES, "new speech may be resent");
+    }
+
+    #[test]
+    fn end_that_the_model_did_not_hear_follows_once_in_the_next_session() {
+        for (is_kept, was_heard) in [(false, 320), (true, UNIT_SAMPLES)] {
+            let mut uplink = uplink(None);
+            uplink.push(&mut one_second(1), false);
+            uplink.push(&mut one_second(2), false);
+            let (answered, in_flight) = (uplink.take(is_kept), uplink.take(false));
+            uplink.give_back(&in_flight);
+            uplink.give_back_end(&answered, 320, true);
+            uplink.resend_unanswered();
+            assert_eq!(uplink.units.len(), UNIT_SAMPLES + was_heard);
+            let again = uplink.take(false);
+            assert_eq!((again.audio[0].abs(), again.audio[was_heard - 1].abs()), (1, 1));
+        }
+        let mut uplink = uplink(None);
+        uplink.push(&mut one_second(1)[..8_000].to_vec(), false);
+        let answered = uplink.take(false);
+        uplink.give_back_end(&answered, 320, true);
+        assert_eq!(uplink.units.len(), 0, "the end is silence");
     }
 
     #[test]

@@ -32,6 +32,10 @@ pub(super) struct UpstreamSession {
     pub(super) leaves_picture_out: bool,
     /// The last unit was answered so late that the audio after it is kept.
     pub(super) has_stalled: bool,
+    /// Samples that the upstream holds back until it gets the next unit.
+    held_samples: usize,
+    /// The last answered unit, whose end the upstream may hold back.
+    last_answered: Option<UplinkUnit>,
     /// Rollover that follows as soon as the unit in flight is answered.
     pub(super) pending_rollover: Option<RolloverReason>,
 }
@@ -47,6 +51,8 @@ impl UpstreamSession {
             unit_errors: 0,
             leaves_picture_out: false,
             has_stalled: false,
+            held_samples: 0,
+            last_answered: None,
             pending_rollover: None,
         }
     }
@@ -70,6 +76,9 @@ impl UpstreamSession {
         lanes: &Lanes,
         out: &mut Actions,
     ) -> Option<UnitInFlight> {
+        if let LaneEvent::Ready { .. } = event {
+            self.held_samples = meta.held_samples;
+        }
         let kind = ReplyKind::of(event)?;
         self.unit_errors = 0;
         self.context_usage.report(meta.context_tokens);
@@ -89,6 +98,11 @@ impl UpstreamSession {
         if let Some(unit) = self.tracker.complete_in_flight() {
             self.record_answer(now, &unit, limits, lanes, out);
         }
+    }
+
+    /// The last answered unit, and how many samples at its end the model has not heard.
+    pub(super) fn take_unheard(&mut self) -> Option<(UplinkUnit, usize)> {
+        self.last_answered.take().map(|unit| (unit, self.held_samples))
     }
 
     /// True if the session was useful, or lasted longer than all retries may take. Its loss then starts a new series of
@@ -111,6 +125,7 @@ impl UpstreamSession {
             std::mem::take(&mut self.frame_since_answer),
             limits,
         );
+        self.last_answered = (self.held_samples > 0).then(|| UplinkUnit { frame: None, ..unit.unit.clone() });
         let (took, lane) = (now - unit.sent_at, lanes.lane(self.id));
         self.has_stalled = self.tracker.note_reply_time(took);
         out.measure(Measurement::UnitProcessed { lane, took, unit: UNIT_DURATION });

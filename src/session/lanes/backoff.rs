@@ -29,7 +29,7 @@ impl ConnectionFailure {
     pub(crate) const fn in_use(end: EndKind, detail: String) -> Self {
         let kind = match end {
             EndKind::QueueFull => ErrorKind::QueueFull,
-            EndKind::Refused => ErrorKind::Refused,
+            EndKind::Refused | EndKind::RefusedForGood => ErrorKind::Refused,
             _ => ErrorKind::Unavailable,
         };
         Self { kind, detail, in_use: Some(end) }
@@ -87,14 +87,28 @@ pub(crate) struct RetryState {
     attempts: u32,
     kind: ErrorKind,
     detail: String,
+    /// Last attempts in a row that were refused for good.
+    refusals: u32,
 }
+
+/// Attempts in a row that are refused for good before no other follows. The second one may reach another upstream.
+const REFUSALS_MAX: u32 = 2;
 
 impl RetryState {
     /// Counts a failed attempt. The limit of all attempts counts from `since` of the first: when it failed, or when it
     /// began to stall.
     pub(crate) fn record_failure(retry: &mut Option<Self>, since: Instant, kind: ErrorKind, detail: String) {
         let (since, attempts) = retry.as_ref().map_or((since, 0), |retry| (retry.since, retry.attempts));
-        *retry = Some(Self { since, attempts: attempts + 1, kind, detail });
+        *retry = Some(Self { since, attempts: attempts + 1, kind, detail, refusals: 0 });
+    }
+
+    /// Counts an attempt that the upstream refused for a reason that another attempt does not change.
+    pub(crate) fn record_refusal(retry: &mut Option<Self>, now: Instant, detail: String) {
+        let earlier = retry.as_ref().map_or(0, |retry| retry.refusals);
+        Self::record_failure(retry, now, ErrorKind::Unavailable, detail);
+        if let Some(retry) = retry {
+            retry.refusals = earlier + 1;
+        }
     }
 
     /// Excludes time with a working upstream from the limit, which bounds time without one.
@@ -132,7 +146,7 @@ impl RetryState {
         // A moving queue resets the attempts, but not without end.
         let total_cap = Duration::from_millis(times.queue_max_ms) + cap;
         let spent = now.saturating_duration_since(self.since);
-        if spent >= cap || now - opened_at >= total_cap {
+        if spent >= cap || now - opened_at >= total_cap || self.refusals >= REFUSALS_MAX {
             let detail = describe_attempts(&self.detail, self.attempts, spent);
             return Err(ConnectionFailure::unused(self.kind, detail));
         }
@@ -198,6 +212,25 @@ fn describe_attempts(detail: &str, attempts: u32, spent: Duration) -> String {
 mod tests {
     use super::*;
     use crate::mapping::Library;
+
+    #[test]
+    fn second_refusal_for_good_in_a_row_is_the_last_attempt() {
+        #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
+        let now = Instant::now();
+        let times = Library::embedded().unwrap().profile("conversation").unwrap().lanes;
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut retry = None;
+        let mut goes_on = |retry: &Option<RetryState>| {
+            retry.as_ref().is_some_and(|retry| retry.next_attempt(now, now, &times, &mut rng).is_ok())
+        };
+        RetryState::record_refusal(&mut retry, now, "no voice".into());
+        assert!(goes_on(&retry), "the next upstream may take the session");
+        RetryState::record_failure(&mut retry, now, ErrorKind::QueueFull, "full".into());
+        RetryState::record_refusal(&mut retry, now, "no voice".into());
+        assert!(goes_on(&retry), "not in a row");
+        RetryState::record_refusal(&mut retry, now, "no voice".into());
+        assert!(!goes_on(&retry));
+    }
 
     #[test]
     fn pauses_double_with_jitter_and_end_at_the_cap() {

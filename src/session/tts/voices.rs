@@ -43,6 +43,12 @@ impl VoiceCatalog {
         (&self.voices, &self.models)
     }
 
+    /// The voice for clients that name none.
+    #[must_use]
+    pub fn default_voice(&self) -> Option<&VoiceSample> {
+        self.voices.get(DEFAULT_VOICE)
+    }
+
     /// True if clients may name this speech model.
     pub(crate) fn is_known_model(&self, model: &str) -> bool {
         let is_listed = self.models.is_empty() || self.models.iter().any(|name| name == model);

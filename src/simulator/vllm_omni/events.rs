@@ -9,9 +9,10 @@ use crate::{
 };
 
 /// Errors that are the server's, or of its load; all others are the client's (protocol/duplex/errors.py).
-const OTHER_ERROR_TYPES: [(&str, &str); 3] = [
+const OTHER_ERROR_TYPES: [(&str, &str); 4] = [
     ("resource_exhausted", "rate_limit_error"),
     ("input_backpressure", "rate_limit_error"),
+    ("output_backpressure", "rate_limit_error"),
     ("runtime_data_plane_stream_failed", "server_error"),
 ];
 
@@ -225,12 +226,7 @@ impl Answer {
     }
 
     /// Events after the last delta.
-    pub(super) fn ending(&self, status: &'static str) -> Vec<Event> {
-        let reason = match status {
-            "completed" => "stop",
-            "cancelled" => "client_cancelled",
-            _ => "runtime_data_plane_stream_failed",
-        };
+    pub(super) fn ending(&self, (status, reason): (&'static str, &'static str)) -> Vec<Event> {
         let details = json!({"type": status, "reason": reason});
         let item = self.item(status);
         let transcript: Value = self.transcript.as_str().into();

@@ -1,5 +1,5 @@
 //! vLLM-Omni's duplex endpoint (`/v1/realtime`): sessions that outlast their transport, and a limit of sessions instead of a
-//! queue. Source: the package vllm-omni 0.30.0; the rules of `tests/sockets/vllm_omni_rules.rs` run against both.
+//! queue. Source: the packages vllm-omni 0.30.0 and 0.32.0rc1; the rules of `tests/sockets/vllm_omni/rules.rs` run against both.
 //!
 //! `session` is one session, and `events` its messages. Absent: committed input, conversation items, server VAD, and what
 //! depends on them, since the model decides by itself when it speaks.
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use self::session::VllmSession;
 use super::{
-    ConnId, EngineAnswer, FaultKind, JobId, SimMode, SimOutput, SimulatorConfig,
+    ConnId, EngineAnswer, FaultKind, JobId, SimMode, SimOutput, SimulatorConfig, VllmVersion,
     fault::Faults,
     messages::{self, UnixClock},
     model::WorkerModel,
@@ -67,7 +67,22 @@ impl VllmContext<'_> {
 
     /// Sends an error and ends the connection. The server's handler returns without a close frame.
     fn refuse(&mut self, conn: ConnId, code: &str, message: &str) {
-        self.send_error(conn, code, message, None);
+        self.refuse_with(conn, events::error_members(code, message, None));
+    }
+
+    /// Refuses a session that the engine does not open; since 0.31 it says whether that may change.
+    fn refuse_session(&mut self, conn: ConnId, code: &str, message: &str) {
+        let mut error = events::error_members(code, message, None);
+        // The server checks these before it asks its engine.
+        let is_engines = code != "invalid_session_config";
+        if is_engines && self.cfg.vllm_version >= VllmVersion::V0_32 {
+            error["retryable"] = (code == "resource_exhausted").into();
+        }
+        self.refuse_with(conn, error);
+    }
+
+    fn refuse_with(&mut self, conn: ConnId, error: Value) {
+        self.send_event(conn, "error", [("error", error)]);
         self.outputs.push_back(SimOutput::Abort(conn));
     }
 
@@ -189,7 +204,7 @@ impl VllmServer {
         let is_full = self.sessions.len() >= ctx.cfg.workers;
         if is_full || ctx.faults.trigger(FaultKind::Busy) || ctx.faults.trigger(FaultKind::QueueFull) {
             let limit = ctx.cfg.workers;
-            ctx.refuse(
+            ctx.refuse_session(
                 conn,
                 "resource_exhausted",
                 &format!("duplex_session_capacity_exhausted: limit={limit}"),
@@ -203,7 +218,7 @@ impl VllmServer {
                 true
             }
             Err((code, message)) => {
-                ctx.refuse(conn, code, &message);
+                ctx.refuse_session(conn, code, &message);
                 false
             }
         }

@@ -132,7 +132,8 @@ fn opening_names_only_settings_that_the_server_knows() {
         assert_eq!(session["instructions"], "Be brief.");
         assert_eq!(session["sglang"]["reference_audio"]["data"].is_string(), has_voice);
     }
-    let message = json!({"type": "session.updated", "session": {"id": "sess_1", "model": "m"}});
+    let session = json!({"id": "sess_1", "model": "m", "sglang": {"granted": usual_grant()}});
+    let message = json!({"type": "session.updated", "session": session});
     assert_eq!(bench.receive(&message), events(&[(r#"Ready { session_id: Some("sess_1") }"#, "")]));
 }
 
@@ -273,16 +274,20 @@ fn ends_are_told_apart() {
     assert_eq!(end(403), LaneEnd::Over(None));
 }
 
-#[test]
-fn session_that_is_granted_otherwise_than_needed_is_refused_with_the_reason() {
-    // As the package grants it (tests/golden/sglang-omni/empty_end.txt).
-    let usual = json!({
+/// What the package grants (tests/golden/sglang-omni/empty_end.txt).
+fn usual_grant() -> Value {
+    json!({
         "interaction": "native", "native_full_duplex": true, "turn_control": [null],
         "input_modalities": ["audio", "image"], "output_modalities": ["audio"],
         "input_audio_format": {"type": "audio/pcm", "rate": 16000},
         "output_audio_format": {"type": "audio/pcm", "rate": 24000},
         "native_unit_ms": 1000, "limits": {"max_input_bytes": 1_920_000}, "rejections": [],
-    });
+    })
+}
+
+#[test]
+fn session_that_is_granted_otherwise_than_needed_is_refused_with_the_reason() {
+    let usual = usual_grant();
     for (pointer, other, problem) in [
         ("/interaction", json!("native"), ""),
         ("/interaction", json!("turn_based"), "interaction is 'turn_based'"),
@@ -298,6 +303,9 @@ fn session_that_is_granted_otherwise_than_needed_is_refused_with_the_reason() {
         ("/limits/max_input_bytes", json!(6400), "limits.max_input_bytes is 6400"),
         ("/input_modalities", json!(["audio"]), "takes pictures: input_modalities is audio"),
         ("/output_modalities", json!(["text"]), "the model must speak: output_modalities is text"),
+        ("/interaction", json!(null), "interaction is not named"),
+        ("/limits", json!(null), "limits.max_input_bytes is not named"),
+        ("/output_modalities", json!(null), "output_modalities is not named"),
     ] {
         let mut granted = usual.clone();
         *granted.pointer_mut(pointer).unwrap() = other;

@@ -22,8 +22,8 @@ const NORMAL_CLOSURE: u16 = 1000;
 enum State {
     #[default]
     Up,
-    /// Gone. Another attempt is due at `redial_at`, or in progress.
-    Lost { since: Instant, wait: Duration, redial_at: Option<Instant> },
+    /// Gone. Another attempt is due at `redial_at`, or in progress. `is_asked` if a new transport has the request to resume.
+    Lost { since: Instant, wait: Duration, redial_at: Option<Instant>, is_asked: bool },
     /// The session is over.
     Over,
 }
@@ -39,6 +39,16 @@ pub(super) struct Link {
 impl Link {
     pub(super) const fn is_up(&self) -> bool {
         matches!(self.state, State::Up)
+    }
+
+    /// True if the session is over.
+    pub(super) const fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// True if no transport takes messages.
+    pub(super) const fn is_cut(&self) -> bool {
+        matches!(self.state, State::Lost { is_asked: false, .. })
     }
 
     pub(super) const fn has_session(&self) -> bool {
@@ -64,26 +74,35 @@ impl Link {
         self.state = State::Over;
     }
 
-    /// The transport is gone, or another attempt failed. True if the codec resumes the session.
+    /// The transport is gone, or another attempt failed. True if the codec resumes the session. A server that takes no
+    /// connection has lost its sessions.
     pub(super) fn handle_lost(&mut self, now: Instant, reason: &DisconnectReason) -> bool {
         let was_ended = matches!(reason, DisconnectReason::Closed(NORMAL_CLOSURE, _));
+        let is_server_gone =
+            matches!(reason, DisconnectReason::Unreachable(_) | DisconnectReason::HttpRejected(_));
         match &mut self.state {
             State::Up if self.token.is_some() && !was_ended => {
-                self.state = State::Lost { since: now, wait: FIRST_WAIT, redial_at: Some(now) };
+                self.state =
+                    State::Lost { since: now, wait: FIRST_WAIT, redial_at: Some(now), is_asked: false };
                 true
             }
-            State::Lost { since, wait, redial_at } if now < *since + GRACE => {
+            State::Lost { since, wait, redial_at, is_asked } if now < *since + GRACE && !is_server_gone => {
                 *redial_at = Some((now + *wait).min(*since + GRACE));
                 *wait = (2 * *wait).min(LONGEST_WAIT);
+                *is_asked = false;
                 true
             }
-            _ => false,
+            _ => {
+                self.state = State::Over;
+                false
+            }
         }
     }
 
-    /// The message that resumes the session; `None` if there is none to resume.
-    pub(super) fn resume_message(&self, last_sequence: u64) -> Option<Value> {
-        let State::Lost { .. } = self.state else { return None };
+    /// The message that resumes the session on the new transport; `None` if there is none to resume.
+    pub(super) fn resume_message(&mut self, last_sequence: u64) -> Option<Value> {
+        let State::Lost { is_asked, .. } = &mut self.state else { return None };
+        *is_asked = true;
         Some(json!({
             "type": "session.resume", "session_id": self.session_id, "resume_token": self.token,
             "last_received_server_event_seq": last_sequence,
@@ -128,10 +147,29 @@ mod tests {
         let (mut link, now) = (Link::default(), tokio::time::Instant::now().into_std());
         link.attach(Some("session"), Some("token"));
         assert!(link.handle_lost(now, &DisconnectReason::Lost("reset".to_owned())));
-        assert!(link.take_due_redial(now), "the attempt begins");
+        assert!(link.is_cut() && link.take_due_redial(now), "the attempt begins");
         assert_eq!(link.deadline(), Some(now + GRACE));
         assert_eq!(link.take_given_up(now + GRACE / 2), None);
         assert!(link.take_given_up(now + GRACE).is_some());
         assert_eq!((link.deadline(), link.take_given_up(now + GRACE)), (None, None));
+    }
+
+    #[test]
+    fn server_that_takes_no_connection_has_lost_the_session() {
+        let now = tokio::time::Instant::now().into_std();
+        let broken = || DisconnectReason::Lost("reset".to_owned());
+        for (reason, resumes) in [
+            (DisconnectReason::Unreachable("connection refused".to_owned()), false),
+            (DisconnectReason::HttpRejected(502), false),
+            (DisconnectReason::HttpRejected(503), false),
+            (DisconnectReason::Closed(1012, "restart".to_owned()), true),
+            (broken(), true),
+        ] {
+            let mut link = Link::default();
+            link.attach(Some("session"), Some("token"));
+            assert!(link.handle_lost(now, &broken()) && link.take_due_redial(now), "{reason}");
+            assert_eq!(link.handle_lost(now, &reason), resumes, "{reason}");
+            assert_eq!((link.deadline().is_some(), link.is_over()), (resumes, !resumes), "{reason}");
+        }
     }
 }

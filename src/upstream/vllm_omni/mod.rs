@@ -164,11 +164,13 @@ impl VllmOmni {
         emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
     ) {
         match event {
+            // The lane was closed before the server had opened its session.
+            LaneEvent::Ready { .. } if self.link.is_over() => {}
             LaneEvent::Ready { session_id } => {
                 self.unit_ms = meta.unit_ms.filter(|ms| *ms > 0).unwrap_or(self.unit_ms);
                 match self.link.attach(session_id, meta.resume_token) {
                     true => self.continue_session(now),
-                    false => emit(event, meta),
+                    false => emit(event, MessageMeta { held_samples: LEAD_SAMPLES, ..meta }),
                 }
             }
             LaneEvent::Listen if meta.response_id.is_some() => self.end_answer(meta.response_id, emit),
@@ -310,10 +312,7 @@ impl VllmOmni {
         let unit = match command {
             LaneCommand::Append(unit) => unit,
             LaneCommand::Cancel => return,
-            LaneCommand::Close => {
-                self.link.close();
-                return emit(encode(command));
-            }
+            LaneCommand::Close => return self.close(encode(command), emit),
             command => return emit(encode(command)),
         };
         if self.last_sequence > self.acknowledged && self.link.is_up() {
@@ -331,6 +330,17 @@ impl VllmOmni {
             }
         }
         self.unit = Some(PendingUnit { id: unit.input_id.clone(), sent_at: now, is_doubtful: false });
+    }
+
+    /// Ends the session. Without a transport the lane ends at once: nothing takes the message, and no goodbye comes.
+    fn close(&mut self, text: String, mut emit: impl FnMut(String)) {
+        if self.link.is_cut() {
+            let reason = DisconnectReason::Lost("it was closed before it could be resumed".to_owned());
+            self.actions.push_back(CodecAction::End(reason));
+        } else {
+            emit(text);
+        }
+        self.link.close();
     }
 
     /// Cuts a unit into pieces that the model takes at once. The picture goes with the first.

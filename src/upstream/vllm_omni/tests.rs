@@ -19,7 +19,8 @@ struct Lane {
 }
 
 impl Lane {
-    fn open() -> Self {
+    /// A lane whose session the server has not opened yet.
+    fn dial() -> Self {
         let mapping = Library::embedded().unwrap().upstream("vllm-omni").unwrap();
         #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
         let now = Instant::now();
@@ -36,6 +37,11 @@ impl Lane {
         assert_eq!(lane.codec.handle_opened(now), LaneOpening::Granted);
         let init = ConversationInit { prompt: "p".to_owned(), config: "{}".into(), voice: None };
         lane.command(LaneCommand::InitConversation(Box::new(init)));
+        lane
+    }
+
+    fn open() -> Self {
+        let mut lane = Self::dial();
         lane.created("session.created", "token-1");
         assert_eq!(lane.take_events(), ["ready"]);
         lane.sent.clear();
@@ -43,7 +49,7 @@ impl Lane {
     }
 
     fn created(&mut self, kind: &str, token: &str) {
-        let capabilities = json!({"chunk_period_ms": 1000});
+        let capabilities = json!({"chunk_period_ms": 1000, "implementation_level": "model_native_duplex"});
         let session = json!({"id": "duplex-1", "capabilities": capabilities});
         self.receive(&json!({"type": kind, "session": session, "resume_token": token}));
     }
@@ -400,6 +406,38 @@ fn session_is_given_up_when_the_server_has_forgotten_it() {
 }
 
 #[test]
+fn session_is_over_at_once_when_the_server_is_gone_or_it_is_closed_without_a_transport() {
+    let mut gone = Lane::open();
+    assert_eq!(gone.lose(), LaneEnd::Resumes);
+    let refused = DisconnectReason::Unreachable("connection refused".to_owned());
+    assert_eq!(gone.codec.handle_end(gone.now, &refused), LaneEnd::Over(None));
+    for is_asked in [false, true] {
+        let mut lane = Lane::open();
+        lane.lose();
+        lane.actions.clear();
+        if is_asked {
+            lane.codec.handle_opened(lane.now);
+        }
+        lane.follow();
+        lane.take_sent();
+        lane.command(LaneCommand::Close);
+        let ends = matches!(lane.actions[..], [CodecAction::End(DisconnectReason::Lost(_))]);
+        assert_eq!((ends, lane.take_sent().len()), (!is_asked, usize::from(is_asked)));
+        assert_eq!((lane.codec.deadline(), lane.lose()), (None, LaneEnd::Over(None)));
+    }
+}
+
+#[test]
+fn session_that_was_closed_before_it_opened_is_not_resumed() {
+    let mut lane = Lane::dial();
+    lane.command(LaneCommand::Close);
+    lane.created("session.created", "token-1");
+    assert_eq!(lane.take_events(), [""; 0]);
+    assert_eq!(lane.lose(), LaneEnd::Over(None));
+    assert_eq!((lane.actions.len(), lane.codec.deadline()), (0, None));
+}
+
+#[test]
 fn end_of_the_session_is_no_loss_and_a_full_server_is_busy() {
     let mut lane = Lane::open();
     lane.command(LaneCommand::Close);
@@ -407,6 +445,35 @@ fn end_of_the_session_is_no_loss_and_a_full_server_is_busy() {
     let mut full = Lane::open();
     full.receive(&json!({"type": "error", "error": {"code": "resource_exhausted", "message": "m"}}));
     assert_eq!(full.take_events(), ["closed QueueFull resource_exhausted: m"]);
+}
+
+#[test]
+fn error_says_whether_another_attempt_may_succeed() {
+    for (code, retryable, end) in [
+        ("resource_exhausted", json!(true), "QueueFull"),
+        ("ref_audio_required", json!(null), "RefusedForGood"),
+        ("ref_audio_required", json!(false), "RefusedForGood"),
+        ("engine_error", json!(null), "Other"),
+        ("engine_error", json!(true), "Other"),
+        ("engine_error", json!(false), "Other"),
+        ("output_backpressure", json!(null), "LimitReached"),
+        ("output_backpressure", json!(false), "LimitReached"),
+    ] {
+        let mut lane = Lane::dial();
+        let error = json!({"code": code, "message": "m", "retryable": retryable});
+        lane.receive(&json!({"type": "error", "error": error}));
+        assert_eq!(lane.take_events(), [format!("closed {end} {code}: m")]);
+    }
+    for code in ["tool_call_registration_failed", "semantic_vad_unavailable", "invalid_function_call"] {
+        let mut lane = Lane::open();
+        lane.error(code, None);
+        lane.append(false);
+        lane.listen();
+        assert_eq!(lane.take_events(), ["listen 1"], "{code} ends no session");
+    }
+    let mut ended = Lane::open();
+    ended.receive(&json!({"type": "session.closed", "reason": "output_backpressure"}));
+    assert_eq!(ended.take_events(), ["closed LimitReached output_backpressure"]);
 }
 
 /// Events of a lane of this mode that is given a session with these capabilities.
@@ -446,13 +513,21 @@ fn session_of_a_model_that_the_lane_cannot_use_is_refused_with_the_reason() {
         (Mode::Audio, native(json!(["audio"]), 1000), None),
         (Mode::Video, native(json!(["audio"]), 1000), None),
         (Mode::Audio, native(json!(["audio"]), 80), None),
-        (Mode::Audio, json!({}), None),
         (Mode::Video, native(json!(["video"]), 1000), None),
         (Mode::Audio, native(json!(["video"]), 1000), Some("the model requires video")),
         (Mode::Audio, native(json!(["audio", "text"]), 1000), Some("the model requires text")),
         (Mode::Video, committed(json!(["video"])), Some("implementation_level is 'turn_based_duplex'")),
         (Mode::Audio, committed(json!(["audio"])), Some("the model must speak unasked")),
         (Mode::Audio, native(json!(["audio"]), 0), Some("chunk_period_ms is 0")),
+        // A deployment in turns of 0.31 and later opens OpenAI's own session.
+        (Mode::Audio, json!(null), Some("implementation_level is not named")),
+        (Mode::Audio, json!({}), Some("implementation_level is not named")),
+        (Mode::Audio, json!({"implementation_level": null}), Some("implementation_level is not named")),
+        (
+            Mode::Audio,
+            json!({"implementation_level": "model_native_duplex"}),
+            Some("chunk_period_ms is not named"),
+        ),
     ] {
         match (first_event(mode, &capabilities), problem) {
             (LaneEvent::Ready { .. }, None) => {}

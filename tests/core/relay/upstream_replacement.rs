@@ -111,7 +111,13 @@ fn long_gap_drops_oldest_appends_and_counts_them() {
         matches!(observation, Observation::RelayResumed { kept: 10, dropped: 5, .. })
     };
     assert_eq!(harness.observations.iter().filter(resumed).count(), 1, "{:?}", harness.observations);
-    assert_eq!(harness.names().len(), 12);
+    let errors = harness.events("error");
+    let words = errors[0]["error"]["message"].as_str().unwrap();
+    assert!(
+        errors.len() == 1 && words.contains("5 messages with 5000 ms of audio were dropped"),
+        "{errors:?}"
+    );
+    assert_eq!(harness.names().len(), 13);
 }
 
 /// Only one server, whose back-end is down for 25 s: every attempt to open a session is refused.

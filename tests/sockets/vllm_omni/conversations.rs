@@ -12,12 +12,12 @@ use voxbridge_test_support::{
 
 use super::{Setup, VllmServer, servers};
 
-fn upstream_at(address: SocketAddr) -> UpstreamConfig {
+pub(super) fn upstream_at(address: SocketAddr) -> UpstreamConfig {
     let url = format!("ws://{address}/v1/realtime");
     UpstreamConfig { url, dialect: "vllm-omni".into(), ..UpstreamConfig::with_default_dialect() }
 }
 
-fn config_for(address: SocketAddr) -> Config {
+pub(super) fn config_for(address: SocketAddr) -> Config {
     Config {
         profile: Some("conversation".into()),
         upstream: vec![upstream_at(address)],
@@ -26,15 +26,15 @@ fn config_for(address: SocketAddr) -> Config {
     }
 }
 
-async fn bench_at(address: SocketAddr) -> Bench {
+pub(super) async fn bench_at(address: SocketAddr) -> Bench {
     Bench::with_config(Default::default(), config_for(address)).await
 }
 
-fn is(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
+pub(super) fn is(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
     move |frame| frame.kind() == kind
 }
 
-fn finals(frames: &[ClientFrame]) -> Vec<String> {
+pub(super) fn finals(frames: &[ClientFrame]) -> Vec<String> {
     let texts = events(frames, "transcript.final");
     texts.iter().map(|event| event["text"].as_str().unwrap().to_owned()).collect()
 }
@@ -49,7 +49,7 @@ async fn heard(server: &PackageServer) -> Vec<i16> {
 
 fn package(servers: Vec<VllmServer>) -> Option<PackageServer> {
     servers.into_iter().find_map(|server| match server {
-        VllmServer::Package(server) => Some(server),
+        VllmServer::Package(_, server) => Some(server),
         VllmServer::Simulated(..) => None,
     })
 }
@@ -66,7 +66,7 @@ async fn conversation_has_turns_with_their_words_and_audio() {
         assert_pairs_closed(&frames);
         assert!(events(&frames, "error").is_empty(), "{}: {frames:?}", server.name());
         assert_eq!(finals(&frames).len(), 2, "{}: {frames:?}", server.name());
-        if let VllmServer::Package(server) = server {
+        if let VllmServer::Package(_, server) = server {
             assert_eq!(finals(&frames), ["Part 1. Part 2. Part 3."; 2]);
             let seconds: Vec<i16> = audio(&frames).chunks(24_000).map(|second| second[100]).collect();
             let levels = [1, 2, 3, 1, 2, 3].map(|unit| (f64::from(unit) * 0.05 * 32767.0) as i16);

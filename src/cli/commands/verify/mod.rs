@@ -211,11 +211,11 @@ impl Run {
         service.map(drop).map_err(|problem| without_choice_of_profile(&problem).to_owned())
     }
 
-    /// Adds the voice of the recording in the program if a server needs a voice and the configuration has none.
+    /// Adds the voice of the recording in the program if a server may need a voice and the configuration has none.
     fn add_voice(&mut self) -> Result<Option<VoiceFile>, CommandError> {
         let library = self.config.load_library().map_err(CommandError::usage)?;
         let needs_voice = |upstream: &UpstreamConfig| {
-            upstream.mapping(&library).is_ok_and(|dialect| dialect.voice_required)
+            upstream.mapping(&library).is_ok_and(|dialect| dialect.may_require_voice())
         };
         if self.config.voices.contains_key(DEFAULT_VOICE) || !self.config.upstream.iter().any(needs_voice) {
             return Ok(None);

@@ -231,6 +231,10 @@ impl UpstreamConnection {
                     out.observe(Observation::LaneRefused { lane, words, by_configuration: false });
                 }
                 let is_full = kind == EndKind::QueueFull;
+                if kind == EndKind::RefusedForGood {
+                    RetryState::record_refusal(&mut self.retry, now, detail);
+                    return ConnectionChange::None;
+                }
                 let kind = if is_full { ErrorKind::QueueFull } else { ErrorKind::Unavailable };
                 RetryState::record_failure(&mut self.retry, now, kind, detail);
                 ConnectionChange::None

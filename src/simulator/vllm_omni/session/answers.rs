@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::VllmSession;
 use crate::simulator::{
-    ConnId, FaultKind, SimOutput,
+    ConnId, FaultKind, SimOutput, VllmVersion,
     duplex::UnitOutput,
     vllm_omni::{
         VllmContext,
@@ -18,9 +18,13 @@ impl VllmSession {
         let active = self.answer.as_ref().map(|answer| answer.id.clone());
         let last = self.last_answer.as_ref().map(|(id, _)| id.clone());
         let target = named.map(str::to_owned).or(active.clone()).or(last.clone());
+        let is_next = ctx.cfg.vllm_version >= VllmVersion::V0_32;
         let words = match (&active, target) {
-            (None, Some(id)) if last.as_ref() == Some(&id) => format!("Response is already complete: {id}"),
-            // The server says nothing about an answer that it does not know.
+            (None, Some(id)) if is_next && named.is_some() => format!("Response is not active: {id}"),
+            (None, Some(id)) if last.as_ref() == Some(&id) && !is_next => {
+                format!("Response is already complete: {id}")
+            }
+            // Before 0.31 the server says nothing about an answer that it does not know.
             (None, _) if named.is_some() => return,
             (None, _) => "response.cancel requires an active response".to_owned(),
             (Some(active), Some(id)) if *active != id => format!("Response is not active: {id}"),
@@ -33,7 +37,7 @@ impl VllmSession {
     fn end_cancelled(&mut self, ctx: &mut VllmContext<'_>) {
         self.epoch += 1;
         let late = self.model.cancel_turn();
-        self.end_answer("cancelled", ctx);
+        self.end_answer(("cancelled", "client_cancelled"), ctx);
         if ctx.faults.trigger(FaultKind::LateAudio)
             && let (Some(samples), Some((id, _))) = (late, &self.last_answer)
         {
@@ -76,7 +80,7 @@ impl VllmSession {
                 // A model that listens during its answer says nothing.
                 UnitOutput::Listen => {}
                 UnitOutput::Speech(text, audio) => self.speak(&text, &audio, ctx),
-                UnitOutput::TurnEnd => self.end_answer("completed", ctx),
+                UnitOutput::TurnEnd => self.end_answer(("completed", "stop"), ctx),
                 UnitOutput::Crash(words) => return self.crash(&words, ctx),
                 UnitOutput::Drop => {
                     if let Some(conn) = self.attached() {
@@ -97,15 +101,26 @@ impl VllmSession {
             events.into_iter().for_each(|(kind, members)| self.emit(kind, members, ctx));
             self.answer = Some(answer);
         }
+        if ctx.cfg.vllm_version >= VllmVersion::V0_32 && ctx.faults.trigger(FaultKind::OutputBackpressure) {
+            return self.end_unread(ctx);
+        }
         let Some(answer) = &mut self.answer else { return };
         let events = answer.delta(text, audio, self.epoch);
         events.into_iter().for_each(|(kind, members)| self.emit(kind, members, ctx));
     }
 
-    fn end_answer(&mut self, status: &'static str, ctx: &mut VllmContext<'_>) {
+    /// Ends the session, because too much of its output waits (engine/duplex/session/emitter.py `fail_output`).
+    fn end_unread(&mut self, ctx: &mut VllmContext<'_>) {
+        const REASON: &str = "output_backpressure";
+        self.emit_error(REASON, "duplex session pending output limit exceeded", None, ctx);
+        self.end_answer(("failed", REASON), ctx);
+        self.close(REASON, ctx);
+    }
+
+    fn end_answer(&mut self, ending: (&'static str, &'static str), ctx: &mut VllmContext<'_>) {
         let Some(answer) = self.answer.take() else { return };
         self.last_answer = Some((answer.id.clone(), answer.audio_ms()));
-        let events = answer.ending(status);
+        let events = answer.ending(ending);
         events.into_iter().for_each(|(kind, members)| self.emit(kind, members, ctx));
     }
 
@@ -113,7 +128,7 @@ impl VllmSession {
     fn crash(&mut self, words: &str, ctx: &mut VllmContext<'_>) {
         let message = format!("Stage-1 input processor failed: RuntimeError: {words}");
         self.emit_error("runtime_data_plane_stream_failed", &message, None, ctx);
-        self.end_answer("failed", ctx);
+        self.end_answer(("failed", "runtime_data_plane_stream_failed"), ctx);
         self.expire("request_cleanup", ctx);
     }
 }

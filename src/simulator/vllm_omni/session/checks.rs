@@ -3,13 +3,14 @@
 use serde_json::{Map, Value};
 
 use super::Refusal;
-use crate::simulator::{picture::check_picture, python};
+use crate::simulator::{VllmVersion, picture::check_picture, python};
 
 /// Checks what the server checks before it opens a session.
-pub(super) fn check_config(config: &Map<String, Value>) -> Result<(), Refusal> {
+pub(super) fn check_config(config: &Map<String, Value>, version: VllmVersion) -> Result<(), Refusal> {
     let modalities = config.get("modalities").and_then(Value::as_array);
     let has_audio = modalities.is_none_or(|list| list.iter().any(|one| one == "audio"));
-    if has_audio && !config.get("ref_audio").is_some_and(Value::is_string) {
+    let has_own_voice = version >= VllmVersion::V0_32;
+    if has_audio && !has_own_voice && !config.get("ref_audio").is_some_and(Value::is_string) {
         return Err(("ref_audio_required", "MiniCPM-o duplex audio output requires ref_audio".to_owned()));
     }
     Ok(())

@@ -88,7 +88,7 @@ impl VllmSession {
         ctx: &mut VllmContext<'_>,
     ) -> Result<Self, Refusal> {
         let mut config = read_config(asked)?;
-        check_config(&config)?;
+        check_config(&config, ctx.cfg.vllm_version)?;
         let voice = config.get("ref_audio").and_then(Value::as_str).map(|url| {
             let (_, base64) = url.split_once(";base64,").unwrap_or_default();
             decode_wav_to_base64_f32(base64)

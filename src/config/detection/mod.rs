@@ -1,16 +1,22 @@
 //! Finds the dialects of upstreams whose configuration has `dialect = "auto"`: asks each server for the pages that the
-//! dialects' files name under `[detect]`.
+//! dialects' files name under `[detect]`, and where these do not tell all, tries a [WebSocket](socket_sign).
 //!
 //! Without an answer that fits, the upstream counts as a MiniCPM-o-Demo gateway, and is asked again later.
+
+mod socket_sign;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tracing::{debug, info};
 
 use super::{Config, UpstreamConfig};
-use crate::{mapping::Library, secret::redacted_url};
+use crate::{
+    mapping::{Library, upstream::DialectSign},
+    secret::redacted_url,
+    server::upstream_pool::http_page::HttpPage,
+};
 
 /// Time for all pages of one server.
 const DETECTION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -23,7 +29,7 @@ impl Config {
         self.upstream.iter().any(UpstreamConfig::has_unknown_dialect)
     }
 
-    /// Finds unknown dialects, within 2 s. Those of servers that do not answer stay unknown.
+    /// Finds unknown dialects, mostly within 2 s. Those of servers that do not answer stay unknown.
     pub async fn detect_dialects(&mut self) {
         // A mistake in the files is reported when they are used.
         let Ok(library) = self.load_library() else { return };
@@ -48,36 +54,43 @@ impl UpstreamConfig {
     }
 
     async fn detect_dialect(&mut self, library: &Library) {
-        let found = timeout(DETECTION_TIMEOUT, self.find_dialect(library)).await;
         let url = redacted_url(&self.url);
-        match found {
-            Ok(Some(name)) => {
+        match self.find_dialect(library).await {
+            Some(name) => {
                 info!(url, dialect = name, "dialect of the upstream found");
                 self.dialect = name;
             }
-            _ => debug!(url, "the upstream's dialect is not known yet"),
+            None => debug!(url, "the upstream's dialect is not known yet"),
         }
     }
 
-    /// The first dialect whose page has its sign.
+    /// The first dialect of which the server shows a sign.
     async fn find_dialect(&self, library: &Library) -> Option<String> {
-        let mut pages: BTreeMap<&str, Option<String>> = BTreeMap::new();
+        let pages_until = Instant::now() + DETECTION_TIMEOUT;
+        let mut pages: BTreeMap<&str, Option<HttpPage>> = BTreeMap::new();
         for mapping in library.upstreams() {
-            let Some(sign) = mapping.detect.as_ref() else {
-                continue;
-            };
-            if !pages.contains_key(&*sign.path) {
+            for sign in &mapping.detect {
                 let (_, dialer) = self.build_dialer(mapping).ok()?;
-                let page = dialer.fetch_page(&sign.path, PAGE_MAX_BYTES).await;
-                pages.insert(&sign.path, page.ok().map(|page| page.text.to_ascii_lowercase()));
-            }
-            let page = pages.get(&*sign.path).and_then(Option::as_ref);
-            let has_signs =
-                |page: &String| sign.contains.iter().all(|text| page.contains(&text.to_ascii_lowercase()));
-            if page.is_some_and(has_signs) {
-                return Some(mapping.name.clone());
+                if !pages.contains_key(&*sign.path) {
+                    let page = timeout_at(pages_until, dialer.fetch_page(&sign.path, PAGE_MAX_BYTES)).await;
+                    pages.insert(&sign.path, page.ok().and_then(Result::ok));
+                }
+                let page = pages.get(&*sign.path).and_then(Option::as_ref);
+                let Some(page) = page.filter(|page| has_signs(page, sign)) else { continue };
+                let shown = match &sign.socket {
+                    Some(socket) => socket_sign::shown_dialect(&dialer, socket, mapping, library, page).await,
+                    None => Some(mapping.name.clone()),
+                };
+                if shown.is_some() {
+                    return shown;
+                }
             }
         }
         None
     }
+}
+
+fn has_signs(page: &HttpPage, sign: &DialectSign) -> bool {
+    let text = page.text.to_ascii_lowercase();
+    sign.contains.iter().all(|sign| text.contains(&sign.to_ascii_lowercase()))
 }

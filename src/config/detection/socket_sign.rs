@@ -1,0 +1,91 @@
+//! Signs that only a WebSocket shows: a refused handshake, or the answer to a message that opens no session.
+//!
+//! A gateway of the older dialect takes any mode and begins a session. It is asked only while a worker is idle, and the
+//! session is closed politely: both real gateways lose a worker for ever when a queued client leaves.
+
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::time::timeout;
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Error as WsError, Message},
+};
+
+use crate::{
+    event::{Frame, LaneCommand, LaneEvent},
+    mapping::{
+        Library, UpstreamMapping,
+        upstream::{Mode, SocketSign},
+    },
+    net::Transport,
+    server::upstream_pool::{dial::Dialer, http_page::HttpPage, probe::WorkerReport},
+    upstream::Dialect,
+};
+
+/// Time for a handshake, and for the answer to a message.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Time for the session that has begun by the way to end.
+const LEAVE_MAX: Duration = Duration::from_secs(30);
+
+/// A WebSocket that no client has.
+type Socket = WebSocketStream<Box<dyn Transport>>;
+
+/// Name of the dialect that a WebSocket shows; `None` if it shows none, or cannot be tried now. `page` is that of the sign.
+pub(super) async fn shown_dialect(
+    dialer: &Dialer,
+    sign: &SocketSign,
+    own: &UpstreamMapping,
+    library: &Library,
+    page: &HttpPage,
+) -> Option<String> {
+    let own_name = || Some(own.name.clone());
+    match sign {
+        SocketSign::Refusal { mode, status, accepted_by } => {
+            let other = library.upstream(accepted_by).ok().filter(|_| has_idle_worker(page))?;
+            match timeout(ANSWER_MAX, dialer.try_socket(Ok(mode))).await.ok()? {
+                Ok(socket) => {
+                    // A session that does not end in time is lost either way.
+                    let _ = timeout(LEAVE_MAX, leave(socket, &Dialect::new(other))).await;
+                    Some(accepted_by.clone())
+                }
+                Err(WsError::Http(answer)) if answer.status().as_u16() == *status => own_name(),
+                Err(_) => None,
+            }
+        }
+        SocketSign::Answer { send, contains } => {
+            let answer = timeout(ANSWER_MAX, first_answer(dialer, send)).await.ok()??;
+            own_name().filter(|_| answer.contains(contains))
+        }
+    }
+}
+
+/// True if a session that begins now does not wait in the queue.
+fn has_idle_worker(page: &HttpPage) -> bool {
+    let report: Result<WorkerReport, _> = serde_json::from_str(page.body());
+    report.is_ok_and(|report| report.idle > 0 && report.queued == 0)
+}
+
+/// Closes the session as soon as it has its worker, and waits for its end.
+async fn leave(mut socket: Socket, dialect: &Dialect) {
+    while let Some(Ok(message)) = socket.next().await {
+        let Message::Text(text) = message else { continue };
+        let mut is_granted = false;
+        dialect.decode(Frame::Text(&text), |event, _| is_granted |= matches!(event, LaneEvent::Granted));
+        if is_granted {
+            let close = dialect.encode(&LaneCommand::Close, Mode::Audio);
+            let _ = socket.send(Message::text(close)).await;
+        }
+    }
+}
+
+/// The server's answer to a message.
+async fn first_answer(dialer: &Dialer, message: &str) -> Option<String> {
+    let mut socket = dialer.try_socket(Err(Mode::Audio)).await.ok()?;
+    socket.send(Message::text(message)).await.ok()?;
+    loop {
+        if let Message::Text(text) = socket.next().await?.ok()? {
+            return Some(text.to_string());
+        }
+    }
+}
