@@ -161,10 +161,10 @@ pub(crate) fn log_observation(observation: &Observation) {
             info!(lane = lane.0, position, "{observation}");
         }
         Observation::LaneRefused { lane, by_configuration: false, .. } => {
-            info!(lane = lane.0, "{observation}")
+            info!(lane = lane.0, "{observation}");
         }
         Observation::LaneTrouble { lane, .. } | Observation::LaneRefused { lane, .. } => {
-            warn!(lane = lane.0, "{observation}")
+            warn!(lane = lane.0, "{observation}");
         }
         Observation::UnknownFromLane { lane, .. } => trace!(lane = lane.0, "{observation}"),
         Observation::ErrorTold(error) => {
