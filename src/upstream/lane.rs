@@ -119,7 +119,7 @@ impl LaneCodec {
     /// Takes a part of the answer to an HTTP request. Its body is decoded like messages.
     pub fn handle_answer(&mut self, part: AnswerPart, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
         if let Behaviour::Http(http) = &mut self.behaviour {
-            http.handle_answer(&self.dialect, part, emit);
+            http.handle_answer(part, emit);
         }
     }
 

@@ -407,8 +407,8 @@ async fn failures_below_and_above_http_are_told_with_their_cause() {
             "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: 22\r\n\r\n{\"detail\":\"Not Found\"}",
             "HTTP 404 for /chat/completions: Not Found",
         ),
-        // A head without an end.
-        ("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n: silence\n", "transcript.final"),
+        // A head without an end, and a stream without an answer.
+        ("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n: silence\n", "without an answer"),
     ] {
         let (upstream, _requests) = scripted_server(answer).await;
         let config = Config { upstream: vec![upstream], mappings: short(), ..Config::default() };

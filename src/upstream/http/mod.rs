@@ -34,9 +34,6 @@ const MISCONFIGURED: &str = " (check the upstream's `token`, `model` and URL)";
 /// Types of errors in a request, as OpenAI's API and vLLM name them.
 const REQUEST_ERRORS: [&str; 2] = ["invalid_request_error", "BadRequestError"];
 
-/// Media type of a stream.
-const EVENT_STREAM: &str = "text/event-stream";
-
 /// Close code of a lane that the session leaves (RFC 6455 §7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
 
@@ -132,7 +129,6 @@ impl HttpLane {
     /// Takes a part of the answer that is no frame.
     pub(super) fn handle_answer(
         &mut self,
-        dialect: &Dialect,
         part: AnswerPart,
         emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
     ) {
@@ -140,10 +136,6 @@ impl HttpLane {
         match part {
             AnswerPart::Head { status, content_type } => {
                 (answer.status, answer.content_type) = (status, content_type);
-            }
-            AnswerPart::End if answer.is_success() && answer.is_stream() && dialect.ends_streams() => {
-                let words = format!("the stream of {} ended before its answer", answer.path);
-                self.fail(EndKind::Other, words);
             }
             AnswerPart::End if answer.is_success() => self.finish(emit),
             AnswerPart::End => {
@@ -188,19 +180,7 @@ impl HttpLane {
     }
 }
 
-impl Dialect {
-    /// True if every stream of the dialect says that it is over. The messages of some servers have no type, and their streams no
-    /// end.
-    fn ends_streams(&self) -> bool {
-        self.mapping().rules.iter().all(|rule| !rule.when.is_empty())
-    }
-}
-
 impl Answer {
-    fn is_stream(&self) -> bool {
-        self.content_type.starts_with(EVENT_STREAM)
-    }
-
     const fn is_success(&self) -> bool {
         matches!(self.status, 200..300)
     }
