@@ -41,7 +41,7 @@ const MESSAGES: [&str; 27] = [
     r#"{"type":"conversation.item.create","previous_item_id":"$item","item":{"type":"message","role":"system","content":[{"type":"input_text","text":"Hm."}]}}"#,
     r#"{"type":"conversation.item.create","item":{"id":"$item","type":"message","role":"user","content":[]}}"#,
     r#"{"type":"conversation.item.retrieve","item_id":"$item"}"#,
-    r#"{"type":"conversation.item.truncate","item_id":"$item","content_index":0,"audio_end_ms":300}"#,
+    r#"{"type":"conversation.item.truncate","item_id":"$item","content_index":0,"audio_end_ms":100}"#,
     r#"{"type":"conversation.item.delete","item_id":"$item"}"#,
     r#"{"type":"conversation.item.delete","item_id":"none"}"#,
     r#"{"type":"response.create"}"#,
@@ -179,7 +179,11 @@ impl RandomClient {
         if self.client.harness.is_closed() {
             return;
         }
-        let items = self.client.of_type("conversation.item.added");
+        let mut items = self.client.of_type("conversation.item.added");
+        if text.contains("item.truncate") {
+            // Others are refused.
+            items.retain(|event| event["item"]["role"] == "assistant");
+        }
         let item =
             items.iter().rev().nth(back % items.len().max(1)).and_then(|event| event["item"]["id"].as_str());
         let mut message: Value =
