@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures_util::future::{BoxFuture, FutureExt as _};
@@ -469,14 +469,14 @@ async fn server_that_streams_nothing_ends_soon_and_delays_no_other_client() {
         let mut longest = Duration::ZERO;
         let waiting = async {
             loop {
-                let asked = Instant::now();
+                let asked = tokio::time::Instant::now();
                 neighbour.send_json(json!({"type": "no.such"})).await;
                 neighbour.wait_for_event("error").await;
                 longest = longest.max(asked.elapsed());
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        let started = Instant::now();
+        let started = tokio::time::Instant::now();
         let error = tokio::select! {
             error = tokio::time::timeout(Duration::from_secs(20), asking) => error.expect("no error"),
             () = waiting => unreachable!(),

@@ -21,10 +21,10 @@ pub(super) enum Shape {
     Number(f64, f64),
     Integer(f64, f64),
     OneOf(&'static [&'static str]),
-    List(&'static Shape),
+    List(&'static Self),
     /// An object. Fields that are not named are not checked.
-    Fields(&'static [(&'static str, Shape)]),
-    Either(&'static [Shape]),
+    Fields(&'static [(&'static str, Self)]),
+    Either(&'static [Self]),
 }
 
 use Shape::{Either, Fields, Flag, Integer, List, Number, Object, OneOf, Text};

@@ -229,6 +229,7 @@ mod tests {
                 text: text.to_owned(),
                 reported_bytes: 0,
                 audio_samples: audio_ms * u64::from(MODEL_RATE_HZ) / 1000,
+                dropped_samples: 0,
                 playing: None,
                 calls: Vec::new(),
                 usage: TokenUsage::default(),

@@ -118,12 +118,12 @@ impl Synthesizer {
         };
         self.handle_change(now, signal.id, signal.change, tools);
         match signal.message.filter(|_| signal.was_awaiting_reply) {
-            Some((LaneEvent::Audio(samples), _)) => {
-                if !self.push_audio(now, samples, &mut tools.floor, &mut tools.out) {
-                    let Tools { floor, lanes, out, .. } = tools;
-                    self.finish_job(now, floor, lanes, out);
-                    return Effects::ALL;
-                }
+            Some((LaneEvent::Audio(samples), _))
+                if !self.push_audio(now, samples, &mut tools.floor, &mut tools.out) =>
+            {
+                let Tools { floor, lanes, out, .. } = tools;
+                self.finish_job(now, floor, lanes, out);
+                return Effects::ALL;
             }
             Some((LaneEvent::Done { audio, .. }, _)) => self.finish_part(now, audio, tools),
             _ => {}

@@ -1,6 +1,6 @@
 //! Broken connections, dead servers, and servers that refuse a session or end it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
@@ -69,7 +69,7 @@ async fn dead_server_is_replaced_at_once_by_another() {
         drop(inner);
         outer.cut();
         let _kept = Some(outer).filter(|_| is_behind_proxy);
-        let since = Instant::now();
+        let since = tokio::time::Instant::now();
         let error = client.wait_for_event("error").await;
         assert!(since.elapsed() < AT_ONCE, "{:?}", since.elapsed());
         assert!(error["message"].as_str().unwrap().contains("interrupted"), "{error}");
@@ -116,7 +116,7 @@ async fn voice_is_required_only_by_a_server_that_refuses_without_one() {
             continue;
         }
         client.send_audio(&[0; 640], 640).await;
-        let since = Instant::now();
+        let since = tokio::time::Instant::now();
         let frames = client.read_to_end().await;
         assert!(since.elapsed() < 2 * AT_ONCE, "{}: {:?}", server.name(), since.elapsed());
         let errors = events(frames, "error");

@@ -23,11 +23,11 @@ pub(super) struct Schema {
     /// Lists of values, each of which must have the value: `enum` and `const`.
     values: Vec<ValueList>,
     /// Lists of schemas, of each of which one must fit.
-    alternatives: Vec<Box<[Schema]>>,
-    items: Option<Box<Schema>>,
+    alternatives: Vec<Box<[Self]>>,
+    items: Option<Box<Self>>,
     required: Box<[Box<str>]>,
     /// Properties, in the order of their names.
-    properties: Box<[(Box<str>, Schema)]>,
+    properties: Box<[(Box<str>, Self)]>,
     /// It has no further properties.
     is_closed: bool,
 }
