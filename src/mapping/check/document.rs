@@ -35,6 +35,7 @@ impl<'s> Document<'s> {
         let errors = errors.iter().map(|error| FileError::from_toml(file, source, error));
         let mut errors: Vec<FileError> = errors.collect();
         // A value that two parsers read has its error twice.
+        errors.sort_by_key(|error| (error.line, error.column));
         errors.dedup();
         (Self { file, source, table }, errors)
     }

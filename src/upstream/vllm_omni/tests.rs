@@ -469,7 +469,8 @@ fn error_says_whether_another_attempt_may_succeed() {
         lane.error(code, None);
         lane.append(false);
         lane.listen();
-        assert_eq!(lane.take_events(), ["listen 1"], "{code} ends no session");
+        let told = format!("error {code}: words");
+        assert_eq!(lane.take_events(), [&*told, "listen 1"], "{code} ends no session");
     }
     let mut ended = Lane::open();
     ended.receive(&json!({"type": "session.closed", "reason": "output_backpressure"}));
