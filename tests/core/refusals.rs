@@ -1,4 +1,4 @@
-//! Refusals in virtual time: a server that refuses what it is asked is asked once, and its words reach the client. A server
+//! Refusals in virtual time: a refused request is sent once, and the server's words reach the client. A server
 //! that fails is asked again.
 
 use std::{
@@ -24,12 +24,12 @@ fn epoch() -> Instant {
     Instant::now()
 }
 
-/// What the server does with a question.
+/// The server's reaction to a question.
 #[derive(Debug, Clone)]
 enum Reply {
-    /// Sends this, and goes on.
+    /// Sends this message and continues.
     Message(Value),
-    /// Sends this if it is a message, and ends the transport.
+    /// Sends this message, if any, and ends the transport.
     End(Option<Value>, DisconnectReason),
 }
 

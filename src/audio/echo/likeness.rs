@@ -8,19 +8,19 @@ use std::{f32::consts::PI, sync::Arc};
 
 use rustfft::{Fft, FftPlanner, num_complex::Complex32};
 
-/// Samples at 8 kHz that are compared: 192 ms of the microphone.
+/// Number of compared samples at 8 kHz: 192 ms of the microphone.
 pub(super) const WINDOW: usize = 1_536;
-/// Samples of what was played. The difference to [`WINDOW`] is the longest delay: 0.83 s.
+/// Number of played samples to search. The difference to [`WINDOW`] is the longest delay: 0.83 s.
 const SPAN: usize = 8_192;
-/// Samples of a frame of the coherence.
+/// Samples in one frame of the coherence estimate.
 const FRAME: usize = 256;
 const FRAME_STEP: usize = FRAME / 2;
-/// Coherence of signals that have nothing in common, by chance.
+/// Coherence that unrelated signals have by chance.
 const CHANCE: f32 = 0.2;
 /// Share of the previous sample that the flattening removes.
 const FLATTENING: f32 = 0.9;
 
-/// The comparison of the newest audio.
+/// Result of comparing the newest audio.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Likeness {
     /// Delay of the echo, samples at 8 kHz.
@@ -31,7 +31,7 @@ pub(super) struct Likeness {
 
 /// Newest audio of the microphone and of the loudspeaker.
 pub(super) struct Comparison {
-    /// Real parts were played, imaginary parts are the microphone's. Oldest first; the last [`SPAN`] count.
+    /// The real part is the playback, the imaginary part the microphone. Oldest first; only the last [`SPAN`] samples count.
     signals: Vec<Complex32>,
     last: [f32; 2],
     spectrum: Vec<Complex32>,
@@ -90,7 +90,7 @@ impl Comparison {
         power / samples as f32
     }
 
-    /// Mean power of what was played this long before the newest `samples`.
+    /// Mean power of the playback this long before the newest `samples`.
     pub(super) fn played_power(&self, delay: usize, samples: usize) -> f32 {
         let end = SPAN.saturating_sub(delay);
         let power: f32 =

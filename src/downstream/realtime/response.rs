@@ -57,7 +57,7 @@ pub(super) struct Response {
     pub(super) failure: Option<(&'static str, String, String)>,
     /// Tokens that it took.
     pub(super) usage: TokenUsage,
-    /// Its rest is missing: the model stopped at the bound on the answer's length, or the rest was lost.
+    /// The end of the answer is missing: the model stopped at the bound on the answer's length, or the rest was lost.
     pub(super) hit_limit: bool,
     status: &'static str,
     status_details: Value,
@@ -111,7 +111,8 @@ impl Response {
         json!({ "response_id": self.id, "item_id": item_id, "output_index": index, "call_id": call.call_id })
     }
 
-    /// Cuts its words where its audio was lost. The words of an interrupted answer stay: its client says what it has heard.
+    /// Cuts the words where the audio was lost. An interrupted answer keeps its words, because the client reports how much it
+    /// played.
     pub(super) fn cut_lost_words(&mut self) {
         if let Some(words) = self.final_text.take().filter(|words| self.text.starts_with(words.as_str())) {
             self.text = words;

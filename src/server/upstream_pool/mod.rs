@@ -380,7 +380,7 @@ struct Standing {
     utilisation: Option<u32>,
     /// The load of this process.
     lanes: u32,
-    /// It is known how many sessions it takes, and it takes another.
+    /// True if the upstream's number of sessions is known and it has room for another.
     has_sure_room: bool,
 }
 

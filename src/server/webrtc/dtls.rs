@@ -1,4 +1,4 @@
-//! What the first packets of DTLS are (RFC 6347 §4.1, §4.3.2). Everything else about them is the library's.
+//! Kinds of DTLS handshake packets (RFC 6347 §4.1, §4.3.2). The library does everything else.
 
 /// Kinds of handshake messages.
 pub(super) const CLIENT_HELLO: u8 = 1;

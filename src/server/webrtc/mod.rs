@@ -1,10 +1,10 @@
 //! Calls by WebRTC: OpenAI's Realtime protocol or Pipecat's on a data channel, with the audio beside it.
 //!
-//! All calls share one UDP port. [`Calls`] owns its socket and passes each packet to the task of its [`call`], which runs
-//! str0m and stands between the client and an ordinary [`session`]: [`codec`], [`uplink`] with its [`jitter`] buffer, and
-//! [`downlink`] are the audio, [`events`] and [`outgoing`] what the channel carries; [`offer`] checks what a stranger sends and [`answer`] answers
-//! it, [`stun`] finds the call of a packet, [`crypto`] is the cryptography, [`dtls`] knows its first packets. [`fuzzing`] leads the fuzz targets to what strangers'
-//! bytes pass through.
+//! All calls share one UDP port. [`Calls`] owns its socket and passes each packet to the task of its [`call`], which runs str0m
+//! and stands between the client and an ordinary [`session`]: [`codec`], [`uplink`] with its [`jitter`] buffer, and [`downlink`]
+//! are the audio, [`events`] and [`outgoing`] what the channel carries; [`offer`] checks what a stranger sends and [`answer`]
+//! answers it, [`stun`] finds the call of a packet, [`crypto`] is the cryptography, [`dtls`] knows its first packets.
+//! [`fuzzing`] leads the fuzz targets to the code for strangers' bytes pass through.
 //!
 //! Not here: the HTTP requests that begin and end calls ([`super::accept`]), and what the session does.
 //!

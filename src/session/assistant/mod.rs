@@ -152,7 +152,7 @@ impl Assistant {
         self.settings.voice.clone().filter(|_| self.settings.speaks && !is_silent)
     }
 
-    /// Cuts an answer to what the client has played of it. One in progress is cut when it ends.
+    /// Cuts an answer to the part that the client has played. An answer in progress is cut when it ends.
     pub(crate) fn truncate(&mut self, id: EntryId, played_ms: u64) {
         self.entries.truncate(id, played_ms);
         if let Some(answer) = &mut self.current {
@@ -167,7 +167,7 @@ impl Assistant {
         }
     }
 
-    /// Gives back such a worker unless the user speaks, and the utterance will be answered.
+    /// Gives the prepared worker back, unless the user speaks and the utterance will be answered.
     pub(crate) fn release_unexpected(
         &mut self,
         now: Instant,

@@ -274,7 +274,7 @@ fn ends_are_told_apart() {
     assert_eq!(end(403), LaneEnd::Over(None));
 }
 
-/// What the package grants (tests/golden/sglang-omni/empty_end.txt).
+/// The session that the package grants (tests/golden/sglang-omni/empty_end.txt).
 fn usual_grant() -> Value {
     json!({
         "interaction": "native", "native_full_duplex": true, "turn_control": [null],

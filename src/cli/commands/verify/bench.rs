@@ -263,7 +263,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The error of a question without progress for this long.
+    /// Error for a question that has made no progress for this long.
     fn stalled(&self, limit: Duration) -> ClientError {
         match self.is_queued() {
             true => ClientError::NoUpstreamSession(format!(

@@ -28,7 +28,7 @@ pub(crate) enum Event {
     /// The queue for a worker does not move. The request still waits.
     #[serde(skip)]
     QueueStuck { message: String },
-    /// Something failed for good; the segment that it is about.
+    /// Something failed for good, in this segment.
     Error {
         code: String,
         message: String,

@@ -384,7 +384,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Reports the failure of a connection in use. A refusal is none of its upstream.
+    /// Reports the failure of a connection in use. A refusal does not count as a failure of the upstream.
     fn fail_in_use(&self, end: EndKind, detail: String, out: &mut Actions) -> ConnectionChange {
         let (lane, words) = (self.lane, detail.clone());
         out.observe(match end.is_refusal() {
