@@ -4,7 +4,7 @@
 //! and stands between the client and an ordinary [`session`]: [`codec`], [`uplink`] with its [`jitter`] buffer, and [`downlink`]
 //! are the audio, [`events`] and [`outgoing`] what the channel carries; [`offer`] checks what a stranger sends and [`answer`]
 //! answers it, [`stun`] finds the call of a packet, [`crypto`] is the cryptography, [`dtls`] knows its first packets.
-//! [`fuzzing`] leads the fuzz targets to the code for strangers' bytes pass through.
+//! [`fuzzing`] has the entry points of the fuzz targets.
 //!
 //! Not here: the HTTP requests that begin and end calls ([`super::accept`]), and what the session does.
 //!
