@@ -125,7 +125,7 @@ pub struct Server {
     turn_judge: Option<TurnJudge>,
     announcements: Vec<Announcement>,
     queue_keeper: QueueKeeper,
-    /// How much longer a drain waits for lanes in an upstream's queue.
+    /// Additional time for which a drain waits for lanes in an upstream's queue.
     queue_wait_max: Duration,
 }
 
@@ -541,7 +541,7 @@ struct ServerContext {
 }
 
 impl ServerContext {
-    /// Counts a connection without a session. Another one makes room if there are too many.
+    /// Counts a connection without a session. If there are too many, another connection is closed.
     fn add_handshake(&self, task: AbortHandle, served: ServedRequests, peer: SocketAddr) {
         let max = self.config().limits.handshakes_max;
         if self.handshakes.add(max, task, served, peer.ip()) {

@@ -210,7 +210,7 @@ pub(crate) struct Harness {
     unread: Option<Vec<(Message, Option<SpeechId>)>>,
     /// Rate at which the client reads, bytes a second; `None` if it reads at once.
     reading_rate: Option<u64>,
-    /// Messages that such a client has not read, and when it will have read the first.
+    /// Messages that a slow client has not read, and the instant at which it will have read the first.
     outbox: VecDeque<(Message, Option<SpeechId>)>,
     read_at: Option<Instant>,
     /// Flow control as last reported to the bridge.

@@ -1,8 +1,8 @@
-//! Likeness of the microphone to what was played: how much of its power is an echo, at a delay that is not known.
+//! Likeness of the microphone to the playback: the share of its power that is an echo, at an unknown delay.
 //!
 //! Both signals are compared at 8 kHz, with their spectrum flattened. A correlation over all delays finds the likeliest one.
-//! Coherence at that delay (Welch's method) is the share of the microphone's power that comes from the loudspeaker, whatever the
-//! room does to the sound within [`FRAME`].
+//! Coherence at that delay (Welch's method) is the share of the microphone's power that comes from the loudspeaker, for any
+//! effect of the room that is shorter than [`FRAME`].
 
 use std::{f32::consts::PI, sync::Arc};
 
@@ -98,7 +98,7 @@ impl Comparison {
         power / samples as f32
     }
 
-    /// Compares the newest [`WINDOW`] with all that was played.
+    /// Compares the newest [`WINDOW`] with the whole kept playback.
     pub(super) fn measure(&mut self) -> Likeness {
         let delay = self.likeliest_delay();
         Likeness { delay, share: self.echo_share(delay) }
@@ -122,7 +122,7 @@ impl Comparison {
         SPAN - WINDOW - start
     }
 
-    /// Leaves in `spectrum[n].re` the correlation of the window with what was played from `n` on.
+    /// Leaves in `spectrum[n].re` the correlation of the window with the playback from `n` on.
     fn correlate(&mut self) {
         let signals = &self.signals[self.signals.len() - SPAN..];
         for (at, (to, from)) in self.spectrum.iter_mut().zip(signals).enumerate() {
@@ -144,7 +144,7 @@ impl Comparison {
         self.spectrum.iter_mut().for_each(|value| *value *= scale);
     }
 
-    /// Share of the newest [`WINDOW`]'s power that comes from what was played this long before.
+    /// Share of the newest [`WINDOW`]'s power that comes from the playback this long before.
     pub(super) fn echo_share(&mut self, delay: usize) -> f32 {
         let (mut played_power, mut heard_power) = ([1.0_f32; FRAME / 2], [1.0_f32; FRAME / 2]);
         let mut common = [Complex32::ZERO; FRAME / 2];

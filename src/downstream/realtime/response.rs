@@ -47,7 +47,7 @@ pub(super) struct Response {
     pub(super) has_audio: bool,
     /// Bytes of its audio that were sent.
     pub(super) sent_audio_bytes: u64,
-    /// The client says that it played no more than this, ms.
+    /// The client reports that it has played at most this much audio, ms.
     pub(super) played_max_ms: Option<u64>,
     /// Length of its audio at its end, ms: all that belongs to its words, heard or not.
     pub(super) audio_ms: u64,

@@ -126,7 +126,7 @@ impl Shape {
         if fits { Ok(()) } else { Err(wrong_value(path, &self.describe())) }
     }
 
-    /// True for a value of the same type of JSON.
+    /// True if the value has the JSON type of this shape.
     fn is_of_kind(&self, value: &RawValue) -> bool {
         let kind = match self {
             Text | OneOf(_) => "a string",

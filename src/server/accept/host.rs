@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn public_names_are_told_from_private_ones() {
+    fn public_names_are_distinguished_from_private_ones() {
         let is_private = |name| Host::parse(name).is_some_and(|host| host.is_private_name());
         for private in ["x", "", "localhost", "voice.local", "a.b.internal:80", "nas.home.arpa."] {
             assert!(is_private(private), "{private}");

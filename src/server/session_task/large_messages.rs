@@ -58,15 +58,15 @@ fn large_length(wakeup: &Wakeup) -> Option<usize> {
 }
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
-    /// Handles an event and what follows from it: on this thread in the turn of the session, or on another one if it is a large
-    /// message. `None` if the session has panicked there.
+    /// Handles an event and its consequences: on this thread in the session's turn, or on another thread for a large message.
+    /// `None` if the session has panicked there.
     pub(super) async fn handle_event(mut self: Box<Self>, wakeup: Wakeup) -> Option<Box<Self>> {
         let Some(length) = large_length(&wakeup) else {
             self.slice.take_turn().await;
             self.handle_wakeup(wakeup);
             return Some(self);
         };
-        // Its turn on this thread is over.
+        // The session's turn on this thread is over.
         self.slice.end();
         let (threads, span) = (self.message_threads.clone(), Span::current());
         let handle = move || {

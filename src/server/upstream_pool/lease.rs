@@ -34,7 +34,7 @@ pub struct Lease {
     upstream: Arc<PooledUpstream>,
     avoided: AvoidedUpstream,
     stage: LeaseStage,
-    /// When it was first queued.
+    /// Instant at which the lane was first queued.
     queued_at: Option<Instant>,
     /// Purpose and mode of the lane.
     request: (LanePurpose, Mode),

@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handshake_messages_are_told_from_other_packets() {
+    fn handshake_messages_are_distinguished_from_other_packets() {
         let packet = |record, kind| [&[record, 254, 253][..], &[0; 10], &[kind]].concat();
         assert_eq!(handshake_kind(&packet(22, 3)), Some(HELLO_VERIFY_REQUEST));
         assert_eq!(handshake_kind(&packet(22, 1)), Some(CLIENT_HELLO));

@@ -159,7 +159,7 @@ impl FrameBoundary {
         if self.has_no_frames {
             return read;
         }
-        // A piece of a frame that goes on gets its header before the block.
+        // A piece that continues a frame gets its header before the block.
         let room = if self.is_split { self.piece_header(read.len()).len() } else { self.header_bytes };
         let start = read.start - room;
         block[read.start - self.header_bytes..read.start].copy_from_slice(&self.header[..self.header_bytes]);

@@ -57,7 +57,7 @@ pub(super) struct Answer {
     usage: UsageMeter,
     /// Length of the words that were heard, if later audio was dropped together with a call's.
     heard_bytes: Option<usize>,
-    /// The client says that it played no more than this of its audio, ms.
+    /// The client reports that it has played at most this much of the answer's audio, ms.
     played_max_ms: Option<u64>,
 }
 

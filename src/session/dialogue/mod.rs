@@ -323,7 +323,7 @@ impl Dialogue {
         session.leaves_picture_out = true;
         self.uplink.give_back(unit);
         self.uplink.allow_catch_up();
-        let words = format!("the upstream refused a picture, which is left out: {detail}");
+        let words = format!("the upstream refused a picture; the unit is sent again without it: {detail}");
         tools.out.push_error(Error::new(ErrorKind::Refused, words));
     }
 

@@ -38,7 +38,7 @@ pub(in crate::session) struct AssistantTurn {
     pub(in crate::session) reported_bytes: usize,
     /// Samples of its audio so far.
     pub(in crate::session) audio_samples: u64,
-    /// The last of them, which were dropped, because they were too far ahead of playback.
+    /// The last samples, which were dropped because they were too far ahead of playback.
     pub(in crate::session) dropped_samples: u64,
     /// Names it on the floor, from its first audio on.
     pub(in crate::session) playing: Option<SpeechId>,

@@ -110,9 +110,9 @@ pub(crate) struct Floor {
     suspected_until: Option<Instant>,
     /// No audio is sent before this instant: the client takes none, unless it says so.
     held_until: Option<Instant>,
-    /// No audio is sent: the client has not read what was sent.
+    /// No audio is sent for now, because the client has not read the audio sent before.
     is_client_behind: bool,
-    /// When audio was sent last.
+    /// Instant at which audio was last sent.
     last_sent_at: Option<Instant>,
     /// Oldest first: the first one plays. Each receives audio until it is finished.
     speeches: VecDeque<Speech>,

@@ -93,7 +93,7 @@ impl Floor {
         self.suspected_until = None;
     }
 
-    /// When audio was sent last.
+    /// Instant at which audio was last sent.
     pub(crate) const fn last_sent_at(&self) -> Option<Instant> {
         self.last_sent_at
     }

@@ -78,7 +78,7 @@ pub(crate) struct Lanes {
     drain_deadline: Option<Instant>,
     /// The driver does not read lanes whose output the client waits for.
     are_held: bool,
-    /// When output that an owner waits for came last.
+    /// Instant of the last output that an owner waited for.
     last_output_at: Option<Instant>,
 }
 
@@ -429,7 +429,7 @@ impl Lanes {
         Some((owner, LaneSignal { id, change, message: None, was_awaiting_reply: false }))
     }
 
-    /// When output that an owner waits for came last.
+    /// Instant of the last output that an owner waited for.
     pub(crate) const fn last_output_at(&self) -> Option<Instant> {
         self.last_output_at
     }

@@ -32,8 +32,8 @@ impl Lanes {
         self.closing().filter(|connection| connection.is_unneeded()).count()
     }
 
-    /// Dials the lanes that were held back, as far as closing lanes leave room now. A lane that is not dialled takes over a place
-    /// in a queue if there is one.
+    /// Dials held lanes while closing lanes leave room. A lane that is not dialled takes over a place in a queue if there is
+    /// one.
     pub(crate) fn dial_waiting(&mut self, now: Instant, out: &mut Actions) {
         let is_undialled = |slot: &&Slot| slot.owner != Owner::Closing && slot.connection.is_undialled();
         let waiting: Vec<LaneId> = self.slots.iter().filter(is_undialled).map(|slot| slot.id).collect();

@@ -286,7 +286,7 @@ fn usual_grant() -> Value {
 }
 
 #[test]
-fn session_that_is_granted_otherwise_than_needed_is_refused_with_the_reason() {
+fn session_without_a_required_grant_is_refused_with_the_reason() {
     let usual = usual_grant();
     for (pointer, other, problem) in [
         ("/interaction", json!("native"), ""),

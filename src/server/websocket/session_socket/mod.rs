@@ -149,8 +149,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         if self.stream.role == Role::Server { CLIENT_STALL_TIMEOUT } else { UPSTREAM_STALL_TIMEOUT }
     }
 
-    /// When a silent peer counts as gone. A peer that answers no pings may be silent, and so may a client that has not read the
-    /// pings yet, because they wait behind other messages.
+    /// Instant at which a silent peer counts as gone; `None` for a peer that answers no pings, and for a client that has not
+    /// read its pings yet because they wait behind other messages.
     fn silence_deadline(&self) -> Option<Instant> {
         let has_unread_pings = self.stalled_since.is_some() && self.stream.role == Role::Server;
         Some(self.last_heard + SILENCE_TIMEOUT).filter(|_| self.stream.has_pings && !has_unread_pings)

@@ -289,7 +289,7 @@ fn show_values(values: &[Value]) -> String {
     quoted(&shown)
 }
 
-/// An order of all values. Numbers are equal if they are the same number, whatever their form. Each part takes a step.
+/// Total order of values. Numbers compare by value, in any notation. Each part takes a step.
 fn compare(one: &Value, other: &Value, budget: &mut Budget) -> Ordering {
     if !budget.take(1) {
         return Ordering::Equal;
@@ -312,10 +312,10 @@ fn compare(one: &Value, other: &Value, budget: &mut Budget) -> Ordering {
     }
 }
 
-/// Compares numbers: nearly, and where that makes no difference, as the whole numbers that they must be.
+/// Compares numbers as floats, and if these are equal, as integers.
 fn compare_numbers(one: &Number, other: &Number) -> Ordering {
     let key = |number: &Number| {
-        // Zero has a sign as a float.
+        // As a float, zero has a sign.
         let near = number.as_f64().unwrap_or(0.0) + 0.0;
         let whole = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
         (near, whole.unwrap_or(near as i128))
