@@ -25,7 +25,7 @@ const COOL_DOWN: Duration = Duration::from_secs(1800);
 /// Time for which a question holds its worker, s, measured with this simulator: initialisation, answer, close.
 const QUESTION_HOLDS_S: f64 = 2.5;
 
-/// What happens in a phase
+/// Event of a phase
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Phase {
     /// Nothing

@@ -72,7 +72,7 @@ pub(crate) struct Options {
     /// Listen address of the upstream stub
     #[arg(long, default_value = "127.0.0.1:0")]
     pub(crate) upstream_listen: String,
-    /// What is measured
+    /// Kind of bridge to measure
     #[arg(long, value_enum, default_value = "bridge")]
     pub(crate) path: BridgeKind,
     /// With a relay: send only the clients' frames

@@ -64,7 +64,7 @@ pub enum Input<'a> {
     Answer(Lane, AnswerPart),
     /// A lane's transport is gone, or never came up.
     LaneClosed(Lane, DisconnectReason),
-    /// The driver begins or ceases to hold something back.
+    /// The driver's flow control has changed.
     Flow(FlowControl),
     /// The instant of the last [`Output::Wait`] has come.
     Timeout,
@@ -256,7 +256,7 @@ impl Bridge {
         }
     }
 
-    /// True for a lane that the driver must not read for now, by the last [`Input::Flow`].
+    /// True for a lane that the driver must not read for now, after the last [`Input::Flow`].
     #[must_use]
     pub fn is_lane_held(&self, lane: Lane) -> bool {
         match &self.0 {

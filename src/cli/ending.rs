@@ -1,7 +1,7 @@
 //! The end of a command that asks upstreams: what its signals do, and how it leaves an upstream's queue.
 //!
-//! Both real gateways lose a worker for ever when they assign it to a queued client that has disconnected. So a command
-//! that waits in a queue ends only when it has left the queue politely, and says so. Its second signal ends it at once.
+//! Both real gateways lose a worker for ever when they assign it to a queued client that has disconnected. So a command that
+//! waits in a queue first leaves the queue politely, and says so. A second signal ends it at once.
 
 use std::{io, pin::pin, time::Duration};
 

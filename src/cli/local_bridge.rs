@@ -20,8 +20,8 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 
-/// Time to close upstream sessions in an orderly way at the end of the command: longer than an answer is awaited (10 s) and
-/// its session then takes to close. Sessions in an upstream's queue have more, see [`QUEUE_EXIT_MAX`].
+/// Time to close upstream sessions in an orderly way at the end of the command: longer than the wait for an answer (10 s) and
+/// the close of its session. Sessions in an upstream's queue have [`QUEUE_EXIT_MAX`].
 const DRAIN_TIMEOUT_MS: u64 = 20_000;
 
 /// Time limit of the first connection to an upstream, TLS included.

@@ -61,6 +61,6 @@ fn ignores_hangup() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // Signal 1 has the lowest bit.
+    // The lowest bit stands for signal 1.
     mask.is_none_or(|mask| mask & 1 != 0)
 }

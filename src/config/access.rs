@@ -225,7 +225,7 @@ impl Config {
         self.tls.resolve().map_err(bad)?.map(|files| ReloadableAcceptor::load(files).map_err(bad)).transpose()
     }
 
-    /// Finds certificates and keys that cannot be read, each by itself.
+    /// Finds certificates and keys that cannot be read. Each file is reported separately.
     pub(super) fn find_missing_tls_files(&self, problems: &mut ConfigProblems) {
         let files = [("cert", &self.tls.cert), ("key", &self.tls.key), ("client_ca", &self.tls.client_ca)];
         for (key, path) in files {

@@ -30,7 +30,7 @@ pub struct CheckedConfig<'f> {
     /// The configuration without the mistakes.
     pub config: Config,
     document: CheckedDocument<'f>,
-    /// Lines whose syntax is wrong. What seems to be wrong beside that follows from it.
+    /// Lines with broken syntax. Other mistakes on these lines are only consequences.
     broken_lines: Vec<usize>,
 }
 
@@ -107,7 +107,7 @@ impl CheckedConfig<'_> {
         let is_in_broken_line = |problem: &ConfigProblem| {
             self.locate(problem).is_some_and(|error| self.broken_lines.contains(&error.line))
         };
-        // A broken line may have held what seems to be missing.
+        // A broken line may contain the key that seems to be missing.
         let may_be_missing = problem.path.is_empty() && !self.broken_lines.is_empty();
         may_be_missing || is_in_broken_line(problem) || self.document.is_guessed(&problem.path)
     }

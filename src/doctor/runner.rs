@@ -297,7 +297,8 @@ impl UpstreamCheck<'_> {
         })
     }
 
-    /// Asks in a mode. A failure after the upgrade counts when it repeats itself, because a worker may still clean up.
+    /// Asks the server in a mode. A failure after the upgrade counts only if it happens twice, because a worker may still be
+    /// cleaning up.
     async fn try_mode(&mut self, dialer: &Dialer, experiment: &Experiment) -> ModeAnswer {
         for is_last in [false, true] {
             if *self.stop.borrow() {
@@ -370,13 +371,13 @@ async fn announced_capacity(dialer: &Dialer) -> Option<String> {
     Some(format!("workers: {total}"))
 }
 
-/// What a server does in a mode.
+/// Result of asking a server in one mode.
 enum ModeAnswer {
-    /// It answers.
+    /// The server answers.
     Works,
-    /// It does not, with this symptom.
+    /// The server does not answer; this is the symptom.
     Fails(String),
-    /// It was not asked, because it is busy or the check is interrupted.
+    /// The server was not asked, because it is busy or the check was interrupted.
     Unknown,
 }
 

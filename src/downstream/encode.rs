@@ -204,7 +204,7 @@ impl Codec {
         if !has_sentences {
             return;
         }
-        // A client shows sentences while it plays: the first audio comes before its words.
+        // The client shows each sentence while it plays, so the first audio is sent before its words.
         let is_announced = self.is_speaking || is_final || !self.speaks || !has_announcement;
         self.unannounced_words = (!is_announced).then(|| (segment_id, text.clone()));
         if is_announced {

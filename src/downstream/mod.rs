@@ -89,7 +89,7 @@ pub struct Codec {
     announced: AnnouncedAudio,
     /// The model's words, for protocols with [`crate::mapping::client::EventName::AnswerSentence`].
     sentences: Sentences,
-    /// The answer whose first audio has not been announced, and its words so far: their sentences wait for the announcement.
+    /// The answer whose first audio has not been announced, and the answer's words so far, which wait for the announcement.
     unannounced_words: Option<(u32, String)>,
     /// The client knows of a speech that has not ended.
     is_speaking: bool,

@@ -1,6 +1,6 @@
 //! Flow control between the client and the upstreams, as the driver sees it.
 
-/// What the driver holds back because the client reads more slowly than upstreams answer.
+/// Audio and lanes that the driver holds back, because the client reads more slowly than upstreams answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlowControl {
     /// The client has not read what was sent. Its audio waits until it has.

@@ -87,9 +87,9 @@ pub enum EndKind {
     Other,
     /// The server lost its back-end, or refused a message that it does not know: the two look the same.
     BackendLost,
-    /// The server refused what it was asked. Any server would refuse it again, and is not to blame.
+    /// The server refused the request. Any server would refuse it again, so this is no fault of the server.
     Refused,
-    /// The server refuses whatever it is asked: its token, path or model in the configuration is wrong.
+    /// The server refuses every request: its token, path or model in the configuration is wrong.
     Misconfigured,
     /// The model had no answer.
     EmptyAnswer,
@@ -108,8 +108,8 @@ pub enum EndKind {
 }
 
 impl EndKind {
-    /// Meaning of the HTTP status of a failed request. 408 and 425 ask for the request again; 401 and the like are answers to
-    /// what only the configuration says.
+    /// Meaning of the HTTP status of a failed request. 408 and 425 ask for the request again; 401 and the like concern only the
+    /// configuration.
     #[must_use]
     pub const fn of_status(status: u16) -> Self {
         match status {

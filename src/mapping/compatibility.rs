@@ -106,7 +106,7 @@ pub fn check_profile_with_dialects(profile: &Profile, dialects: &Dialects) -> Re
 /// Advice about a profile that no upstream can serve.
 const OTHER_PROFILE: &str = "choose another profile";
 
-/// A problem without the advice to choose another profile, for those who cannot.
+/// A problem without the advice to choose another profile, for commands that choose profiles themselves.
 pub fn without_choice_of_profile(problem: &str) -> &str {
     problem.split_once(&format!(": {OTHER_PROFILE}")).map_or(problem, |(problem, _)| problem)
 }

@@ -65,13 +65,13 @@ impl Traffic {
 
 /// A stream that counts its bytes, for HTTP and handshakes. A [WebSocket](crate::server) counts its own.
 ///
-/// HTTP's library reads as long as there are bytes, and works for those that mean nothing, such as interim responses. So the
-/// stream gives [`TURN_BYTES`] at most before other tasks get their turn.
+/// The HTTP library reads as long as there are bytes, even bytes without a meaning such as interim responses. So the stream
+/// gives at most [`TURN_BYTES`] before other tasks get their turn.
 #[derive(Debug)]
 pub struct CountedStream<S> {
     pub(crate) stream: S,
     pub(crate) traffic: Arc<Traffic>,
-    /// Bytes given since the reader last waited.
+    /// Bytes read since the reader last waited.
     given_bytes: usize,
 }
 

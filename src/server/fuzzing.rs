@@ -14,8 +14,8 @@ pub fn form_fields(content_type: &str, body: &[u8]) -> Result<Vec<(String, Bytes
     fuzzing::form_fields(content_type, body)
 }
 
-/// Messages in a stream on bare TCP that comes in pieces of this length: texts, or bytes as errors. Then why the stream cannot
-/// be read further; nothing if it ends between two messages.
+/// Messages of a stream on bare TCP that arrives in pieces of this length: texts, or bytes as errors. Then the reason why the
+/// stream cannot be read further, empty if the stream ends between two messages.
 pub fn tcp_messages(
     client: &ClientMapping,
     bytes: &[u8],

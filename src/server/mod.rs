@@ -13,7 +13,7 @@
 //! - [`websocket`]: the WebSockets and the byte streams under them; [`tls`] encrypts those of clients
 //! - [`upstream_pool`]: chooses and dials upstreams; [`upstream_pool::lane_leases`] reports to it how each lane fares
 //! - [`queue_keeper`]: ended sessions whose lanes wait in a queue; [`cut_off`]: the order that ends what still runs
-//! - [`codec_threads`] decode and encode files; [`memory`]: bounds what messages in transit hold, over all connections
+//! - [`codec_threads`] decode and encode files; [`memory`]: bounds the memory of messages in transit, over all connections
 //! - [`registry`]: the running sessions, their statistics and operator orders; [`registry::observer`] keeps metrics
 //!   and the access log
 //! - [`playground`]: the page in the browser that talks to this server and shows the messages of its sessions
@@ -22,7 +22,7 @@
 //! - [`admin`]: the listener for operators, on an address of its own
 //! - [`turn_judge`]: threads that judge whether a user has finished speaking
 //! - [`tap`] and [`trace_files`]: see every frame, and write sessions to disk
-//! - [`fuzzing`]: leads the fuzz targets to what strangers' bytes pass through
+//! - [`fuzzing`]: entry points of the fuzz targets for the code that reads strangers' bytes
 
 mod accept;
 pub mod access;
@@ -125,7 +125,7 @@ pub struct Server {
     turn_judge: Option<TurnJudge>,
     announcements: Vec<Announcement>,
     queue_keeper: QueueKeeper,
-    /// How much longer a drain waits for lanes in an upstream's queue.
+    /// Additional time for which a drain waits for lanes in an upstream's queue.
     queue_wait_max: Duration,
 }
 
@@ -541,7 +541,7 @@ struct ServerContext {
 }
 
 impl ServerContext {
-    /// Counts a connection without a session. Another one makes room if there are too many.
+    /// Counts a connection without a session. If there are too many, another connection is closed.
     fn add_handshake(&self, task: AbortHandle, served: ServedRequests, peer: SocketAddr) {
         let max = self.config().limits.handshakes_max;
         if self.handshakes.add(max, task, served, peer.ip()) {

@@ -17,7 +17,7 @@ const KEPT_MAX: usize = 1000;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct QueueWaits(Arc<watch::Sender<usize>>);
 
-/// One such session. It is counted until this is dropped.
+/// One ended session that waits in a queue. Counted until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct QueueWait(QueueWaits);
 

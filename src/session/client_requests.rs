@@ -104,7 +104,8 @@ impl Session {
         self.change_conversation(now, |assistant| change(&mut assistant.entries));
     }
 
-    /// Changes the conversation that the assistant knows, if there is one. An early question would be another now.
+    /// Changes the conversation that the assistant knows, if there is one. An early question is replaced if the change affects
+    /// it.
     pub(super) fn change_conversation(&mut self, now: Instant, change: impl FnOnce(&mut Assistant)) {
         if let Some(assistant) = &mut self.assistant {
             change(assistant);

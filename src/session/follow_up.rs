@@ -254,7 +254,7 @@ impl Session {
         self.arm_outputs(now);
     }
 
-    /// Has a lane that waits in its upstream's queue go on at another upstream, which has room.
+    /// Continues a lane that waits in its upstream's queue at another upstream that has room.
     pub(crate) fn handle_place(&mut self, now: Instant, lane: Lane) {
         let Tools { lanes, out, .. } = &mut self.tools;
         if lanes.leave_queue_for_room(now, lane, out) {
@@ -284,7 +284,7 @@ impl Session {
         self.follow(now, effects);
     }
 
-    /// Handles what the driver holds back.
+    /// Handles a change of the flow control.
     pub(crate) fn handle_flow(&mut self, now: Instant, flow: FlowControl) {
         let Tools { lanes, floor, out, .. } = &mut self.tools;
         lanes.set_held(now, flow.are_lanes_held);
@@ -342,7 +342,7 @@ impl Session {
         }
     }
 
-    /// Lets the owners go on once a lane that was left has changed: its worker may be free.
+    /// Lets the owners continue when a lane that was left has changed, because its worker may be free.
     pub(super) fn resume_dialling(&mut self, now: Instant) {
         if self.phase != SessionPhase::Ended {
             let Tools { lanes, timers, out, .. } = &mut self.tools;

@@ -9,13 +9,13 @@
 //! - [`opening`] makes a session of its [`setup`]; [`client_requests`] handles what clients ask for, [`texts_to_speak`] what they
 //!   want spoken, [`setting_changes`] and [`conversation_settings`] what they set; [`settings`] is what they have set
 //! - [`microphone`] takes the client's audio, [`input`] finds utterances in it; [`drop_report`] reports what was dropped
-//! - [`pauses`] handles pauses in the user's speech, which a model judges and which early questions use
+//! - [`pauses`] handles pauses in the user's speech, for the end-of-turn model and for early questions
 //! - [`lanes`] are the upstream sessions with their owners, [`floor`] decides who is heard and plays it
 //! - the owners: [`stt`] makes transcripts of utterances, [`tts`] audio of texts, [`dialogue`] converses in full duplex, and
 //!   [`assistant`] takes turns
 //! - [`outbox`] is what leaves, [`timers`] are all deadlines, and [`tools`] are these with lanes and floor; [`usage`] counts tokens,
 //!   [`pace`] estimates how long words take
-//! - [`user_silence`] has the model answer a silence, for clients that want it
+//! - [`user_silence`] lets the model answer a silence, for clients that ask for it
 //! - [`shutdown`] ends a session by the deadlines of [`drain_plan`]; [`measurement`] and [`status`] serve operators
 //!
 //! A newcomer changes the owner that a behaviour belongs to. This file only decides which owner gets a client's message.
@@ -141,7 +141,7 @@ struct ClientActivity {
     has_sent_audio: bool,
     /// When the last pending reply was sent.
     last_replied_at: Option<Instant>,
-    /// Since when the user is silent after an answer, and the position in the audio then, ms.
+    /// Instant at which the user's silence after an answer began, and the position in the audio then, ms.
     user_silence: Option<(Instant, u64)>,
     /// Since when no audio has arrived, although the client was read.
     silence_since: Instant,

@@ -132,7 +132,7 @@ impl SessionSetup {
         }
     }
 
-    /// Most audio that waits for transcripts before the client is not read any more, ms; 0 for never. A conversation goes on
+    /// Audio waiting for transcripts above which the client is no longer read, ms; 0 disables. A conversation goes on
     /// while transcripts wait: its audio is live, and other upstreams serve it.
     pub(crate) fn transcript_backpressure_ms(&self) -> u64 {
         let is_live = self.profile.answers.is_some() || self.profile.dialogue.is_some();

@@ -143,7 +143,7 @@ impl Session {
     }
 
     /// Extends the wait for pending replies while they make progress, unless the session drains. Returns true if there was
-    /// some lately.
+    /// progress recently.
     fn extend_finish(&mut self, now: Instant) -> bool {
         let last_progress = self.tools.floor.last_sent_at().max(self.tools.lanes.last_output_at());
         let until = last_progress.map(|at| at + FINISH_TIMEOUT).filter(|until| *until > now);
@@ -154,7 +154,7 @@ impl Session {
         until.is_some()
     }
 
-    /// Tells a client that waits for its replies that some are missing.
+    /// Reports to a client that waits for its replies that some are missing.
     fn report_missing_replies(&mut self) {
         if self.waits_for_progress {
             let words = match self.drain_plan {

@@ -20,7 +20,7 @@ pub(crate) enum Timer {
     Stall,
     /// Armed while the client is expected to send. Expiry closes a session whose client has sent nothing.
     Idle,
-    /// Armed while the user is silent after an answer, if the client wants that answered. Expiry has the model answer.
+    /// Armed while the user is silent after an answer, if the client wants the silence answered. On expiry, the model answers.
     UserSilence,
     /// Armed when the session opens. Expiry drains a session that has reached its longest permitted duration.
     TimeLimit,

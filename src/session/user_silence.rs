@@ -1,4 +1,4 @@
-//! The user's silence after an answer, which the client may want answered (OpenAI's `idle_timeout_ms`).
+//! Timeout of the user's silence after an answer, after which the model speaks again (OpenAI's `idle_timeout_ms`).
 //!
 //! The silence begins when an answer has been played, and ends with speech, a text to speak or another answer.
 
@@ -29,7 +29,7 @@ impl Session {
         self.tools.timers.set_or_clear(Timer::UserSilence, due);
     }
 
-    /// Has the model answer the silence. Without audio there is none: the client does not listen to the user.
+    /// Lets the model answer the silence. Missing audio is no silence: the client's microphone may be off.
     pub(super) fn answer_user_silence(&mut self, now: Instant) {
         let Some((_, start_ms)) = self.activity.user_silence.take() else { return };
         let end_ms = self.intake.speech_input.listened_ms();

@@ -127,7 +127,7 @@ pub(super) struct TokenUsage {
 }
 
 impl TokenUsage {
-    /// Adds what a step read and made.
+    /// Adds the tokens that a step read and made.
     pub(super) fn add(&mut self, step: &StepMetrics) {
         self.units += 1;
         self.vision += step.vision_tokens.unwrap_or_default();

@@ -26,7 +26,7 @@ pub struct TraceRecord {
     /// Kind of an input.
     #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
     pub input: Option<InputKind>,
-    /// What the driver holds back: the client's audio, and lanes.
+    /// Flow control of the driver: whether the client's audio is held back, and whether lanes are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<(bool, bool)>,
     /// Kind of an output.
@@ -117,7 +117,7 @@ pub enum InputKind {
     TurnJudged,
     /// A worker is free in a pause.
     WorkerFound,
-    /// The driver holds something back, or nothing any more.
+    /// The driver's flow control has changed.
     Flow,
     /// Another upstream has room for a lane that waits in a queue.
     PlaceFound,

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Longest audio of one message that is decoded, characters of base64: 600 s at 24 kHz. A model that streams sends 1 s, and
-/// others a whole answer. What is longer ends the answer with an error.
+/// others a whole answer. Longer audio ends the answer with an error.
 pub(super) const AUDIO_MAX_CHARS: usize = 600 * 24_000 * 4 / 3 * 4;
 
 impl Dialect {
@@ -264,7 +264,7 @@ fn matches_server_failure(mapping: &UpstreamMapping, reason: &str, detail: Optio
     matches_any(failures, reason) || detail.is_some_and(|detail| matches_any(failures, detail))
 }
 
-/// What an end means, by its reason and diagnostic. The server may say whether another attempt may succeed.
+/// Meaning of a session's end, by its reason and diagnostic. The server may say whether another attempt can succeed.
 fn upstream_end(
     mapping: &UpstreamMapping,
     (reason, detail): (Option<&str>, Option<&str>),

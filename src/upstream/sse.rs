@@ -35,8 +35,8 @@ impl EventStream {
         self.line.len() + self.event.data.as_ref().map_or(0, String::len)
     }
 
-    /// Bytes since the last event that brought none: comments, other fields, and all lines of data after the first, which is the
-    /// only one that servers of models send.
+    /// Bytes since the last event that are not part of one: comments, other fields, and all lines of data after the first. Model
+    /// servers send only one line of data.
     pub fn idle_bytes(&self) -> usize {
         let is_data = self.event.data.is_none() && self.line.starts_with(FIELD_DATA);
         self.event.idle_bytes + if is_data { 0 } else { self.line.len() }
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(events(STREAM.as_bytes().chunks(1)), whole);
     }
 
-    /// The bytes without an event after this stream.
+    /// The count of bytes without an event after this stream.
     fn idle_bytes(stream: &str) -> usize {
         let mut reader = EventStream::default();
         reader.push(stream.as_bytes());

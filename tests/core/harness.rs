@@ -208,12 +208,12 @@ pub(crate) struct Harness {
     client_open: bool,
     /// Messages not yet received by a client that does not read; `None` for one that reads.
     unread: Option<Vec<(Message, Option<SpeechId>)>>,
-    /// How fast the client reads, bytes a second; `None` for one that reads at once.
+    /// Rate at which the client reads, bytes a second; `None` if it reads at once.
     reading_rate: Option<u64>,
-    /// Messages that such a client has not read, and when it will have read the first.
+    /// Messages that a slow client has not read, and the instant at which it will have read the first.
     outbox: VecDeque<(Message, Option<SpeechId>)>,
     read_at: Option<Instant>,
-    /// What is held back, as the bridge knows it.
+    /// Flow control as last reported to the bridge.
     flow: FlowControl,
     /// This much may wait for the client before lanes are held, bytes.
     pub(crate) waits_max_bytes: usize,
@@ -522,7 +522,7 @@ impl Harness {
         self.schedule_read();
     }
 
-    /// Tells the bridge what is held back, as the driver does. Returns true if that has changed.
+    /// Reports the flow control to the bridge, as the driver does. Returns true if it has changed.
     fn update_flow(&mut self) -> bool {
         let (report, outbox_bytes) = (self.report(), self.outbox_bytes());
         let waiting_bytes = outbox_bytes + report.unsent_bytes;

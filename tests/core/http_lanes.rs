@@ -232,7 +232,7 @@ fn transcribe_twice(answers: Vec<(u16, Vec<Value>)>) -> Session {
 }
 
 #[test]
-fn refused_request_is_asked_once_and_told_as_the_clients_error() {
+fn refused_request_is_sent_once_and_reported_as_the_clients_error() {
     let words = "Audio file might be corrupted or unsupported";
     let openai =
         json!({"error": {"message": words, "type": "invalid_request_error", "code": "invalid_value"}});
@@ -258,7 +258,7 @@ fn refused_request_is_asked_once_and_told_as_the_clients_error() {
 }
 
 #[test]
-fn request_that_the_configuration_spoils_is_asked_once_and_told_as_the_servers_error() {
+fn request_refused_for_the_configuration_is_sent_once_and_reported_as_the_servers_error() {
     for status in [301, 307, 401, 402, 403, 404, 405, 407] {
         let words = "The model `x` does not exist.";
         let session = transcribe_twice(vec![(status, vec![json!({"error": {"message": words}})])]);

@@ -1,4 +1,4 @@
-//! Refusals in virtual time: a server that refuses what it is asked is asked once, and its words reach the client. A server
+//! Refusals in virtual time: a refused request is sent once, and the server's words reach the client. A server
 //! that fails is asked again.
 
 use std::{
@@ -24,12 +24,12 @@ fn epoch() -> Instant {
     Instant::now()
 }
 
-/// What the server does with a question.
+/// The server's reaction to a question.
 #[derive(Debug, Clone)]
 enum Reply {
-    /// Sends this, and goes on.
+    /// Sends this message and continues.
     Message(Value),
-    /// Sends this if it is a message, and ends the transport.
+    /// Sends this message, if any, and ends the transport.
     End(Option<Value>, DisconnectReason),
 }
 
@@ -254,7 +254,7 @@ type Question = fn(&mut Session);
 const QUESTIONS: [Question; 2] = [ask_for_transcript, ask_for_speech];
 
 #[test]
-fn refused_question_is_asked_once_and_told_with_the_servers_words() {
+fn refused_question_is_sent_once_and_reported_with_the_servers_words() {
     for dialect in SERVERS {
         for question in QUESTIONS {
             for (words, refusal) in refusals() {
@@ -328,7 +328,7 @@ fn turn_with_a_damaged_picture_is_asked_once() {
     }
 }
 
-/// A conversation shows no picture again that ended its session, whatever the end says.
+/// A conversation never repeats a picture that ended its session, for any reason of the end.
 #[test]
 fn conversation_leaves_a_picture_out_that_ended_its_session() {
     for dialect in SERVERS {
@@ -363,7 +363,7 @@ fn unit_error(code: &str) -> Reply {
 
 /// vLLM-Omni with a plug-in that refuses every append (field notes vllm-omni-0.32.md).
 #[test]
-fn server_that_refuses_every_append_is_told_and_left() {
+fn server_that_refuses_every_append_is_reported_and_left() {
     for code in
         ["bad_audio", "bad_event", "invalid_input_modality", "runtime_append_failed", "event_too_large"]
     {
@@ -405,7 +405,7 @@ fn unit_whose_picture_is_refused_is_sent_again_without_it() {
 
 /// Whether the code is known or not, and ends the session or not.
 #[test]
-fn refused_opening_is_told_at_once() {
+fn refused_opening_is_reported_at_once() {
     for dialect in ["vllm-omni", "sglang-omni", "minicpm-o-legacy"] {
         for code in ["some_new_code", "bad_event", "unknown_event", "invalid_request", "invalid_payload"] {
             let mut session = Session::open(("macaw", "conversation", dialect), Vec::new(), unit_error(code));

@@ -1,5 +1,5 @@
-//! Clients that read slowly, and models that are far faster than playback: every sample arrives, or the client is told where
-//! the answer broke off. No upstream is blamed for its client.
+//! Clients that read slowly, and models that are far faster than playback: every sample arrives, or the answer ends where the
+//! audio broke off. No upstream is blamed for its client.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn rest() -> HarnessConfig {
     HarnessConfig { client: "rest", query: String::new(), ..HarnessConfig::default() }
 }
 
-/// Has a text spoken in a session of a REST request, whose client reads this many bytes a second. Returns the session at its end.
+/// Speaks a text in a session of a REST request whose client reads this many bytes a second. Returns the session at its end.
 fn speak(config: HarnessConfig, rate: u64, waits_max_bytes: usize) -> Harness {
     let mut harness = Harness::new(config);
     harness.waits_max_bytes = waits_max_bytes;

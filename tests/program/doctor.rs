@@ -201,7 +201,7 @@ async fn mode_that_is_accepted_but_not_answered_fails() {
 }
 
 #[tokio::test]
-async fn announced_workers_are_told() {
+async fn announced_workers_are_reported() {
     let config = SimulatorConfig { workers: 3, ..instant_simulator() };
     let (address, _running, _) = start_simulator("127.0.0.1:0", config, None).await;
     let report =

@@ -252,7 +252,7 @@ async fn failing_upstream_is_named_with_the_file_and_the_position() {
 
 #[tokio::test]
 async fn request_in_a_stuck_queue_fails_and_leaves_nothing_that_looks_done() {
-    // It notices when the commands leave its queue, so that they cost no worker.
+    // The gateway notices that the commands leave its queue, so that they cost no worker.
     let faults = ["--fault", "stuck-queue", "--fault", "notices-leavers"];
     let simulator = Server::start(&[&["simulate", "--listen", "127.0.0.1:0"], &faults[..]].concat()).await;
     let out = directory("stuck-queue");

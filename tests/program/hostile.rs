@@ -236,7 +236,7 @@ async fn repeat(server: &Server, path: &str, request: &[u8], until: Instant) {
     }
 }
 
-/// Stands for no path: the requests are plain.
+/// No path: the requests are plain.
 const PIPELINED: &str = "";
 
 /// Neighbours on the thread of clients whose messages cost much wait for one time slice. The figures are printed; the bound is that

@@ -41,7 +41,7 @@ impl BusyGateway {
         Self { address, other, running }
     }
 
-    /// Frees the worker. The gateway runs on as long as what is returned.
+    /// Frees the worker. The gateway runs until the returned value is dropped.
     async fn release(self) -> RunningServer {
         self.other.close().await;
         self.running
@@ -112,7 +112,7 @@ impl Running {
     }
 }
 
-/// How a command comes to its end while it is queued.
+/// Cause of the end of a queued command.
 #[derive(Debug, Clone, Copy)]
 enum End {
     /// By its own limits.

@@ -213,7 +213,7 @@ async fn silent_connections_take_no_session_and_no_worker() {
     let mut silent = Vec::new();
     for at in 0..60 {
         let mut stream = TcpStream::connect(bench.tcp_address(at % 2)).await.unwrap();
-        // Half a message is none.
+        // Half a message does not count as a message.
         stream.write_all(if at % 4 < 2 { b"" } else { &[1, 0] }).await.unwrap();
         silent.push(stream);
     }

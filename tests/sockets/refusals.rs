@@ -1,4 +1,4 @@
-//! A client's bad request beside others: refused with the server's words by each protocol that uploads, asked once, and without
+//! A client's bad request among good ones: sent once, refused with the server's words in every upload protocol, and without
 //! effect on the pool.
 
 use serde_json::json;
@@ -98,7 +98,7 @@ async fn bad_utterances_of_a_live_client_leave_its_session_open() {
 }
 
 #[tokio::test]
-async fn server_that_rejects_its_token_is_told_as_the_servers_error_and_stays_in_service() {
+async fn rejected_token_is_reported_as_the_servers_error_and_upstream_stays_in_service() {
     let answer = "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json\r\ncontent-length: 27\r\n\r\n\
         {\"error\":\"Invalid API key\"}";
     let (bench, mut asked) = bench_of(1, answer).await;

@@ -47,7 +47,7 @@ impl TcpProxy {
 
     /// True while a connection passes through it.
     pub fn is_used(&self) -> bool {
-        // The first receiver belongs to the task that accepts connections.
+        // The task that accepts connections holds the first receiver.
         self.state.receiver_count() > 1
     }
 

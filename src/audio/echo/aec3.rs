@@ -1,4 +1,4 @@
-//! AEC3 of WebRTC, as the canceller uses it.
+//! WebRTC's AEC3, as the canceller uses it.
 
 use sonora_aec3::{
     block::Block, block_processor::BlockProcessor, common::BLOCK_SIZE, config::EchoCanceller3Config,
@@ -6,23 +6,22 @@ use sonora_aec3::{
 
 use super::super::SPEECH_RATE_HZ;
 
-/// Filters of the search for the delay. Each covers another 96 ms.
+/// Number of filters that search for the delay. Each covers another 96 ms.
 const DELAY_FILTERS: usize = 8;
 /// Magnitude of a clipped sample.
 const CLIPPED: f32 = 32_700.0;
 
-/// AEC3 with its buffers, twice. Samples have the range of int16.
+/// Two instances of AEC3 with their buffers, one with and one without the linear filter. Samples have the range of int16.
 ///
-/// Playback that begins anew may have another delay, by the jitter of the network. Until the linear filter has followed, it
-/// takes the echo for the user's voice. Without that filter, AEC3 does not depend on the exact delay, but hears the user
-/// 0.5 s later.
+/// When playback restarts, network jitter may have changed the delay. The linear filter then mistakes the echo for the user's
+/// voice until it has adapted. AEC3 without that filter does not depend on the exact delay, but detects the user 0.5 s later.
 pub(super) struct Aec3 {
     linear: BlockProcessor,
     careful: BlockProcessor,
     played: Block,
     heard: Block,
     carefully_heard: Block,
-    /// What the linear filter leaves of the microphone.
+    /// The microphone's audio after the linear filter.
     subtracted: Block,
     subtraction: Subtraction,
     /// The user's voice in the last block.
@@ -49,8 +48,8 @@ impl std::fmt::Debug for Aec3 {
 }
 
 impl Aec3 {
-    /// Processes a block of the microphone. `may_have_moved` makes AEC3 trust less in the echo path that it knows, and with
-    /// `is_careful` the quieter result is taken. All results are a block late.
+    /// Processes a block of the microphone. With `may_have_moved`, AEC3 trusts its known echo path less; with `is_careful`, the
+    /// quieter result is used. All results are one block late.
     pub(super) fn process(
         &mut self,
         heard: &[i16],
@@ -80,13 +79,13 @@ impl Aec3 {
 /// A block of the microphone.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cleaned {
-    /// Without the echo, and with what that leaves of the user's voice.
+    /// The echo is removed, and with it some of the user's voice.
     pub(super) without_echo: [i16; BLOCK_SIZE],
-    /// With the user's whole voice, and perhaps some of the echo.
+    /// Contains the user's whole voice, and perhaps some of the echo.
     pub(super) voice: [i16; BLOCK_SIZE],
 }
 
-/// Powers of the microphone and of what the linear filter leaves of it, over some blocks. The filter adds an echo where it does
+/// Powers of the microphone before and after the linear filter, averaged over some blocks. The filter adds an echo while it does
 /// not know the room yet.
 #[derive(Debug, Default)]
 struct Subtraction {
@@ -95,7 +94,7 @@ struct Subtraction {
 }
 
 impl Subtraction {
-    /// The quieter of the two.
+    /// Returns the quieter of the two signals.
     fn better(&mut self, heard: &[i16], left: &[f32]) -> [i16; BLOCK_SIZE] {
         const WEIGHT: f32 = 0.1;
         let heard_power = heard.iter().map(|sample| f32::from(*sample).powi(2)).sum::<f32>();

@@ -1,26 +1,26 @@
-//! Likeness of the microphone to what was played: how much of its power is an echo, at a delay that is not known.
+//! Likeness of the microphone to the playback: the share of its power that is an echo, at an unknown delay.
 //!
 //! Both signals are compared at 8 kHz, with their spectrum flattened. A correlation over all delays finds the likeliest one.
-//! Coherence at that delay (Welch's method) is the share of the microphone's power that comes from the loudspeaker, whatever the
-//! room does to the sound within [`FRAME`].
+//! Coherence at that delay (Welch's method) is the share of the microphone's power that comes from the loudspeaker, for any
+//! effect of the room that is shorter than [`FRAME`].
 
 use std::{f32::consts::PI, sync::Arc};
 
 use rustfft::{Fft, FftPlanner, num_complex::Complex32};
 
-/// Samples at 8 kHz that are compared: 192 ms of the microphone.
+/// Number of compared samples at 8 kHz: 192 ms of the microphone.
 pub(super) const WINDOW: usize = 1_536;
-/// Samples of what was played. The difference to [`WINDOW`] is the longest delay: 0.83 s.
+/// Number of played samples to search. The difference to [`WINDOW`] is the longest delay: 0.83 s.
 const SPAN: usize = 8_192;
-/// Samples of a frame of the coherence.
+/// Samples in one frame of the coherence estimate.
 const FRAME: usize = 256;
 const FRAME_STEP: usize = FRAME / 2;
-/// Coherence of signals that have nothing in common, by chance.
+/// Coherence that unrelated signals have by chance.
 const CHANCE: f32 = 0.2;
 /// Share of the previous sample that the flattening removes.
 const FLATTENING: f32 = 0.9;
 
-/// The comparison of the newest audio.
+/// Result of comparing the newest audio.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Likeness {
     /// Delay of the echo, samples at 8 kHz.
@@ -31,7 +31,7 @@ pub(super) struct Likeness {
 
 /// Newest audio of the microphone and of the loudspeaker.
 pub(super) struct Comparison {
-    /// Real parts were played, imaginary parts are the microphone's. Oldest first; the last [`SPAN`] count.
+    /// The real part is the playback, the imaginary part the microphone. Oldest first; only the last [`SPAN`] samples count.
     signals: Vec<Complex32>,
     last: [f32; 2],
     spectrum: Vec<Complex32>,
@@ -90,7 +90,7 @@ impl Comparison {
         power / samples as f32
     }
 
-    /// Mean power of what was played this long before the newest `samples`.
+    /// Mean power of the playback this long before the newest `samples`.
     pub(super) fn played_power(&self, delay: usize, samples: usize) -> f32 {
         let end = SPAN.saturating_sub(delay);
         let power: f32 =
@@ -98,7 +98,7 @@ impl Comparison {
         power / samples as f32
     }
 
-    /// Compares the newest [`WINDOW`] with all that was played.
+    /// Compares the newest [`WINDOW`] with the whole kept playback.
     pub(super) fn measure(&mut self) -> Likeness {
         let delay = self.likeliest_delay();
         Likeness { delay, share: self.echo_share(delay) }
@@ -122,7 +122,7 @@ impl Comparison {
         SPAN - WINDOW - start
     }
 
-    /// Leaves in `spectrum[n].re` the correlation of the window with what was played from `n` on.
+    /// Leaves in `spectrum[n].re` the correlation of the window with the playback from `n` on.
     fn correlate(&mut self) {
         let signals = &self.signals[self.signals.len() - SPAN..];
         for (at, (to, from)) in self.spectrum.iter_mut().zip(signals).enumerate() {
@@ -144,7 +144,7 @@ impl Comparison {
         self.spectrum.iter_mut().for_each(|value| *value *= scale);
     }
 
-    /// Share of the newest [`WINDOW`]'s power that comes from what was played this long before.
+    /// Share of the newest [`WINDOW`]'s power that comes from the playback this long before.
     pub(super) fn echo_share(&mut self, delay: usize) -> f32 {
         let (mut played_power, mut heard_power) = ([1.0_f32; FRAME / 2], [1.0_f32; FRAME / 2]);
         let mut common = [Complex32::ZERO; FRAME / 2];

@@ -7,10 +7,10 @@
 //! While nothing is played, the microphone's samples pass unchanged, and AEC3 does not run. Where playback begins and ends,
 //! AEC3 shifts the microphone by a block.
 //!
-//! AEC3 damages the user's voice until it knows the room, and wherever it trusts its filter less. So [`NearEnd`] decides whether
-//! the user speaks, by what is louder than any echo and unlike what is played; then the microphone passes with what the filter
-//! alone leaves of it. The decision takes some time: while something is played, audio is held that long, so that the beginning
-//! of the user's first word passes, too. It arrives with the decision, so that the user interrupts no later.
+//! AEC3 damages the user's voice until it knows the room, and whenever it trusts its filter less. So [`NearEnd`] decides whether
+//! the user speaks: the user's voice is louder than any echo and unlike the playback. While the user speaks, the output of the
+//! linear filter alone passes. The decision takes some time. During playback, audio is held for that long, so that the beginning
+//! of the user's first word passes, too. The held audio follows the decision at once, so a barge-in is not delayed.
 //!
 //! Measured in simulated rooms (`tests/core/conversation/echo.rs`) and compared with `aec3` and `decibri-aec`: `aec3` is
 //! equally good and brings a graph runtime, and `decibri-aec` leaves 2 to 4 false barge-ins a minute.
@@ -37,9 +37,10 @@ use played::PlayedAudio;
 const ECHO_MAX_BLOCKS: u32 = blocks(1_500);
 /// Silence after which playback may begin anew with another delay.
 const PAUSE_BLOCKS: u32 = blocks(600);
-/// Time after a pause in which the audio of the more careful canceller is taken where it is quieter.
+/// Time after a pause during which the quieter of the two cancellers' outputs is used.
 const CAREFUL_BLOCKS: u32 = blocks(2_500);
-/// Playback from which AEC3 learns the room, in a session. It lets some echo through meanwhile, so only the user's voice passes.
+/// Playback that AEC3 needs in a session to learn the room. Some echo passes AEC3 until then, so only the user's voice is let
+/// through.
 const LEARNING_BLOCKS: u32 = blocks(2_500);
 /// Audio that waits for the decision that the user speaks.
 const HELD_BLOCKS: usize = blocks(256) as usize;
@@ -71,7 +72,7 @@ pub enum Playback {
 pub struct EchoCanceller {
     played: PlayedAudio,
     aec3: Option<Box<(Aec3, NearEnd)>>,
-    /// Newest audio, which passes once it is certain whether the user speaks.
+    /// Newest audio, held until [`NearEnd`] has decided whether the user speaks.
     held: VecDeque<Cleaned>,
     /// The user's voice passes.
     is_near: bool,
@@ -172,7 +173,7 @@ impl EchoCanceller {
         self.release(if is_near { 0 } else { HELD_BLOCKS }, out);
     }
 
-    /// Begins or ends to pass the user's voice, which fades in or out in the oldest block that is held.
+    /// Starts or stops passing the user's voice, which fades in or out in the oldest held block.
     fn change(&mut self, is_near: bool) {
         self.is_near = is_near;
         if let Some(Cleaned { without_echo, voice }) = self.held.front_mut() {
@@ -184,7 +185,7 @@ impl EchoCanceller {
         }
     }
 
-    /// Passes all but the newest blocks.
+    /// Releases all held blocks except the newest.
     fn release(&mut self, kept: usize, out: &mut Vec<i16>) {
         let count = self.held.len().saturating_sub(kept);
         for Cleaned { without_echo, voice } in self.held.drain(..count) {

@@ -1,7 +1,7 @@
-//! Decides whether the user speaks while something is played: by the power of the microphone that no echo explains.
+//! Detector of the user's voice during playback, by the microphone's power that the echo does not explain.
 //!
-//! [`Comparison`] says how much of the microphone's power is an echo. From sounds that are an echo alone, the gain of the echo's
-//! path follows, and with it how loud an echo can be at most. What is clearly louder, and not like what was played, is the user.
+//! [`Comparison`] says how much of the microphone's power is an echo. Sounds that are only an echo give the gain of the echo
+//! path, and so the loudest possible echo. A sound that is clearly louder, and unlike the playback, is the user.
 
 use super::{
     BLOCK_SIZE, blocks,
@@ -10,30 +10,31 @@ use super::{
 
 /// Time between two comparisons.
 const STEP_BLOCKS: u32 = blocks(32);
-/// Samples at 8 kHz in that time, and in the newest sound, which must be the user, too: a click must not let the echo pass.
+/// Samples at 8 kHz between two comparisons, and in the newest sound. The newest sound must be the user, too, so that a click
+/// does not let the echo pass.
 const STEP: usize = STEP_BLOCKS as usize * BLOCK_SIZE / 2;
 const NEWEST: usize = 2 * STEP;
-/// Share of the power from which on a sound is an echo alone. In rooms, 0.88 to 0.95 of an echo is explained.
+/// A sound is only an echo if at least this share of its power is explained. In rooms, 0.88 to 0.95 of an echo's power is.
 const ECHO_SHARE_MIN: f32 = 0.7;
-/// Share below which a sound may be the user: once the echo's path is known, and before.
+/// A sound may be the user if less than this share of its power is explained: once the echo path is known, and before.
 const VOICE_SHARE_MAX: f32 = 0.6;
 const VOICE_SHARE_MAX_WITHOUT_ECHO: f32 = 0.4;
-/// What the user's voice must have of the power of the loudest echo. What is not explained of an echo has less than a fifth.
+/// Least power of the user's voice, relative to the loudest echo. The unexplained part of an echo has less than a fifth.
 const ABOVE_ECHO: f32 = 0.6;
-/// What it has of it if one comparison is enough.
+/// Relative power above which one comparison is enough.
 const FAR_ABOVE_ECHO: f32 = 3.0;
-/// What it must have of the power of the room's noise.
+/// Least power of the user's voice, relative to the room's noise.
 const ABOVE_NOISE: f32 = 10.0;
 /// Least noise, as the power of a sample.
 const NOISE_MIN: f32 = 100.0;
 /// Growth of the estimated noise at each comparison, so that it follows a room that gets louder.
 const NOISE_GROWTH: f32 = 1.02;
-/// Comparisons in a row after which the user speaks; the same while no echo has been heard yet.
+/// Number of comparisons in a row that must find the user; the second applies until an echo has been heard.
 const CERTAIN_AFTER: u32 = 2;
 const CERTAIN_AFTER_WITHOUT_ECHO: u32 = 4;
 /// Time for which the user may pause in a word.
 const HOLD_BLOCKS: u32 = blocks(192);
-/// Reverberation: delays beyond that of the direct sound, and what is left of the power.
+/// Reverberation: delays after the direct sound, and the share of the power that remains.
 const TAIL: [(usize, f32); 5] = [(0, 1.0), (512, 0.3), (1_024, 0.1), (1_536, 0.03), (2_048, 0.01)];
 /// Weight of a comparison in the estimated gain.
 const GAIN_WEIGHT: f32 = 0.2;
@@ -52,9 +53,9 @@ pub(super) struct NearEnd {
     blocks: u32,
     noise: Option<f32>,
     path: Option<EchoPath>,
-    /// Comparisons in a row that found the user.
+    /// Number of comparisons in a row that found the user.
     found: u32,
-    /// Blocks for which the user still counts as speaking.
+    /// Number of blocks for which the user still counts as speaking.
     hold: u32,
 }
 
@@ -110,7 +111,7 @@ impl NearEnd {
         if known.share > found.share { known } else { found }
     }
 
-    /// Learns from a sound that is an echo alone.
+    /// Updates the echo path from a sound that is only an echo.
     fn learn(&mut self, Likeness { delay, share }: Likeness, heard: f32) {
         let played = self.comparison.played_power(delay, WINDOW);
         if played < NOISE_MIN {

@@ -134,8 +134,8 @@ impl Segmenter {
         self.has_lasted(ms).then(|| self.switch_to(None, Edge::End))
     }
 
-    /// Lets the current pause last this long, until another length is set or speech goes on. A shorter pause than the configured
-    /// one is not set.
+    /// Lets the current pause last this long, until another length is set or speech goes on. A value below the configured one is
+    /// raised to it.
     pub fn extend_pause(&mut self, ms: u32) {
         self.pause_end_ms = self.since_start_ms.map(|_| ms.max(self.config.end_ms));
     }

@@ -137,7 +137,7 @@ impl Relay {
         &self.id
     }
 
-    /// Begins or ceases to hold the lane.
+    /// Starts or stops holding the lane.
     pub(crate) fn hold_lanes(&mut self, now: Instant, are_held: bool) {
         self.lane.lanes.set_held(now, are_held);
     }

@@ -205,8 +205,8 @@ impl Relay {
         self.phase == RelayPhase::Over && !has_lane && self.client.out.is_empty()
     }
 
-    /// Handles the loss of an open upstream session: another replaces it, and the client sees a pause. It is not asked what the
-    /// lost one refused.
+    /// Handles the loss of an open upstream session: another replaces it, and the client sees a pause. A request that the lost
+    /// session refused is not sent again.
     pub(super) fn handle_upstream_loss(&mut self, now: Instant, failure: ConnectionFailure) {
         let is_refusal = !failure.may_repeat();
         let detail = failure.detail;

@@ -367,7 +367,7 @@ impl Relay {
         }
     }
 
-    /// Tells the client what the model will not hear, because it came while no upstream was ready.
+    /// Reports to the client the audio that the model will not hear, because no upstream was ready for it.
     fn report_dropped(&mut self, now: Instant, gap_ms: u64, dropped: DroppedMessages) {
         let DroppedMessages { count, audio_ms } = dropped;
         if count > 0 {

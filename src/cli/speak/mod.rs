@@ -98,7 +98,7 @@ pub async fn run(args: &SpeakArgs, ending: Ending) -> Result<(), ClientError> {
 fn inputs(args: &SpeakArgs) -> Result<Vec<Input>, ClientError> {
     match args.text.as_deref() {
         None => FolderFiles { endings: TEXT_ENDINGS, is_recursive: args.recursive }.expand(&args.file),
-        // A folder cannot be spoken; who names one means its texts.
+        // A user who names a folder means the texts in it.
         Some(folder) if args.recursive || Path::new(folder).is_dir() => {
             let reason =
                 format!("{folder} would be spoken as a text; to speak the texts of a folder, use --file DIR");

@@ -1,5 +1,5 @@
 //! Finds the dialects of upstreams whose configuration has `dialect = "auto"`: asks each server for the pages that the
-//! dialects' files name under `[detect]`, and where these do not tell all, tries a [WebSocket](socket_sign).
+//! dialects' files name under `[detect]`, and where a page is not enough, tries a [WebSocket](socket_sign).
 //!
 //! Without an answer that fits, the upstream counts as a MiniCPM-o-Demo gateway, and is asked again later.
 
@@ -64,7 +64,7 @@ impl UpstreamConfig {
         }
     }
 
-    /// The first dialect of which the server shows a sign.
+    /// The first dialect that has a sign which the server shows.
     async fn find_dialect(&self, library: &Library) -> Option<String> {
         let pages_until = Instant::now() + DETECTION_TIMEOUT;
         let mut pages: BTreeMap<&str, Option<HttpPage>> = BTreeMap::new();

@@ -25,10 +25,10 @@ use crate::{
 
 /// Time for a handshake, and for the answer to a message.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// Time for the session that has begun by the way to end.
+/// Time for closing a session that the trial has opened.
 const LEAVE_MAX: Duration = Duration::from_secs(30);
 
-/// A WebSocket that no client has.
+/// A WebSocket without a client, opened for the trial.
 type Socket = WebSocketStream<Box<dyn Transport>>;
 
 /// Name of the dialect that a WebSocket shows; `None` if it shows none, or cannot be tried now. `page` is that of the sign.

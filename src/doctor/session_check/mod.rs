@@ -82,8 +82,8 @@ enum CheckPhase {
         until: Instant,
         by_socket: bool,
     },
-    /// The check is over, but the session waits in the queue: a gateway loses the worker that it assigns to a client that has
-    /// disconnected.
+    /// The check is over, but the session still waits in the queue, because a gateway loses the worker that it assigns to a
+    /// client that has disconnected.
     LeavingQueue {
         until: Instant,
         is_close_sent: bool,

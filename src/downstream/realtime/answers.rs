@@ -47,8 +47,8 @@ impl Realtime {
         self.send_new_words(send);
     }
 
-    /// Notes the words of an answer at its end. They are fewer than those that were sent if the answer was interrupted, or if
-    /// the rest of its audio was lost.
+    /// Notes the words of an answer at its end. These are fewer than the words sent if the answer was interrupted, or if the
+    /// rest of its audio was lost.
     pub(super) fn complete_words(&mut self, segment_id: u32, text: &str, send: &mut dyn FnMut(Message)) {
         self.add_words(segment_id, text, send);
         if let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) {

@@ -206,7 +206,7 @@ impl Realtime {
             return Err(Error::new(ErrorKind::Invalid, detail).of_field("audio_end_ms"));
         }
         match self.responses.iter_mut().find(|response| EntryId(response.segment_id) == number) {
-            // Its words are not complete yet.
+            // The answer's words are not complete yet.
             Some(response) => response.played_max_ms = Some(heard_ms),
             None => self.items.at_mut(at).into_iter().for_each(|item| item.truncate(heard_ms)),
         }
@@ -216,8 +216,8 @@ impl Realtime {
         Ok(())
     }
 
-    /// Length of the audio of the answer at this index of the items, as far as the client has it, ms; `None` for an answer to a
-    /// call in progress, whose audio goes beside the messages.
+    /// Length of the audio that the client has of the answer at this index of the items, ms; `None` for an answer in a call,
+    /// whose audio is not in the messages.
     fn audio_ms_of(&self, at: usize) -> Option<u64> {
         let item = self.items.at(at)?;
         let Some(response) = self.responses.iter().find(|it| EntryId(it.segment_id) == item.number) else {

@@ -70,7 +70,7 @@ impl Detection {
                 "threshold" | "prefix_padding_ms" | "silence_duration_ms" if !value.is_number() => {
                     return Err(wrong_type(&format!("{path}.{key}"), "a number", &value));
                 }
-                // It is one of server_vad.
+                // The setting belongs to server_vad only.
                 "idle_timeout_ms" if is_semantic => {}
                 "type"
                 | "create_response"

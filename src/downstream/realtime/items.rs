@@ -19,7 +19,7 @@ pub(super) struct Item {
     contents: Contents,
     /// Length of an answer's audio, ms.
     pub(super) audio_ms: u64,
-    /// It is a spoken answer.
+    /// The item is a spoken answer.
     pub(super) is_spoken: bool,
     /// The client waits for the transcript of this utterance.
     pub(super) awaits_transcript: bool,

@@ -68,7 +68,7 @@ pub(crate) fn check_session(session: &serde_json::Map<String, Value>) -> Result<
     SessionConfig::default().update(&update, &mut WithoutEffect::new(&Default::default()))
 }
 
-/// Rejects a field of the beta shape in a session of the present one, which `type` tells.
+/// Rejects a field of the beta shape in a session of the present shape, which has `type`.
 fn check_no_beta_field(update: &Fields<'_>) -> Result<(), Error> {
     let stray = BETA_FIELDS.into_iter().find(|key| update.get(key).is_some());
     match stray.filter(|_| update.get("type").is_some()) {
@@ -396,7 +396,7 @@ impl Realtime {
                 return self.send_item_done(number, send);
             }
         }
-        // Clients that only transcribe, such as LiveKit's, end at any error; a notice is none.
+        // Clients that only transcribe, such as LiveKit's, end at any error, so they get no error for a notice.
         if error.kind == ErrorKind::QueueStuck && self.session.is_transcription {
             return;
         }

@@ -47,7 +47,7 @@ pub(super) struct Response {
     pub(super) has_audio: bool,
     /// Bytes of its audio that were sent.
     pub(super) sent_audio_bytes: u64,
-    /// The client says that it played no more than this, ms.
+    /// The client reports that it has played at most this much audio, ms.
     pub(super) played_max_ms: Option<u64>,
     /// Length of its audio at its end, ms: all that belongs to its words, heard or not.
     pub(super) audio_ms: u64,
@@ -57,7 +57,7 @@ pub(super) struct Response {
     pub(super) failure: Option<(&'static str, String, String)>,
     /// Tokens that it took.
     pub(super) usage: TokenUsage,
-    /// Its rest is missing: the model stopped at the bound on the answer's length, or the rest was lost.
+    /// The end of the answer is missing: the model stopped at the bound on the answer's length, or the rest was lost.
     pub(super) hit_limit: bool,
     status: &'static str,
     status_details: Value,
@@ -111,7 +111,8 @@ impl Response {
         json!({ "response_id": self.id, "item_id": item_id, "output_index": index, "call_id": call.call_id })
     }
 
-    /// Cuts its words where its audio was lost. The words of an interrupted answer stay: its client says what it has heard.
+    /// Cuts the words where the audio was lost. An interrupted answer keeps its words, because the client reports how much it
+    /// played.
     pub(super) fn cut_lost_words(&mut self) {
         if let Some(words) = self.final_text.take().filter(|words| self.text.starts_with(words.as_str())) {
             self.text = words;

@@ -1,5 +1,5 @@
-//! Types and ranges of the client's settings, also of those without effect: OpenAI refuses what does not fit, and typed clients
-//! read what is echoed.
+//! Types and ranges of the client's settings, including those without effect: OpenAI refuses a wrong value, and typed clients
+//! parse the echo.
 
 use serde_json::value::RawValue;
 
@@ -126,7 +126,7 @@ impl Shape {
         if fits { Ok(()) } else { Err(wrong_value(path, &self.describe())) }
     }
 
-    /// True for a value of the same type of JSON.
+    /// True if the value has the JSON type of this shape.
     fn is_of_kind(&self, value: &RawValue) -> bool {
         let kind = match self {
             Text | OneOf(_) => "a string",
@@ -139,7 +139,7 @@ impl Shape {
         value.kind() == kind
     }
 
-    /// What fits, for an error.
+    /// The accepted values, in words for an error.
     fn describe(&self) -> String {
         match self {
             Text => "a string".to_owned(),

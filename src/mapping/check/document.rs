@@ -29,7 +29,7 @@ impl<'s> Document<'s> {
         Ok(Self { file, source, table })
     }
 
-    /// Parses the text as far as possible. Returns the errors of its syntax beside what is left.
+    /// Parses the text as far as possible. Returns the remaining document and the syntax errors.
     pub fn parse_recovered(file: &'s str, source: &'s str) -> (Self, Vec<FileError>) {
         let (table, errors) = DeTable::parse_recoverable(source);
         let errors = errors.iter().map(|error| FileError::from_toml(file, source, error));

@@ -350,8 +350,8 @@ client_events! {
         audio_ms: u64,
         /// Tokens that it took, as the upstream reported them or estimated.
         usage: TokenUsage,
-        /// It ended before its last word without an interruption: the model stopped at the bound on the answer's length, or
-        /// the rest was lost.
+        /// The turn ended before its last word without an interruption: the model stopped at the bound on the answer's length,
+        /// or the rest was lost.
         hit_limit: bool,
     } from "the bridge, after the last word and sample of an answer"
     [

@@ -361,7 +361,7 @@ impl ErrorFile {
     pub(super) fn compile(self, document: &Document<'_>) -> Result<ErrorSpelling, FileError> {
         let plain = |text: &Spanned<String>| document.plain_template(text, &["detail"]);
         if self.code.get_ref().is_empty() {
-            let message = "an error needs a code, so that the client hears of it".to_owned();
+            let message = "an error needs a code; without one the client would not get it".to_owned();
             return Err(document.problem(self.code.span().start, message));
         }
         Ok(ErrorSpelling {

@@ -276,7 +276,8 @@ fn spelled_event<S: Copy>(client: &ClientMapping, template: &Template<S>) -> Str
     }
 }
 
-/// The keys of a message, such as `serverContent.turnComplete, usageMetadata`. An object with one key is named with it.
+/// The keys of a message, such as `serverContent.turnComplete, usageMetadata`. A key whose value is an object with a single key
+/// is shown with that key.
 fn named_by_keys(members: &serde_json::Map<String, serde_json::Value>) -> String {
     use serde_json::Value;
     let named = |(key, value): (&String, &Value)| match value {

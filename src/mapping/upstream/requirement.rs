@@ -9,7 +9,7 @@ use crate::mapping::{
     field::display_node,
 };
 
-/// A requirement as written in the file. What the message does not name is not granted; a list that it does not have lacks
+/// A requirement as written in the file. A value that is missing in the message counts as not granted, and a missing list lacks
 /// everything.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

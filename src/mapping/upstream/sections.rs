@@ -15,17 +15,17 @@ pub struct DialectSign {
     pub path: String,
     /// Texts that are all in the head or body of that page, in any case.
     pub contains: Vec<String>,
-    /// What a WebSocket shows, where the page does not tell all.
+    /// Sign that only a WebSocket shows, where the page is not enough.
     #[serde(default)]
     pub socket: Option<SocketSign>,
 }
 
-/// What a server does with a WebSocket that no client opens.
+/// Behaviour of a server on a WebSocket that voxbridge opens as a trial.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum SocketSign {
-    /// It refuses a handshake in this mode. A server of another dialect accepts it and begins a session, which is closed
-    /// politely.
+    /// The server refuses a handshake in this mode. A server of another dialect accepts the handshake and begins a session,
+    /// which is closed politely.
     Refusal {
         /// Value of the query parameter `mode_key`.
         mode: String,
@@ -34,7 +34,7 @@ pub enum SocketSign {
         /// The other dialect.
         accepted_by: String,
     },
-    /// It answers a message that opens no session.
+    /// The server answers a message that opens no session.
     Answer {
         /// The message.
         send: String,
@@ -43,7 +43,7 @@ pub enum SocketSign {
     },
 }
 
-/// One sign, or several of which one suffices.
+/// One sign, or several alternatives.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(super) enum DialectSigns {
@@ -86,8 +86,8 @@ pub struct FailureMeanings {
     pub queue_full: Vec<String>,
     /// Reasons of a session closed because its time or the model's context was used up, which is no failure.
     pub limit_reached: Vec<String>,
-    /// Texts in the reason or the detail of a session closed by a failure of the server. A session closed with any other detail
-    /// was closed because of what it was asked.
+    /// Texts in the reason or the detail of a session closed by a failure of the server. Any other detail means that the server
+    /// refused the request.
     #[serde(default)]
     pub server_failed: Vec<String>,
     /// For relayed clients: reasons of a session that, closed without a detail, may have lost its back-end.

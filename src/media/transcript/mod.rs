@@ -190,7 +190,8 @@ impl Transcript<'_> {
     }
 }
 
-/// What is before each word of a segment: a space, or nothing where its script has no spaces. Whisper's words join to the text.
+/// The text before each word of a segment: a space, or nothing in scripts without spaces. Whisper's words join to the segment's
+/// text.
 fn spaces_before(segment: &Segment) -> impl Iterator<Item = &'static str> {
     let mut rest = segment.text.as_str();
     segment.words.iter().flatten().enumerate().map(move |(number, word)| {

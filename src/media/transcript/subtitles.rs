@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_a_cue_is_never_taken_for_times() {
+    fn cue_text_with_an_arrow_is_not_parsed_as_times() {
         for line in ["a --> b", "00:00:01,000 --> 00:00:02,000", "--->", "-->-->", "- -->"] {
             for format in [SubtitleFormat::Srt, SubtitleFormat::Vtt] {
                 let mut writer = SubtitleWriter::new(format);

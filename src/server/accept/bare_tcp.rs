@@ -1,5 +1,5 @@
-//! Clients of protocols on bare TCP: each connection that sends a message is a session, without a handshake. The address of a
-//! client is all that is known of it, so a listener admits networks instead of keys.
+//! Clients of protocols on bare TCP: each connection that sends a message is a session, without a handshake. A client is known
+//! only by its address, so a listener admits networks instead of keys.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -94,7 +94,7 @@ pub(in crate::server) fn spawn_bare_session(
 }
 
 /// Waits for the client's first message, and then serves a session in a task of its own. Until then the client is a connection
-/// without a session, and takes nothing of what sessions take.
+/// without a session, and holds no session slot and no upstream.
 async fn serve(stream: TcpStream, peer: SocketAddr, service: &TcpService, server: Arc<ServerContext>) {
     let config = server.config();
     let stream = ClientStream::Plain(PausableStream::from(stream));
@@ -153,7 +153,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, service: &TcpService, server
     spawn_session(Box::pin(run_greeted_session(greeted, request, (server, config), admission)), cut_off);
 }
 
-/// The client's first message; otherwise what to tell it, if it is still there.
+/// The client's first message, or else the close to send if the client is still connected.
 async fn first_message(client: &mut WebSocket<ClientStream>) -> Result<Message, Option<(CloseCode, String)>> {
     loop {
         match client.next().await {

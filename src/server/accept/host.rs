@@ -117,15 +117,15 @@ pub(super) fn may_page_use_rest(config: &ServiceConfig, headers: &HeaderMap) -> 
         })
 }
 
-/// True if the configuration says who may send requests.
+/// True if the configuration restricts requests to some origins or keys.
 fn has_rule(config: &ServiceConfig) -> bool {
     let access = &config.access;
     !access.origins.is_unrestricted() || (access.keys.is_some() && access.required)
 }
 
-/// Rejects requests from this machine that name a public site as their host, unless a rule says who may send requests. A site
-/// can point its name here (DNS rebinding), and a browser sends no `Origin` with a GET of such a page. A trusted proxy passes
-/// on the name under which it is reached.
+/// Rejects requests from this machine that name a public site as their host, unless [`has_rule`] restricts requests. A site can
+/// point its name to this machine (DNS rebinding), and a browser sends no `Origin` with a GET of such a page. A trusted proxy
+/// passes on its own public name, so it is exempt.
 pub(super) fn check_local_host(
     config: &ServiceConfig,
     headers: &HeaderMap,
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn public_names_are_told_from_private_ones() {
+    fn public_names_are_distinguished_from_private_ones() {
         let is_private = |name| Host::parse(name).is_some_and(|host| host.is_private_name());
         for private in ["x", "", "localhost", "voice.local", "a.b.internal:80", "nas.home.arpa."] {
             assert!(is_private(private), "{private}");

@@ -85,7 +85,7 @@ pub(crate) async fn run_session_on(
 /// A client without a handshake that has sent its first message.
 pub(super) struct GreetedClient {
     pub(super) client: WebSocket<ClientStream>,
-    /// Due when others need the memory that the client holds.
+    /// Signals that other connections need the memory that this client holds.
     pub(super) eviction: Arc<Eviction>,
     pub(super) first_message: Message,
 }
@@ -123,7 +123,7 @@ struct Connection {
     server: Arc<ServerContext>,
     config: Arc<ServiceConfig>,
     admission: Admission,
-    /// Due when others need the memory that the client holds.
+    /// Signals that other connections need the memory that this client holds.
     eviction: Arc<Eviction>,
     /// The client is a request that this process serves.
     is_request: bool,

@@ -1,4 +1,5 @@
-//! The running sessions: their identity, their statistics, and a channel for operator orders; and what waits for a session.
+//! The running sessions: their identity, their statistics, and a channel for operator orders; and the clients that wait for a
+//! session.
 //!
 //! Only the session's own task writes its statistics.
 
@@ -143,7 +144,7 @@ impl SessionRegistry {
         self.0.cut_off.load(Ordering::Relaxed)
     }
 
-    /// What waits for its session.
+    /// Connections, calls and pages that wait for their session.
     pub(in crate::server) fn waiting(&self) -> &Waiting {
         &self.0.waiting
     }

@@ -32,7 +32,7 @@ impl Waiting {
         WaitingEntry::new(&self.pages)
     }
 
-    /// How many wait, by their kind.
+    /// Number of waiting clients, by kind.
     pub(in crate::server) fn counts(&self) -> [(&'static str, usize); 3] {
         let count = |counter: &AtomicUsize| counter.load(Relaxed);
         [

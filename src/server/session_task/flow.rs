@@ -1,14 +1,14 @@
-//! Flow control of one session: what is held back because its client reads more slowly than upstreams answer.
+//! Flow control of one session, whose client may read more slowly than upstreams answer.
 //!
 //! Audio waits in the session while the client has not read its outbox, so that a cancel still finds it. Upstreams are read
-//! ahead meanwhile, because some end a session whose output is not read. Their lanes are held once what waits takes too much
-//! memory.
+//! ahead meanwhile, because some end a session whose output is not read. Their lanes are held once the waiting audio takes too
+//! much memory.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{event::FlowControl, server::websocket::session_socket::SessionSocket, session::SessionReport};
 
-/// Above this many bytes in the client's outbox, the client is behind.
+/// The client is behind while its outbox holds more bytes than this.
 const CLIENT_BEHIND_ABOVE_BYTES: usize = 256 * 1024;
 /// This much may wait for any client before its lanes are held, bytes: twenty seconds of speech.
 const WAITS_ALWAYS_BYTES: usize = 1024 * 1024;
@@ -17,7 +17,7 @@ const CLIENT_PART: usize = 8;
 /// Lanes are held when less than this part of the memory is left.
 const LEFT_PART: usize = 2;
 
-/// What is held back now. `memory_max_bytes` is the bound of the memory for messages in transit.
+/// Decides what to hold back now. `memory_max_bytes` bounds the memory for messages in transit.
 pub(super) fn flow_control<C>(
     client: Option<&SessionSocket<C>>,
     report: &SessionReport,

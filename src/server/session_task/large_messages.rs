@@ -16,10 +16,11 @@ use crate::server::{
 const CLIENT_MAX_BYTES: usize = 32 * 1024;
 /// Longest such message of a lane, bytes: more than a second of the model's speech.
 const LANE_MAX_BYTES: usize = 192 * 1024;
-/// Longer messages wait for each other only, bytes. Those that take milliseconds must not wait for those that take a second.
+/// Messages longer than this, bytes, wait only for each other: messages that take milliseconds must not wait for those that take
+/// a second.
 const LARGE_MAX_BYTES: usize = 1024 * 1024;
 
-/// The threads that handle large messages, and the few very large ones.
+/// The threads for large messages, and those for very large ones.
 #[derive(Debug, Clone, Default)]
 pub(in crate::server) struct MessageThreads {
     large: CodecThreads,
@@ -31,7 +32,7 @@ impl MessageThreads {
         if bytes > LARGE_MAX_BYTES { &self.very_large } else { &self.large }
     }
 
-    /// Looks at a message of a client, on another thread if it is large. `None` if that panics.
+    /// Inspects a message of a client, on another thread if it is large. `None` if the inspection panics.
     pub(in crate::server) async fn examine<T: Send + 'static>(
         &self,
         message: WsMessage,
@@ -57,15 +58,15 @@ fn large_length(wakeup: &Wakeup) -> Option<usize> {
 }
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
-    /// Handles an event and what follows from it: on this thread in the turn of the session, or on another one if it is a large
-    /// message. `None` if the session has panicked there.
+    /// Handles an event and its consequences: on this thread in the session's turn, or on another thread for a large message.
+    /// `None` if the session has panicked there.
     pub(super) async fn handle_event(mut self: Box<Self>, wakeup: Wakeup) -> Option<Box<Self>> {
         let Some(length) = large_length(&wakeup) else {
             self.slice.take_turn().await;
             self.handle_wakeup(wakeup);
             return Some(self);
         };
-        // Its turn on this thread is over.
+        // The session's turn on this thread is over.
         self.slice.end();
         let (threads, span) = (self.message_threads.clone(), Span::current());
         let handle = move || {

@@ -1,11 +1,11 @@
 //! The one task of a session: moves frames between sockets and the bridge, dials lanes, waits.
 //!
-//! The bridge makes every decision. Each round drains the bridge into the outboxes, then waits for one event: a frame, the
-//! end of a socket, a dialled lane, a deadline or an order. One stuck side never stalls the other: every socket has its own
-//! outbox, and [`flow`] decides what is held back while the client is behind. [`event_loop`] waits, [`inputs`] passes what came to
-//! the bridge, [`outputs`] carries out what the bridge orders, [`pauses`] passes on its questions about pauses,
-//! [`super::adaptive_read`] schedules the reads of a client that streams, and [`large_messages`] has messages that take long
-//! handled on other threads.
+//! The bridge makes every decision. Each round drains the bridge into the outboxes, then waits for one event: a frame, the end
+//! of a socket, a dialled lane, a deadline or an order. One stuck side never stalls the other: every socket has its own outbox,
+//! and [`flow`] holds audio and lanes back while the client is behind. [`event_loop`] waits, [`inputs`] passes events to the
+//! bridge, [`outputs`] carries out the bridge's orders, [`pauses`] passes on its questions about pauses,
+//! [`super::adaptive_read`] schedules the reads of a client that streams, and [`large_messages`] moves long messages to other
+//! threads.
 
 mod event_loop;
 mod flow;
@@ -122,7 +122,7 @@ pub(super) struct SessionTask<C> {
     reader: AdaptiveReader,
     /// Messages of the client under back-pressure.
     backlog: ReadBacklog,
-    /// What is held back, as the bridge knows it.
+    /// Flow control as last reported to the bridge.
     flow: FlowControl,
     lanes: Vec<(Lane, LaneSocket)>,
     /// Lanes without a socket whose leases stay until the consequences of their end are known.

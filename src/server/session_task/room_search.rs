@@ -9,9 +9,9 @@ use crate::{
     server::upstream_pool::{Pool, lane_leases::LaneLeases},
 };
 
-/// Time in a queue before the first look: a gateway also queues a lane that it serves at once.
+/// Time in a queue before the first search: a gateway also queues a lane that it serves at once.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time between two looks.
+/// Time between two searches.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The search of one session.
@@ -23,13 +23,13 @@ pub(super) struct RoomSearch {
 }
 
 impl RoomSearch {
-    /// When to look next; `None` while no lane waits.
+    /// Instant of the next search; `None` while no lane waits.
     pub(super) fn next_look(&self, leases: &LaneLeases) -> Option<Instant> {
         let first = leases.waiting().map(|(_, since)| since + PATIENCE).min()?;
         Some(self.looked_at.map_or(first, |at| first.max(at + INTERVAL)))
     }
 
-    /// Looks for room if that is due. The lane that the bridge opens after the answer goes there.
+    /// Searches for room if a search is due. The lane that the bridge then opens goes to the upstream found.
     pub(super) fn look(&mut self, now: Instant, pool: &Pool, leases: &LaneLeases) -> Option<Input<'static>> {
         // The last answer opened no lane.
         self.upstream = None;

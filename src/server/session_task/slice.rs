@@ -4,7 +4,7 @@
 //! slice of one message reads no clock beyond the instants that the bridge needs anyway.
 //!
 //! The sessions of a thread whose slices last long take turns: between two such slices, everything else on the thread runs. So
-//! the others wait for one slice, however many sessions are busy.
+//! the other sessions wait for one slice at most, however many sessions are busy.
 
 use std::{
     sync::Arc,

@@ -35,7 +35,7 @@ use crate::{
 const CLIENT_OUTBOX_PAUSES_CLIENT_BYTES: usize = 2 * 1024 * 1024;
 /// Above this many bytes in a lane's outbox the client is not read, so that it waits for its upstream as without a bridge.
 const LANE_OUTBOX_PAUSES_CLIENT_BYTES: usize = 1024 * 1024;
-/// Above this many bytes a client with paced audio does not read what it is told, and is dropped.
+/// A client with paced audio that leaves more bytes than this unread is dropped.
 pub(crate) const CLIENT_OUTBOX_MAX_BYTES: usize = 4 * CLIENT_OUTBOX_PAUSES_CLIENT_BYTES;
 
 /// One lane's transport.
@@ -68,7 +68,7 @@ pub(crate) enum Wakeup {
     /// The end-of-turn model's verdict on a pause.
     TurnJudged(PauseId, Option<f32>),
     Timer,
-    /// Something is held back from now on, or nothing any more.
+    /// The flow control has changed.
     Flow(FlowControl),
     /// Every lane's outbox is below its limit again.
     LaneDrained,

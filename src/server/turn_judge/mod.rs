@@ -1,10 +1,10 @@
 //! Judges of the turn's end: a bounded pool of threads that run an end-of-turn model for all sessions.
 //!
-//! A session asks once in a pause of the user's speech, waits for the verdict for some seconds at most, and has a fixed rule for
-//! the case that there is none. So a question that finds the queue full is refused at once. A question that its session has
-//! withdrawn is not computed, and takes no place in the queue. The oldest question is answered first: the queue is so short that
-//! each of its questions gets its verdict in time, also where an inference takes three times as long as it should.
-//! [`model`] runs Smart Turn; a program without the cargo feature `turn-model` has none.
+//! A session asks once in a pause of the user's speech, waits for the verdict for some seconds at most, and falls back on a
+//! fixed rule without one. So a question that finds the queue full is refused at once. A question that its session has withdrawn
+//! is not computed, and takes no place in the queue. The oldest question is answered first: the queue is so short that each of
+//! its questions gets its verdict in time, also where an inference takes three times as long as it should. [`model`] runs Smart
+//! Turn; a program without the cargo feature `turn-model` has none.
 
 #[cfg(feature = "turn-model")]
 pub(crate) mod model;

@@ -252,7 +252,8 @@ impl Dialer {
         self.target.upgrade(transport, self.url(mode), None).await
     }
 
-    /// Opens a WebSocket in a mode that no lane has, or else in this one, to see what the server does.
+    /// Opens a WebSocket without a lane, to observe the server's behaviour. `mode` is the name of a mode that lanes do not have,
+    /// or else one of theirs.
     ///
     /// # Errors
     /// The library's error; [`WsError::Http`] contains an HTTP response.

@@ -21,7 +21,7 @@ const EJECTION_MAX: Duration = Duration::from_secs(30);
 const QUEUE_REPORT_VALID_FOR: Duration = Duration::from_secs(10);
 /// Validity of a report of the workers: three times the interval of the probes that ask for it.
 const WORKER_REPORT_VALID_FOR: Duration = Duration::from_secs(30);
-/// Time after an answer in which the deaths of other lanes do not count: a model answers most questions within this time.
+/// Deaths of other lanes do not count for this long after an answer: a model answers most questions within this time.
 const ANSWER_VALID_FOR: Duration = Duration::from_secs(10);
 /// Time for which other upstreams are preferred to one that refused a request because of its configuration.
 const MISCONFIGURED_FOR: Duration = Duration::from_secs(30);
@@ -172,7 +172,8 @@ impl Health {
         self.misconfigured_until = None;
     }
 
-    /// Records a refusal because of the configuration. It never ejects the upstream, so that its words reach the client.
+    /// Records a refusal because of the configuration. Such a refusal never ejects the upstream, so that the server's words
+    /// reach the client.
     pub(super) fn lane_misconfigured(&mut self, now: Instant) {
         self.misconfigured_until = Some(now + MISCONFIGURED_FOR);
     }

@@ -46,7 +46,7 @@ const IDLE_MAX: Duration = Duration::from_secs(2);
 const READ_BUFFER_BYTES: usize = 256 * 1024;
 /// Most bytes before the head of an answer, such as interim responses, and between two events.
 const IDLE_MAX_BYTES: usize = 1024 * 1024;
-/// What each piece of a body counts beside its bytes, of [`TURN_BYTES`] and of [`IDLE_MAX_BYTES`]: chunks may have one byte.
+/// Extra weight of each piece of a body, in [`TURN_BYTES`] and in [`IDLE_MAX_BYTES`]: chunks may have one byte.
 const PIECE_WEIGHT: usize = 256;
 const PIECE_IDLE_BYTES: usize = 64;
 
@@ -177,8 +177,8 @@ impl HttpSocket {
         self.events.push_back(HttpEvent::Broken(reason));
     }
 
-    /// The next piece of the answer. Pending for ever without a request. Other tasks get their turn while the server sends what
-    /// brings no event.
+    /// The next piece of the answer. Pending for ever without a request. Other tasks get their turn while the server sends bytes
+    /// without an event.
     pub(crate) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<HttpEvent> {
         let mut weight = 0;
         loop {

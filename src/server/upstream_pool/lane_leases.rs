@@ -38,7 +38,7 @@ impl LaneLeases {
         self.leases.iter().any(|(_, lease)| lease.waits_at(upstream))
     }
 
-    /// The lanes that wait in queues and are needed, with the time since which they do.
+    /// The needed lanes that wait in queues, with the start of their wait.
     pub fn waiting(&self) -> impl Iterator<Item = (Lane, Instant)> {
         self.leases.iter().filter_map(|(lane, lease)| Some((*lane, lease.waits_since()?)))
     }

@@ -34,9 +34,9 @@ pub struct Lease {
     upstream: Arc<PooledUpstream>,
     avoided: AvoidedUpstream,
     stage: LeaseStage,
-    /// When it was first queued.
+    /// Instant at which the lane was first queued.
     queued_at: Option<Instant>,
-    /// What the lane is for.
+    /// Purpose and mode of the lane.
     request: (LanePurpose, Mode),
     /// The lane waits in the queue although nothing needs it.
     is_unneeded: bool,
@@ -80,7 +80,7 @@ impl Lease {
         &self.upstream
     }
 
-    /// What the lane is for.
+    /// Purpose and mode of the lane.
     pub(super) const fn request(&self) -> (LanePurpose, Mode) {
         self.request
     }
@@ -92,7 +92,7 @@ impl Lease {
             && std::ptr::eq(&*self.upstream, upstream)
     }
 
-    /// Since when the lane waits in a queue, if it does and something needs it.
+    /// Start of the lane's wait in a queue; `None` if it does not wait or nothing needs it.
     pub(super) fn waits_since(&self) -> Option<Instant> {
         self.queued_at.filter(|_| self.stage == LeaseStage::Opening && !self.is_unneeded)
     }
@@ -174,7 +174,7 @@ impl Lease {
         self.upstream.lane_answered(self.id);
     }
 
-    /// Reports that the upstream refused what it was asked, which says nothing about its health. The session's next lane
+    /// Reports that the upstream refused a request, which says nothing about its health. The session's next lane
     /// prefers another. With `complaint`, the upstream refuses every request, and all lanes prefer another.
     pub fn report_refused(&mut self, complaint: Option<&str>) {
         if self.stage == LeaseStage::Reported {

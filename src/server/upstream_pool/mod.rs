@@ -4,7 +4,7 @@
 //! A lane goes to the least loaded upstream in service; among equals, to the one that was chosen longest ago. The load
 //! ([`tower::load::Load`]) is the number of open lanes plus the reported queue length; lanes of other processes are not seen.
 //! A gateway with a status page also reports its idle workers. Where all do, a lane goes to the less loaded of two random
-//! gateways that have one. A lane that has to wait in a gateway's queue goes on at another upstream as soon as that has room.
+//! gateways that have one. A lane in a gateway's queue moves to another upstream as soon as that has room.
 //!
 //! A failing upstream is ejected for a time that doubles, and probed without occupying a worker until it answers. Every lane
 //! holds a [`Lease`], through which its session reports the outcome: a handshake alone does not prove health.
@@ -294,7 +294,7 @@ where
         Dial::new(line, stage, move || this.dial(request.clone(), number))
     }
 
-    /// Connects a lane whose transport is gone to its upstream again. The lane has its place, and so needs no other. `None` if
+    /// Connects a lane whose transport is gone to its upstream again. The lane keeps its place, so it needs no other. `None` if
     /// the upstream is not in this pool.
     pub fn redial(&self, lease: &Lease, request: DialRequest) -> Option<D::Future> {
         let is_own = |member: &&PoolMember<D>| std::ptr::eq(&*member.upstream, lease.pooled_upstream());
@@ -380,7 +380,7 @@ struct Standing {
     utilisation: Option<u32>,
     /// The load of this process.
     lanes: u32,
-    /// It is known how many sessions it takes, and it takes another.
+    /// True if the upstream's number of sessions is known and it has room for another.
     has_sure_room: bool,
 }
 

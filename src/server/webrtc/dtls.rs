@@ -1,4 +1,4 @@
-//! What the first packets of DTLS are (RFC 6347 §4.1, §4.3.2). Everything else about them is the library's.
+//! Kinds of DTLS handshake packets (RFC 6347 §4.1, §4.3.2). The library does everything else.
 
 /// Kinds of handshake messages.
 pub(super) const CLIENT_HELLO: u8 = 1;
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handshake_messages_are_told_from_other_packets() {
+    fn handshake_messages_are_distinguished_from_other_packets() {
         let packet = |record, kind| [&[record, 254, 253][..], &[0; 10], &[kind]].concat();
         assert_eq!(handshake_kind(&packet(22, 3)), Some(HELLO_VERIFY_REQUEST));
         assert_eq!(handshake_kind(&packet(22, 1)), Some(CLIENT_HELLO));

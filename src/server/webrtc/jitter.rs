@@ -18,7 +18,7 @@ const MARGIN: Duration = Duration::from_millis(10);
 const HELD_MAX: usize = 32;
 /// A number that is further away than this begins a new stream.
 const JUMP: u64 = 3000;
-/// So do this many packets with smaller numbers that follow each other for a time without any other: the sender began anew.
+/// This many consecutive packets with smaller numbers, and no others in between, also begin a new stream: the sender restarted.
 const RESTART_PACKETS: usize = 3;
 const RESTART_AFTER: Duration = Duration::from_millis(100);
 
@@ -104,7 +104,7 @@ impl<T> JitterBuffer<T> {
         self.held.insert(number, (now, packet));
     }
 
-    /// Keeps a packet that came too late for its place, or begins a new stream with it and those before it.
+    /// Keeps a packet that came too late for its place. If it completes a new stream, starts that stream with the kept packets.
     fn push_behind(&mut self, now: Instant, number: u64, packet: T) {
         let follows = self.behind.last().is_none_or(|(last, ..)| number > *last);
         if !follows || self.behind.len() == HELD_MAX {

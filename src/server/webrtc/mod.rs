@@ -1,10 +1,10 @@
 //! Calls by WebRTC: OpenAI's Realtime protocol or Pipecat's on a data channel, with the audio beside it.
 //!
-//! All calls share one UDP port. [`Calls`] owns its socket and passes each packet to the task of its [`call`], which runs
-//! str0m and stands between the client and an ordinary [`session`]: [`codec`], [`uplink`] with its [`jitter`] buffer, and
-//! [`downlink`] are the audio, [`events`] and [`outgoing`] what the channel carries; [`offer`] checks what a stranger sends and [`answer`] answers
-//! it, [`stun`] finds the call of a packet, [`crypto`] is the cryptography, [`dtls`] knows its first packets. [`fuzzing`] leads the fuzz targets to what strangers'
-//! bytes pass through.
+//! All calls share one UDP port. [`Calls`] owns its socket and passes each packet to the task of its [`call`], which runs str0m
+//! and stands between the client and an ordinary [`session`]: [`codec`], [`uplink`] with its [`jitter`] buffer, and [`downlink`]
+//! are the audio, [`events`] and [`outgoing`] what the channel carries; [`offer`] checks what a stranger sends and [`answer`]
+//! answers it, [`stun`] finds the call of a packet, [`crypto`] is the cryptography, [`dtls`] knows its first packets.
+//! [`fuzzing`] has the entry points of the fuzz targets.
 //!
 //! Not here: the HTTP requests that begin and end calls ([`super::accept`]), and what the session does.
 //!
@@ -235,7 +235,8 @@ impl Calls {
         Ok(AcceptedCall { id, answer, task: Box::pin(call.run()) })
     }
 
-    /// Adds a call, unless too many of its network wait for their clients. If too many wait in all, another one ends.
+    /// Adds a call, unless too many of its network wait for their clients. If too many calls wait in all, the oldest of the
+    /// network with the most ends.
     fn register(&self, name: Arc<str>, from: IpAddr, mut entry: Entry) -> Result<Place, CallRejection> {
         let mut table = self.table();
         let waiting = || table.calls.values().filter_map(|call| call.waits.as_ref());
@@ -347,7 +348,7 @@ impl Table {
         waiting().for_each(|(_, call)| *counts.entry(call.from).or_default() += 1);
         let chosen = waiting().max_by_key(|(_, call)| (counts.get(&call.from), Reverse(call.number)));
         if let Some(name) = chosen.map(|(name, _)| name.clone()) {
-            // Its task finds that no packets come.
+            // The call's task ends when it finds its packet channel closed.
             self.calls.remove(&name);
         }
     }

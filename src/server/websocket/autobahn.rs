@@ -25,8 +25,8 @@ use crate::event;
 
 /// The largest message of the suite, and room for its header.
 const MESSAGE_MAX_BYTES: usize = (16 << 20) + 1024;
-/// Cases that pass as "NON-STRICT": a fault of UTF-8 in a frame that comes in parts is seen at the end of the frame, not at the
-/// byte. The connection fails as it should (RFC 6455 §8.1 asks for no more).
+/// Cases that pass as "NON-STRICT": invalid UTF-8 in a frame that arrives in parts is detected at the end of the frame, not at
+/// the byte. The connection then fails, as RFC 6455 §8.1 asks.
 const NON_STRICT: [&str; 2] = ["6.4.3", "6.4.4"];
 
 /// Echoes messages as a session's task would, until the connection ends.

@@ -3,8 +3,8 @@
 //!
 //! - A binary message above the bound is refused at the header that shows its length: the library gets the end of an empty
 //!   frame instead, and the payload is skipped, so that nothing holds it.
-//! - A long frame is given as fragments, one for each read: the library unmasks and checks a frame when it is complete, which
-//!   takes milliseconds for megabytes.
+//! - A long frame is passed on as fragments, one for each read: the library unmasks and checks a frame when it is complete,
+//!   which takes milliseconds for megabytes.
 //! - The library knows no close code 1014 ("bad gateway", IANA's registry) and would answer a protocol error. It gets 1013
 //!   instead.
 
@@ -159,7 +159,7 @@ impl FrameBoundary {
         if self.has_no_frames {
             return read;
         }
-        // A piece of a frame that goes on gets its header before the block.
+        // A piece that continues a frame gets its header before the block.
         let room = if self.is_split { self.piece_header(read.len()).len() } else { self.header_bytes };
         let start = read.start - room;
         block[read.start - self.header_bytes..read.start].copy_from_slice(&self.header[..self.header_bytes]);
@@ -320,7 +320,7 @@ impl FrameBoundary {
         }
     }
 
-    /// The header of the next piece of the current frame, of which this many bytes have come.
+    /// Header of the next piece of the current frame. This many bytes of the piece have arrived.
     fn piece_header(&self, bytes: usize) -> Vec<u8> {
         let left = usize::try_from(self.payload_left).unwrap_or(usize::MAX);
         let (length, given) = (bytes.min(left), self.payload - self.payload_left);
@@ -333,7 +333,7 @@ impl FrameBoundary {
             Ok(short @ 0..126) => header.push(MASKED | short),
             _ => {
                 header.push(MASKED | 126);
-                // A read has fewer bytes.
+                // A read never returns more bytes than that.
                 header.extend(u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
             }
         }

@@ -56,7 +56,7 @@ const READ_BUFFER_BYTES: usize = 24 * 1024;
 /// Most bytes that one poll reads, before other sessions get their turn: more than one second of a model's speech, so that an
 /// ordinary message takes one poll.
 const POLL_MAX_BYTES: usize = 160 * 1024;
-/// What each read of the library counts beside its bytes: a peer may send records and frames of a few bytes that mean nothing.
+/// Extra weight of each read of the library: a peer may send records and frames of a few bytes that mean nothing.
 const READ_WEIGHT: usize = 64;
 /// Buffers that held longer payloads are replaced.
 const RETAINED_BUFFER_BYTES: usize = 8 * 1024;
@@ -117,7 +117,7 @@ pub struct WebSocket<S> {
     longest_sent: usize,
     /// Length of the messages that are written together.
     joined_len: usize,
-    /// The part of a long message that the library has not got.
+    /// The part of a long message that the library does not have yet.
     unsent: Bytes,
     /// Its share of the memory for messages in transit.
     pub(crate) memory: MemoryShare,
@@ -224,7 +224,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         }
     }
 
-    /// Hands a message to the library, which keeps what the stream does not take.
+    /// Hands a message to the library, which keeps the bytes that the stream does not take.
     fn write(&mut self, cx: &mut Context<'_>, message: Message, waits: bool) -> Poll<Result<(), WsError>> {
         self.joined_len += message.len() + HEADER_MAX_BYTES;
         // Everything that was accepted has room whatever its length. Incoming messages have a bound of their own.

@@ -15,8 +15,8 @@ use tokio_rustls::server::TlsStream;
 use super::pausable_stream::{PausableRead, PausableStream};
 use crate::server::tls::names;
 
-/// Most bytes that wait in the system to be sent. A system that takes megabytes takes nothing more for minutes while the client
-/// reads at the pace of playback, which looks like a client that does not read. Bytes on their way are not bounded by this.
+/// Most unsent bytes in the socket's buffer. A socket that buffers megabytes accepts nothing for minutes while the client reads
+/// at the pace of playback, which looks like a client that does not read. Bytes on the network are not bounded by this.
 #[cfg(any(target_os = "android", target_os = "linux"))]
 const UNSENT_MAX_BYTES: u32 = 64 * 1024;
 

@@ -55,9 +55,9 @@ pub(super) struct Answer {
     /// Nothing more of it will be made.
     is_made: bool,
     usage: UsageMeter,
-    /// Length of its words that were heard, where the audio of others was dropped with a call's.
+    /// Length of the words that were heard, if later audio was dropped together with a call's.
     heard_bytes: Option<usize>,
-    /// The client says that it played no more than this of its audio, ms.
+    /// The client reports that it has played at most this much of the answer's audio, ms.
     played_max_ms: Option<u64>,
 }
 
@@ -264,7 +264,7 @@ impl Answer {
         }
     }
 
-    /// Ends the answer if audio of it had to be dropped: nothing after that is heard, nor told.
+    /// Ends the answer if some of its audio had to be dropped: the client gets neither audio nor words after that.
     pub(super) fn end_if_broken_off(&mut self, now: Instant, partials: bool, tools: &mut Tools) {
         let held_back = self.calling.as_ref().map_or(0, Calling::lost_samples);
         if self.turn.dropped_samples + held_back == 0 || self.is_made {
@@ -350,8 +350,8 @@ impl Answer {
         self.remember(text.to_owned(), kept_ms, true, entries);
     }
 
-    /// Ends the answer at once. Only what was heard becomes part of the conversation. What was written counts as read once it
-    /// was sent.
+    /// Ends the answer at once. Only what was heard becomes part of the conversation. Written words count as read once they are
+    /// sent.
     pub(super) fn interrupt(
         mut self,
         now: Instant,

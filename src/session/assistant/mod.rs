@@ -39,7 +39,7 @@ use crate::{
     },
 };
 
-/// Most requests of the client that wait, beside that of an utterance. The codec of a client bounds them, too.
+/// Most waiting requests of the client, not counting an utterance's. The client's codec also bounds them.
 const WAITING_MAX: usize = 16;
 
 /// Settings of the client that concern answers.
@@ -152,7 +152,7 @@ impl Assistant {
         self.settings.voice.clone().filter(|_| self.settings.speaks && !is_silent)
     }
 
-    /// Cuts an answer to what the client has played of it. One in progress is cut when it ends.
+    /// Cuts an answer to the part that the client has played. An answer in progress is cut when it ends.
     pub(crate) fn truncate(&mut self, id: EntryId, played_ms: u64) {
         self.entries.truncate(id, played_ms);
         if let Some(answer) = &mut self.current {
@@ -167,7 +167,7 @@ impl Assistant {
         }
     }
 
-    /// Gives back such a worker unless the user speaks, and the utterance will be answered.
+    /// Gives the prepared worker back, unless the user speaks and the utterance will be answered.
     pub(crate) fn release_unexpected(
         &mut self,
         now: Instant,
@@ -186,7 +186,7 @@ impl Assistant {
     pub(crate) fn request(&mut self, now: Instant, request: AnswerRequest, tools: &mut Tools) {
         self.waiting.retain(|waiting| waiting.by_client);
         if request.by_client && self.waiting.len() >= WAITING_MAX {
-            let detail = format!("{WAITING_MAX} requests for answers wait already");
+            let detail = format!("{WAITING_MAX} requests for answers are already waiting");
             tools.out.push_error(Error::new(ErrorKind::AnswerInProgress, detail));
         } else {
             self.waiting.push_back(request);
@@ -252,7 +252,7 @@ impl Assistant {
                 let prepared = self.dialled.take_if(can_serve);
                 let Tools { lanes, out, .. } = tools;
                 let id = prepared.unwrap_or_else(|| dial(now, voice, lanes, out));
-                // Until now the client did not wait.
+                // The client begins to wait now.
                 lanes.restart_queue_wait(now, id);
                 answer.lane = Some(id);
                 self.release_prepared(now, lanes, out);

@@ -317,13 +317,13 @@ impl Dialogue {
         self.handle_upstream_loss(now, ConnectionFailure::in_use(EndKind::Other, detail), tools);
     }
 
-    /// Sends the audio of a refused unit again without its picture, which may be the cause.
+    /// Sends a refused unit's audio again without its picture, because the picture may be the cause.
     fn resend_without_picture(&mut self, unit: &UplinkUnit, detail: &str, tools: &mut Tools) {
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         session.leaves_picture_out = true;
         self.uplink.give_back(unit);
         self.uplink.allow_catch_up();
-        let words = format!("the upstream refused a picture, which is left out: {detail}");
+        let words = format!("the upstream refused a picture; the unit is sent again without it: {detail}");
         tools.out.push_error(Error::new(ErrorKind::Refused, words));
     }
 

@@ -38,7 +38,7 @@ pub(in crate::session) struct AssistantTurn {
     pub(in crate::session) reported_bytes: usize,
     /// Samples of its audio so far.
     pub(in crate::session) audio_samples: u64,
-    /// The last of them, which were dropped, because they were too far ahead of playback.
+    /// The last samples, which were dropped because they were too far ahead of playback.
     pub(in crate::session) dropped_samples: u64,
     /// Names it on the floor, from its first audio on.
     pub(in crate::session) playing: Option<SpeechId>,
@@ -100,7 +100,7 @@ impl AssistantTurn {
         }
     }
 
-    /// Cuts the words whose audio was not made, because no more will be. The pace of a voice is only estimated, so that the
+    /// Cuts the words whose audio was not made, because no more audio follows. The pace of a voice is only estimated, so all
     /// words stay if most of their audio was made.
     pub(super) fn cut_unmade_words(&mut self) {
         let (made_ms, expected_ms) = (self.audio_ms(), Pace::USUAL.length_ms(&self.text));
@@ -113,7 +113,7 @@ impl AssistantTurn {
         self.audio_samples * 1000 / u64::from(MODEL_RATE_HZ)
     }
 
-    /// Its words as far as their audio was kept, and the length of that, ms.
+    /// The words whose audio was kept, and the length of that audio, ms.
     pub(in crate::session) fn kept_words(&self) -> (&str, u64) {
         let text = self.text.trim();
         let kept_ms = (self.audio_samples - self.dropped_samples) * 1000 / u64::from(MODEL_RATE_HZ);

@@ -46,15 +46,15 @@ use crate::{
     mapping::profile::{PlayoutPace, PlayoutRules},
 };
 
-/// Above this much unheard audio, no further part of a text is requested, if the text leaves at the pace of playback.
+/// Unheard audio above which no further part of a text is requested, if the audio leaves at the pace of playback.
 const REQUEST_AHEAD_MAX: Duration = Duration::from_secs(30);
-/// Above this much unheard audio, upstreams should wait. Answers of ten minutes are kept whole, however fast a model is: a
+/// Unheard audio above which upstreams should wait. Answers of ten minutes are kept whole, however fast a model is: a
 /// server that waits for its client may end the session (vLLM-Omni does after 31 s of audio).
 const UPSTREAMS_WAIT_ABOVE: Duration = Duration::from_secs(600);
 /// Bound of unheard audio, for upstreams that do not wait. The rest of a speech is dropped.
 const UNPLAYED_MAX: Duration = Duration::from_secs(900);
-/// Most audio that leaves at once without a pace, bytes. What follows waits until the driver has sent it, or says that the
-/// client is behind.
+/// Most audio that leaves at once without a pace, bytes. The rest waits until the driver has sent these bytes, or reports that
+/// the client is behind.
 const BURST_MAX_BYTES: usize = 256 * 1024;
 
 /// How a session's audio is sent.
@@ -110,9 +110,9 @@ pub(crate) struct Floor {
     suspected_until: Option<Instant>,
     /// No audio is sent before this instant: the client takes none, unless it says so.
     held_until: Option<Instant>,
-    /// No audio is sent: the client has not read what was sent.
+    /// No audio is sent for now, because the client has not read the audio sent before.
     is_client_behind: bool,
-    /// When audio was sent last.
+    /// Instant at which audio was last sent.
     last_sent_at: Option<Instant>,
     /// Oldest first: the first one plays. Each receives audio until it is finished.
     speeches: VecDeque<Speech>,
@@ -385,7 +385,7 @@ impl Floor {
         let audio_ms = speech.made_ms();
         let transcript = speech.transcript.as_ref();
         let (usage, hit_limit) = transcript.map_or_else(Default::default, |it| (it.usage, it.hit_limit));
-        // An answer that lost its rest was interrupted by nobody.
+        // An answer that lost its rest was not interrupted.
         let hit_limit = !cancelled && (hit_limit || speech.truncated);
         match &speech.transcript {
             // A turn without audio.

@@ -18,7 +18,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(600);
 /// Longest time without audio for a client that takes none. A full buffer of Asterisk has room again after 2 s.
 const HOLD_MAX: Duration = Duration::from_secs(60);
 
-/// A packet that is not full leaves this long before the client has played everything, although more audio may come.
+/// A packet that is not full is sent this long before the client runs out of audio, even if more audio may come.
 const PACKET_MARGIN: Duration = Duration::from_millis(40);
 
 /// Longest wait for a client that confirms what it has played, beyond the estimated end.
@@ -51,7 +51,7 @@ impl Floor {
         }
     }
 
-    /// Holds back audio while the client has not read what was sent.
+    /// Holds audio back while the client has not read the audio sent before.
     pub(crate) fn set_client_behind(&mut self, now: Instant, is_behind: bool, out: &mut Actions) {
         if std::mem::replace(&mut self.is_client_behind, is_behind) && !is_behind {
             self.pace.end_pause(now);
@@ -93,7 +93,7 @@ impl Floor {
         self.suspected_until = None;
     }
 
-    /// When audio was sent last.
+    /// Instant at which audio was last sent.
     pub(crate) const fn last_sent_at(&self) -> Option<Instant> {
         self.last_sent_at
     }

@@ -49,7 +49,7 @@ pub(super) struct Speech {
     pub(super) start_reported: bool,
     /// No more of it is made.
     pub(super) complete: bool,
-    /// Some of it was dropped, so that nothing more of it is taken.
+    /// Some audio was dropped, so no further audio is taken.
     pub(super) is_broken_off: bool,
     /// The rest of it will never be made.
     pub(super) truncated: bool,
@@ -137,7 +137,8 @@ impl Speech {
         }
     }
 
-    /// Drops the rest of it, because it is too far ahead of playback: it ends as incomplete. Reports that once.
+    /// Drops the rest of the speech, because it is too far ahead of playback. The speech ends as incomplete; this is reported
+    /// once.
     pub(super) fn break_off(&mut self, out: &mut Actions) {
         if std::mem::replace(&mut self.is_broken_off, true) {
             return;
@@ -177,7 +178,7 @@ impl Speech {
         Duration::from_nanos((samples * 1_000_000_000).div_ceil(self.converter.rate_hz.into()))
     }
 
-    /// True if its unsent audio is a part of a packet, and packets of it were sent.
+    /// True if the unsent audio is only a part of a packet, and packets of the speech were sent before.
     pub(super) fn has_part_of_packet(&self) -> bool {
         self.converter.packet_samples().is_some() && self.sent_samples > 0 && !self.unsent.is_empty()
     }

@@ -87,11 +87,11 @@ pub(crate) struct RetryState {
     attempts: u32,
     kind: ErrorKind,
     detail: String,
-    /// Last attempts in a row that were refused for good.
+    /// Number of final refusals in a row, up to the last attempt.
     refusals: u32,
 }
 
-/// Attempts in a row that are refused for good before no other follows. The second one may reach another upstream.
+/// Number of final refusals in a row that end the attempts. The second attempt may reach another upstream.
 const REFUSALS_MAX: u32 = 2;
 
 impl RetryState {

@@ -1,4 +1,4 @@
-//! Lanes that are left: how they close, and how many there may be.
+//! Lanes that their owners have left: closes them, and bounds their number.
 
 use std::time::{Duration, Instant};
 

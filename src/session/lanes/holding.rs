@@ -6,7 +6,7 @@ use super::{Lanes, Owner, Slot};
 use crate::event::Lane;
 
 impl Lanes {
-    /// Begins or ceases to hold lanes. An upstream that is read again has the whole time for its next output.
+    /// Starts or stops holding lanes. When an upstream is read again, the deadline for its next output starts anew.
     pub(crate) fn set_held(&mut self, now: Instant, are_held: bool) {
         if std::mem::replace(&mut self.are_held, are_held) && !are_held {
             for slot in self.slots.iter_mut().filter(|slot| slot.can_be_held()) {
@@ -27,8 +27,8 @@ impl Lanes {
 }
 
 impl Slot {
-    /// True for a lane whose output the client waits for, and whose upstream can wait. A conversation cannot: a model that is
-    /// not read seems to have stopped. A lane that is left is read to its end.
+    /// True for a lane whose output the client waits for, and whose upstream can wait. A conversation cannot wait, because a
+    /// model that is not read seems to have stopped. A lane that was left is read to its end.
     fn can_be_held(&self) -> bool {
         match self.owner {
             Owner::Synthesizer | Owner::Assistant | Owner::AnswerSpeech => {

@@ -4,8 +4,8 @@
 //! the owner gets a [`LaneSignal`] of what changed. A retired lane belongs to [`Owner::Closing`] until its transport is gone.
 //!
 //! - [`connection`] is one connection from the dial to the end of its transport; [`backoff`] is its retry policy
-//! - [`closing`] bounds the lanes that are left; [`places`] gives their places in queues, and free workers, to lanes that wait
-//! - [`holding`] lets deadlines stand still while the driver does not read lanes
+//! - [`closing`] bounds the lanes that are left; [`places`] gives their free workers and places in queues to lanes that wait
+//! - [`holding`] stops the deadlines of lanes that the driver does not read
 //! - [`queue_notice`] tells the client where it waits
 //!
 //! To add an owner, add it to [`Owner`] and to the match of [`super::follow_up`]. An owner never touches a
@@ -78,7 +78,7 @@ pub(crate) struct Lanes {
     drain_deadline: Option<Instant>,
     /// The driver does not read lanes whose output the client waits for.
     are_held: bool,
-    /// When output that an owner waits for came last.
+    /// Instant of the last output that an owner waited for.
     last_output_at: Option<Instant>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Lanes {
 struct Slot {
     id: LaneId,
     owner: Owner,
-    /// Lanes that the owner could have beside it. As many more may be closing when it is dialled.
+    /// Number of further lanes that the owner could have. As many more may be closing when this lane is dialled.
     spare: usize,
     connection: UpstreamConnection,
 }
@@ -429,7 +429,7 @@ impl Lanes {
         Some((owner, LaneSignal { id, change, message: None, was_awaiting_reply: false }))
     }
 
-    /// When output that an owner waits for came last.
+    /// Instant of the last output that an owner waited for.
     pub(crate) const fn last_output_at(&self) -> Option<Instant> {
         self.last_output_at
     }

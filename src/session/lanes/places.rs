@@ -1,8 +1,8 @@
-//! Places in queues: a lane that waits for a worker takes the first of those that the session can have.
+//! Places in queues: a lane that waits for a worker takes the first worker that the session is assigned.
 //!
 //! A lane that was left stays in its queue until it has a worker, because a queued client that has gone costs the gateway that
-//! worker. Until then its place serves the next lane that waits. A lane in one upstream's queue may go on at another that has
-//! room; the place that it leaves still serves it if that one has a worker first.
+//! worker. Until then, the next lane that waits can use this place. A lane in one upstream's queue may move to another upstream
+//! that has room. If the old place gets a worker first, that worker serves the lane.
 
 use std::time::Instant;
 
@@ -32,8 +32,8 @@ impl Lanes {
         self.closing().filter(|connection| connection.is_unneeded()).count()
     }
 
-    /// Dials the lanes that were held back, as far as closing lanes leave room now. A lane that is not dialled takes over a place
-    /// in a queue if there is one.
+    /// Dials held lanes while closing lanes leave room. A lane that is not dialled takes over a place in a queue if there is
+    /// one.
     pub(crate) fn dial_waiting(&mut self, now: Instant, out: &mut Actions) {
         let is_undialled = |slot: &&Slot| slot.owner != Owner::Closing && slot.connection.is_undialled();
         let waiting: Vec<LaneId> = self.slots.iter().filter(is_undialled).map(|slot| slot.id).collect();
@@ -52,8 +52,8 @@ impl Lanes {
         }
     }
 
-    /// Has a lane that waits in a queue go on at another upstream, which has room. Returns false if it does not wait, or the
-    /// session has too many places already. Its owner does not notice.
+    /// Moves a lane that waits in a queue to another upstream that has room. Returns false if the lane does not wait, or the
+    /// session has too many places already. The lane's owner does not notice.
     pub(crate) fn leave_queue_for_room(&mut self, now: Instant, lane: Lane, out: &mut Actions) -> bool {
         let is_it = |slot: &&mut Slot| {
             slot.connection.lane == lane
@@ -68,7 +68,7 @@ impl Lanes {
         true
     }
 
-    /// Gives the worker that is assigned to a lane that was left to a lane that needs one.
+    /// Gives a worker to a lane that needs one, when the worker was assigned to a lane that was left.
     pub(super) fn pass_on_worker(&mut self, now: Instant, lane: Lane, out: &mut Actions) {
         let is_granted = |connection: &UpstreamConnection| {
             let (purpose, mode) = connection.serves();

@@ -69,7 +69,7 @@ pub enum Observation {
         /// The cause, as text.
         words: String,
     },
-    /// An upstream refused what it was asked. Its session is over.
+    /// An upstream refused a request. Its session is over.
     LaneRefused {
         /// The lane.
         lane: Lane,

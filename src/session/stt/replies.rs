@@ -199,7 +199,7 @@ impl Transcriber {
 const RECORD_MARK: &str = "||";
 
 /// A transcript without the record that MiniCPM-o sometimes adds to it, as in its training: `||{"wer": 0.0}`, usually on a
-/// line of its own (field notes servers.md §2). Two bars without such an object are words.
+/// line of its own (field notes servers.md §2). Two bars without such an object are part of the transcript.
 fn without_record(text: &str) -> &str {
     let is_record = |(at, _): &(usize, &str)| {
         let mut letters = text[at + RECORD_MARK.len()..].chars().filter(|letter| !letter.is_whitespace());

@@ -39,7 +39,7 @@ impl UtteranceQueue {
         Self { keeps_backlog, ..Self::default() }
     }
 
-    /// Bounds the audio that waits for the upstream: drops the oldest, whose transcript fails.
+    /// Bounds the audio that waits for the upstream: drops the oldest utterance, whose transcript then fails.
     pub(super) fn drop_excess(&mut self, backlog_max_ms: u64) {
         if self.keeps_backlog {
             return;
@@ -63,7 +63,7 @@ impl UtteranceQueue {
         }
     }
 
-    /// Gives up the transcripts that have waited since this instant or longer.
+    /// Gives up transcripts that have waited since this instant or earlier.
     pub(super) fn fail_waiting(&mut self, since: Instant, kind: ErrorKind, cause: &str) {
         let is_old = |it: &&mut Utterance| it.is_waiting() && it.completed_at.is_some_and(|at| at <= since);
         for utterance in self.utterances.iter_mut().filter(is_old) {

@@ -237,7 +237,7 @@ impl Synthesizer {
                 let lane = tools.lanes.open(now, Owner::Synthesizer, Mode::Chat, init, &mut tools.out);
                 active.lane = Some(lane);
             }
-            // Audio made far ahead of playout would be wasted by a cancel, or would not be read.
+            // Audio made far ahead of playout would be wasted by a cancel, or by a client that does not read.
             Some(id)
                 if tools.lanes.is_ready(id) && !tools.lanes.are_held() && !tools.floor.is_far_ahead(now) =>
             {

@@ -28,7 +28,7 @@ use crate::{
 /// Data of the event that ends a stream.
 const END_OF_STREAM: &str = "[DONE]";
 
-/// What an operator can do about a server that refuses every request.
+/// Advice for the operator when a server refuses every request.
 const MISCONFIGURED: &str = " (check the upstream's `token`, `model` and URL)";
 
 /// Types of errors in a request, as OpenAI's API and vLLM name them.
@@ -56,7 +56,7 @@ struct Answer {
     /// The server's words about a failure.
     problem: String,
     is_done: bool,
-    /// A message or audio of it had a meaning.
+    /// The answer had a message or audio with a meaning.
     has_meaning: bool,
     /// Tokens of the request, which come with or without words of the answer.
     usage: Option<ReportedUsage>,
@@ -149,7 +149,7 @@ impl HttpLane {
         }
     }
 
-    /// Ends an answer that succeeded. One without anything that the dialect knows is no empty answer, but none.
+    /// Ends an answer that succeeded. A body without any known message or audio is not an empty answer, but a missing one.
     fn finish(&mut self, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
         let Some(answer) = &mut self.answer else { return };
         let Answer { status, path, has_meaning, .. } = answer;

@@ -365,7 +365,7 @@ fn failure_within_a_stream_ends_the_lane() {
 }
 
 #[test]
-fn answer_without_a_meaning_is_none() {
+fn answer_without_a_known_message_is_a_failure() {
     let (stream, json) = ("text/event-stream", "application/json");
     for (case, content_type, pieces) in [
         ("nothing", json, vec![]),

@@ -274,7 +274,7 @@ fn ends_are_told_apart() {
     assert_eq!(end(403), LaneEnd::Over(None));
 }
 
-/// What the package grants (tests/golden/sglang-omni/empty_end.txt).
+/// The session that the package grants (tests/golden/sglang-omni/empty_end.txt).
 fn usual_grant() -> Value {
     json!({
         "interaction": "native", "native_full_duplex": true, "turn_control": [null],
@@ -286,7 +286,7 @@ fn usual_grant() -> Value {
 }
 
 #[test]
-fn session_that_is_granted_otherwise_than_needed_is_refused_with_the_reason() {
+fn session_without_a_required_grant_is_refused_with_the_reason() {
     let usual = usual_grant();
     for (pointer, other, problem) in [
         ("/interaction", json!("native"), ""),

@@ -99,7 +99,7 @@ impl Link {
         }
     }
 
-    /// The message that resumes the session on the new transport; `None` if there is none to resume.
+    /// The message that resumes the session on the new transport; `None` if there is no session to resume.
     pub(super) fn resume_message(&mut self, last_sequence: u64) -> Option<Value> {
         let State::Lost { is_asked, .. } = &mut self.state else { return None };
         *is_asked = true;

@@ -1,4 +1,5 @@
-//! An upstream that never assigns a worker: the client is read, its commands are answered, and what waits fails by name.
+//! An upstream that never assigns a worker: the client is read, its commands are answered, and waiting transcripts fail with
+//! their item's id.
 
 use std::time::Duration;
 

@@ -675,7 +675,7 @@ fn words_of_the_second_answer_are_written_although_the_first_ones_were_cut() {
 }
 
 #[test]
-fn arguments_whose_check_would_take_too_long_are_passed_on_with_a_note() {
+fn arguments_whose_check_takes_too_long_are_passed_on_with_a_note() {
     let values: Vec<String> = (0..800).map(|number| format!("{number:x}")).collect();
     let mut options = vec![json!({"enum": values}); 9];
     options.push(json!({"type": "integer"}));

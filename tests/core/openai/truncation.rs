@@ -1,5 +1,5 @@
-//! What an answer's end leaves in the conversation: truncation by the client, before and after the answer's end, and answers in
-//! writing that are cancelled.
+//! Conversation after incomplete answers: truncation by the client, before and after the answer's end, and cancelled written
+//! answers.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn truncate(client: &mut Realtime, item_id: &Value, fields: &Value) -> Result<Va
     }
 }
 
-/// What the model is told that it has said before.
+/// The assistant's earlier words in the model's next prompt.
 fn history(client: &mut Realtime) -> String {
     client.send(&json!({"type": "response.create"}));
     client.wait_for("response.done");

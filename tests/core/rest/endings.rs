@@ -95,7 +95,7 @@ fn answer_that_begins_and_then_ends_like_an_empty_one_is_asked_for_again() {
 }
 
 #[test]
-fn stuck_queue_is_told_by_a_notice_and_then_by_an_error() {
+fn stuck_queue_is_reported_by_a_notice_and_then_by_an_error() {
     let mut harness = Harness::new(HarnessConfig {
         client: "rest",
         query: String::new(),

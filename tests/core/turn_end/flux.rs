@@ -116,7 +116,7 @@ fn verdict_is_awaited_no_longer_than_the_clients_limit() {
             |frame: &ClientFrame| matches!(frame, ClientFrame::Event(it) if it["event"] == "EndOfTurn");
         let at = harness.log.iter().find(|(_, frame)| is_end(frame)).expect("the turn ends").0;
         let silence_ms = (at - from).as_millis() as u64;
-        // The words of the turn take their time.
+        // The transcript of the turn takes some time.
         assert!((limit_ms - 100..limit_ms + 450).contains(&silence_ms), "{silence_ms} ms of {limit_ms} ms");
         assert_eq!(turn(&harness, "EndOfTurn")["trigger"], "timeout");
     }

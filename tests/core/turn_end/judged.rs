@@ -60,7 +60,7 @@ fn verdict_is_awaited_up_to_the_longest_pause_and_a_busy_judge_leaves_the_fixed_
         slow.judge = Some(judge(takes_ms, move |_| Some(probability)));
         let (silence, decisions) = silence_of(slow);
         assert_eq!(decisions, [decision], "{takes_ms} ms");
-        // Some silence before its end belongs to the last word, and the transcript takes its time.
+        // Some of the silence belongs to the last word, and the transcript takes some time.
         let late = silence.abs_diff(silence_ms + fixed - 300);
         assert!(late <= 120, "{takes_ms} ms: {silence} ms instead of {silence_ms} ms, fixed {fixed} ms");
     }

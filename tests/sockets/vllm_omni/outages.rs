@@ -20,7 +20,7 @@ use super::{
     servers, simulated,
 };
 
-/// Longer than a dead server may go unnoticed; the model's answer would be waited for much longer.
+/// Longer than it takes to notice a dead server, and much shorter than the deadline of the model's answer.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 #[tokio::test]

@@ -181,7 +181,7 @@ async fn first_message_opens_a_session_or_ends_the_connection_without_a_close_fr
     }
 }
 
-/// What sessions are opened with, and the code of the refusal or what the session then shows.
+/// Members of an opening, and the code of the refusal or the values that the session then shows.
 #[tokio::test]
 async fn openings_are_refused_or_read_as_the_package_does() {
     let refused = |changes: Value| (changes, Err("invalid_session_config"));

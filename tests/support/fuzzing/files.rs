@@ -18,7 +18,7 @@ use voxbridge::{
 /// Longest audio of an upload here. Compressed silence takes hardly any bytes.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Decodes an upload. What it holds and does is bounded by its length and by the limits.
+/// Decodes an upload. The upload's length and the limits bound the memory and the work.
 pub fn container(data: &[u8]) {
     let limits = DecodeLimits { decoded_max: LONGEST, ..DecodeLimits::default() };
     let Ok(mut decoder) = Decoder::open(data.to_vec().into(), limits) else { return };
@@ -38,7 +38,7 @@ pub fn container(data: &[u8]) {
     }
     // One chunk more than the limit, as the last packet is decoded whole.
     assert!(samples as u64 <= 16_000 * (LONGEST.as_secs() + 1), "{samples} samples");
-    // A call takes half a second of audio or some thousand packets, of which each has a byte at least.
+    // A call takes half a second of audio or some thousand packets. Each packet has at least one byte.
     assert!(calls <= 2 + samples / 8_000 + 2 * data.len() / 4_000 + 8, "{calls} calls, {samples} samples");
 }
 

@@ -55,7 +55,7 @@ pub fn lane_frames(data: &[u8]) {
     }
 }
 
-/// What the session asks of a lane of this purpose.
+/// The session's request to a lane of this purpose.
 fn request(purpose: LanePurpose) -> LaneCommand {
     match purpose {
         LanePurpose::Speak => LaneCommand::Speak {

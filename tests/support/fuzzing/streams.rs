@@ -1,4 +1,4 @@
-//! Bodies for what strangers send before and beside a session: the messages of one client in a row, forms with uploads, and
+//! Fuzz bodies for strangers' input before and beside a session: the messages of one client in a row, forms with uploads, and
 //! messages on bare TCP.
 
 use super::{FuzzFrames, LIBRARY, assert_error_encodes, codec};

@@ -255,7 +255,7 @@ impl Bench<'_> {
         tokio::select! {
             biased;
             _ = ended.wait_for(Option::is_some) => {
-                // Questions after the end are not asked.
+                // No question is sent after the end of the run.
                 self.was_queued.set(self.was_queued.get() || self.is_queued());
                 Err(ClientError::ModelFailed("the run has ended".to_owned()))
             }
@@ -263,7 +263,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The error of a question without progress for this long.
+    /// Error for a question that has made no progress for this long.
     fn stalled(&self, limit: Duration) -> ClientError {
         match self.is_queued() {
             true => ClientError::NoUpstreamSession(format!(

@@ -17,7 +17,7 @@ use crate::{
     verify::figure::{Expectation, Figure},
 };
 
-/// How long all conversations are served at a time, and the interval between looks at them.
+/// Time for which all conversations must be served together, and the interval between checks.
 const SERVED_FOR: Duration = Duration::from_secs(3);
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 const FIRST_AUDIO: &str = "capacity.first_audio";
@@ -134,7 +134,7 @@ async fn serve_at_once(bench: &Bench<'_>, mode: Mode, sessions: usize) -> Vec<Re
     join_all(held).await
 }
 
-/// Holds a conversation until all of them are open and were served for a while, or one of them waits for a worker.
+/// Holds a conversation until all of them have been open and served for [`SERVED_FOR`], or one of them waits for a worker.
 async fn converse(
     bench: &Bench<'_>,
     are_open: &impl Fn() -> bool,

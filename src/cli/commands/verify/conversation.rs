@@ -226,7 +226,7 @@ async fn hold(
     Ok(())
 }
 
-/// Waits until the server has initialised the session: nobody can be heard earlier. `before` is from before the connection.
+/// Waits until the server has initialised the session: the model hears nothing earlier. `before` is from before the connection.
 async fn wait_until_ready(
     bench: &Bench<'_>,
     before: Openings,

@@ -227,7 +227,7 @@ impl Run {
     }
 }
 
-/// Says that the run has a voice that `serve` does not have.
+/// Notes that this run uses a voice that `serve` does not have.
 fn voice_figure() -> Figure {
     let note = "a server needs a voice sample, and the configuration names none: this run uses a recording of its own, and \
                 `serve` does not start without [voices] default = \"FILE.wav\"";

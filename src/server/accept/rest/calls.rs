@@ -81,7 +81,7 @@ pub(super) async fn start(
     if model.is_empty() || opening.config.routes.find(&path, &client, &model).is_none() {
         return Err(models::not_found(&model));
     }
-    // The session is admitted once the client has connected. A server that is full says so now.
+    // The session is admitted once the client has connected. A full server rejects the offer already.
     opening.check_offer()?;
     let watch_name = opening.config.playground.then(|| find_watch_name(&head.headers).map(str::to_owned));
     let Opening { server, config, caller, served, .. } = opening;

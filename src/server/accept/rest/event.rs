@@ -28,7 +28,7 @@ pub(crate) enum Event {
     /// The queue for a worker does not move. The request still waits.
     #[serde(skip)]
     QueueStuck { message: String },
-    /// Something failed for good; the segment that it is about.
+    /// Something failed for good, in this segment.
     Error {
         code: String,
         message: String,
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notice_and_last_word_of_a_queue_are_different_events() {
+    fn queue_notice_and_queue_timeout_are_different_events() {
         let read = |kind: ErrorKind| {
             let text = format!("{{\"type\":\"error\",\"code\":\"{}\",\"message\":\"m\"}}", kind.name());
             Event::read(Message::text(text)).unwrap()

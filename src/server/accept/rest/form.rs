@@ -62,7 +62,7 @@ pub(super) fn parts(body: &Bytes, boundary: &str) -> Result<Vec<Part>, String> {
     scan.finish(body)
 }
 
-/// Finds the parts of a form while it is received, so that a form with a fault is refused at the fault.
+/// Finds the parts of a form while it is received, so that a malformed form is refused at its first fault.
 pub(super) struct FormScan {
     boundary: String,
     /// The line end and the boundary that end a part.
@@ -78,7 +78,7 @@ enum Place {
     Preamble,
     /// After a boundary.
     Head(usize),
-    /// After a head: the head, and where the search for its end goes on.
+    /// After a head: the head, and the position at which the search for the end of the part continues.
     Contents(Range<usize>, usize),
     End,
 }
@@ -89,7 +89,7 @@ impl FormScan {
         Self { boundary: boundary.to_owned(), delimiter, place: Place::Preamble, parts: Vec::new() }
     }
 
-    /// Takes the form as far as it has come.
+    /// Parses the part of the form that has been received.
     ///
     /// # Errors
     /// The fault of the form, in words.

@@ -256,7 +256,7 @@ async fn next_audio(events: &mut Events) -> Result<Option<Bytes>, Failure> {
             _ => {}
         }
     }
-    // The end of the session alone does not say that all was spoken.
+    // The end of the session alone does not mean that the whole text was spoken.
     is_whole
         .then_some(None)
         .ok_or_else(|| Failure::of_session("speak_failed", "The speech ended before its text"))

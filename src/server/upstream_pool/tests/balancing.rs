@@ -221,7 +221,7 @@ fn gateway_and_places(places: u32) -> (Pool<FakeDialer>, [FakeDialer; 2]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sure_room_is_preferred_to_a_queue_whatever_the_number_of_lanes() {
+async fn known_room_is_preferred_to_a_queue_for_any_number_of_lanes() {
     let (pool, _) = gateway_and_places(8);
     let server: Vec<Lease> =
         (0..4).map(|_| open_lane(&pool.subset(["1".to_owned()].into())).unwrap()).collect();

@@ -195,14 +195,14 @@ async fn single_probe_task_ends_with_the_pool() {
     assert_eq!(dialers[0].probes(), before + 1);
 }
 
-/// Lanes of many sessions that were refused what they asked.
+/// Lets lanes of many sessions be refused.
 fn refuse(pool: &Pool<FakeDialer>, count: usize, complaint: Option<&str>) {
     for _ in 0..count {
         let mut lease =
             session_starting_at_first(pool).call(request()).now_or_never().unwrap().unwrap().lease;
         lease.report_ready();
         lease.report_refused(complaint);
-        // What follows the refusal adds nothing.
+        // Reports after the refusal add nothing.
         lease.report_failure("the connection closed");
         lease.report_disconnect(&DisconnectReason::Lost("reset".to_owned()));
     }

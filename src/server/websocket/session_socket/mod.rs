@@ -38,7 +38,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 const READ_BUFFER_BYTES: usize = 1024;
 /// An upstream that takes no byte for this long does not read.
 const UPSTREAM_STALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// The same for a client. One that plays audio from a buffer may pause for a minute.
+/// A client that takes no byte for this long does not read. A client that plays from a buffer may pause for a minute.
 const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Pings and pongs that one poll reads at most.
 const CONTROL_FRAMES_PER_POLL: usize = 64;
@@ -144,13 +144,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
         self.silence_deadline().into_iter().chain(stall_deadline).fold(self.next_ping, Instant::min)
     }
 
-    /// How long the peer may take nothing.
+    /// Longest time in which the peer may take no byte.
     fn stall_timeout(&self) -> Duration {
         if self.stream.role == Role::Server { CLIENT_STALL_TIMEOUT } else { UPSTREAM_STALL_TIMEOUT }
     }
 
-    /// When a silent peer counts as gone. A peer that answers no pings may be silent, and so may a client that has not read the
-    /// pings yet, because they wait behind other messages.
+    /// Instant at which a silent peer counts as gone; `None` for a peer that answers no pings, and for a client that has not
+    /// read its pings yet because they wait behind other messages.
     fn silence_deadline(&self) -> Option<Instant> {
         let has_unread_pings = self.stalled_since.is_some() && self.stream.role == Role::Server;
         Some(self.last_heard + SILENCE_TIMEOUT).filter(|_| self.stream.has_pings && !has_unread_pings)

@@ -14,7 +14,7 @@ use crate::mapping::client::tcp::TcpProtocol;
 /// Longest message here.
 const MESSAGE_MAX_BYTES: usize = 100_000;
 
-/// Gives its bytes in pieces of this length, then the end of the stream.
+/// A stream that returns its bytes in pieces of this length, and then ends.
 struct Pieces<'b>(&'b [u8], usize);
 
 impl Read for Pieces<'_> {

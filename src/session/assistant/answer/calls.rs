@@ -83,8 +83,8 @@ impl Answer {
         }
     }
 
-    /// Cuts the words before a call to those that are heard, if the rest of their audio was dropped with the call's. Where
-    /// further words follow or may follow, they follow those that the client knows.
+    /// Cuts the words before a call to those that are heard, if the rest of their audio was dropped with the call's. If further
+    /// words follow or may follow, the words that the client already has are kept.
     fn cut_unheard_words(&mut self, outcome: &Outcome) {
         let kept_bytes = match outcome {
             Outcome::Calls { words, .. } if !words.trim().is_empty() => return,
@@ -97,7 +97,7 @@ impl Answer {
     }
 }
 
-/// Length of the words whose audio was made, as the usual pace has it.
+/// Estimated length of the words whose audio was made, at the usual pace.
 fn heard_bytes(turn: &AssistantTurn) -> usize {
     let made_ms = turn.audio_ms();
     let expected_ms = Pace::USUAL.length_ms(&turn.text).max(made_ms);

@@ -63,7 +63,7 @@ impl<'o> CallReader<'o> {
             let value = value.map_err(|error| format!("It is not JSON ({error})."))?;
             match serde_json::from_str::<Vec<&RawValue>>(value.get()) {
                 Ok(list) => {
-                    // A bound on the work; the answer may have no more calls.
+                    // Bounds the work: an answer may not have more calls.
                     let list = list.into_iter().take(if is_parallel { CALLS_MAX + 1 } else { 1 });
                     let list: Result<Vec<_>, _> = list.map(|call| self.read_call(call)).collect();
                     calls.extend(list?);

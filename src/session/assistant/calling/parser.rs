@@ -289,7 +289,7 @@ fn fit(text: &str, tag: &str) -> Fit {
     if expected.next().is_none() { Fit::Whole } else { Fit::Begins }
 }
 
-/// True if a beginning of a tag is longer than what is missing of it.
+/// True if the beginning of a tag is longer than the missing rest.
 fn is_most_of(beginning: &str, tag: &str) -> bool {
     beginning.chars().filter(|letter| *letter != ' ').count() * 2 > tag.chars().count()
 }

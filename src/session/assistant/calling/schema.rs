@@ -1,8 +1,9 @@
 //! Schemas of arguments, compiled once for an answer, and the check of arguments against them: the part of JSON Schema that
-//! tools use. Keywords that are not known are no reason to refuse.
+//! tools use. Unknown keywords are ignored.
 //!
-//! Schemas come from the client and arguments from the model, so that the work of a check may be the product of both. It has a
-//! budget of steps: what exceeds it counts as fitting. A mistake becomes a sentence only when the model is told of it.
+//! Schemas come from the client and arguments from the model, so the work of a check may be the product of their sizes. A check
+//! therefore has a budget of steps, and arguments beyond it count as valid. A mistake is put into words only when it is sent to
+//! the model.
 
 use std::{cmp::Ordering, fmt};
 
@@ -20,15 +21,15 @@ const TYPES: [&str; 7] = ["object", "array", "string", "boolean", "null", "numbe
 pub(super) struct Schema {
     /// Types that fit, as bits; any if there are none.
     types: u8,
-    /// Lists of values, each of which must have the value: `enum` and `const`.
+    /// Lists that must each contain the value: `enum` and `const`.
     values: Vec<ValueList>,
-    /// Lists of schemas, of each of which one must fit.
+    /// Lists of schemas. In each list, one schema must fit.
     alternatives: Vec<Box<[Self]>>,
     items: Option<Box<Self>>,
     required: Box<[Box<str>]>,
     /// Properties, in the order of their names.
     properties: Box<[(Box<str>, Self)]>,
-    /// It has no further properties.
+    /// Further properties are not allowed.
     is_closed: bool,
 }
 
@@ -38,11 +39,11 @@ struct ValueList {
     /// All but arrays and objects, in order.
     plain: Box<[Value]>,
     composite: Box<[Value]>,
-    /// The list, as the model is told of it.
+    /// The list in words, for the model.
     shown: Box<str>,
 }
 
-/// Steps that are left. Without any, everything fits.
+/// Remaining steps. Once there are none, everything counts as valid.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget {
     pub(super) steps: u32,
@@ -56,7 +57,7 @@ impl Budget {
         is_enough
     }
 
-    /// True if something was not checked.
+    /// True if the budget was used up, so that something was not checked.
     pub(super) const fn is_spent(self) -> bool {
         self.steps == 0
     }
@@ -288,7 +289,7 @@ fn show_values(values: &[Value]) -> String {
     quoted(&shown)
 }
 
-/// An order of all values. Numbers are equal if they are the same number, whatever their form. Each part takes a step.
+/// Total order of values. Numbers compare by value, in any notation. Each part takes a step.
 fn compare(one: &Value, other: &Value, budget: &mut Budget) -> Ordering {
     if !budget.take(1) {
         return Ordering::Equal;
@@ -311,10 +312,10 @@ fn compare(one: &Value, other: &Value, budget: &mut Budget) -> Ordering {
     }
 }
 
-/// Compares numbers: nearly, and where that makes no difference, as the whole numbers that they must be.
+/// Compares numbers as floats, and if these are equal, as integers.
 fn compare_numbers(one: &Number, other: &Number) -> Ordering {
     let key = |number: &Number| {
-        // Zero has a sign as a float.
+        // As a float, zero has a sign.
         let near = number.as_f64().unwrap_or(0.0) + 0.0;
         let whole = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
         (near, whole.unwrap_or(near as i128))

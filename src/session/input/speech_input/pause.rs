@@ -1,8 +1,8 @@
 //! Pauses in an utterance: once in each, the end-of-turn model is asked whether the user has finished.
 //!
-//! Its verdict decides how long the pause may last. A verdict under way is awaited up to the longest pause that any verdict would
-//! allow, because a busy machine must not cut a sentence. Without a verdict, the fixed silence of the settings ends the turn.
-//! Speech that goes on makes a verdict void.
+//! The verdict decides how long the pause may last. A pending verdict is awaited up to the longest pause that any verdict could
+//! allow, so that a busy machine does not cut a sentence. Without a verdict, the fixed silence of the settings ends the turn.
+//! Further speech makes a verdict void.
 
 use super::{SpeechEvent, SpeechInput};
 use crate::event::{EndCause, JudgedEnd, PauseId};
@@ -26,7 +26,7 @@ pub enum TurnDecision {
     /// The verdict lost its point before it came: the user spoke on, or the client ended the utterance, discarded it or changed
     /// the detection of turns.
     Void,
-    /// The pause had lasted as long as any verdict would allow before this one came.
+    /// The verdict came after the longest pause that any verdict could allow.
     Late,
     /// The model was too busy, or failed.
     Refused,

@@ -209,7 +209,7 @@ impl UpstreamConnection {
                 out.measure(Measurement::LaneAnswered { lane: self.lane });
                 ConnectionChange::EmptyAnswer
             }
-            // An answer that has begun was not empty: it broke off.
+            // An answer that has begun was not empty, but broke off.
             (true, EndKind::EmptyAnswer) => self.fail_in_use(EndKind::Other, detail, out),
             (
                 true,
@@ -384,7 +384,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Reports the failure of a connection in use. A refusal is none of its upstream.
+    /// Reports the failure of a connection in use. A refusal does not count as a failure of the upstream.
     fn fail_in_use(&self, end: EndKind, detail: String, out: &mut Actions) -> ConnectionChange {
         let (lane, words) = (self.lane, detail.clone());
         out.observe(match end.is_refusal() {
@@ -401,8 +401,7 @@ impl UpstreamConnection {
     }
 }
 
-/// True for output that can be heard or read. Anything else, such as empty text or `listen`, would put off the end of a wait
-/// for ever.
+/// True for output that can be heard or read. Other output, such as empty text or `listen`, must not extend the wait.
 pub(in crate::session::lanes) fn is_progress(event: &LaneEvent<'_>) -> bool {
     match event {
         LaneEvent::Text(text) => !text.trim().is_empty(),

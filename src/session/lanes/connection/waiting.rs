@@ -1,4 +1,4 @@
-//! A connection that needs a worker and has none: it waits in a queue, or is not dialled yet.
+//! Connections that need a worker and have none: they wait in a queue, or are not dialled yet.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Since when it waits for a worker, if it does.
+    /// Start of the wait for a worker; `None` if the connection does not wait.
     const fn waits_since(&self) -> Option<Instant> {
         match &self.phase {
             ConnectionPhase::Held(queue) | ConnectionPhase::Queued(queue) => Some(queue.since),
@@ -62,7 +62,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Goes on with a connection that nothing needs any more, and with its place in the queue. Returns the one that it leaves.
+    /// Takes over an unneeded connection and its place in the queue. Returns the connection that is left.
     pub(in crate::session::lanes) fn take_place_of(
         &mut self,
         now: Instant,
@@ -76,7 +76,7 @@ impl UpstreamConnection {
         std::mem::replace(self, place)
     }
 
-    /// Goes on with a new connection, at another upstream. Returns the one that it leaves, in its queue.
+    /// Continues with a new connection at another upstream. Returns the connection that is left, still in its queue.
     pub(in crate::session::lanes) fn leave_place(
         &mut self,
         now: Instant,
@@ -118,8 +118,8 @@ impl UpstreamConnection {
         }
     }
 
-    /// Handles the expired timer of the wait: reports it once, and gives up at last. `session_holds_worker` as in
-    /// [`UpstreamConnection::handle_timeout`].
+    /// Handles the expired timer of the wait: the first time reports a stuck queue, at the deadline gives up.
+    /// `session_holds_worker` as in [`UpstreamConnection::handle_timeout`].
     pub(super) fn handle_queue_timeout(
         &mut self,
         now: Instant,
@@ -168,7 +168,7 @@ impl UpstreamConnection {
 }
 
 impl QueueState {
-    /// When a queue that moved last at `moved_at` is stuck, or too slow altogether.
+    /// Instant at which a queue that last moved at `moved_at` counts as stuck, or the whole wait as too long.
     pub(super) fn stuck_deadline(&self, moved_at: Instant, times: &LaneTimeouts) -> Instant {
         let stuck_at = moved_at + Duration::from_millis(times.queue_stuck_ms);
         stuck_at.min(self.since + Duration::from_millis(times.queue_max_ms))

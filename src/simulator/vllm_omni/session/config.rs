@@ -197,7 +197,7 @@ fn read_extra(config: &mut Map<String, Value>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// True for what Python takes for absent.
+/// True for a value that is false in Python.
 fn is_falsy(value: &Value) -> bool {
     matches!(value, Value::Null | Value::Bool(false))
         || value.as_str().is_some_and(str::is_empty)

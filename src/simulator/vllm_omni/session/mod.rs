@@ -1,7 +1,7 @@
 //! One session: its beginning, its input, what it does in time, and its end.
 //!
-//! `transport` is the connection that it has, and the journal of its events; `answers` are what the model says; `config` is what
-//! the client asks for, and `checks` are those of it and of an append.
+//! `transport` is the session's connection with the journal of its events; `answers` are the model's answers; `config` is the
+//! client's configuration, and `checks` checks it and each append.
 
 mod answers;
 mod checks;

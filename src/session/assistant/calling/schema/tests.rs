@@ -1,4 +1,4 @@
-//! Tests of schemas: what fits, and that the work of a check has a bound whatever the schema and the arguments are.
+//! Tests of schemas: which values fit, and the bound on the work of a check for any schema and arguments.
 
 use proptest::prelude::*;
 use serde_json::json;
