@@ -22,7 +22,8 @@ use crate::{
 const FINISH_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Timers of a session that takes input.
-const OPEN_TIMERS: [Timer; 4] = [Timer::Stall, Timer::Idle, Timer::TimeLimit, Timer::Drain];
+const OPEN_TIMERS: [Timer; 5] =
+    [Timer::Stall, Timer::Idle, Timer::TimeLimit, Timer::Drain, Timer::UserSilence];
 
 impl Session {
     /// Ends the session because the client's transport is gone.

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use super::{Session, timers::Timer};
+use super::{Session, SessionPhase, timers::Timer};
 use crate::event::{AnswerRequest, ClientCommand};
 
 impl Session {
@@ -14,7 +14,8 @@ impl Session {
         let timeout = detection
             .filter(|detection| detection.is_automatic && detection.answers)
             .and_then(|detection| detection.idle_timeout);
-        let is_silent = !self.tools.floor.is_busy()
+        let is_silent = self.phase == SessionPhase::Open
+            && !self.tools.floor.is_busy()
             && self.intake.speech_input.current_recording().is_none()
             && self
                 .assistant

@@ -285,7 +285,9 @@ fn upstream_end(
         }
     } else if detail.is_none() && matches_any(&mapping.meanings.backend_lost, reason) {
         EndKind::BackendLost
-    } else if matches_server_failure(mapping, reason, detail) {
+    } else if matches_server_failure(mapping, reason, detail)
+        || matches_any(&mapping.meanings.shutdown, reason)
+    {
         EndKind::Other
     } else if !is_retryable.unwrap_or_else(|| !matches_any(&mapping.meanings.refused, reason)) {
         EndKind::RefusedForGood

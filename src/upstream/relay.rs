@@ -103,9 +103,7 @@ pub(crate) fn to_message<'a>(
 /// An end without a regular reason, after which another session replaces an open one.
 fn end_message(mapping: &UpstreamMapping, end: &UpstreamEnd, is_open: bool) -> UpstreamMessage<'static> {
     let reason = match (end_reason(mapping, end.detail.split(": ").next()), end.kind) {
-        (RelayEndReason::Failed, EndKind::LimitReached | EndKind::LimitReachedStillOpen) => {
-            RelayEndReason::ContextFull
-        }
+        (RelayEndReason::Failed, EndKind::LimitReachedStillOpen) => RelayEndReason::ContextFull,
         (reason, _) => reason,
     };
     match is_open && reason == RelayEndReason::Failed {

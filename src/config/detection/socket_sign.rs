@@ -1,7 +1,7 @@
 //! Signs that only a WebSocket shows: a refused handshake, or the answer to a message that opens no session.
 //!
-//! A gateway of the older dialect takes any mode and begins a session. It is asked only while a worker is idle, and the
-//! session is closed politely: both real gateways lose a worker for ever when a queued client leaves.
+//! A gateway of the older dialect takes any mode and begins a session, and names another reason for its end. It is asked only
+//! while a worker is idle, and the session is closed politely: both real gateways lose a worker for ever when a queued client leaves.
 
 use std::time::Duration;
 
@@ -41,13 +41,19 @@ pub(super) async fn shown_dialect(
 ) -> Option<String> {
     let own_name = || Some(own.name.clone());
     match sign {
-        SocketSign::Refusal { mode, status, accepted_by } => {
+        SocketSign::Refusal { mode, status, accepted_by, closed_as } => {
             let other = library.upstream(accepted_by).ok().filter(|_| has_idle_worker(page))?;
             match timeout(ANSWER_MAX, dialer.try_socket(Ok(mode))).await.ok()? {
                 Ok(socket) => {
-                    // A session that does not end in time is lost either way.
-                    let _ = timeout(LEAVE_MAX, leave(socket, &Dialect::new(other))).await;
-                    Some(accepted_by.clone())
+                    let leaving = tokio::spawn(timeout(LEAVE_MAX, leave(socket, Dialect::new(other))));
+                    // A session that takes longer is left in the background.
+                    let left = timeout(ANSWER_MAX, leaving).await;
+                    let reason = left.ok().and_then(|left| left.ok()?.ok()?);
+                    if reason.is_some_and(|reason| reason == *closed_as) {
+                        Some(accepted_by.clone())
+                    } else {
+                        own_name()
+                    }
                 }
                 Err(WsError::Http(answer)) if answer.status().as_u16() == *status => own_name(),
                 Err(_) => None,
@@ -66,17 +72,23 @@ fn has_idle_worker(page: &HttpPage) -> bool {
     report.is_ok_and(|report| report.idle > 0 && report.queued == 0)
 }
 
-/// Closes the session as soon as it has its worker, and waits for its end.
-async fn leave(mut socket: Socket, dialect: &Dialect) {
+/// Closes the session as soon as it has its worker, and waits for its end. Returns the server's reason.
+async fn leave(mut socket: Socket, dialect: Dialect) -> Option<String> {
+    let mut reason = None;
     while let Some(Ok(message)) = socket.next().await {
         let Message::Text(text) = message else { continue };
         let mut is_granted = false;
-        dialect.decode(Frame::Text(&text), |event, _| is_granted |= matches!(event, LaneEvent::Granted));
+        dialect.decode(Frame::Text(&text), |event, _| match event {
+            LaneEvent::Granted => is_granted = true,
+            LaneEvent::Closed(end) => reason = Some(end.detail),
+            _ => {}
+        });
         if is_granted {
             let close = dialect.encode(&LaneCommand::Close, Mode::Audio);
             let _ = socket.send(Message::text(close)).await;
         }
     }
+    reason
 }
 
 /// The server's answer to a message.

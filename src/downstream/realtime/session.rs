@@ -11,7 +11,7 @@ use super::{
         wrong_type, wrong_value,
     },
     format::AudioFormat,
-    shape::{MAX_OUTPUT_TOKENS, NOISE_REDUCTION, SPEED, TURN_DETECTION, check_setting},
+    shape::{MAX_OUTPUT_TOKENS, NOISE_REDUCTION, SPEED, Shape, TURN_DETECTION, check_setting},
     tools::{TOOL_FIELDS, settle_choice, update_offer},
     transcription::Transcription,
 };
@@ -189,7 +189,7 @@ impl SessionConfig {
             }
             "max_output_tokens" | "max_response_output_tokens" => {
                 let path = format!("session.{key}");
-                MAX_OUTPUT_TOKENS.check(value, &path)?;
+                self.check_range(&MAX_OUTPUT_TOKENS, value, &path)?;
                 self.max_output_tokens = Some(read_small(value, &path)?).filter(|max| !max.is_null());
             }
             "temperature" => {
@@ -265,7 +265,7 @@ impl SessionConfig {
                 }
                 "voice" => self.set_voice(value, "session.audio.output.voice")?,
                 "speed" => {
-                    SPEED.check(value, "session.audio.output.speed")?;
+                    self.check_range(&SPEED, value, "session.audio.output.speed")?;
                     let speed = read_small(value, "session.audio.output.speed")?;
                     if speed.as_f64().is_some_and(|speed| speed != 1.0) {
                         ignored.note("audio.output.speed", "audio.output.speed".to_owned());
@@ -298,17 +298,14 @@ impl SessionConfig {
                 }
             }
             "noise_reduction" => {
-                NOISE_REDUCTION.check(value, path)?;
+                self.check_range(&NOISE_REDUCTION, value, path)?;
                 self.noise_reduction = read_small(value, path)?;
                 if !self.noise_reduction.is_null() {
                     ignored.note("audio.input.noise_reduction", path.to_owned());
                 }
             }
             "turn_detection" => {
-                // Alibaba's have other ranges.
-                if self.own_rates_hz.is_none() {
-                    TURN_DETECTION.check(value, path)?;
-                }
+                self.check_range(&TURN_DETECTION, value, path)?;
                 self.turn_detection = match read_small(value, path)? {
                     Value::Null => Detection::Off,
                     Value::Object(fields) => self.turn_detection.updated(&fields, path)?,
@@ -318,6 +315,11 @@ impl SessionConfig {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Checks a setting against OpenAI's type and range. Alibaba's settings have other ranges.
+    fn check_range(&self, shape: &Shape, value: &RawValue, path: &str) -> Result<(), Error> {
+        if self.own_rates_hz.is_some() { Ok(()) } else { shape.check(value, path) }
     }
 
     fn set_voice(&mut self, value: &RawValue, path: &str) -> Result<(), Error> {
@@ -362,7 +364,7 @@ impl SessionConfig {
             Detection::Off => None,
         };
         settings.push(Setting::TurnDetection(TurnDetection {
-            idle_timeout: idle_timeout_ms.map(Duration::from_millis),
+            idle_timeout: idle_timeout_ms.map(Duration::from_millis).filter(|_| self.own_rates_hz.is_none()),
             is_automatic,
             answers: answers && !self.is_transcription,
             interrupts,

@@ -33,6 +33,9 @@ pub enum SocketSign {
         status: u16,
         /// The other dialect.
         accepted_by: String,
+        /// The reason with which a server of the other dialect ends the session. A server that ends it otherwise has the own
+        /// dialect, and only checks no mode.
+        closed_as: String,
     },
     /// The server answers a message that opens no session.
     Answer {

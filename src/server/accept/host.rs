@@ -1,11 +1,15 @@
 //! The host that a request names, and the page that it comes from.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Once};
 
 use hyper::header::{HOST, HeaderMap, ORIGIN};
+use tracing::warn;
 
 use super::http_error::HttpError;
 use crate::{server::ServiceConfig, telemetry::metrics::RejectReason};
+
+/// Warns once about requests that may have come from a proxy that the configuration does not name.
+static LOCAL_HOST_WARNING: Once = Once::new();
 
 /// A host and perhaps its port (RFC 3986 §3.2.2, §3.2.3).
 #[derive(Debug, PartialEq, Eq)]
@@ -58,7 +62,7 @@ impl<'h> Host<'h> {
     /// RFC 8375).
     fn is_private_name(&self) -> bool {
         let name = self.name.trim_end_matches('.').to_ascii_lowercase();
-        let zones = [".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test"];
+        let zones = [".localhost", ".localdomain", ".local", ".internal", ".lan", ".home.arpa", ".test"];
         !name.contains('.') || zones.iter().any(|zone| name.ends_with(zone))
     }
 
@@ -139,6 +143,12 @@ pub(super) fn check_local_host(
     if named.is_address_or_localhost() || named.is_private_name() {
         return Ok(());
     }
+    LOCAL_HOST_WARNING.call_once(|| {
+        warn!(
+            host = named.name,
+            "rejected: REST from this machine with a public host; name a proxy on this machine in [access] trusted_proxies"
+        );
+    });
     let message = format!(
         "Requests from this machine must not name the host {}; use localhost. A proxy on this machine belongs into \
          [access] trusted_proxies",

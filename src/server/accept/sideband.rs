@@ -31,6 +31,8 @@ use crate::{
 
 /// Longest command, as on a WebSocket of its own without audio.
 const MESSAGE_MAX_BYTES: usize = 256 * 1024;
+/// Commands that may wait for the call to begin, bytes.
+const EARLY_MAX_BYTES: usize = 512 * 1024;
 /// Time for the peer to read an event.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -73,10 +75,11 @@ pub(super) async fn join(
 
 /// Passes on events and commands, until the call or the connection ends.
 async fn serve(mut socket: WebSocketStream<ClientStream>, mut sideband: Sideband) {
-    let mut command = None;
+    let (mut command, mut has_begun, mut early_bytes) = (None, false, 0);
     loop {
         tokio::select! {
             event = sideband.events.recv() => {
+                has_begun = true;
                 let Some(event) = event else {
                     let _ = timeout(SEND_TIMEOUT, socket.close(None)).await;
                     return;
@@ -85,8 +88,11 @@ async fn serve(mut socket: WebSocketStream<ClientStream>, mut sideband: Sideband
                     return;
                 }
             }
-            message = socket.next(), if command.is_none() => match message {
-                Some(Ok(Message::Text(text))) => command = Some(text),
+            message = socket.next(), if command.is_none() && (has_begun || early_bytes < EARLY_MAX_BYTES) => match message {
+                Some(Ok(Message::Text(text))) => {
+                    early_bytes += text.len();
+                    command = Some(text);
+                }
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                 // Audio comes by the call.
                 _ => return,

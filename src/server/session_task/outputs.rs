@@ -57,8 +57,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 Output::OpenLane(lane, mode, purpose) => {
                     debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
                     let request = self.dial_request(mode, purpose);
-                    let dial = match self.room_search.take_upstream() {
-                        Some(upstream) => self.pool.subset([upstream].into()).call(request),
+                    let dial = match self.room_search.take_upstream(mode, purpose) {
+                        Some(upstream) => self.pool.narrowed([upstream].into()).call(request),
                         None => self.pool.call(request),
                     };
                     self.lanes.reserve_exact(1);

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use crate::{
     bridge::Input,
+    event::{LanePurpose, Mode},
     server::upstream_pool::{Pool, lane_leases::LaneLeases},
 };
 
@@ -19,7 +20,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct RoomSearch {
     looked_at: Option<Instant>,
     /// The upstream that has room.
-    upstream: Option<String>,
+    upstream: Option<(LanePurpose, Mode, String)>,
 }
 
 impl RoomSearch {
@@ -37,12 +38,14 @@ impl RoomSearch {
         self.looked_at = Some(now);
         let mut waiting = leases.waiting().filter(|(_, since)| *since + PATIENCE <= now);
         let (lane, upstream) = waiting.find_map(|(lane, _)| Some((lane, pool.room_beside(lane, leases)?)))?;
-        self.upstream = Some(upstream);
+        let (purpose, mode) = leases.get(lane)?.request();
+        self.upstream = Some((purpose, mode, upstream));
         Some(Input::PlaceFound(lane))
     }
 
     /// The upstream for the lane that the bridge opens because of the last answer.
-    pub(super) fn take_upstream(&mut self) -> Option<String> {
-        self.upstream.take()
+    pub(super) fn take_upstream(&mut self, mode: Mode, purpose: LanePurpose) -> Option<String> {
+        let found = self.upstream.take_if(|found| (found.0, found.1) == (purpose, mode));
+        found.map(|(.., upstream)| upstream)
     }
 }

@@ -81,7 +81,7 @@ impl Lease {
     }
 
     /// Purpose and mode of the lane.
-    pub(super) const fn request(&self) -> (LanePurpose, Mode) {
+    pub(in crate::server) const fn request(&self) -> (LanePurpose, Mode) {
         self.request
     }
 

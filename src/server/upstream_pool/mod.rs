@@ -135,6 +135,11 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         Self { names: Some(names), ..self.clone() }
     }
 
+    /// The pool of one session, narrowed to these upstreams. The session still avoids those that failed.
+    pub fn narrowed(&self, names: Arc<[String]>) -> Self {
+        Self { avoided: self.avoided.clone(), ..self.subset(names) }
+    }
+
     /// Name and status of each upstream.
     pub fn statuses(&self) -> Vec<(String, UpstreamStatus)> {
         let status = |PoolMember { upstream, .. }: &PoolMember<D>| {
@@ -186,7 +191,10 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         let (purpose, mode) = leases.get(lane)?.request();
         let request = DialRequest { mode, purpose, trace: None };
         let has_room = |upstream: &Arc<PooledUpstream>| {
-            upstream.has_free_worker() && !self.shared.line.is_wanted(upstream) && !leases.wait_at(upstream)
+            upstream.has_free_worker()
+                && !self.shared.line.is_wanted(upstream)
+                && !leases.wait_at(upstream)
+                && !self.avoided.is_avoided(upstream)
         };
         let candidates = self.upstreams_for(&request).into_iter().filter(has_room);
         Some(candidates.min_by_key(|upstream| upstream.load())?.name().to_owned())

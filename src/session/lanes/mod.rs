@@ -372,7 +372,7 @@ impl Lanes {
         let slot = self.slots.iter_mut().find(|slot| slot.connection.lane == lane)?;
         let (id, owner) = (slot.id, slot.owner);
         let was_awaiting_reply = slot.connection.is_awaiting_reply();
-        if was_awaiting_reply && owner != Owner::Closing && is_progress(event) {
+        if was_awaiting_reply && owner != Owner::Closing && is_progress(slot.connection.purpose, event) {
             self.last_output_at = Some(now);
         }
         let change = slot.connection.handle_event(now, event, &mut self.shared, out);

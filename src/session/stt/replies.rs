@@ -142,14 +142,16 @@ impl Transcriber {
             ConnectionChange::EmptyAnswer => self.complete_reply(now, lane, Some(""), lanes, out),
             ConnectionChange::Failed(failure) => {
                 let may_ask_again = lanes.may_ask_again(now, Owner::Transcriber, &failure);
-                if failure.kind == ErrorKind::QueueTimeout && !self.is_further_lane(lane) {
-                    // Behind the oldest utterance, each would wait as long again.
-                    let longest_wait = Duration::from_millis(lanes.times().queue_max_ms);
-                    if let Some(since) = now.checked_sub(longest_wait) {
-                        self.queue.fail_waiting(since, failure.kind, &failure.detail);
-                    }
+                // Behind the oldest utterance, each would wait as long again. Younger ones have another lane.
+                let longest_wait = Duration::from_millis(lanes.times().queue_max_ms);
+                let has_failed = failure.kind == ErrorKind::QueueTimeout
+                    && !self.is_further_lane(lane)
+                    && now
+                        .checked_sub(longest_wait)
+                        .is_some_and(|since| self.queue.fail_waiting(since, failure.kind, &failure.detail));
+                if !has_failed {
+                    self.handle_failure(now, lane, failure, may_ask_again, out);
                 }
-                self.handle_failure(now, lane, failure, may_ask_again, out);
                 self.retire(now, lane, lanes, out);
             }
         }

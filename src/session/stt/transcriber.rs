@@ -16,7 +16,7 @@ use super::{
     pause_transcript::{PauseTranscript, PauseWords},
     recognition::{InterimDecode, Recognition},
     utterance::{SpeechStart, Utterance, UtteranceState, length_ms},
-    utterance_queue::UtteranceQueue,
+    utterance_queue::{Excess, UtteranceQueue},
 };
 use crate::session::{
     input::speech_input::{SpeechEvent, SpeechSegment},
@@ -111,8 +111,13 @@ impl Transcriber {
             speech_end_wait: setup.speech_end_wait(),
             profile,
             options,
-            // Where back-pressure stops the client, no waiting audio is dropped.
-            queue: UtteranceQueue::new(setup.transcript_backpressure_ms() > 0),
+            queue: UtteranceQueue::new(
+                match (setup.transcript_backpressure_ms(), setup.audio_in.backpressure_ms) {
+                    (0, 0) => Excess::Fails,
+                    (0, _) => Excess::FailsLate,
+                    _ => Excess::Waits,
+                },
+            ),
             parallel_max: setup.transcripts.parallel_max,
             lane_limit: setup.transcripts.parallel_max,
             recognitions: Vec::new(),
@@ -170,7 +175,7 @@ impl Transcriber {
             }
             _ => {}
         }
-        self.queue.drop_excess(self.profile.hear.backlog_max_ms);
+        self.queue.drop_excess(now, self.profile.hear.backlog_max_ms);
         self.advance(now, &mut tools.lanes, &mut tools.timers, &mut tools.out);
         completed
     }

@@ -22,12 +22,27 @@ use crate::{
 /// Most utterances that wait at a time while further finality requests still get a marker of their own.
 const MAX_FINALITY_MARKERS: usize = 64;
 
+/// Share of the bound on waiting audio, in percent, that a client may send at once: OpenAI's largest append, 245 s, fits twice 120 s
+/// and a half.
+const BURST_PERCENT: u64 = 250;
+
+/// What happens to more waiting audio than the bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Excess {
+    /// The oldest fails.
+    #[default]
+    Fails,
+    /// The oldest fails once it has waited as long as the bound: audio sent at once may be transcribed soon.
+    FailsLate,
+    /// None occurs, because back-pressure stops the client.
+    Waits,
+}
+
 /// Queue of utterances, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct UtteranceQueue {
     pub(super) utterances: VecDeque<Utterance>,
-    /// Waiting audio is never dropped, because back-pressure stops the client instead.
-    keeps_backlog: bool,
+    excess: Excess,
     /// Audio dropped because too much waited, ms.
     pub(crate) dropped_ms: u64,
     /// The user's words that were reported and that the session has not taken.
@@ -35,15 +50,17 @@ pub(crate) struct UtteranceQueue {
 }
 
 impl UtteranceQueue {
-    pub(super) fn new(keeps_backlog: bool) -> Self {
-        Self { keeps_backlog, ..Self::default() }
+    pub(super) fn new(excess: Excess) -> Self {
+        Self { excess, ..Self::default() }
     }
 
     /// Bounds the audio that waits for the upstream: drops the oldest utterance, whose transcript then fails.
-    pub(super) fn drop_excess(&mut self, backlog_max_ms: u64) {
-        if self.keeps_backlog {
-            return;
-        }
+    pub(super) fn drop_excess(&mut self, now: Instant, backlog_max_ms: u64) {
+        let late_ms = match self.excess {
+            Excess::Fails => 0,
+            Excess::FailsLate => backlog_max_ms,
+            Excess::Waits => return,
+        };
         let waiting = |utterance: &Utterance| match &utterance.state {
             UtteranceState::Waiting(audio) => length_ms(audio),
             _ => 0,
@@ -51,6 +68,12 @@ impl UtteranceQueue {
         let mut total: u64 = self.utterances.iter().map(waiting).sum();
         for utterance in &mut self.utterances {
             if total <= backlog_max_ms {
+                break;
+            }
+            let has_waited =
+                |at: Instant| now.saturating_duration_since(at) >= Duration::from_millis(late_ms);
+            let is_late = utterance.completed_at.is_none_or(has_waited);
+            if !is_late && total <= backlog_max_ms * BURST_PERCENT / 100 {
                 break;
             }
             if let UtteranceState::Waiting(audio) = &utterance.state {
@@ -63,12 +86,15 @@ impl UtteranceQueue {
         }
     }
 
-    /// Gives up transcripts that have waited since this instant or earlier.
-    pub(super) fn fail_waiting(&mut self, since: Instant, kind: ErrorKind, cause: &str) {
+    /// Gives up transcripts that have waited since this instant or earlier. Returns false if there are none.
+    pub(super) fn fail_waiting(&mut self, since: Instant, kind: ErrorKind, cause: &str) -> bool {
         let is_old = |it: &&mut Utterance| it.is_waiting() && it.completed_at.is_some_and(|at| at <= since);
+        let mut has_failed = false;
         for utterance in self.utterances.iter_mut().filter(is_old) {
             utterance.fail(kind, cause);
+            has_failed = true;
         }
+        has_failed
     }
 
     /// Audio that waits for its transcript, ms.

@@ -148,7 +148,9 @@ impl Synthesizer {
         active.part_requested_at = None;
         active.parts_done += 1;
         if !had_audio {
-            self.push_audio(now, audio, &mut tools.floor, &mut tools.out);
+            if !self.push_audio(now, audio, &mut tools.floor, &mut tools.out) {
+                return self.finish_job(now, &mut tools.floor, &mut tools.lanes, &mut tools.out);
+            }
             if let Some(active) = &mut self.current {
                 active.silent_parts += usize::from(!std::mem::take(&mut active.part_has_audio));
             }

@@ -283,6 +283,7 @@ impl VllmOmni {
             // The model had ended its answer before the server read the cancellation.
             "response_not_active" if self.cancelling.is_some() => self.end_answer(None, emit),
             "journal_overflow" => self.link.forget_token(),
+            "invalid_event_ack" | "barge_in_unsupported" => {}
             _ if input_id == Some(CANCELLATION_ID) || code.starts_with("playback_") => {}
             // The opening or a unit was refused. Errors of its other pieces add nothing.
             _ => {

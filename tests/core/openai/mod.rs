@@ -19,6 +19,7 @@ mod transcription;
 mod truncation;
 mod usage;
 mod user_words;
+mod whole_answers;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -17,6 +17,8 @@ enum Action {
     /// A message; `$item` is the id of a known item, counted from the newest.
     Send(&'static str, usize),
     BreakLanes,
+    /// Asks for an answer, and truncates it after a while.
+    TruncateAnswer,
     /// The user speaks while the client does not read.
     SpeechUnread(u64),
 }
@@ -77,6 +79,7 @@ fn any_action() -> impl Strategy<Value = Action> {
         10 => (prop::sample::select(&MESSAGES[..]), 0usize..4).prop_map(|(text, back)| Action::Send(text, back)),
         2 => prop::sample::select(&TURNS[..]).prop_map(|text| Action::Send(text, 0)),
         1 => Just(Action::BreakLanes),
+        1 => Just(Action::TruncateAnswer),
         1 => (100u64..3000).prop_map(Action::SpeechUnread),
     ]
 }
@@ -147,6 +150,12 @@ impl RandomClient {
             Action::Wait(ms) => self.client.pass(Duration::from_millis(*ms)),
             Action::Bytes(count) => self.append(&vec![7; *count]),
             Action::Send(text, back) => self.send(text, *back),
+            Action::TruncateAnswer => {
+                self.send(TURNS[0], 0);
+                self.client.pass(Duration::from_millis(2500));
+                let truncate = MESSAGES.iter().find(|text| text.contains("item.truncate"));
+                self.send(truncate.expect("a message truncates"), 0);
+            }
             Action::BreakLanes => {
                 self.client.harness.break_lanes();
                 self.client.take_events();

@@ -41,7 +41,7 @@ fn client_is_read_while_transcripts_wait_and_the_oldest_fail_by_name() {
             }
             client.send(&json!({"type": "input_audio_buffer.commit"}));
             assert_eq!(client.of_type("input_audio_buffer.committed").len(), commit, "{profile}");
-            client.pass(100 * MS);
+            client.pass(28 * S);
         }
         let failed = client.of_type("conversation.item.input_audio_transcription.failed");
         assert!((2..=4).contains(&failed.len()), "{profile}: {}", failed.len());

@@ -105,8 +105,9 @@ fn long_speech_is_cut_at_pauses() {
 
 #[test]
 fn utterances_without_an_answer_are_reported_when_the_session_ends() {
-    let mut harness = open_request(1, &["slow-init=50"]);
+    let mut harness = open_request(1, &["slow-init=4"]);
     upload(&mut harness, &[sentence(), zeros(800)].concat().repeat(20));
+    harness.drain();
     assert_finishes(&mut harness);
     let ids = |name: &str| {
         harness.events(name).iter().filter_map(|it| it["segment_id"].as_u64()).collect::<Vec<_>>()

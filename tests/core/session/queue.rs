@@ -244,6 +244,6 @@ fn moves_between_queues_do_not_put_off_the_deadline() {
     find_place(&mut harness, 0);
     harness.advance(secs(61));
     let errors = errors(&harness);
-    assert!(errors.last().unwrap().1.contains("for 121 s"), "{errors:?}");
+    assert!(errors.last().unwrap().1.contains("for 120 s"), "{errors:?}");
     assert_costs_no_worker(&mut harness, "moved");
 }

@@ -12,7 +12,9 @@ use crate::session::{
 };
 use crate::{
     error::ErrorKind,
-    event::{DisconnectReason, EndKind, Lane, LaneCommand, LaneEvent, UpstreamEnd, describe_queue},
+    event::{
+        DisconnectReason, EndKind, Lane, LaneCommand, LaneEvent, LanePurpose, UpstreamEnd, describe_queue,
+    },
     mapping::profile::LaneTimeouts,
 };
 
@@ -87,7 +89,7 @@ impl UpstreamConnection {
                 });
                 ConnectionChange::Ready
             }
-            (ConnectionPhase::AwaitingReply, event) if is_progress(event) => {
+            (ConnectionPhase::AwaitingReply, event) if is_progress(self.purpose, event) => {
                 self.has_output = true;
                 self.await_reply(now, shared.times.answer_max_ms);
                 ConnectionChange::None
@@ -402,10 +404,12 @@ impl UpstreamConnection {
 }
 
 /// True for output that can be heard or read. Other output, such as empty text or `listen`, must not extend the wait.
-pub(in crate::session::lanes) fn is_progress(event: &LaneEvent<'_>) -> bool {
-    match event {
-        LaneEvent::Text(text) => !text.trim().is_empty(),
-        LaneEvent::Audio(samples) => !samples.is_empty(),
+pub(in crate::session::lanes) fn is_progress(purpose: LanePurpose, event: &LaneEvent<'_>) -> bool {
+    match (purpose, event) {
+        (_, LaneEvent::Text(text)) => !text.trim().is_empty(),
+        // A transcript has no audio.
+        (LanePurpose::Transcribe, _) => false,
+        (_, LaneEvent::Audio(samples)) => !samples.is_empty(),
         _ => false,
     }
 }

@@ -1,0 +1,251 @@
+//! What a client was told that it heard is what it heard: random answers of any length, made at any speed, by upstreams that
+//! break off, and cancelled or truncated by the client at any time.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use proptest::{collection::vec, prelude::*, sample::select};
+use serde_json::{Value, json};
+
+use super::{Realtime, config};
+use crate::harness::Traffic;
+
+/// Longest time from a request to its end beside the audio itself: dial, queue, init, and the deadlines of an upstream that
+/// fails.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Characters that the simulated voice speaks in a second; longer answers only shift the choice of lengths.
+const CHARS_PER_S: usize = 16;
+
+/// One question, its answer and what the client does meanwhile.
+#[derive(Debug, Clone)]
+struct Turn {
+    /// Approximate length of the answer.
+    answer_s: usize,
+    act: Act,
+}
+
+/// What happens this long after the first audio of the answer.
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Nothing,
+    Cancel { after_ms: u64, truncates: bool },
+    BreakLanes { after_ms: u64 },
+}
+
+/// A random session.
+#[derive(Debug, Clone)]
+struct Session {
+    turns: Vec<Turn>,
+    /// Time that a second of speech takes to make, ms.
+    speech_second_ms: u64,
+    faults: Vec<&'static str>,
+}
+
+const FAULTS: [&str; 4] =
+    ["die-mid-answer=2,times=1", "drop-mid-answer=3,times=1", "never-answers,times=1", "queue-full,times=1"];
+
+fn any_turn() -> impl Strategy<Value = Turn> {
+    let after_ms = || prop_oneof![3 => 0u64..8_000, 1 => 0u64..200_000];
+    let act = prop_oneof![
+        4 => Just(Act::Nothing),
+        2 => (after_ms(), any::<bool>()).prop_map(|(after_ms, truncates)| Act::Cancel { after_ms, truncates }),
+        1 => after_ms().prop_map(|after_ms| Act::BreakLanes { after_ms }),
+    ];
+    let answer_s = prop_oneof![4 => 1usize..20, 2 => 20usize..160, 1 => 160usize..500];
+    (answer_s, act).prop_map(|(answer_s, act)| Turn { answer_s, act })
+}
+
+fn any_session() -> impl Strategy<Value = Session> {
+    let faults = prop_oneof![3 => Just(vec![]), 1 => select(&FAULTS[..]).prop_map(|fault| vec![fault])];
+    (vec(any_turn(), 1..4), select(vec![10u64, 100, 333, 900, 1_000]), faults)
+        .prop_map(|(turns, speech_second_ms, faults)| Session { turns, speech_second_ms, faults })
+}
+
+/// Text of about this many seconds, whose words say where they are.
+fn story(turn: usize, seconds: usize) -> String {
+    let mut text = String::new();
+    for number in 0.. {
+        if text.len() >= seconds * CHARS_PER_S {
+            break;
+        }
+        text += &format!("Sentence {number} of story {turn} goes on. ");
+    }
+    text.trim_end().to_owned()
+}
+
+/// A client that asks, and what it knows of each answer.
+struct Listener {
+    client: Realtime,
+    /// Text that may be remembered of each answered question, at most.
+    told: Vec<String>,
+}
+
+impl Listener {
+    fn play(session: &Session) {
+        let mut config = config("model=gpt-realtime");
+        config.simulator.workers = 2;
+        config.simulator.timing.speech_second = Duration::from_millis(session.speech_second_ms);
+        config.simulator.faults = session.faults.iter().map(|fault| fault.parse().unwrap()).collect();
+        config.simulator.answers =
+            session.turns.iter().enumerate().map(|(number, turn)| story(number, turn.answer_s)).collect();
+        let mut listener = Self { client: Realtime::with_config(config), told: Vec::new() };
+        for turn in &session.turns {
+            listener.ask(turn);
+        }
+        listener.client.check();
+        listener.check_histories();
+    }
+
+    /// Asks a question, plays its turn and checks its end.
+    fn ask(&mut self, turn: &Turn) {
+        let number = self.told.len();
+        self.client.send(&json!({"type": "conversation.item.create", "item": {
+            "type": "message", "role": "user", "content": [{"type": "input_text", "text": format!("Question {number}?")}]}}));
+        let before = self.client.events.len();
+        self.client.send(&json!({"type": "response.create"}));
+        let limit = LIMIT + Duration::from_secs(2 * turn.answer_s as u64);
+        match turn.act {
+            Act::Nothing => {}
+            Act::Cancel { after_ms, truncates } => {
+                if self.wait_until(before, limit, "response.output_audio.delta") {
+                    self.client.pass(Duration::from_millis(after_ms));
+                    let was_done = self.has(before, "response.done");
+                    self.client.send(&json!({"type": "response.cancel"}));
+                    assert!(self.has(before, "response.done"), "no end after a cancel");
+                    if truncates && !was_done {
+                        self.truncate(before, after_ms / 2);
+                    }
+                }
+            }
+            Act::BreakLanes { after_ms } => {
+                self.wait_until(before, limit, "response.output_audio.delta");
+                self.client.pass(Duration::from_millis(after_ms));
+                self.client.harness.break_lanes();
+                self.client.take_events();
+            }
+        }
+        let has_ended = self.wait_until(before, limit, "response.done");
+        assert!(
+            has_ended || self.client.harness.is_closed(),
+            "no end of {turn:?}: {:?}",
+            self.client.types()
+        );
+        self.check_answer(before);
+        // What was sent is still played.
+        self.client.pass(Duration::from_secs(turn.answer_s as u64 + 5));
+    }
+
+    fn truncate(&mut self, before: usize, audio_end_ms: u64) {
+        let item =
+            self.events_since(before, "response.output_audio.delta").next().map(|it| it["item_id"].clone());
+        if let Some(item) = item {
+            self.client
+                .send(&json!({"type": "conversation.item.truncate", "item_id": item, "content_index": 0,
+                "audio_end_ms": audio_end_ms}));
+        }
+    }
+
+    fn events_since(&self, before: usize, kind: &str) -> impl Iterator<Item = &Value> {
+        self.client.events[before..].iter().map(|(_, event)| event).filter(move |event| event["type"] == kind)
+    }
+
+    fn has(&self, before: usize, kind: &str) -> bool {
+        self.events_since(before, kind).next().is_some()
+    }
+
+    fn wait_until(&mut self, before: usize, limit: Duration, kind: &str) -> bool {
+        let end = self.client.harness.now() + limit;
+        while !self.has(before, kind) && !self.has(before, "response.done") && self.client.harness.now() < end
+        {
+            self.client.pass(Duration::from_millis(500));
+        }
+        self.has(before, kind)
+    }
+
+    /// Compares what the client was told with what it got, and both with what the model said.
+    fn check_answer(&mut self, before: usize) {
+        let heard: Vec<u8> = self
+            .events_since(before, "response.output_audio.delta")
+            .flat_map(|event| STANDARD.decode(event["delta"].as_str().unwrap()).unwrap())
+            .collect();
+        let words: String = self
+            .events_since(before, "response.output_audio_transcript.delta")
+            .map(|event| event["delta"].as_str().unwrap())
+            .collect();
+        let (said, spoken) = self.model_answer();
+        assert!(
+            said.starts_with(words.trim()) || words.is_empty(),
+            "told {words:?}, the model said {said:?}"
+        );
+        let Some(done) = self.events_since(before, "response.done").last() else { return };
+        let status = done["response"]["status"].as_str().unwrap();
+        assert!(
+            spoken.starts_with(&heard),
+            "{} bytes that are no beginning of {} bytes",
+            heard.len(),
+            spoken.len()
+        );
+        if status == "completed" {
+            assert_eq!(words.trim(), said, "a completed answer lacks words");
+            assert_eq!(heard.len(), spoken.len(), "a completed answer lacks audio");
+        } else {
+            assert!(["cancelled", "incomplete", "failed"].contains(&status), "{done}");
+        }
+        self.told.push(words.trim().to_owned());
+    }
+
+    /// Text and int16 audio that the model gave to the last question.
+    fn model_answer(&self) -> (String, Vec<u8>) {
+        let (mut lane, mut answers) = (None, BTreeMap::<_, (String, Vec<u8>)>::new());
+        for (_, traffic) in &self.client.harness.traffic {
+            match traffic {
+                Traffic::Sent(on, text) if text.contains(r#""length_penalty":1.1"#) => {
+                    lane = Some(*on);
+                    answers.remove(on);
+                }
+                Traffic::Received(on, text) => {
+                    let event: Value = serde_json::from_str(text).unwrap();
+                    let (text, audio) = answers.entry(*on).or_default();
+                    text.push_str(
+                        event["text"].as_str().filter(|_| event["kind"] == "text").unwrap_or_default(),
+                    );
+                    if let Some(data) = event["audio"].as_str() {
+                        let samples = STANDARD.decode(data).unwrap();
+                        let samples =
+                            samples.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap()));
+                        let samples = samples.map(voxbridge::audio::pcm::to_i16).flat_map(i16::to_le_bytes);
+                        audio.extend(samples);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let (text, audio) = lane.and_then(|lane| answers.remove(&lane)).unwrap_or_default();
+        (text.trim().to_owned(), audio)
+    }
+
+    /// Checks that no question's history has words that the client was not told.
+    fn check_histories(&self) {
+        for request in self.client.answer_requests() {
+            let messages =
+                request.as_array().unwrap().iter().filter(|message| message["role"] == "assistant");
+            for remembered in
+                messages.map(|message| message["content"][0]["text"].as_str().unwrap_or_default())
+            {
+                let known =
+                    self.told.iter().any(|told| told.starts_with(remembered.trim().trim_end_matches("...")));
+                assert!(known, "the history has {remembered:?}, the client was told {:?}", self.told);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::properties::config())]
+
+    #[test]
+    fn answers_are_whole_or_say_where_they_end(session in any_session()) {
+        Listener::play(&session);
+    }
+}
