@@ -92,13 +92,13 @@ impl ServerDialect {
         match self.server {
             ServerArg::Sglang => {
                 let session = format!(
-                    r#""client_event_id":"open","session":{{"id":"{id}","object":"realtime.session","type":"realtime","model":"MiniCPM-o-4_5","sglang":{{"granted":{{"model":"MiniCPM-o-4_5","interaction":"native","native_full_duplex":true,"input_modalities":["audio","image"],"output_modalities":["audio"],"native_unit_ms":1000,"rejections":[]}}}}}}"#
+                    r#""client_event_id":"open","session":{{"id":"{id}","object":"realtime.session","type":"realtime","model":"MiniCPM-o-4_5","sglang":{{"granted":{{"model":"MiniCPM-o-4_5","interaction":"native","native_full_duplex":true,"input_modalities":["audio","image"],"output_modalities":["audio"],"input_audio_format":{{"type":"audio/pcm","rate":16000}},"output_audio_format":{{"type":"audio/pcm","rate":24000}},"native_unit_ms":1000,"limits":{{"max_input_bytes":1920000}},"rejections":[]}}}}}}"#
                 );
                 vec![self.event("session.updated", &session)]
             }
             ServerArg::Vllm => {
                 let session = format!(
-                    r#""session":{{"id":"{id}","object":"realtime.session","state":"open","epoch":0,"capabilities":{{"chunk_period_ms":1000,"supports_barge_in":true,"supports_session_resume":true}}}}"#
+                    r#""session":{{"id":"{id}","object":"realtime.session","state":"open","epoch":0,"capabilities":{{"implementation_level":"model_native_duplex","required_input_modalities":["audio"],"chunk_period_ms":1000,"supports_barge_in":true,"supports_session_resume":true}}}}"#
                 );
                 let token = format!(r#""resume_token":"token_{id}","attachment_generation":1"#);
                 let created = self.event("session.created", &format!("{session},{token}"));

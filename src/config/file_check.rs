@@ -65,7 +65,10 @@ impl<'p> ConfigFile<'p> {
         let broken_lines: Vec<usize> = broken.iter().map(|error| error.line).collect();
         let document = find_all(&document, "", |document| self.read_document(document).map(drop));
         let found = document.errors.iter().filter(|error| !broken_lines.contains(&error.line));
-        let errors = self.syntax_errors.iter().chain(&broken).chain(found).cloned().collect();
+        let errors = self.syntax_errors.iter().chain(&broken).chain(found).cloned();
+        let mut errors: Vec<FileError> = errors.collect();
+        // A value that two parsers read has its error twice.
+        errors.dedup_by_key(|error| (error.line, error.column, error.message.clone()));
         let config = self.read_document(&document.valid).unwrap_or_default();
         CheckedConfig { errors, config, document, broken_lines }
     }

@@ -121,6 +121,7 @@ const LEGACY: SimDialect = SimDialect::Legacy { follows_document: false };
 const DOCUMENTED_LEGACY: SimDialect = SimDialect::Legacy { follows_document: true };
 /// Options of a run in a mode that answers each second of audio at once.
 const CONVERSATION_ARGS: [&str; 2] = ["--profile", "conversation"];
+const CURRENT_ARGS: [&str; 4] = ["--upstream-dialect", "minicpm-o", "--profile", "conversation"];
 const LEGACY_ARGS: [&str; 4] = ["--upstream-dialect", "minicpm-o-legacy", "--profile", "conversation"];
 
 #[tokio::test]
@@ -227,8 +228,8 @@ async fn slow_server_is_not_reported_broken() {
 async fn dialect_is_detected() {
     for (dialect, args, right) in [
         (SimDialect::Current, &LEGACY_ARGS[..], "minicpm-o"),
-        (LEGACY, &CONVERSATION_ARGS, "minicpm-o-legacy"),
-        (DOCUMENTED_LEGACY, &CONVERSATION_ARGS, "minicpm-o-legacy"),
+        (LEGACY, &CURRENT_ARGS, "minicpm-o-legacy"),
+        (DOCUMENTED_LEGACY, &CURRENT_ARGS, "minicpm-o-legacy"),
     ] {
         let (url, _running, recorder) = start_simulated_server(&[], dialect).await;
         let report = Report::run(&[&["--upstream", &url], args].concat()).await;

@@ -15,7 +15,10 @@ use tokio::{
 use voxbridge_test_support::bench::{profile_with_numbers, scratch, speech_dir};
 use voxbridge_test_support::programs::send_signal;
 
-use crate::commands::{CommandOutput, PATIENCE, Server, assert_wav, run, simulator_and_bridge, voxbridge};
+use crate::{
+    commands::{CommandOutput, PATIENCE, Server, assert_wav, run, simulator_and_bridge, voxbridge},
+    queue_exits::{BusyGateway, WAITS},
+};
 
 async fn simulator() -> Server {
     Server::start(&["simulate", "--listen", "127.0.0.1:0"]).await
@@ -252,30 +255,29 @@ async fn failing_upstream_is_named_with_the_file_and_the_position() {
 
 #[tokio::test]
 async fn request_in_a_stuck_queue_fails_and_leaves_nothing_that_looks_done() {
-    // The gateway notices that the commands leave its queue, so that they cost no worker.
-    let faults = ["--fault", "stuck-queue", "--fault", "notices-leavers"];
-    let simulator = Server::start(&[&["simulate", "--listen", "127.0.0.1:0"], &faults[..]].concat()).await;
     let out = directory("stuck-queue");
     let times = [("queue_stuck_ms", 15_000, 200), ("queue_max_ms", 120_000, 1000)];
     let mappings = profile_with_numbers("commands-stuck-queue", &times);
     let config = out.join("voxbridge.toml").display().to_string();
-    let text = format!("mappings = {mappings:?}\n[[upstream]]\nurl = {:?}\n", simulator.url());
-    fs::write(&config, text).unwrap();
     let (srt, wav) = (out.join("a.srt"), out.join("a.wav"));
     let (srt_name, wav_name) = (srt.display().to_string(), wav.display().to_string());
     let spoken = recording("goforward_16k.wav");
     let transcribe = ["transcribe", &spoken, "--config", &config, "--format", "srt", "-o", &srt_name];
     // A second run does not take the first for done, with --resume or without.
-    for options in [&[][..], &["--resume"]] {
-        let output = run(&[&transcribe[..], options].concat()).await;
-        assert_eq!(output.code, 69, "{options:?}: {}", output.stderr);
-        assert!(output.stderr.contains("queue"), "{}", output.stderr);
-        assert!(!srt.exists(), "{options:?}: {:?}", names(&out));
+    for command in [
+        transcribe.to_vec(),
+        [&transcribe[..], &["--resume"]].concat(),
+        vec!["speak", "Good morning.", "--config", &config, "-o", &wav_name],
+    ] {
+        let gateway = BusyGateway::start().await;
+        let text = format!("mappings = {mappings:?}\n[[upstream]]\nurl = {:?}\n", gateway.url());
+        fs::write(&config, text).unwrap();
+        let mut process = gateway.start_in_queue(&command).await;
+        process.wait_for(WAITS).await;
+        let _running = gateway.release().await;
+        assert_eq!(process.wait_for_end().await, 69, "{command:?}: {}", process.said);
+        assert!(!srt.exists() && !wav.exists(), "{command:?}: {:?}", names(&out));
     }
-    let output = run(&["speak", "Good morning.", "--config", &config, "-o", &wav_name]).await;
-    assert_eq!(output.code, 69, "{}", output.stderr);
-    assert!(!wav.exists(), "{:?}", names(&out));
-    simulator.stop().await;
 }
 
 #[tokio::test]

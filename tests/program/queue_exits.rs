@@ -19,17 +19,17 @@ use voxbridge_test_support::{
 use crate::commands::{PATIENCE, voxbridge};
 
 /// Words of the message about the queue.
-const WAITS: &str = "waiting in the upstream's queue, at most 30 min";
+pub(crate) const WAITS: &str = "waiting in the upstream's queue, at most 30 min";
 
 /// A gateway whose only worker another client holds. It notices only by an assignment that a queued client has left.
-struct BusyGateway {
+pub(crate) struct BusyGateway {
     address: SocketAddr,
     other: Client,
     running: RunningServer,
 }
 
 impl BusyGateway {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let timing = SimTiming { queue_update_interval: Duration::from_secs(3600), ..SimTiming::instant() };
         let config = SimulatorConfig { timing, ..instant_simulator() };
         let (address, running, _) = start_simulator("127.0.0.1:0", config, None).await;
@@ -42,12 +42,12 @@ impl BusyGateway {
     }
 
     /// Frees the worker. The gateway runs until the returned value is dropped.
-    async fn release(self) -> RunningServer {
+    pub(crate) async fn release(self) -> RunningServer {
         self.other.close().await;
         self.running
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("ws://{}", self.address)
     }
 
@@ -65,7 +65,7 @@ impl BusyGateway {
     }
 
     /// Starts the command, and waits until it is in the queue.
-    async fn start_in_queue(&self, command: &[&str]) -> Running {
+    pub(crate) async fn start_in_queue(&self, command: &[&str]) -> Running {
         let mut process = voxbridge(command).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stderr.take().unwrap()).lines();
         self.wait_for_queue(1).await;
@@ -82,10 +82,10 @@ async fn gateway_status(gateway: SocketAddr) -> Value {
 }
 
 /// A command with its standard error.
-struct Running {
+pub(crate) struct Running {
     process: Child,
     lines: Lines<BufReader<ChildStderr>>,
-    said: String,
+    pub(crate) said: String,
 }
 
 impl Running {
@@ -93,7 +93,7 @@ impl Running {
         send_signal(self.process.id().unwrap(), signal);
     }
 
-    async fn wait_for(&mut self, words: &str) {
+    pub(crate) async fn wait_for(&mut self, words: &str) {
         while !self.said.contains(words) {
             let line = timeout(PATIENCE, self.lines.next_line()).await.expect("nothing is said").unwrap();
             let line = line.unwrap_or_else(|| panic!("no {words:?} in {:?}", self.said));
@@ -102,7 +102,7 @@ impl Running {
         }
     }
 
-    async fn wait_for_end(&mut self) -> i32 {
+    pub(crate) async fn wait_for_end(&mut self) -> i32 {
         let ended = timeout(PATIENCE, self.process.wait()).await.expect("the command does not end").unwrap();
         while let Some(line) = self.lines.next_line().await.unwrap() {
             self.said.push_str(&line);

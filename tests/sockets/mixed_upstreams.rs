@@ -3,8 +3,10 @@
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use futures_util::future::join_all;
+use futures_util::{SinkExt as _, StreamExt as _, future::join_all};
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{
     config::{Config, UpstreamConfig},
     event::LanePurpose,
@@ -141,6 +143,44 @@ async fn older_gateway_is_found_by_the_session_that_it_begins_and_keeps_its_work
     // A queue must not be left, so that nothing is tried while no worker is idle.
     assert_eq!(found_dialect(address).await, "auto");
     assert!(events(&client.close().await, "error").is_empty());
+}
+
+/// A gateway of the current dialect that takes any mode.
+async fn gateway_that_checks_no_mode() -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut head = [0; 4096];
+                let length = stream.peek(&mut head).await.unwrap();
+                if !String::from_utf8_lossy(&head[..length]).to_lowercase().contains("upgrade: websocket") {
+                    let page =
+                        r#"{"gateway_healthy":true,"total_workers":8,"idle_workers":8,"queue_length":0}"#;
+                    let answer = format!(
+                        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{page}",
+                        page.len()
+                    );
+                    return stream.write_all(answer.as_bytes()).await.unwrap();
+                }
+                let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+                socket.send(Message::text(r#"{"type":"session.queue_done"}"#)).await.unwrap();
+                while let Some(Ok(message)) = socket.next().await {
+                    if message.is_text() {
+                        let closed = r#"{"type":"session.closed","reason":"user_stop"}"#;
+                        socket.send(Message::text(closed)).await.unwrap();
+                        return socket.close(None).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn gateway_that_checks_no_mode_has_the_dialect_of_its_page() {
+    assert_eq!(found_dialect(gateway_that_checks_no_mode().await).await, "minicpm-o");
 }
 
 #[tokio::test]

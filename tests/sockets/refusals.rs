@@ -86,7 +86,8 @@ async fn bad_uploads_of_every_api_are_the_clients_error_and_eject_no_upstream() 
 async fn bad_utterances_of_a_live_client_leave_its_session_open() {
     let (bench, mut asked) = bench_of(1, REFUSAL).await;
     let mut client = bench.client("model=x").await;
-    for _ in 0..5 {
+    // More would come faster than real time.
+    for _ in 0..3 {
         let frames = transcribe(&mut client).await;
         let errors = events(&frames, "error");
         assert_eq!((errors.len(), &errors[0]["code"]), (1, &json!("invalid_request")), "{frames:#?}");

@@ -538,7 +538,8 @@ async fn client_that_reads_in_steps_loses_nothing() {
         }
     }
     slow.wait_for_event("tts.speaking_end").await;
-    assert!(audio(&slow.received).len() > 280 * 24_000 && events(&slow.received, "error").is_empty());
+    let (samples, errors) = (audio(&slow.received).len(), events(&slow.received, "error"));
+    assert!(samples > 280 * 24_000 && errors.is_empty(), "{} s, {errors:?}", samples / 24_000);
 }
 
 #[tokio::test]

@@ -33,10 +33,7 @@ impl<'s> Document<'s> {
     pub fn parse_recovered(file: &'s str, source: &'s str) -> (Self, Vec<FileError>) {
         let (table, errors) = DeTable::parse_recoverable(source);
         let errors = errors.iter().map(|error| FileError::from_toml(file, source, error));
-        let mut errors: Vec<FileError> = errors.collect();
-        // A value that two parsers read has its error twice.
-        errors.sort_by_key(|error| (error.line, error.column));
-        errors.dedup();
+        let errors = errors.collect();
         (Self { file, source, table }, errors)
     }
 

@@ -336,7 +336,7 @@ proptest! {
 fn generated_sessions_cover_all_events() {
     let mut runner = TestRunner::deterministic();
     let mut counts = BTreeMap::<String, u32>::new();
-    for _ in 0..60 {
+    for _ in 0..120 {
         let session = any_session().new_tree(&mut runner).unwrap().current();
         for (_, event) in &RandomClient::play(&session).client.events {
             let kind = event["type"].as_str().unwrap().to_owned();

@@ -146,8 +146,9 @@ async fn session_whose_output_was_not_read_is_replaced() {
     for _ in 0..4 {
         faults.inject(Fault::from(FaultKind::OutputBackpressure).times(1)).await;
         let mut client = bench.client("model=x").await;
-        client.stream_until(&recording("goforward"), is("error")).await;
-        client.stream_until(&recording("goforward"), is("tts.speaking_end")).await;
+        for _ in 0..2 {
+            client.stream_until(&recording("goforward"), is("tts.speaking_end")).await;
+        }
         assert_pairs_closed(&client.close().await);
     }
 }

@@ -15,7 +15,7 @@ const BOUNDARY_MAX_CHARS: usize = 70;
 /// Most parts of a form.
 const PARTS_MAX: usize = 256;
 /// Longest body whose first boundary is checked, bytes: it may follow the longest preamble.
-const START_BYTES: usize = HEAD_MAX_BYTES + BOUNDARY_MAX_CHARS + 4;
+pub(super) const START_BYTES: usize = HEAD_MAX_BYTES + BOUNDARY_MAX_CHARS + 4;
 
 /// One field of a form.
 #[derive(Debug, PartialEq, Eq)]

@@ -75,7 +75,7 @@ impl Upload {
             let boundary = form::boundary_of(&content_type).ok_or_else(no_form)?;
             let mut reader = BodyReader::new(body, FORM_MAX_BYTES, memory, &server.bodies)?;
             let mut scan = form::FormScan::new(&boundary);
-            let mut wanted = FORM_STEP_BYTES;
+            let mut wanted = form::START_BYTES;
             loop {
                 let received = reader.fill(wanted).await?;
                 scan.advance(received).map_err(broken_form)?;
