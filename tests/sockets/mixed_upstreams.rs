@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::{SinkExt as _, StreamExt as _, future::join_all};
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{
     config::{Config, UpstreamConfig},
@@ -161,6 +161,8 @@ async fn gateway_that_checks_no_mode() -> SocketAddr {
                         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{page}",
                         page.len()
                     );
+                    // Unread bytes would reset the connection.
+                    stream.read_exact(&mut head[..length]).await.unwrap();
                     return stream.write_all(answer.as_bytes()).await.unwrap();
                 }
                 let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();

@@ -531,7 +531,11 @@ async fn late_reader_delays_only_itself_and_loses_nothing() {
 async fn client_that_reads_in_steps_loses_nothing() {
     let (_bench, mut slow, _) = client_that_never_reads().await;
     for _ in 0..8 {
-        advance_time(Duration::from_secs(40)).await;
+        // In steps, between which the upstream's answers arrive.
+        for _ in 0..40 {
+            advance_time(Duration::from_secs(1)).await;
+            sleep(Duration::from_millis(2)).await;
+        }
         let before = audio(&slow.received).len();
         while audio(&slow.received).len() < before + 5 * 24_000 {
             slow.next().await;

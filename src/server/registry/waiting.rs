@@ -23,6 +23,7 @@ pub(crate) struct WaitingEntry(Arc<AtomicUsize>);
 
 impl Waiting {
     /// Counts a call whose client has not connected.
+    #[cfg(feature = "webrtc")]
     pub(in crate::server) fn add_call(&self) -> WaitingEntry {
         WaitingEntry::new(&self.calls)
     }
