@@ -26,7 +26,7 @@ const MAX_FINALITY_MARKERS: usize = 64;
 /// and a half.
 const BURST_PERCENT: u64 = 250;
 
-/// What happens to more waiting audio than the bound.
+/// Treatment of waiting audio above the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Excess {
     /// The oldest fails.

@@ -1,4 +1,4 @@
-//! What a client was told that it heard is what it heard: random answers of any length, made at any speed, by upstreams that
+//! Transcripts, statuses and histories match the audio that the client received: random answers of any length, made at any speed, by upstreams that
 //! break off, and cancelled or truncated by the client at any time.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -25,7 +25,7 @@ struct Turn {
     act: Act,
 }
 
-/// What happens this long after the first audio of the answer.
+/// Event this long after the first audio of the answer.
 #[derive(Debug, Clone, Copy)]
 enum Act {
     Nothing,
@@ -132,7 +132,7 @@ impl Listener {
             self.client.types()
         );
         self.check_answer(before);
-        // What was sent is still played.
+        // The client still plays the audio that was sent.
         self.client.pass(Duration::from_secs(turn.answer_s as u64 + 5));
     }
 
