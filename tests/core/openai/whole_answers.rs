@@ -1,5 +1,5 @@
-//! Transcripts, statuses and histories match the audio that the client received: random answers of any length, made at any speed, by upstreams that
-//! break off, and cancelled or truncated by the client at any time.
+//! Transcripts, statuses and histories match the audio that the client received: random answers of any length, made at any
+//! speed, by upstreams that break off, and cancelled or truncated by the client at any time.
 
 use std::{collections::BTreeMap, time::Duration};
 
