@@ -272,16 +272,8 @@ impl Answer {
         }
         self.turn.audio_samples += held_back;
         self.turn.dropped_samples += held_back;
-        let Tools { lanes, floor, out, .. } = tools;
-        if let Some(id) = self.lane.take() {
-            lanes.retire(now, id, out);
-        }
-        if let Some(speaker) = &mut self.speaker {
-            speaker.cut_words(&mut self.turn);
-            speaker.stop(now, lanes, out);
-        }
-        self.turn.calls.clear();
-        self.turn.usage = self.take_usage();
+        self.stop_making(now, tools);
+        let Tools { floor, out, .. } = tools;
         self.turn.report_cut(transcript_options(partials), floor, out);
         if let Some(turn) = self.turn.playing {
             floor.truncate(turn);
@@ -452,9 +444,9 @@ impl Answer {
         self.end_failed(now, tools);
     }
 
-    /// Ends the answer after its error. Audio that the model has made is still played.
-    fn end_failed(&mut self, now: Instant, tools: &mut Tools) {
-        let Tools { lanes, floor, out, .. } = tools;
+    /// Leaves the upstreams of the answer. It calls no tools, and keeps its usage so far.
+    fn stop_making(&mut self, now: Instant, tools: &mut Tools) {
+        let Tools { lanes, out, .. } = tools;
         if let Some(id) = self.lane.take() {
             lanes.retire(now, id, out);
         }
@@ -464,6 +456,12 @@ impl Answer {
         }
         self.turn.calls.clear();
         self.turn.usage = self.take_usage();
+    }
+
+    /// Ends the answer after its error. Audio that the model has made is still played.
+    fn end_failed(&mut self, now: Instant, tools: &mut Tools) {
+        self.stop_making(now, tools);
+        let Tools { floor, out, .. } = tools;
         if let Some(turn) = self.turn.playing {
             floor.truncate(turn);
         }
