@@ -219,7 +219,7 @@ fn index_with_endless_empty_packets_ends() {
     let run = endless.windows(4).position(|kind| kind == b"trun").unwrap();
     endless[run + 4..run + 12].copy_from_slice(&[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff]);
     let error = decode(&endless).1.unwrap().to_string();
-    assert!(error.ends_with("more samples than the file has bytes"), "{error}");
+    assert!(error.contains("the mp4 file is damaged"), "{error}");
     // Fewer, but all without bytes.
     endless[run + 8..run + 12].copy_from_slice(&5000u32.to_be_bytes());
     let error = decode(&endless).1.unwrap().to_string();
