@@ -172,8 +172,8 @@ fn opus_that_changes_its_mode_sounds_as_its_packets_do() {
 fn unknown_empty_and_mislabelled_files_are_named() {
     let open = |file: &[u8]| decode(file).1.unwrap().to_string();
     assert_eq!(open(b""), "the audio file is empty");
-    let accepted = "(accepted: wav, mp3, m4a or mp4 (AAC-LC), webm or ogg (Opus or Vorbis), flac; convert other files, for \
-                    example with `ffmpeg -i FILE speech.wav`)";
+    let accepted = "(accepted: wav, mp3, m4a or mp4 (AAC-LC or ALAC), webm or ogg (Opus or Vorbis), flac, aiff, caf; convert \
+                    other files, for example with `ffmpeg -i FILE speech.wav`)";
     assert_eq!(open(b"%PDF-1.7 ..."), format!("the file is not audio in a known format {accepted}"));
     assert!(open(b"OggS").contains("the ogg file is damaged"), "{}", open(b"OggS"));
 }

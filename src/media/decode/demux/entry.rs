@@ -81,7 +81,7 @@ pub(super) fn codec_name(kind: &[u8]) -> String {
         b"QDM2" | b"QDMC" => "QDesign",
         b"Qclp" | b"sqcp" => "QCELP",
         b"MAC3" | b"MAC6" => "MACE",
-        b"enca" => "with encryption",
+        b"enca" => "of an encrypted track",
         b"mlpa" => "TrueHD",
         b"usac" => "xHE-AAC",
         b"aach" | b"aacp" => "HE-AAC",

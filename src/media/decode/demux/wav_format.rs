@@ -67,7 +67,7 @@ fn name(tag: u16, bits: u16) -> String {
     let name = match tag {
         1 => return format!("PCM with {bits} bits"),
         3 => return format!("floating point PCM with {bits} bits"),
-        0x10 | 0x17 | 0x20 | 0x62 => "ADPCM of a rare kind",
+        0x10 | 0x17 | 0x20 | 0x62 => "a rare ADPCM",
         0x14 | 0x40 | 0x45 | 0x64 | 0x65 | 0x85 | 0x140 => "G.726",
         0x22 => "TrueSpeech",
         0x31 | 0x32 => "GSM 6.10",
@@ -80,7 +80,7 @@ fn name(tag: u16, bits: u16) -> String {
         0x674f..=0x6771 => "Vorbis in wav",
         0x704f => "Opus in wav",
         0xf1ac => "FLAC in wav",
-        _ => return format!("with the WAV number 0x{tag:04x}"),
+        _ => return format!("number 0x{tag:04x} of WAV"),
     };
     name.to_owned()
 }

@@ -151,7 +151,6 @@ impl<'a> Sound<'a> {
                 self.with(CODEC_ID_FLAC, info.unwrap_or_default())
             }
             b"Opus" => self.with(CODEC_ID_OPUS, &self.opus_header().unwrap_or_default()),
-            b"enca" => self.unsupported("with encryption".to_owned()),
             kind => self.unsupported(codec_name(kind)),
         }
     }
@@ -178,7 +177,7 @@ impl<'a> Sound<'a> {
             Some((0xa6, _)) => self.unsupported("E-AC-3".to_owned()),
             Some((0xa9, _)) => self.unsupported("DTS".to_owned()),
             Some((0xe1, _)) => self.unsupported("QCELP".to_owned()),
-            Some((number, _)) => self.unsupported(format!("with the MPEG-4 number 0x{number:02x}")),
+            Some((number, _)) => self.unsupported(format!("number 0x{number:02x} of MPEG-4")),
             None => self.unsupported("MPEG-4 audio without a configuration".to_owned()),
         }
     }

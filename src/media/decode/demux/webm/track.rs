@@ -43,7 +43,7 @@ fn parse_track(file: &Bytes, track: Element) -> Option<AudioTrack> {
     let sound = Sound::parse(file, audio);
     let mut stream = sound.stream(codec, &private);
     if let Some(problem) = encoding.problem.take() {
-        stream.unsupported = Some(problem);
+        stream.unsupported = Some(format!("{} in {problem}", name(codec)));
     }
     Some(AudioTrack {
         number,
@@ -128,7 +128,7 @@ impl Sound {
     }
 }
 
-/// The identification and the setup of three headers, whose lengths precede them (RFC 9559 §27.5... "A_VORBIS").
+/// The identification and the setup of three headers, whose lengths precede them.
 fn vorbis_headers(private: &[u8]) -> Option<Vec<u8>> {
     let (_count, mut rest) = private.split_first().filter(|(count, _)| **count == 2)?;
     let mut lens = [0; 2];
@@ -155,9 +155,11 @@ fn name(codec: &str) -> String {
         "A_AC3" | "A_AC3/BSID9" | "A_AC3/BSID10" => "AC-3".to_owned(),
         "A_EAC3" => "E-AC-3".to_owned(),
         "A_TRUEHD" => "TrueHD".to_owned(),
+        "A_OPUS" => "Opus".to_owned(),
+        "A_VORBIS" => "Vorbis".to_owned(),
         "A_WAVPACK4" => "WavPack".to_owned(),
         _ if codec.starts_with("A_DTS") => "DTS".to_owned(),
-        "" => "without a name".to_owned(),
+        "" => "without name".to_owned(),
         _ => codec.chars().filter(|char| !char.is_control()).take(40).collect(),
     }
 }
