@@ -15,8 +15,10 @@ use crate::media::decode::codec::vorbis_blocks::BlockSizes;
 use crate::media::decode::fields::{be16, be32, le32, le64};
 use crate::media::decode::packet::{Event, Nanos, Packet, Stream, nanos};
 
-/// Longest header and packet. libvorbis writes headers of up to 11 KB.
+/// Longest packet.
 const PACKET_MAX_BYTES: usize = 1 << 20;
+/// Longest header. libvorbis writes up to 11 KB.
+const HEADER_MAX_BYTES: usize = 256 * 1024;
 
 /// What a codec's packets look like.
 enum Format {
@@ -128,19 +130,18 @@ impl OggStream {
             if self.packet.is_empty() && is_end {
                 complete.push(part);
             } else {
-                self.packet.extend_from_slice(&part);
+                // Of a comment with pictures, the first bytes suffice.
+                let max = if self.has_audio_begun { PACKET_MAX_BYTES + 1 } else { HEADER_MAX_BYTES };
+                let room = max.saturating_sub(self.packet.len());
+                self.packet.extend_from_slice(&part[..part.len().min(room)]);
                 if is_end {
                     complete.push(self.packet.split().freeze());
                 }
             }
             self.is_in_packet = !is_end;
         }
-        if self.packet.len() > PACKET_MAX_BYTES && self.has_audio_begun {
+        if self.packet.len() > PACKET_MAX_BYTES {
             return Err(Error::LimitError("a packet is longer than 1 MiB"));
-        }
-        // Of a comment with pictures, nothing is kept.
-        if !self.has_audio_begun && self.packet.len() > PACKET_MAX_BYTES {
-            self.packet.truncate(16);
         }
         Ok(complete)
     }
