@@ -65,7 +65,7 @@ impl<'a> Chunks<'a> {
                 b"kuki" => cookie = body,
                 b"pakt" => table = Some(body),
                 b"data" if data.is_none() => {
-                    data = Some((file.slice_ref(body.get(4..)?), claimed(len, body.len())))
+                    data = Some((file.slice_ref(body.get(4..)?), claimed(len, body.len())));
                 }
                 _ => {}
             }
