@@ -165,7 +165,9 @@ mod tests {
 
     #[test]
     fn mix_changes_without_a_click() {
-        let tone: Vec<f32> = (0..16_000).map(|at| (at as f32 * 0.02).sin() * 0.5).collect();
+        // The channels begin to cancel each other where both are zero.
+        let angle = |at: u16| f32::from(at % 320) / 320.0 * std::f32::consts::TAU;
+        let tone: Vec<f32> = (0..16_000).map(|at| angle(at).sin() * 0.5).collect();
         let other =
             tone.iter().enumerate().map(|(at, sample)| if at < 8000 { *sample } else { -sample }).collect();
         let out = mixed(&[tone, other], 320);
