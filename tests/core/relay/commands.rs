@@ -146,7 +146,7 @@ fn audio_of_a_message_that_is_too_long_is_refused_in_the_clients_protocol_and_no
     let words = "too long: 699 s in one message (expected at most 600 s)";
     let update = json!({"type": "session.update", "session": {}});
     let mut harness = open_session("minicpm-o-legacy", &update, config("mode=audio", &[]));
-    harness.send_json(&json!({"type": "input_audio_buffer.append", "audio": seconds(700)}));
+    harness.send_json(&json!({"type": "input_audio_buffer.append", "audio": seconds(699)}));
     harness.advance(ms(1000));
     let error = harness.events("error")[0]["error"].clone();
     assert_eq!(error["code"], "invalid_payload", "{error}");
@@ -158,7 +158,7 @@ fn audio_of_a_message_that_is_too_long_is_refused_in_the_clients_protocol_and_no
     // The current gateway ends the session at any such error.
     let mut harness = open_current(config("mode=audio", &[]));
     let mut append = append_message(&[]);
-    append["input"]["audio"] = json!(seconds(700));
+    append["input"]["audio"] = json!(seconds(699));
     harness.send_json(&append);
     harness.advance(ms(1000));
     let closed = harness.events("session.closed")[0].to_string();
