@@ -88,6 +88,7 @@ pub(super) async fn answer_listen(
     let hash = threads.run(move || digest(&SHA256, &hashed)).await;
     let job = Job { recording, model: model.clone(), settings };
     let (transcription, served) = Transcription::start(opening, (admission, memory), job).await?;
+    let stage = transcription.stage();
     let making = async move {
         let Recognized { segments, duration, broken_off } = transcription.collect().await?;
         let mut body = listen_body(&segments, &model, query.is_set("utterances"));
@@ -104,7 +105,7 @@ pub(super) async fn answer_listen(
         broken_off.inspect(|broken_off| broken_off.mark(&mut response));
         Ok(response)
     };
-    answer_in_time(making, Filler::JSON, Style::Deepgram, served).await
+    answer_in_time(making, stage, (Filler::JSON, Style::Deepgram), served).await
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

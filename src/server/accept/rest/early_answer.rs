@@ -1,27 +1,32 @@
 //! Answers that take long begin before their words are known, so that proxies and clients do not give the request up.
 //!
-//! For [`QUIET_MAX`], nothing is sent, and a failure has its HTTP status. After that, HTTP 200 and the headers are sent, and every
-//! [`QUIET_MAX`] something that readers of the format skip: white space, empty lines, or comments of event streams. A failure
-//! is then the error object in place of JSON, and the end of the connection in the middle of any other body.
+//! At first, nothing is sent, and a failure has its HTTP status: for as long as upstreams are looked for or a queue is waited
+//! in ([`quiet_max`]). After that, HTTP 200 and the headers are sent, and every [`FILL_INTERVAL`] something that readers of the
+//! format skip: white space, empty lines, or comments of event streams. A failure is then the error object in place of JSON, and
+//! the end of the connection in the middle of any other body.
 
 use std::{convert::Infallible, io, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Response, header::CONTENT_TYPE};
-use tokio::time::timeout;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
 use tracing::warn;
 
 use super::{
     super::http_error::HttpResponse,
     Body, complete,
+    session::Stage,
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style, set_header},
     transcript::{TranscriptFormat, content_type},
 };
 
-/// Longest time without a byte of an answer: a quarter of the customary timeout of proxies, 60 s.
-pub(super) const QUIET_MAX: Duration = Duration::from_secs(15);
+/// How often something is sent: clients and proxies wait for 10 s at least, usually for 60 s.
+const FILL_INTERVAL: Duration = Duration::from_secs(5);
 /// A comment of a stream of server-sent events.
 pub(super) const COMMENT: &str = ":\n\n";
 
@@ -53,21 +58,48 @@ impl Filler {
 /// Answers with what `making` yields, and begins early if that takes long. `served` is held until the end of the answer.
 pub(super) async fn answer_in_time<F>(
     making: F,
-    filler: Filler,
-    style: Style,
+    stage: watch::Receiver<Stage>,
+    (filler, style): (Filler, Style),
     served: impl Send + 'static,
 ) -> Result<Response<Body>, Failure>
 where
     F: Future<Output = Result<HttpResponse, Failure>> + Send + 'static,
 {
     let mut making = Box::pin(making);
-    if let Ok(made) = timeout(QUIET_MAX, &mut making).await {
+    if let Some(made) = made_in_time(&mut making, stage).await {
         return made.map(complete);
     }
     let send = move |sender| send_late(making, filler, style, sender);
     let mut response = Response::new(Body::Right(StreamedBody::made_by(send, "answer", served)));
     set_header(response.headers_mut(), CONTENT_TYPE.as_str(), filler.content_type);
     Ok(response)
+}
+
+/// Longest time without a byte. Looking for an upstream takes 10 s at most, and queues are left after two minutes, by default;
+/// a request that has its first words hardly fails.
+const fn quiet_max(stage: Stage) -> Duration {
+    Duration::from_secs(match stage {
+        Stage::Opened => 15,
+        Stage::Queued => 150,
+        Stage::Answering => 5,
+    })
+}
+
+/// Waits for what is made, until the answer has to begin without it: `None`.
+pub(super) async fn made_in_time<T>(
+    making: &mut (impl Future<Output = T> + Unpin),
+    mut stage: watch::Receiver<Stage>,
+) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        let until = start + quiet_max(*stage.borrow_and_update());
+        tokio::select! {
+            biased;
+            made = &mut *making => return Some(made),
+            Ok(()) = stage.changed() => {}
+            () = sleep_until(until) => return None,
+        }
+    }
 }
 
 /// Sends an answer that began before it was known.
@@ -96,7 +128,7 @@ async fn send_late(
     sender.finish().await
 }
 
-/// Waits for what is made, and sends this every [`QUIET_MAX`] meanwhile.
+/// Waits for what is made, and sends this every [`FILL_INTERVAL`] meanwhile.
 ///
 /// # Errors
 /// The client does not take it.
@@ -107,7 +139,7 @@ pub(super) async fn wait_filled<T>(
 ) -> Result<T, &'static str> {
     let mut making = pin!(making);
     loop {
-        match timeout(QUIET_MAX, &mut making).await {
+        match timeout(FILL_INTERVAL, &mut making).await {
             Ok(made) => return Ok(made),
             Err(_) => sender.send(Bytes::from_static(fill.as_bytes())).await?,
         }
@@ -126,7 +158,7 @@ fn without_start(body: Bytes, start: &str) -> Bytes {
 #[cfg(test)]
 mod tests {
     use hyper::StatusCode;
-    use tokio::time::{Instant, sleep};
+    use tokio::time::sleep;
 
     use super::*;
     use crate::server::accept::http_error::answer_with;
@@ -143,7 +175,9 @@ mod tests {
             let failed = |message| Failure::new(StatusCode::BAD_GATEWAY, "bad_gateway", message);
             made.map(|body| answer_with("text/plain", body)).map_err(failed)
         };
-        let answer = answer_in_time(making, Filler::of(format), Style::OpenAi, ()).await;
+        let stage = watch::Sender::new(Stage::Opened);
+        let how = (Filler::of(format), Style::OpenAi);
+        let answer = answer_in_time(making, stage.subscribe(), how, ()).await;
         let head_at = start.elapsed();
         let body = match answer {
             Err(failure) => Err(format!("{} {}", failure.status.as_u16(), failure.message)),
@@ -169,7 +203,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slow_answers_begin_early_with_what_readers_skip() {
         use TranscriptFormat::{Json, Srt, Text, VerboseJson, Vtt};
-        let minute = Duration::from_secs(50);
+        let takes = Duration::from_secs(28);
         for (format, made, expected) in [
             (Json, "{}", "   {}"),
             (VerboseJson, "{}", "   {}"),
@@ -177,10 +211,29 @@ mod tests {
             (Srt, "1\n", "\n\n\n1\n"),
             (Vtt, "WEBVTT\n\n00:00", "WEBVTT\n\n\n\n\n00:00"),
         ] {
-            let (body, [head_at, end_at]) = answer(format, minute, Ok(made)).await;
-            assert_eq!(body.as_deref(), Ok(expected));
-            assert_eq!((head_at, end_at), (QUIET_MAX, minute));
+            let (body, [head_at, end_at]) = answer(format, takes, Ok(made)).await;
+            assert_eq!(body.as_deref().map(str::to_owned), Ok(expected.to_owned()));
+            assert_eq!((head_at, end_at), (quiet_max(Stage::Opened), takes));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_in_a_queue_keeps_its_status_and_first_words_begin_the_answer() {
+        let (sender, stage) = watch::channel(Stage::Opened);
+        let start = Instant::now();
+        let advancing = async {
+            sleep(Duration::from_secs(10)).await;
+            sender.send_replace(Stage::Queued);
+            sleep(Duration::from_secs(100)).await;
+            sender.send_replace(Stage::Answering);
+            std::future::pending::<()>().await;
+        };
+        let mut never = Box::pin(std::future::pending::<()>());
+        tokio::select! {
+            () = advancing => {}
+            made = made_in_time(&mut never, stage) => assert_eq!(made, None),
+        }
+        assert_eq!(start.elapsed().as_secs(), 110);
     }
 
     #[tokio::test(start_paused = true)]

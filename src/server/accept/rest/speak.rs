@@ -8,14 +8,13 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use hyper::{Request, Response, header::CONTENT_TYPE};
 use serde_json::{Value, json};
-use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{
     super::request_body::RequestBody,
     Body,
     body::read_body,
-    early_answer::{COMMENT, QUIET_MAX, wait_filled},
+    early_answer::{COMMENT, made_in_time, wait_filled},
     members::{Member, Members},
     parse::parse,
     session::{Commands, Event, Events, Opening},
@@ -103,7 +102,7 @@ fn read_job(body: &[u8], style: Style) -> Result<Job, Failure> {
     let mut body = Members::read(body, &MEMBERS).map_err(|error| Failure::json(&error))?;
     let text = text_of(&mut body, "input")?.ok_or_else(|| Failure::missing("input"))?;
     let model = text_of(&mut body, "model")?.ok_or_else(|| Failure::missing("model"))?;
-    check_text(&text)?;
+    check_text(&text, style)?;
     let format = format_of(text_of(&mut body, "response_format")?.as_deref(), style)?;
     let delivery = match text_of(&mut body, "stream_format")?.as_deref() {
         None | Some("audio") => Delivery::Bytes,
@@ -134,7 +133,7 @@ fn read_job(body: &[u8], style: Style) -> Result<Job, Failure> {
     Ok(Job { model: model.into_owned(), format, rate_hz: RATE_HZ, command, delivery })
 }
 
-fn check_text(text: &str) -> Result<(), Failure> {
+fn check_text(text: &str, style: Style) -> Result<(), Failure> {
     let empty = "The 'input' field cannot be empty.";
     if text.is_empty() {
         let words = "String should have at least 1 character";
@@ -145,6 +144,10 @@ fn check_text(text: &str) -> Result<(), Failure> {
             json!(text),
             limit,
         ));
+    }
+    // The real Macaw server refuses white space as well (field notes macaw.md §6).
+    if style == Style::Macaw && text.trim().is_empty() {
+        return Err(Failure::invalid(empty));
     }
     if text.chars().count() > TEXT_MAX_CHARS {
         let message = format!("Invalid value for 'input': longer than {TEXT_MAX_CHARS} characters.");
@@ -224,13 +227,14 @@ pub(super) async fn speak(
     session.commands.send(&json!({"type": "configure", "output_rate_hz": rate_hz})).await;
     session.commands.send(&command).await;
     session.commands.send(&json!({"type": "finish"})).await;
+    let stage = session.events.stage();
     let mut beginning = Box::pin(async move {
         let first = next_audio(&mut session.events).await;
         // A text without words, such as an emoji, is a file of silence.
         (session, first.map(|first| first.unwrap_or_else(|| silence(rate_hz))))
     });
     let begun = match delivery {
-        Delivery::Events => timeout(QUIET_MAX, &mut beginning).await.ok(),
+        Delivery::Events => made_in_time(&mut beginning, stage).await,
         Delivery::Bytes => Some((&mut beginning).await),
     };
     let begun = begun.map(|(session, first)| first.map(|first| (session, first))).transpose()?;

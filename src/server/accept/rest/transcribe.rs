@@ -12,15 +12,15 @@ use hyper::{
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
 };
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 use tracing::{info, warn};
 
 use super::{
     super::{http_error::HttpResponse, request_body::RequestBody},
     Body, ServedRequest,
-    early_answer::{COMMENT, Filler, QUIET_MAX, answer_in_time, wait_filled},
+    early_answer::{COMMENT, Filler, answer_in_time, made_in_time, wait_filled},
     endpoint::Task,
-    session::{Commands, Event, Events, Opening, RestSession, Segment},
+    session::{Commands, Event, Events, Opening, RestSession, Segment, Stage},
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style},
     transcript::{self, BreakOff, TranscriptFormat},
@@ -90,7 +90,9 @@ pub(super) async fn answer(
     match form.streams {
         true => stream(transcription, form, served).await,
         false => {
-            answer_in_time(transcribe(transcription, form), Filler::of(form.format), style, served).await
+            let stage = transcription.stage();
+            let how = (Filler::of(form.format), style);
+            answer_in_time(transcribe(transcription, form), stage, how, served).await
         }
     }
 }
@@ -186,6 +188,11 @@ impl Transcription {
         commands.send(&settings).await;
         let feeding = feed(decoder, commands, threads, cancel).boxed();
         Ok((Self { events, feeding, duration: None, _memory: memory }, served))
+    }
+
+    /// How far its session has come.
+    pub(super) fn stage(&self) -> watch::Receiver<Stage> {
+        self.events.stage()
     }
 
     /// The next segment; `None` after the last.
@@ -298,11 +305,12 @@ async fn stream(
     form: AnswerForm,
     served: ServedRequest,
 ) -> Result<Response<Body>, Failure> {
+    let stage = transcription.stage();
     let mut beginning = Box::pin(async move {
         let first = transcription.next().await;
         (transcription, first)
     });
-    let begun = timeout(QUIET_MAX, &mut beginning).await.ok();
+    let begun = made_in_time(&mut beginning, stage).await;
     let begun = begun.map(|(transcription, first)| first.map(|first| (transcription, first))).transpose()?;
     let send = |sender: BodySender| async move {
         let (transcription, first) = match begun {
