@@ -11,6 +11,7 @@ mod gemini;
 mod golden;
 mod harness;
 mod http_lanes;
+mod nothing_to_say;
 mod openai;
 mod pipecat;
 mod properties;

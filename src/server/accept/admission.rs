@@ -11,7 +11,6 @@ use std::{
 
 use hyper::{
     Request, StatusCode,
-    body::Incoming,
     header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL},
 };
 use tokio::{
@@ -26,6 +25,7 @@ use super::{
     http_error::{HttpError, HttpResponse},
     not_found,
     protocol_detection::{self, NotServed},
+    request_body::RequestBody,
     session_opening::{ConnectRequest, unix_now},
     session_start::{Admission, run_session},
     upgrade::{ANSWERS_HEADER, answers_header, check_upgrade, handshake_response, negotiate_subprotocol},
@@ -159,7 +159,7 @@ impl Caller {
 
 /// Runs every check that may reject the request, then spawns the session.
 pub(super) fn admit(
-    mut request: Request<Incoming>,
+    mut request: Request<RequestBody>,
     peer: &ClientPeer,
     server: &Arc<ServerContext>,
 ) -> Result<HttpResponse, Box<HttpError>> {

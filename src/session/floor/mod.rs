@@ -335,13 +335,16 @@ impl Floor {
         }
     }
 
-    /// Ends a speech although no upstream speaks it. Reports its start, unless that was reported, and its end.
+    /// Ends a speech although no upstream speaks it.
     pub(crate) fn fail(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
-        if let Some(speech) = self.speech_mut(id) {
-            speech.truncated = true;
-            if !speech.start_reported {
-                speech.announce(now, out);
-            }
+        self.truncate(id);
+        self.finish_unspoken(now, id, out);
+    }
+
+    /// Ends a speech that may have no audio. Reports its start, unless that was reported, and its end.
+    pub(crate) fn finish_unspoken(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
+        if let Some(speech) = self.speech_mut(id).filter(|speech| !speech.start_reported) {
+            speech.announce(now, out);
         }
         self.finish(now, id, out);
     }
