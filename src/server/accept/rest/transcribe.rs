@@ -31,6 +31,7 @@ use crate::{
     media::{
         MediaError,
         decode::{DecodeLimits, Decoder},
+        levelled::LevelledDecoder,
         transcript::{Transcript, WordList},
     },
     server::{
@@ -260,11 +261,12 @@ impl Transcription {
 /// Decodes a recording and sends it to the session. Of a recording that is cut off or broken, the words are worth having; one
 /// that cannot be decoded at all is an error.
 async fn feed(
-    mut decoder: Decoder,
+    decoder: Decoder,
     mut commands: Commands,
     threads: CodecThreads,
     _cancel: CancelOnDrop,
 ) -> Result<Decoded, Failure> {
+    let mut decoder = LevelledDecoder::new(decoder);
     let (mut samples, mut damage) = (0_u64, None);
     loop {
         let permit = threads.acquire().await.ok_or_else(decoder_failed)?;
