@@ -19,6 +19,7 @@ mod protocol_checks;
 mod published_examples;
 mod qwen;
 mod read_window;
+mod reader;
 mod refusals;
 mod relay;
 mod rest;

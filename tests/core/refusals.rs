@@ -7,6 +7,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use voxbridge::{
     bridge::{Bridge, Input, Output},
@@ -504,5 +505,38 @@ fn answer_that_its_server_broke_off_ends_as_incomplete() {
         );
         let finals = session.events("transcript.final");
         assert_eq!(finals[0]["text"], words.concat(), "{context}");
+    }
+}
+
+/// Replies of a server, and whether each is its own fault.
+fn any_reply() -> impl Strategy<Value = (Reply, bool)> {
+    let refused = select(refusals()).prop_map(|(_, refusal)| (refusal, false));
+    let failed = select(failures()).prop_map(|failure| (failure, true));
+    prop_oneof![3 => Just((answered(), false)), 3 => refused, 1 => failed]
+}
+
+proptest! {
+    #![proptest_config(crate::properties::config())]
+
+    /// Whatever a server refuses, the pool hears of its own failures only, and each request has an end.
+    #[test]
+    fn only_failures_of_a_server_count_against_it(
+        dialect in select(&SERVERS[..]),
+        replies in vec(any_reply(), 0..8),
+        questions in vec(select(&QUESTIONS[..]), 1..6),
+    ) {
+        let scripted = replies.iter().map(|(reply, _)| reply.clone()).collect();
+        let mut session = Session::open(("macaw", "speech", dialect), scripted, answered());
+        for question in &questions {
+            question(&mut session);
+        }
+        let asked = replies.iter().take(session.asked.len());
+        let failed = asked.clone().filter(|(_, is_failure)| *is_failure).count();
+        let refused = asked.filter(|(reply, is_failure)| !is_failure && matches!(reply, Reply::End(..))).count();
+        prop_assert_eq!(session.failures.len(), failed, "{:#?}", session.failures);
+        prop_assert_eq!(session.refusals.len(), refused, "{:#?}", session.refusals);
+        let told = session.events("error").len();
+        let ends = session.events("transcript.final").len() + session.events("tts.speaking_end").len() + told;
+        prop_assert!(ends >= questions.len() && told >= refused, "{:#?}", session.events);
     }
 }
