@@ -25,6 +25,7 @@ mod relay;
 mod rest;
 mod session;
 mod slow_readers;
+mod small_files;
 mod telephony;
 mod traces;
 mod turn_end;

@@ -22,6 +22,7 @@ mod container;
 mod demux;
 mod fields;
 mod guard;
+mod opening;
 mod packet;
 mod search;
 mod source;
@@ -38,6 +39,7 @@ use symphonia::core::errors::Error;
 
 use self::codec::Codec;
 pub use self::container::Container;
+use self::opening::{Opened, open};
 use self::packet::{Demuxer, Event, Packet, Stream, samples_in};
 pub use self::source::CancelFlag;
 use self::timeline::Timeline;
@@ -115,9 +117,9 @@ impl Decoder {
         let (container, file) = Container::recognize(&file).ok_or(MediaError::UnknownFormat)?;
         // An edit list may play parts twice.
         let packet_bytes_left = 2 * file.len();
-        let opened = catch_panic(|| open_container(container, file, limits, &cancel));
-        let (demuxer, (info, codec), promised) =
-            opened.unwrap_or_else(|| Err(container.broken(Duration::ZERO, &DECODER_PANIC)))?;
+        let opened = catch_panic(|| open(container, file, limits, &cancel));
+        let opened = opened.unwrap_or_else(|| Err(container.broken(Duration::ZERO, &DECODER_PANIC)))?;
+        let Opened { demuxer, info, codec, promised } = opened;
         Ok(Self {
             info,
             limits,
@@ -323,36 +325,6 @@ impl Decoder {
 
     fn decoded(&self) -> Duration {
         Duration::from_secs_f64(self.timeline.total_samples() as f64 / f64::from(SPEECH_RATE_HZ))
-    }
-}
-
-/// Opens a container and its first stream.
-fn open_container(
-    container: Container,
-    file: Bytes,
-    limits: DecodeLimits,
-    cancel: &CancelFlag,
-) -> Result<(Box<dyn Demuxer>, (MediaInfo, Codec), Option<Duration>), MediaError> {
-    let broken = |error: Error| container.broken(Duration::ZERO, &error);
-    let no_track = MediaError::NoAudioTrack { container: container.name() };
-    let demuxer = container.open(file, cancel.clone()).map_err(broken)?;
-    let mut demuxer = demuxer.ok_or_else(|| no_track.clone())?;
-    let mut problem = no_track;
-    loop {
-        if cancel.is_cancelled() {
-            return Err(broken(Error::DecodeError("the request was cancelled")));
-        }
-        match demuxer.next().map_err(broken)? {
-            Some(Event::Stream(stream)) => {
-                let (mut info, codec) = open_stream(container, &stream, limits)?;
-                info.track = demuxer.track();
-                let promised = info.duration.filter(|_| stream.is_duration_certain);
-                return Ok((demuxer, (info, codec), promised));
-            }
-            Some(Event::Damage(damage)) => problem = broken(Error::DecodeError(damage)),
-            Some(Event::Packet(_) | Event::Other) => {}
-            None => return Err(problem),
-        }
     }
 }
 

@@ -158,7 +158,7 @@ impl Clock {
         };
         let gap = at.saturating_sub(self.packet_end);
         let lag = at.saturating_sub(self.length.saturating_add(offset));
-        if gap < -BACK_MIN || gap > GAP_MAX {
+        if !(-BACK_MIN..=GAP_MAX).contains(&gap) {
             self.offset = Some(at.saturating_sub(self.length));
             return 0;
         }

@@ -80,14 +80,16 @@ pub(super) fn open_stream(
         rate_hz: params.sample_rate.unwrap_or(0),
         channels: params.channels.as_ref().map_or(0, |channels| channels.count()),
     };
+    // Headers that leave out one may also be wrong about the other; the audio itself says both.
+    let is_stated = spec.rate_hz > 0 && spec.channels > 0;
+    let assumed_hz = if is_stated { spec.rate_hz } else { SPEECH_RATE_HZ };
+    if stream.unsupported.is_none() {
+        limits.check(Spec { rate_hz: assumed_hz, ..spec })?;
+    }
     let codec = Codec::new(stream).map_err(|reason| match reason {
         NoCodec::Unsupported(codec) => MediaError::CodecNotSupported { container: container.name(), codec },
         NoCodec::Damaged(problem) => container.broken(Duration::ZERO, &Error::DecodeError(problem)),
     })?;
-    // Headers that leave out one may also be wrong about the other; the audio itself says both.
-    let is_stated = spec.rate_hz > 0 && spec.channels > 0;
-    let assumed_hz = if is_stated { spec.rate_hz } else { SPEECH_RATE_HZ };
-    limits.check(Spec { rate_hz: assumed_hz, ..spec })?;
     let info = MediaInfo {
         container,
         codec: codec.name(),

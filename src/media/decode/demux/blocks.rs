@@ -40,7 +40,10 @@ impl Format {
         params.for_codec(self.codec).with_sample_rate(self.rate_hz);
         params.with_channels(Channels::Discrete(self.channels));
         params.with_frames_per_block(self.layout.samples);
-        params.with_max_frames_per_packet(self.layout.samples * self.layout.blocks_in_packet() as u64);
+        // The buffer of PCM grows with the packets that come.
+        if self.layout.samples > 1 {
+            params.with_max_frames_per_packet(self.layout.samples * self.layout.blocks_in_packet() as u64);
+        }
         params
     }
 

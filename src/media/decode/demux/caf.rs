@@ -65,7 +65,7 @@ impl<'a> Chunks<'a> {
                 b"kuki" => cookie = body,
                 b"pakt" => table = Some(body),
                 b"data" if data.is_none() => {
-                    data = Some((file.slice_ref(body.get(4..)?), claimed(len, body.len())))
+                    data = Some((file.slice_ref(body.get(4..)?), claimed(len, body.len())));
                 }
                 _ => {}
             }
@@ -128,7 +128,6 @@ impl Description {
         };
         let samples = be64(table, 8).and_then(|samples| i64::try_from(samples).ok());
         stream.duration = samples.map(|samples| nanos(samples, self.rate_hz));
-        stream.is_duration_certain = samples.is_some();
         stream
     }
 }
@@ -199,6 +198,15 @@ impl Demuxer for CafPackets {
         if let Some(stream) = self.stream.take() {
             return Ok(Some(Event::Stream(stream)));
         }
-        Ok(if self.left > 0 || self.packet_bytes > 0 { self.packet().map(Event::Packet) } else { None })
+        let is_counted = self.left > 0;
+        if !is_counted && self.packet_bytes == 0 {
+            return Ok(None);
+        }
+        let packet = self.packet();
+        if is_counted && packet.is_none() {
+            (self.left, self.packet_bytes) = (0, 0);
+            return Ok(Some(Event::Damage("the end is missing")));
+        }
+        Ok(packet.map(Event::Packet))
     }
 }

@@ -70,7 +70,7 @@ impl Sizes {
             Self::Same { bytes, .. } => Some(*bytes as usize),
             Self::Table { bits: 4, table, .. } => {
                 let pair = table.get(sample as usize / 2)?;
-                Some(usize::from(if sample % 2 == 0 { pair >> 4 } else { pair & 15 }))
+                Some(usize::from(if sample.is_multiple_of(2) { pair >> 4 } else { pair & 15 }))
             }
             Self::Table { bits, table, .. } => {
                 let bytes = bits / 8;

@@ -103,10 +103,10 @@ impl OggStream {
         let mut progress = Progress::Other;
         let mut packets = Vec::new();
         for packet in self.complete_packets(page)? {
-            if !self.has_audio_begun {
-                if let Some(stream) = self.read_header(&packet)? {
-                    progress = Progress::Stream(Box::new(stream));
-                }
+            if !self.has_audio_begun
+                && let Some(stream) = self.read_header(&packet)?
+            {
+                progress = Progress::Stream(Box::new(stream));
             }
             if self.has_audio_begun && self.is_audio(&packet) {
                 packets.push(Packet { samples: self.samples(&packet), data: packet, ..Packet::default() });
