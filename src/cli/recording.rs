@@ -27,6 +27,8 @@ pub(super) struct Recording {
     pub(super) name: String,
     /// Length according to the headers, which may leave it out.
     pub(super) expected_length: Option<Duration>,
+    /// Which audio track it is, if there are several: its number, and how many there are.
+    pub(super) track: Option<(usize, usize)>,
     /// The file, for its checksum.
     bytes: Bytes,
     decoder: Option<Box<Decoder>>,
@@ -49,6 +51,7 @@ impl Recording {
         Ok(Self {
             name: name.to_owned(),
             expected_length: decoder.info().duration,
+            track: decoder.info().track,
             bytes,
             decoder: Some(Box::new(decoder)),
             pending: Vec::new(),

@@ -15,7 +15,8 @@ pub mod transcript;
 use std::time::Duration;
 
 /// Formats and codecs that [`decode::Decoder`] reads, as error messages list them.
-pub const ACCEPTED: &str = "wav, mp3, m4a or mp4 (AAC-LC), webm or ogg (Opus or Vorbis), flac";
+pub const ACCEPTED: &str =
+    "wav, mp3, m4a or mp4 (AAC-LC or ALAC), webm or ogg (Opus or Vorbis), flac, aiff, caf";
 
 /// Advice for other formats, in error messages.
 pub const CONVERSION: &str = "convert other files, for example with `ffmpeg -i FILE speech.wav`";

@@ -75,6 +75,29 @@ async fn finished_words_are_answered_when_the_upstream_fails() {
 }
 
 #[tokio::test]
+async fn words_of_a_damaged_recording_are_marked_as_incomplete() {
+    let whole = wav(&two_utterances());
+    let cut = &whole[..whole.len() * 6 / 10];
+    let bench = failing_after(9).await;
+    for format in ["json", "verbose_json", "text", "srt", "vtt"] {
+        let fields = [("model", "whisper-1"), ("response_format", format)];
+        let answer = upload(&bench, BEARER, cut, &fields).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let from: f64 = answer.header("x-voxbridge-incomplete-from").expect("a header").parse().unwrap();
+        let length = (cut.len() - 44) as f64 / 32_000.0;
+        assert!((from - length).abs() < 0.01, "{from} s of {length} s");
+        assert!(answer.text().contains("damaged or"), "{format}: {}", answer.text());
+        if format == "json" {
+            assert_eq!(answer.json()["incomplete"]["code"], "invalid_audio");
+        }
+    }
+    let answer = upload(&bench, BEARER, cut, &[("model", "whisper-1"), ("stream", "true")]).await;
+    assert!(answer.text().contains("\"incomplete\""), "{}", answer.text());
+    let answer = upload(&bench, BEARER, &whole, &[("model", "whisper-1")]).await;
+    assert_eq!((answer.header("x-voxbridge-incomplete-from"), answer.json().get("incomplete")), (None, None));
+}
+
+#[tokio::test]
 async fn deepgram_clients_get_a_warning() {
     let bench = failing_after(1).await;
     let answer =

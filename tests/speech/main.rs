@@ -7,6 +7,7 @@ mod calls;
 mod client_libraries;
 mod client_programs;
 mod client_tools;
+mod decoded_files;
 mod engine_quality;
 mod engines;
 mod families;

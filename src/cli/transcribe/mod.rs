@@ -41,7 +41,7 @@ use crate::media::transcript::{Segment, Task, WordList};
 /// Endings of the names of recordings, in folders.
 const RECORDING_ENDINGS: &[&str] = &[
     "wav", "mp3", "m4a", "m4b", "mp4", "m4v", "mov", "aac", "webm", "mkv", "mka", "ogg", "oga", "opus",
-    "flac",
+    "flac", "aif", "aiff", "aifc", "caf", "mp2",
 ];
 
 /// Result of a recording.
@@ -273,6 +273,10 @@ impl TranscribeJob<'_> {
     /// Opens the recording, and the journal of its transcript.
     async fn open(&self, output: &mut TranscriptOutput<'_>) -> Result<Recording, ClientError> {
         let recording = Recording::open(&self.input.path).await?;
+        if let Some((number, of)) = recording.track {
+            let name = self.name();
+            self.terminal.print_message(format_args!("{name}: audio track {number} of {of} is transcribed"));
+        }
         // In real time, a recording is not continued.
         let checksum = match (self.target, &self.destination) {
             (Target::Local(_), Destination::File(_)) => Some(recording.checksum().await),

@@ -1,17 +1,15 @@
 //! Recognizes containers by their first bytes and opens the demultiplexer of each.
 
-use super::mp4::MediaStart;
-use super::source::{CancelFlag, Source};
-use super::{flac, lengths, mp4, ogg, wav, webm};
-use crate::media::MediaError;
-use bytes::Bytes;
 use std::time::Duration;
+
+use bytes::Bytes;
 use symphonia::core::errors::Error;
-use symphonia::core::formats::{FormatOptions, FormatReader};
-use symphonia::core::io::{MediaSourceStream, MediaSourceStreamOptions};
-use symphonia::default::formats::{
-    AdtsReader, FlacReader, IsoMp4Reader, MkvReader, MpaReader, OggReader, WavReader,
-};
+
+use super::demux::{adts, aiff, caf, flac, mp4, mpeg, ogg, wav, webm};
+use super::packet::Demuxer;
+use super::search::{self, Frames};
+use super::source::CancelFlag;
+use crate::media::MediaError;
 
 /// File format around the encoded audio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,10 +28,15 @@ pub enum Container {
     Ogg,
     /// Native FLAC.
     Flac,
+    /// AIFF and AIFF-C.
+    Aiff,
+    /// Core Audio Format.
+    Caf,
 }
 
 /// Box types that begin an ISO base media file. Files of old QuickTime versions have no `ftyp`.
-const FIRST_MP4_BOXES: [&[u8]; 6] = [b"ftyp", b"moov", b"mdat", b"wide", b"free", b"styp"];
+const FIRST_MP4_BOXES: [&[u8]; 9] =
+    [b"ftyp", b"moov", b"mdat", b"wide", b"free", b"styp", b"skip", b"uuid", b"pnot"];
 
 impl Container {
     /// Name for error messages and [`super::MediaInfo`].
@@ -46,6 +49,8 @@ impl Container {
             Self::Webm => "webm",
             Self::Ogg => "ogg",
             Self::Flac => "flac",
+            Self::Aiff => "aiff",
+            Self::Caf => "caf",
         }
     }
 
@@ -54,81 +59,48 @@ impl Container {
         MediaError::Broken { container: self.name(), at, problem: problem.to_string() }
     }
 
-    /// Recognizes a file by its first bytes. Names and MIME types are often wrong (OpenAI REST field notes §5).
-    pub(super) fn sniff(file: &[u8]) -> Option<Self> {
+    /// Recognizes a file by its first bytes, and returns it from its first byte on: tags, white space and parts of frames may
+    /// stand before. Names and MIME types are often wrong (OpenAI REST field notes §5).
+    pub(super) fn recognize(file: &Bytes) -> Option<(Self, Bytes)> {
+        let start = search::skip_padding(file, |rest| Self::sniff(rest).is_some());
+        if let Some(container) = Self::sniff(&file[start..]) {
+            return Some((container, file.slice(start..)));
+        }
+        let container = match search::find_frames(file)? {
+            Frames::Mpeg => Self::Mp3,
+            Frames::Adts => Self::Adts,
+        };
+        Some((container, file.clone()))
+    }
+
+    fn sniff(file: &[u8]) -> Option<Self> {
         match file {
-            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => Some(Self::Wav),
+            _ if wav::is_wav(file, 0) => Some(Self::Wav),
             [b'f', b'L', b'a', b'C', ..] => Some(Self::Flac),
             [b'O', b'g', b'g', b'S', ..] => Some(Self::Ogg),
             [0x1a, 0x45, 0xdf, 0xa3, ..] => Some(Self::Webm),
-            // Frame sync of eleven bits, a version that exists, and Layer III.
-            [0xff, flags, ..] if flags & 0xe6 == 0xe2 && flags & 0x18 != 0x08 => Some(Self::Mp3),
-            // Frame sync of twelve bits and the layer number that MPEG audio does not use.
-            [0xff, flags, ..] if flags & 0xf6 == 0xf0 => Some(Self::Adts),
+            [b'F', b'O', b'R', b'M', _, _, _, _, b'A', b'I', b'F', b'F' | b'C', ..] => Some(Self::Aiff),
+            [b'c', b'a', b'f', b'f', ..] => Some(Self::Caf),
             _ if file.get(4..8).is_some_and(|kind| FIRST_MP4_BOXES.contains(&kind)) => Some(Self::Mp4),
             _ => None,
         }
     }
 
-    /// Opens the demultiplexer, which reads the headers. Leaves out what decoding does not need: metadata, other tracks.
-    pub(super) fn open(self, file: Bytes, cancel: CancelFlag) -> Result<Opened, Error> {
-        let (parts, start) = match self {
-            Self::Mp4 => {
-                let mp4 = mp4::keep_audio_track(&lengths::repair_mp4(file))?;
-                (mp4.parts, mp4.start)
-            }
-            _ => (self.plain_parts(file)?, None),
-        };
-        if parts.is_empty() {
-            return Ok(Opened { format: None, start });
-        }
-        let stream =
-            MediaSourceStream::new(Box::new(Source::new(parts, cancel)), MediaSourceStreamOptions::default());
-        Ok(Opened { format: Some(self.demultiplex(stream)?), start })
+    /// Opens the demultiplexer. `None` if the file has no audio.
+    pub(super) fn open(self, file: Bytes, cancel: CancelFlag) -> Result<Option<Box<dyn Demuxer>>, Error> {
+        Ok(Some(match self {
+            Self::Wav => Box::new(wav::Wav::open(file)?),
+            Self::Mp3 => Box::new(mpeg::MpegAudio::new(file)),
+            Self::Adts => Box::new(adts::Adts::new(file)),
+            Self::Mp4 => match mp4::Mp4::open(file)? {
+                Some(movie) => Box::new(movie),
+                None => return Ok(None),
+            },
+            Self::Webm => Box::new(webm::Webm::new(file)),
+            Self::Ogg => Box::new(ogg::Ogg::new(file)),
+            Self::Flac => Box::new(flac::Flac::new(file, cancel)),
+            Self::Aiff => Box::new(aiff::open(&file)?),
+            Self::Caf => caf::open(&file)?,
+        }))
     }
-
-    fn plain_parts(self, file: Bytes) -> Result<Vec<Bytes>, Error> {
-        match self {
-            Self::Wav => wav::with_plain_header(&file),
-            Self::Flac => flac::without_metadata(&file),
-            Self::Webm => webm::with_plain_header(&file),
-            Self::Ogg => ogg::keep_audio(&file),
-            // ID3 tags were removed before.
-            Self::Mp3 | Self::Adts | Self::Mp4 => Ok(vec![file]),
-        }
-    }
-
-    fn demultiplex(self, stream: MediaSourceStream<'static>) -> Result<Box<dyn FormatReader>, Error> {
-        let options = FormatOptions::default();
-        Ok(match self {
-            Self::Wav => Box::new(WavReader::try_new(stream, options)?),
-            Self::Mp3 => Box::new(MpaReader::try_new(stream, options)?),
-            Self::Adts => Box::new(AdtsReader::try_new(stream, options)?),
-            Self::Mp4 => Box::new(IsoMp4Reader::try_new(stream, options)?),
-            Self::Webm => Box::new(MkvReader::try_new(stream, options)?),
-            Self::Ogg => Box::new(OggReader::try_new(stream, options)?),
-            Self::Flac => Box::new(FlacReader::try_new(stream, options)?),
-        })
-    }
-}
-
-/// A demultiplexer at its first packet.
-pub(super) struct Opened {
-    /// `None` if the file has no audio.
-    pub(super) format: Option<Box<dyn FormatReader>>,
-    /// Where playback begins, if not with the first packet.
-    pub(super) start: Option<MediaStart>,
-}
-
-/// Removes ID3v2 tags (id3.org, "ID3v2.4.0 main structure" §3.1) before the audio. Returns the rest and whether there
-/// was a tag.
-pub(super) fn skip_id3(mut file: Bytes) -> (Bytes, bool) {
-    let mut tagged = false;
-    while let [b'I', b'D', b'3', _, _, flags, a, b, c, d, ..] = file[..] {
-        let body = [a, b, c, d].iter().fold(0, |sum, byte| sum << 7 | usize::from(byte & 0x7f));
-        let footer = if flags & 0x10 == 0 { 0 } else { 10 };
-        file = file.slice((10 + body + footer).min(file.len())..);
-        tagged = true;
-    }
-    (file, tagged)
 }

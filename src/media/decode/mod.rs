@@ -1,77 +1,71 @@
 //! Decodes an uploaded audio file to int16 mono at 16 kHz, in chunks.
 //!
 //! The caller holds the whole file in memory and bounds its size. [`Decoder::next_chunk`] is CPU work of some
-//! milliseconds: call it off the async threads. Demultiplexing and most codecs are symphonia's, Opus is opus-pure's.
+//! milliseconds: call it off the async threads. [`demux`] takes containers apart into packets with their times, [`codec`]
+//! decodes them, most with symphonia, and [`timeline`] places the audio and resamples it.
 //!
 //! CPU time for a minute of audio, release build, on one core of an AMD EPYC (a test in tests/speech/media_files.rs
 //! prints it): wav 2 ms (48 kHz stereo: 30), flac 8, mp3 25 (44.1 kHz stereo: 66), AAC 46 (stereo: 67), Opus 27 to 35
 //! (stereo at 96 kb/s: 69), Vorbis stereo 69.
 //!
-//! Encoder delay is removed where the file states it: mp3 with a LAME tag, Opus, Vorbis, mp4 with an edit list. AAC with
-//! ADTS headers and most fragmented mp4 state none and begin 21 to 64 ms late.
+//! All audio of a file is heard, at the time at which players show it: lengths that headers claim cut nothing off, further
+//! recordings in the same file follow the first, and silence fills gaps. Encoder delay is removed where the file states it:
+//! mp3 with a LAME tag, Opus, Vorbis, mp4 with an edit list. AAC with ADTS headers and most fragmented mp4 state none and begin
+//! 21 to 64 ms late.
 //!
-//! An upload may come from anyone, and symphonia trusts it. Before symphonia reads a file, one module for each container
-//! checks its headers and leaves out what decoding does not need. Memory and work are then bounded by the size of the file:
-//! no metadata is read, no other track, and no table that costs more with each packet.
+//! An upload may come from anyone. Memory and work are bounded by the size of the file: the demultiplexers keep no tables and read
+//! no metadata, and [`guard`] checks what symphonia would believe.
 
+mod choice;
 mod codec;
 mod container;
-mod flac;
-mod lengths;
-mod mp4;
-mod ogg;
+mod demux;
+mod fields;
+mod guard;
+mod packet;
+mod search;
 mod source;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod track;
-mod vorbis;
-mod wav;
-mod webm;
 
-use std::io::ErrorKind;
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
 use bytes::Bytes;
 use symphonia::core::errors::Error;
-use symphonia::core::formats::FormatReader;
-use symphonia::core::packet::Packet;
 
 use self::codec::Codec;
 pub use self::container::Container;
-use self::container::Opened;
-use self::mp4::MediaStart;
+use self::packet::{Demuxer, Event, Packet, Stream, samples_in};
 pub use self::source::CancelFlag;
-use self::track::open_track;
+use self::timeline::Timeline;
 pub use self::track::{DecodeLimits, MediaInfo};
+use self::track::{Spec, open_stream};
 use super::MediaError;
-use crate::audio::resample::Resampler;
 use crate::audio::{SPEECH_RATE_HZ, pcm};
 
 /// Decodes one file from its start to its end.
 pub struct Decoder {
     info: MediaInfo,
     limits: DecodeLimits,
-    format: Box<dyn FormatReader>,
-    track_id: u32,
+    demuxer: Box<dyn Demuxer>,
     codec: Codec,
-    /// Input rate and resampler, from the first audio on. Rates may change within a file.
-    resampler: Option<(u32, Resampler)>,
-    /// Where playback begins, unless the decoder knows.
-    start: Option<MediaStart>,
-    /// Samples still to be skipped before it, at the file's rate; `None` before the first packet.
-    skip_samples: Option<u64>,
+    timeline: Timeline,
     cancel: CancelFlag,
     /// One packet, interleaved and mixed.
     interleaved: Vec<f32>,
     mono: Vec<f32>,
-    /// Resampled audio that was not returned yet.
-    pending: Vec<f32>,
-    returned_samples: u64,
+    /// Rate of the last packet.
+    rate_hz: u32,
     /// Bytes that packets may still have: a damaged index can name the same bytes, or none, any number of times.
     packet_bytes_left: usize,
-    /// Packets of the track since the last audio.
+    /// Packets since the last audio, and those that the present stream has.
     packets_without_audio: u32,
+    packets_of_stream: u32,
+    /// Length that the headers state for certain.
+    promised: Option<Duration>,
     /// First damage, returned after the audio.
     error: Option<MediaError>,
     is_ended: bool,
@@ -89,6 +83,12 @@ const PACKET_MAX_BYTES: usize = 1 << 20;
 /// More packets in a row than an intact file has without audio: 1.4 s of the longest pre-skip in the shortest Opus
 /// packets are 546.
 const MAX_PACKETS_WITHOUT_AUDIO: u32 = 1000;
+
+/// A recording that was cut out of another begins with frames that refer to missing ones.
+const FIRST_PACKETS: u32 = 10;
+
+/// Longest silence in place of a packet that cannot be decoded, samples.
+const LOST_PACKET_MAX_SAMPLES: u64 = 1 << 16;
 
 impl Decoder {
     /// Recognizes the file by its first bytes and reads its headers.
@@ -111,39 +111,26 @@ impl Decoder {
         if file.is_empty() {
             return Err(MediaError::Empty);
         }
-        let (file, has_id3) = container::skip_id3(file);
-        // Padding may follow an ID3 tag; the mp3 reader searches for the first frame.
-        let container =
-            Container::sniff(&file).or(has_id3.then_some(Container::Mp3)).ok_or(MediaError::UnknownFormat)?;
-        // Containers may compress a few bytes of every packet away.
+        let (container, file) = Container::recognize(&file).ok_or(MediaError::UnknownFormat)?;
+        // An edit list may play parts twice.
         let packet_bytes_left = 2 * file.len();
-        let (format, start, (info, track_id, codec)) = catch_panic(|| {
-            let opened = container.open(file, cancel.clone());
-            let Opened { format, start } =
-                opened.map_err(|error| container.broken(Duration::ZERO, &error))?;
-            let format = format.ok_or(MediaError::NoAudioTrack { container: container.name() })?;
-            let track = open_track(container, &*format, limits)?;
-            Ok((format, start, track))
-        })
-        .unwrap_or_else(|| Err(container.broken(Duration::ZERO, &DECODER_PANIC)))?;
-        let is_opus = matches!(codec, Codec::Opus(_));
+        let opened = catch_panic(|| open_container(container, file, limits, &cancel));
+        let (demuxer, (info, codec), promised) =
+            opened.unwrap_or_else(|| Err(container.broken(Duration::ZERO, &DECODER_PANIC)))?;
         Ok(Self {
             info,
             limits,
-            format,
-            track_id,
+            demuxer,
             codec,
-            resampler: None,
-            // Opus skips by its own header, which says the same ("Opus in ISOBMFF" §4.4).
-            start: start.filter(|_| !is_opus),
-            skip_samples: None,
+            timeline: Timeline::default(),
             cancel,
             interleaved: Vec::new(),
             mono: Vec::new(),
-            pending: Vec::new(),
-            returned_samples: 0,
+            rate_hz: 0,
             packet_bytes_left,
             packets_without_audio: 0,
+            packets_of_stream: 0,
+            promised,
             error: None,
             is_ended: false,
         })
@@ -160,38 +147,52 @@ impl Decoder {
     /// after the request was cancelled.
     pub fn next_chunk(&mut self) -> Option<Result<Vec<i16>, MediaError>> {
         for _ in 0..PACKETS_PER_CALL {
-            if self.is_ended || self.pending.len() >= CHUNK_SAMPLES {
+            if self.is_ended || self.timeline.pending_len() >= CHUNK_SAMPLES {
                 break;
             }
             if self.cancel.is_cancelled() {
                 self.is_ended = true;
                 return None;
             }
-            if catch_panic(|| self.read_packet()).is_none() {
+            if catch_panic(|| self.advance()).is_none() {
                 self.note_damage(&DECODER_PANIC);
                 self.is_ended = true;
             }
         }
-        if self.pending.is_empty() && self.is_ended {
+        if self.timeline.pending_len() == 0 && self.is_ended {
             return self.error.take().map(Err);
         }
-        let rest = self.pending.split_off(self.pending.len().min(CHUNK_SAMPLES));
-        let chunk = std::mem::replace(&mut self.pending, rest);
-        self.returned_samples += chunk.len() as u64;
+        let chunk = self.timeline.take_chunk(CHUNK_SAMPLES);
         Some(Ok(chunk.into_iter().map(pcm::to_i16).collect()))
     }
 
-    fn read_packet(&mut self) {
-        match self.format.next_packet() {
-            Ok(Some(packet)) => self.take_packet(&packet),
+    fn advance(&mut self) {
+        if self.timeline.advance() {
+            return self.check_length();
+        }
+        match self.demuxer.next() {
+            Ok(Some(Event::Packet(packet))) => self.take_packet(&packet),
+            Ok(Some(Event::Stream(stream))) => self.start_stream(&stream),
+            Ok(Some(Event::Damage(problem))) => self.note_damage(&Error::DecodeError(problem)),
+            Ok(Some(Event::Other)) => {}
             Ok(None) => self.end(),
-            // A second stream follows in the same Ogg file.
-            Err(Error::ResetRequired) => self.restart(),
-            Err(Error::IoError(error)) if self.is_end_of_stream(&error) => self.end(),
             Err(error) => {
                 self.note_damage(&error);
                 self.end();
             }
+        }
+    }
+
+    /// Makes the decoder of a further stream.
+    fn start_stream(&mut self, stream: &Stream) {
+        if !stream.is_continued {
+            self.timeline.restart_clock();
+            self.promised = None;
+        }
+        self.packets_of_stream = 0;
+        match open_stream(self.info.container, stream, self.limits) {
+            Ok((_, codec)) => self.codec = codec,
+            Err(error) => self.fail(error),
         }
     }
 
@@ -202,88 +203,85 @@ impl Decoder {
             return self.end();
         };
         self.packet_bytes_left = left;
-        if packet.track_id == self.track_id {
-            self.packets_without_audio += 1;
-            if packet.data.len() > PACKET_MAX_BYTES {
-                return self.note_damage(&Error::LimitError("a packet is longer than 1 MiB"));
-            }
-            self.decode_packet(packet);
+        self.packets_without_audio += 1;
+        self.packets_of_stream = self.packets_of_stream.saturating_add(1);
+        if packet.data.len() > PACKET_MAX_BYTES {
+            return self.note_damage(&Error::LimitError("a packet is longer than 1 MiB"));
         }
+        self.decode_packet(packet);
     }
 
     fn decode_packet(&mut self, packet: &Packet) {
+        if packet.is_after_jump {
+            self.codec.reset();
+        }
         match self.codec.decode(packet, &mut self.interleaved, &mut self.mono) {
-            Ok(spec) => {
-                if let Err(error) = self.limits.check(spec) {
-                    self.fail(error);
-                } else if !self.mono.is_empty() {
-                    self.packets_without_audio = 0;
-                    self.skip_start(spec.rate_hz);
-                    self.resample(spec.rate_hz);
+            Ok(decoded) if self.mono.is_empty() => self.rate_hz = decoded.rate_hz,
+            Ok(decoded) => {
+                match self.limits.check(Spec { rate_hz: decoded.rate_hz, channels: decoded.channels }) {
+                    Ok(()) => {
+                        self.packets_without_audio = 0;
+                        self.rate_hz = decoded.rate_hz;
+                        self.place(packet, decoded.skipped);
+                    }
+                    Err(error) => self.fail(error),
                 }
             }
-            Err(error) => self.note_damage(&error),
+            Err(error) => self.lose_packet(packet, &error),
         }
     }
 
-    /// Removes samples before the start of playback.
-    fn skip_start(&mut self, rate_hz: u32) {
-        let left =
-            self.skip_samples.get_or_insert_with(|| self.start.map_or(0, |start| start.samples(rate_hz)));
-        let skipped = self.mono.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-        *left -= skipped as u64;
-        self.mono.drain(..skipped);
+    /// Removes what the container does not play, and hands the rest to the timeline.
+    fn place(&mut self, packet: &Packet, skipped: usize) {
+        let trim_start =
+            samples_in(packet.trim_start, self.rate_hz).saturating_sub(skipped).min(self.mono.len());
+        let kept = self.mono.len().saturating_sub(samples_in(packet.trim_end, self.rate_hz));
+        self.mono.truncate(kept);
+        self.mono.drain(..trim_start.min(kept));
+        if !self.mono.is_empty() {
+            let left_out = packet::nanos((skipped + trim_start) as i64, self.rate_hz);
+            let at = packet.at.map(|at| at.saturating_add(left_out));
+            self.timeline.take(&mut self.mono, at, self.rate_hz);
+        }
     }
 
-    fn resample(&mut self, rate_hz: u32) {
-        if self.resampler.as_ref().is_some_and(|(known, _)| *known != rate_hz) {
-            self.flush();
+    /// Keeps the time of a packet that cannot be decoded.
+    fn lose_packet(&mut self, packet: &Packet, error: &Error) {
+        if self.packets_of_stream > FIRST_PACKETS {
+            self.note_damage(error);
+        } else {
+            self.note_damage_at(Duration::ZERO, error);
         }
-        if self.resampler.is_none() {
-            self.resampler = Resampler::new(rate_hz, SPEECH_RATE_HZ).ok().map(|new| (rate_hz, new));
-        }
-        if let Some((_, resampler)) = &mut self.resampler {
-            resampler.push(&self.mono, &mut self.pending);
-        }
-        self.check_length();
-    }
-
-    fn flush(&mut self) {
-        if let Some((_, mut resampler)) = self.resampler.take() {
-            resampler.flush(&mut self.pending);
+        let is_silent = self.rate_hz > 0 && packet.samples <= LOST_PACKET_MAX_SAMPLES;
+        if is_silent && self.timeline.total_samples() > 0 {
+            self.timeline.take_silence(packet.at, packet.samples as usize, self.rate_hz);
         }
     }
 
     fn check_length(&mut self) {
         let max = self.limits.decoded_max;
         let max_samples = (max.as_secs_f64() * f64::from(SPEECH_RATE_HZ)) as u64;
-        let room = max_samples.saturating_sub(self.returned_samples);
-        if self.pending.len() as u64 > room {
-            self.pending.truncate(room as usize);
+        if self.timeline.truncate(max_samples) {
             self.fail(MediaError::TooLong { max });
-        }
-    }
-
-    /// True at the end of a webm file of unknown length, as browsers record it. One that was cut off looks alike.
-    fn is_end_of_stream(&self, error: &std::io::Error) -> bool {
-        self.info.container == Container::Webm && error.kind() == ErrorKind::UnexpectedEof
-    }
-
-    /// Opens the track of the next stream in a chained Ogg file.
-    fn restart(&mut self) {
-        self.flush();
-        match open_track(self.info.container, &*self.format, self.limits) {
-            Ok((_, track_id, codec)) => (self.track_id, self.codec) = (track_id, codec),
-            Err(error) => self.fail(error),
         }
     }
 
     fn end(&mut self) {
         if !self.is_ended {
             self.is_ended = true;
-            self.flush();
+            self.timeline.flush();
             self.check_length();
             self.check_complete();
+            self.forgive_start();
+        }
+    }
+
+    /// Damage before any audio counts only if none follows: an mp3 stream that was recorded from its middle begins with
+    /// frames that refer to earlier ones.
+    fn forgive_start(&mut self) {
+        let is_at_start = matches!(&self.error, Some(MediaError::Broken { at, .. }) if at.is_zero());
+        if is_at_start && self.timeline.total_samples() > 0 {
+            self.error = None;
         }
     }
 
@@ -295,13 +293,9 @@ impl Decoder {
 
     /// Reports audio that the headers promise and that did not come.
     fn check_complete(&mut self) {
-        let states_length = matches!(self.info.container, Container::Wav | Container::Mp4 | Container::Flac);
         let decoded = self.decoded();
-        if let Some(expected) = self.info.duration
-            && states_length
+        if let Some(expected) = self.promised.filter(|expected| *expected > decoded + MISSING_MIN)
             && self.error.is_none()
-            && expected
-                > (decoded + MISSING_MIN).saturating_add(self.start.map_or(Duration::ZERO, MediaStart::time))
         {
             let problem = format!("the headers announce {:.2} s", expected.as_secs_f64());
             self.error =
@@ -309,10 +303,12 @@ impl Decoder {
         }
     }
 
-    /// Keeps the first damage. Damage before any audio counts only if none follows: an mp3 stream that was recorded
-    /// from its middle begins with frames that refer to earlier ones.
     fn note_damage(&mut self, error: &Error) {
-        let at = self.decoded();
+        self.note_damage_at(self.decoded(), error);
+    }
+
+    /// Keeps the first damage that is not at the start.
+    fn note_damage_at(&mut self, at: Duration, error: &Error) {
         match &self.error {
             Some(MediaError::Broken { at: first, .. }) if at.is_zero() || !first.is_zero() => {}
             _ => self.error = Some(self.info.container.broken(at, error)),
@@ -320,8 +316,37 @@ impl Decoder {
     }
 
     fn decoded(&self) -> Duration {
-        let samples = self.returned_samples + self.pending.len() as u64;
-        Duration::from_secs_f64(samples as f64 / f64::from(SPEECH_RATE_HZ))
+        Duration::from_secs_f64(self.timeline.total_samples() as f64 / f64::from(SPEECH_RATE_HZ))
+    }
+}
+
+/// Opens a container and its first stream.
+fn open_container(
+    container: Container,
+    file: Bytes,
+    limits: DecodeLimits,
+    cancel: &CancelFlag,
+) -> Result<(Box<dyn Demuxer>, (MediaInfo, Codec), Option<Duration>), MediaError> {
+    let broken = |error: Error| container.broken(Duration::ZERO, &error);
+    let no_track = MediaError::NoAudioTrack { container: container.name() };
+    let demuxer = container.open(file, cancel.clone()).map_err(broken)?;
+    let mut demuxer = demuxer.ok_or_else(|| no_track.clone())?;
+    let mut problem = no_track;
+    loop {
+        if cancel.is_cancelled() {
+            return Err(broken(Error::DecodeError("the request was cancelled")));
+        }
+        match demuxer.next().map_err(broken)? {
+            Some(Event::Stream(stream)) => {
+                let (mut info, codec) = open_stream(container, &stream, limits)?;
+                info.track = demuxer.track();
+                let promised = info.duration.filter(|_| stream.is_duration_certain);
+                return Ok((demuxer, (info, codec), promised));
+            }
+            Some(Event::Damage(damage)) => problem = broken(Error::DecodeError(damage)),
+            Some(Event::Packet(_) | Event::Other) => {}
+            None => return Err(problem),
+        }
     }
 }
 

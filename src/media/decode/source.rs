@@ -22,22 +22,6 @@ impl CancelFlag {
     }
 }
 
-/// Replaces bytes of the file at a position by as many other bytes.
-pub(super) type Change = (usize, Vec<u8>);
-
-/// The file with the changes, without a copy of the rest. The changes are in order and do not overlap.
-pub(super) fn with_changes(file: &Bytes, changes: Vec<Change>) -> Vec<Bytes> {
-    let mut parts = Vec::with_capacity(2 * changes.len() + 1);
-    let mut copied = 0;
-    for (at, bytes) in changes {
-        parts.push(file.slice(copied..at));
-        copied = at + bytes.len();
-        parts.push(bytes.into());
-    }
-    parts.push(file.slice(copied..));
-    parts
-}
-
 /// Parts in a row.
 pub(super) struct Source {
     /// Each part with its position; none is empty.
@@ -112,12 +96,12 @@ mod tests {
     use super::*;
 
     fn source() -> Source {
-        let file = Bytes::from_static(b"abcdefgh");
-        Source::new(with_changes(&file, vec![(2, b"XY".to_vec()), (4, b"Z".to_vec())]), CancelFlag::default())
+        let parts = [&b"ab"[..], b"", b"XYZ", b"fgh"].map(Bytes::from_static);
+        Source::new(parts.to_vec(), CancelFlag::default())
     }
 
     #[test]
-    fn changed_bytes_replace_those_of_the_file() {
+    fn parts_are_read_in_a_row() {
         let mut read = String::new();
         source().read_to_string(&mut read).unwrap();
         assert_eq!(read, "abXYZfgh");

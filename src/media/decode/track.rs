@@ -1,13 +1,12 @@
-//! The track that is decoded: what its headers say, whether the limits allow it, and its decoder.
+//! The stream that is decoded: what its headers say, whether the limits allow it, and its decoder.
 
 use std::time::Duration;
 
-use symphonia::core::codecs::CodecParameters;
 use symphonia::core::errors::Error;
-use symphonia::core::formats::{FormatReader, Track, TrackType};
 
-use super::codec::{self, Codec, Spec};
+use super::codec::{Codec, NoCodec};
 use super::container::Container;
+use super::packet::{Stream, duration};
 use crate::audio::{SPEECH_RATE_HZ, resample};
 use crate::media::MediaError;
 
@@ -31,6 +30,13 @@ impl Default for DecodeLimits {
             rate_hz_max: *resample::SUPPORTED_HZ.end(),
         }
     }
+}
+
+/// Rate and channels of audio.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spec {
+    pub(super) rate_hz: u32,
+    pub(super) channels: usize,
 }
 
 impl DecodeLimits {
@@ -59,46 +65,36 @@ pub struct MediaInfo {
     pub channels: usize,
     /// Length according to the headers, which recorders often leave out, and which may be wrong.
     pub duration: Option<Duration>,
+    /// Which audio track was chosen, if there are several: its number among them, from 1, and how many there are.
+    pub track: Option<(usize, usize)>,
 }
 
-/// Chooses the first audio track and makes its decoder.
-pub(super) fn open_track(
+/// Makes the decoder of a stream, and says what its headers say.
+pub(super) fn open_stream(
     container: Container,
-    format: &dyn FormatReader,
+    stream: &Stream,
     limits: DecodeLimits,
-) -> Result<(MediaInfo, u32, Codec), MediaError> {
-    let name = container.name();
-    let track = format.first_track(TrackType::Audio).ok_or(MediaError::NoAudioTrack { container: name })?;
-    let Some(CodecParameters::Audio(params)) = &track.codec_params else {
-        return Err(MediaError::NoAudioTrack { container: name });
-    };
+) -> Result<(MediaInfo, Codec), MediaError> {
+    let params = &stream.params;
     let spec = Spec {
         rate_hz: params.sample_rate.unwrap_or(0),
         channels: params.channels.as_ref().map_or(0, |channels| channels.count()),
     };
+    let codec = Codec::new(stream).map_err(|reason| match reason {
+        NoCodec::Unsupported(codec) => MediaError::CodecNotSupported { container: container.name(), codec },
+        NoCodec::Damaged(problem) => container.broken(Duration::ZERO, &Error::DecodeError(problem)),
+    })?;
     // Headers that leave out one may also be wrong about the other; the audio itself says both.
     let is_stated = spec.rate_hz > 0 && spec.channels > 0;
     let assumed_hz = if is_stated { spec.rate_hz } else { SPEECH_RATE_HZ };
     limits.check(Spec { rate_hz: assumed_hz, ..spec })?;
-    let codec = Codec::new(params, track.time_base)
-        .map_err(|problem| container.broken(Duration::ZERO, &Error::DecodeError(problem)))?;
-    let codec = codec.ok_or_else(|| MediaError::CodecNotSupported {
-        container: name,
-        codec: codec::describe(params.codec),
-    })?;
     let info = MediaInfo {
         container,
         codec: codec.name(),
         sample_rate_hz: spec.rate_hz,
         channels: spec.channels,
-        duration: track_duration(track),
+        duration: stream.duration.map(duration).filter(|duration| !duration.is_zero()),
+        track: None,
     };
-    Ok((info, track.id, codec))
-}
-
-fn track_duration(track: &Track) -> Option<Duration> {
-    let base = track.time_base?;
-    let ticks = track.duration?.get() as f64;
-    let seconds = ticks * f64::from(base.numer.get()) / f64::from(base.denom.get());
-    (seconds > 0.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
+    Ok((info, codec))
 }

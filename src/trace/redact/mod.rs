@@ -230,6 +230,7 @@ mod tests {
     proptest! {
         #[test]
         fn redacting_keeps_other_text_and_valid_json(text in "[^=]*", name in "[a-z]{1,3}") {
+            prop_assume!(!is_secret_name(&name));
             let json = serde_json::json!({name.clone(): text, "list": [text, {"deep": text}], "n": 1.5}).to_string();
             prop_assert_eq!(redacted(&json), json);
             let secret = serde_json::json!({"token": [text, {name: text}], "text": text}).to_string();

@@ -89,7 +89,7 @@ pub(super) async fn start(
     opening.check_offer()?;
     let watch_name = opening.config.playground.then(|| find_watch_name(&head.headers).map(str::to_owned));
     let Opening { server, config, caller, served, .. } = opening;
-    let (address, key) = (caller.address, caller.key.as_ref().map(|key| Arc::from(&*key.name)));
+    let (address, key) = (caller.address, caller.key_name());
     // A call that waits for its client delays no shutdown.
     let waiting_server = Arc::downgrade(&server);
     let (for_session, config) = (caller.clone(), config.clone());

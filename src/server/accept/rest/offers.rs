@@ -74,7 +74,9 @@ pub(super) async fn answer(
         opening.count_offer()?;
     }
     if let Some(id) = pc_id
-        && let Some(renewed) = calls.renew((&id, key), sdp.clone(), restart_pc.unwrap_or(false)).await
+        && let Some(renewed) = calls
+            .renew((&id, key), (sdp.clone(), &opening.server.codec_threads), restart_pc.unwrap_or(false))
+            .await
     {
         return renewed.map(|sdp| described(&id, &sdp)).map_err(failure);
     }

@@ -159,12 +159,21 @@ pub(super) struct Recognized {
     pub(super) broken_off: Option<BreakOff>,
 }
 
+/// A recording as far as it was decoded.
+#[derive(Default)]
+struct Decoded {
+    length: Duration,
+    /// Why words may be missing from some place on.
+    damage: Option<MediaError>,
+}
+
 /// A recording that is being transcribed.
 pub(super) struct Transcription {
     events: Events,
-    /// Decodes the recording and sends it to the session; the length of the recording in the end.
-    feeding: BoxFuture<'static, Result<Duration, Failure>>,
-    duration: Option<Duration>,
+    /// Decodes the recording and sends it to the session.
+    feeding: BoxFuture<'static, Result<Decoded, Failure>>,
+    /// What became of the recording, in the end.
+    decoded: Option<Decoded>,
     /// Counts the recording.
     _memory: MemoryShare,
 }
@@ -183,11 +192,14 @@ impl Transcription {
         let flag = cancel.0.clone();
         let opened = threads.run(move || Decoder::open_cancellable(recording, limits, flag)).await;
         let decoder = opened.ok_or_else(decoder_failed)?.map_err(media_failure)?;
+        if let Some((number, of)) = decoder.info().track {
+            info!("the recording has {of} audio tracks; number {number} is transcribed");
+        }
         let (session, served) = opening.open(&model, admission).await?;
         let RestSession { mut commands, events } = session;
         commands.send(&settings).await;
         let feeding = feed(decoder, commands, threads, cancel).boxed();
-        Ok((Self { events, feeding, duration: None, _memory: memory }, served))
+        Ok((Self { events, feeding, decoded: None, _memory: memory }, served))
     }
 
     /// How far its session has come.
@@ -198,11 +210,11 @@ impl Transcription {
     /// The next segment; `None` after the last.
     pub(super) async fn next(&mut self) -> Result<Option<Segment>, Failure> {
         loop {
-            let event = match self.duration {
+            let event = match self.decoded {
                 Some(_) => self.events.next().await?,
                 None => tokio::select! {
                     fed = &mut self.feeding => {
-                        self.duration = Some(fed?);
+                        self.decoded = Some(fed?);
                         continue;
                     }
                     event = self.events.next() => event?,
@@ -219,7 +231,12 @@ impl Transcription {
 
     /// Length of the recording, as far as it was decoded; known after the last segment.
     pub(super) fn duration(&self) -> Duration {
-        self.duration.unwrap_or_default()
+        self.decoded.as_ref().map(|decoded| decoded.length).unwrap_or_default()
+    }
+
+    /// Where words may be missing because the recording is damaged; known after the last segment.
+    fn damage(&self) -> Option<BreakOff> {
+        self.decoded.as_ref()?.damage.as_ref().map(BreakOff::damaged)
     }
 
     /// All segments. If the upstream fails after some, they are kept.
@@ -228,7 +245,7 @@ impl Transcription {
         let broken_off = loop {
             match self.next().await {
                 Ok(Some(segment)) => segments.push(segment),
-                Ok(None) => break None,
+                Ok(None) => break self.damage(),
                 Err(failure) => break Some(BreakOff::after(&segments, failure)?),
             }
         };
@@ -240,15 +257,15 @@ impl Transcription {
     }
 }
 
-/// Decodes a recording and sends it to the session. Returns its length. The rest of a recording that is cut off or broken is
-/// left out; one that cannot be decoded at all is an error.
+/// Decodes a recording and sends it to the session. Of a recording that is cut off or broken, the words are worth having; one
+/// that cannot be decoded at all is an error.
 async fn feed(
     mut decoder: Decoder,
     mut commands: Commands,
     threads: CodecThreads,
     _cancel: CancelOnDrop,
-) -> Result<Duration, Failure> {
-    let mut samples = 0_u64;
+) -> Result<Decoded, Failure> {
+    let (mut samples, mut damage) = (0_u64, None);
     loop {
         let permit = threads.acquire().await.ok_or_else(decoder_failed)?;
         let decoded = permit.run(move || {
@@ -269,13 +286,14 @@ async fn feed(
             }
             Some(Err(error)) => {
                 info!(%error, decoded_s = samples / u64::from(SPEECH_RATE_HZ), "recording is incomplete");
+                damage = Some(error);
                 break;
             }
             None => break,
         }
     }
     commands.send(&json!({"type": "finish"})).await;
-    Ok(Duration::from_millis(samples * 1000 / u64::from(SPEECH_RATE_HZ)))
+    Ok(Decoded { length: Duration::from_millis(samples * 1000 / u64::from(SPEECH_RATE_HZ)), damage })
 }
 
 /// Sends audio to the session. The permit is kept until the session has processed it, so that many recordings at once do not delay
@@ -357,7 +375,11 @@ async fn send_events(
             }
             Ok(None) => {
                 let usage = transcript::usage(transcription.duration());
-                let done = json!({"type": "transcript.text.done", "text": text, "usage": usage});
+                let mut done = json!({"type": "transcript.text.done", "text": text, "usage": usage});
+                if let Some(damage) = transcription.damage() {
+                    warn!(problem = damage.message(), "transcript is incomplete");
+                    done["incomplete"] = damage.json();
+                }
                 sender.send(event_text(&done)).await?;
                 sender.send("data: [DONE]\n\n".into()).await?;
                 drop(transcription);

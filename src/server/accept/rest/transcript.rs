@@ -6,6 +6,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
 use super::{super::http_error::HttpResponse, answer_with, style::Failure};
+use crate::media::MediaError;
 use crate::media::transcript::{Segment, Transcript};
 pub(super) use crate::media::transcript::{TranscriptFormat, append, joined, usage};
 
@@ -24,25 +25,41 @@ const NOTE_MS: u64 = 3000;
 /// Header of an answer whose transcript is incomplete: the second of the recording from which on words are missing.
 const INCOMPLETE_HEADER: HeaderName = HeaderName::from_static("x-voxbridge-incomplete-from");
 
-/// Where and why a transcript breaks off: the upstream was lost, or failed for good.
+/// From where on words are missing from a transcript, and why: the upstream was lost or failed for good, or the recording is
+/// damaged.
 pub(super) struct BreakOff {
-    /// End of the last segment that was transcribed.
     from_ms: u64,
-    failure: Failure,
+    code: &'static str,
+    /// The message for the client.
+    message: String,
 }
 
 impl BreakOff {
     /// A transcript breaks off after these segments; none if the failure leaves nothing to answer with, or is the client's.
     pub(super) fn after(segments: &[Segment], failure: Failure) -> Result<Self, Failure> {
         match segments.last() {
-            Some(last) if failure.is_upstreams() => Ok(Self { from_ms: last.end_ms, failure }),
+            Some(last) if failure.is_upstreams() => Ok(Self {
+                from_ms: last.end_ms,
+                code: failure.code,
+                message: break_off_message(last.end_ms, &failure.message),
+            }),
             _ => Err(failure),
         }
     }
 
+    /// Words may be missing behind the first damage of a recording.
+    pub(super) fn damaged(damage: &MediaError) -> Self {
+        let from = match damage {
+            MediaError::Broken { at, .. } => *at,
+            _ => Duration::ZERO,
+        };
+        let from_ms = u64::try_from(from.as_millis()).unwrap_or(u64::MAX);
+        Self { from_ms, code: "invalid_audio", message: damage.to_string() }
+    }
+
     /// The message for the client.
-    pub(super) fn message(&self) -> String {
-        break_off_message(self.from_ms, &self.failure.message)
+    pub(super) fn message(&self) -> &str {
+        &self.message
     }
 
     /// The length of the recording, as far as it was transcribed.
@@ -56,7 +73,7 @@ impl BreakOff {
 
     /// A member that clients of OpenAI's API ignore or keep.
     pub(super) fn json(&self) -> Value {
-        json!({"from": self.gap_start_s(), "code": self.failure.code, "message": self.message()})
+        json!({"from": self.gap_start_s(), "code": self.code, "message": self.message})
     }
 
     /// Adds the header.

@@ -11,7 +11,7 @@ const VALUES_MAX: u64 = 1024 * 1024;
 const IDENTIFICATION_BYTES: usize = 30;
 
 /// Checks the headers that a track carries: the identification and the setup, as symphonia's containers return them.
-pub(super) fn check_headers(headers: &[u8]) -> Result<(), &'static str> {
+pub(in crate::media::decode) fn check_headers(headers: &[u8]) -> Result<(), &'static str> {
     match headers.first() {
         Some(1) => check_setup(headers.get(IDENTIFICATION_BYTES..).unwrap_or_default()),
         _ => Err("the Vorbis identification is missing"),
@@ -19,7 +19,7 @@ pub(super) fn check_headers(headers: &[u8]) -> Result<(), &'static str> {
 }
 
 /// Checks a setup header.
-pub(super) fn check_setup(setup: &[u8]) -> Result<(), &'static str> {
+pub(in crate::media::decode) fn check_setup(setup: &[u8]) -> Result<(), &'static str> {
     let codebooks = setup.strip_prefix(b"\x05vorbis").ok_or("the Vorbis setup is missing")?;
     check_codebooks(&mut Bits { bytes: codebooks, at: 0 })
         .ok_or("the Vorbis setup is damaged or needs more memory than any encoder's")

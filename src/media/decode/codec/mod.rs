@@ -1,0 +1,118 @@
+//! Decodes packets to mono float32: Opus with its own decoder, everything else with symphonia's.
+
+mod opus;
+pub(super) mod vorbis_blocks;
+
+use symphonia::core::codecs::audio::well_known::{CODEC_ID_ALAC, CODEC_ID_OPUS, CODEC_ID_VORBIS};
+use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
+use symphonia::core::errors::Error;
+use symphonia::core::packet::PacketRef;
+use symphonia::core::units::{Duration, Timestamp};
+
+use self::opus::OpusTrack;
+use super::guard::{alac, vorbis};
+use super::packet::{Packet, Stream};
+
+/// Decoder of one stream.
+pub(super) enum Codec {
+    Opus(Box<OpusTrack>),
+    Other(Box<dyn AudioDecoder>),
+}
+
+/// Audio of one packet, before resampling.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Decoded {
+    pub(super) rate_hz: u32,
+    pub(super) channels: usize,
+    /// Samples at its start that the codec left out.
+    pub(super) skipped: usize,
+}
+
+/// Why there is no decoder.
+pub(super) enum NoCodec {
+    /// Name of a codec that is not supported.
+    Unsupported(String),
+    /// What is wrong with its headers.
+    Damaged(&'static str),
+}
+
+impl Codec {
+    /// A decoder for the stream.
+    pub(super) fn new(stream: &Stream) -> Result<Self, NoCodec> {
+        if let Some(name) = &stream.unsupported {
+            return Err(NoCodec::Unsupported(name.clone()));
+        }
+        let mut params = stream.params.clone();
+        let headers = params.extra_data.as_deref().unwrap_or_default();
+        match params.codec {
+            CODEC_ID_OPUS => {
+                return Ok(Self::Opus(Box::new(OpusTrack::new(headers)?)));
+            }
+            CODEC_ID_VORBIS => vorbis::check_headers(headers).map_err(NoCodec::Damaged)?,
+            CODEC_ID_ALAC => alac::check_config(headers).map_err(NoCodec::Damaged)?,
+            _ => {}
+        }
+        // symphonia allocates for as many. Decoders of packets that turn out longer grow.
+        params.max_frames_per_packet = params.max_frames_per_packet.map(|frames| frames.min(FRAMES_MAX));
+        let decoder =
+            symphonia::default::get_codecs().make_audio_decoder(&params, &AudioDecoderOptions::default());
+        decoder.map(Self::Other).map_err(|error| match error {
+            Error::DecodeError(problem) => NoCodec::Damaged(problem),
+            Error::Unsupported(problem) => NoCodec::Unsupported(problem.to_owned()),
+            error => NoCodec::Unsupported(error.to_string()),
+        })
+    }
+
+    /// Short name, such as "aac".
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Opus(_) => "opus",
+            Self::Other(decoder) => decoder.codec_info().short_name,
+        }
+    }
+
+    /// Forgets the packets before: an edit jumps.
+    pub(super) fn reset(&mut self) {
+        match self {
+            Self::Opus(track) => track.reset(),
+            Self::Other(decoder) => decoder.reset(),
+        }
+    }
+
+    /// Decodes one packet and replaces `mono` by the average of its channels.
+    pub(super) fn decode(
+        &mut self,
+        packet: &Packet,
+        interleaved: &mut Vec<f32>,
+        mono: &mut Vec<f32>,
+    ) -> Result<Decoded, Error> {
+        mono.clear();
+        match self {
+            Self::Opus(track) => track.decode(&packet.data, mono),
+            Self::Other(decoder) => {
+                let packet =
+                    PacketRef::new(0, Timestamp::new(0), Duration::new(packet.samples), &packet.data);
+                let audio = decoder.decode_ref(&packet)?;
+                let decoded =
+                    Decoded { rate_hz: audio.spec().rate(), channels: audio.num_planes(), skipped: 0 };
+                audio.copy_to_vec_interleaved(interleaved);
+                mix(interleaved, decoded.channels, mono);
+                Ok(decoded)
+            }
+        }
+    }
+}
+
+/// More samples than a packet has: an ADPCM block of 64 KB has 131 072.
+const FRAMES_MAX: u64 = 1 << 18;
+
+fn mix(interleaved: &[f32], channels: usize, mono: &mut Vec<f32>) {
+    match channels {
+        0 => {}
+        1 => mono.extend_from_slice(interleaved),
+        _ => {
+            let scale = 1.0 / channels as f32;
+            mono.extend(interleaved.chunks_exact(channels).map(|group| group.iter().sum::<f32>() * scale));
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Frames in a row, each with a header that states its length: MPEG audio and ADTS.
+//!
+//! Anything may stand before, between and behind them: tags, zeros, parts of a frame. A frame begins where two headers in a row
+//! agree.
+
+use bytes::Bytes;
+
+use crate::media::decode::fields::{be32, le32};
+
+/// What a header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::media::decode) struct Header {
+    /// The bits that all frames of a stream share.
+    pub(super) key: u32,
+    /// Length of the frame with its header.
+    pub(super) len: usize,
+    /// Samples of one channel.
+    pub(super) samples: u32,
+    pub(super) rate_hz: u32,
+    pub(super) channels: u8,
+}
+
+/// Reads the header at the start of these bytes.
+pub(in crate::media::decode) type ParseHeader = fn(&[u8]) -> Option<Header>;
+
+/// What comes next in a file of frames.
+pub(super) enum Next {
+    Frame(Header, Bytes),
+    /// Bytes that are neither a frame nor a tag.
+    Junk,
+    /// The file ends in a frame.
+    CutOff,
+    End,
+}
+
+/// Finds frames.
+pub(super) struct Frames {
+    pub(super) file: Bytes,
+    /// Position of the next frame.
+    pub(super) at: usize,
+    parse: ParseHeader,
+    /// The key of the last frame.
+    key: Option<u32>,
+}
+
+impl Frames {
+    pub(super) const fn new(file: Bytes, parse: ParseHeader) -> Self {
+        Self { file, at: 0, parse, key: None }
+    }
+
+    pub(super) fn header_at(&self, at: usize) -> Option<Header> {
+        (self.parse)(self.file.get(at..)?)
+    }
+
+    /// Key of the stream, as far as it is known.
+    pub(super) const fn key(&self) -> Option<u32> {
+        self.key
+    }
+
+    pub(super) fn next(&mut self) -> Next {
+        self.at = skip_tags(&self.file, self.at);
+        if let Some(header) = self.header_at(self.at).filter(|header| self.is_credible(self.at, header)) {
+            let Some(frame) = self.file.get(self.at..self.at + header.len) else {
+                self.at = self.file.len();
+                return Next::CutOff;
+            };
+            let frame = self.file.slice_ref(frame);
+            self.at += header.len;
+            self.key = Some(header.key);
+            return Next::Frame(header, frame);
+        }
+        if self.at >= self.file.len() {
+            return Next::End;
+        }
+        self.skip_junk()
+    }
+
+    /// Skips bytes up to the next frame or tag.
+    fn skip_junk(&mut self) -> Next {
+        let start = self.at;
+        let found = find_frame(&self.file, self.at + 1, self.file.len(), self.parse);
+        self.at = found.unwrap_or(self.file.len());
+        let junk = &self.file[start..self.at];
+        // A tag ends the junk, but has no second header.
+        if let Some(tag) = tag_in(junk) {
+            self.at = start + tag;
+        }
+        let is_harmless = junk.iter().all(|byte| *byte == 0) || self.key.is_none() || found.is_none();
+        if is_harmless { self.next_after_padding(found.is_none()) } else { Next::Junk }
+    }
+
+    fn next_after_padding(&mut self, is_end: bool) -> Next {
+        if is_end && skip_tags(&self.file, self.at) == self.at {
+            self.at = self.file.len();
+            return Next::End;
+        }
+        self.next()
+    }
+
+    /// A header like the one before, or one that another follows.
+    fn is_credible(&self, at: usize, header: &Header) -> bool {
+        self.key == Some(header.key)
+            || is_followed(&self.file, at, header, self.parse)
+            || self.file.len() == at + header.len
+    }
+}
+
+/// True if a header of the same stream follows the frame, or a tag.
+fn is_followed(file: &[u8], at: usize, header: &Header, parse: ParseHeader) -> bool {
+    let Some(rest) = file.get(at + header.len..) else { return false };
+    parse(rest).is_some_and(|next| next.key == header.key) || TAGS.iter().any(|tag| rest.starts_with(tag))
+}
+
+/// Position of the first frame between these positions that another follows.
+pub(in crate::media::decode) fn find_frame(
+    file: &[u8],
+    from: usize,
+    to: usize,
+    parse: ParseHeader,
+) -> Option<usize> {
+    let end = to.min(file.len());
+    memchr::memchr_iter(0xff, file.get(from..end)?).map(|at| from + at).find(|at| {
+        let header = file.get(*at..).and_then(parse);
+        header.is_some_and(|header| is_followed(file, *at, &header, parse))
+    })
+}
+
+const TAGS: [&[u8]; 4] = [b"ID3", b"APETAGEX", b"TAG", b"LYRICSBEGIN"];
+
+fn tag_in(junk: &[u8]) -> Option<usize> {
+    [&b"ID3"[..], b"APETAGEX"].iter().filter_map(|tag| memchr::memmem::find(junk, tag)).min()
+}
+
+/// Position behind the tags at a position: ID3v2 (id3.org, "ID3v2.4.0 main structure" §3.1), ID3v1, APEv2.
+pub(in crate::media::decode) fn skip_tags(file: &[u8], mut at: usize) -> usize {
+    while let Some(end) =
+        file.get(at..).and_then(|rest| tag_len(rest, at + 128 >= file.len())).map(|len| at + len)
+    {
+        at = end.min(file.len());
+    }
+    at
+}
+
+fn tag_len(rest: &[u8], is_at_end: bool) -> Option<usize> {
+    match rest {
+        [b'I', b'D', b'3', _, _, flags, ..] => {
+            let body =
+                be32(rest, 6)?.to_be_bytes().iter().fold(0, |sum, byte| sum << 7 | usize::from(byte & 0x7f));
+            Some(10 + body + if flags & 0x10 == 0 { 0 } else { 10 })
+        }
+        // The length counts the footer and not the header.
+        [b'A', b'P', b'E', b'T', b'A', b'G', b'E', b'X', ..] => {
+            let has_header = le32(rest, 20)? & 1 << 29 != 0;
+            Some(if has_header { 32 + le32(rest, 12)? as usize } else { 32 })
+        }
+        // Three letters are few: this tag is the last or is followed by the next stream.
+        [b'T', b'A', b'G', ..] => {
+            (is_at_end || rest.get(128) == Some(&0xff) || rest[128.min(rest.len())..].starts_with(b"ID3"))
+                .then_some(128)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,174 @@
+//! Some 400 files of public encoders, as they are and as the world changes them, against what ffmpeg decodes of them.
+//!
+//! Length and energy agree within 50 ms and 1 dB, or the file is listed below with the reason.
+
+mod changes;
+mod compare;
+mod encode;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use self::changes::Files;
+use crate::media_files::ffmpeg;
+use voxbridge::media::decode::{DecodeLimits, Decoder};
+use voxbridge_test_support::programs::{ensure, installed};
+
+/// Files that are decoded otherwise than by ffmpeg, by the beginning and the end of their names, and why.
+const DIFFERENT: [(&str, &str, &str); 5] = [
+    ("bom", ".wav", "ffmpeg knows no wav file behind other bytes"),
+    ("edit_twice_", "", "ffmpeg does not repeat a part that it has played"),
+    ("edit_", "44k1_alac.m4a", "ffmpeg plays whole packets of 93 ms"),
+    ("edit_", ".mov", "ffmpeg plays whole packets"),
+    ("44k1_ima4", "", "ffmpeg carries the state from block to block, which changes the noise"),
+];
+
+/// Files whose recordings are damaged or cut off, by the beginning of their names: decoded so far, and reported.
+const DAMAGED: [&str; 2] = ["cut_", "count_more_"];
+
+/// Programs and the packages that have them.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("ffmpeg", "ffmpeg"),
+    ("lame", "lame"),
+    ("opusenc", "opus-tools"),
+    ("flac", "flac"),
+    ("mkvmerge", "mkvtoolnix"),
+    ("sox", "sox"),
+];
+
+fn has_programs() -> bool {
+    static READY: OnceLock<Result<(), String>> = OnceLock::new();
+    let ensure_all = || {
+        PROGRAMS.iter().try_for_each(|(program, package)| {
+            ensure(&format!("command -v {program}"), package, "install it with the system package manager")
+        })
+    };
+    installed(READY.get_or_init(ensure_all)).is_some()
+}
+
+/// Writes all files, and returns their paths.
+fn make_corpus(dir: &Path) -> Vec<PathBuf> {
+    let _ = std::fs::remove_dir_all(dir);
+    std::fs::create_dir_all(dir).unwrap();
+    let mut paths = encode::with_ffmpeg(dir);
+    let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+    let files: Files = paths.iter().map(|path| (name(path), std::fs::read(path).unwrap())).collect();
+    paths.extend(encode::with_own_programs(dir));
+    paths.extend(encode::with_mkvmerge(dir, &paths));
+    let changed = [
+        changes::joined(&files),
+        changes::surrounded(&files),
+        changes::cut_off(&files),
+        changes::counted_wrong(&files),
+        changes::positioned_wrong(&files),
+        changes::edited(&files),
+    ];
+    for (name, bytes) in changed.into_iter().flatten() {
+        let path = dir.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        paths.push(path);
+    }
+    paths
+}
+
+/// What is to be heard: what ffmpeg decodes, or what it decodes of the parts where it ends at the first, trims at positions that
+/// are wrong, or writes no silence.
+fn expected(path: &Path, name: &str) -> Vec<i16> {
+    let of_parts =
+        |names: &str| names.split(' ').flat_map(|part| reference(&path.with_file_name(part))).collect();
+    if let Some((_, parts)) =
+        changes::JOINS_BEYOND_FFMPEG.iter().find(|(joined, _)| name == format!("joined_{joined}"))
+    {
+        return of_parts(parts);
+    }
+    if let Some((_, part)) = name.strip_prefix("position_").and_then(|rest| rest.split_once('_')) {
+        return of_parts(part);
+    }
+    let silence = if name.starts_with("edit_late_") { 32_000 } else { 0 };
+    [vec![0; silence], reference(path)].concat()
+}
+
+/// What ffmpeg decodes.
+fn reference(path: &Path) -> Vec<i16> {
+    let mut command = ffmpeg();
+    command.arg("-i").arg(path).args(["-map", "a:0", "-ac", "1", "-ar", "16000", "-f", "s16le", "-"]);
+    let decoded = command.output().unwrap().stdout;
+    decoded.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])).collect()
+}
+
+/// The audio and the problem.
+fn decode(path: &Path) -> (Vec<i16>, Option<String>) {
+    let limits = DecodeLimits { decoded_max: Duration::from_secs(60), ..DecodeLimits::default() };
+    let (mut samples, mut problem) = (Vec::new(), None);
+    match Decoder::open(std::fs::read(path).unwrap().into(), limits) {
+        Ok(mut decoder) => {
+            for chunk in std::iter::from_fn(|| decoder.next_chunk()) {
+                match chunk {
+                    Ok(chunk) => samples.extend(chunk),
+                    Err(error) => problem = Some(error.to_string()),
+                }
+            }
+        }
+        Err(error) => problem = Some(error.to_string()),
+    }
+    (samples, problem)
+}
+
+/// What is wrong with a file.
+fn check(path: &Path) -> Option<String> {
+    let name = path.file_name().unwrap().to_string_lossy();
+    let (ours, problem) = decode(path);
+    let is_damaged = DAMAGED.iter().any(|start| name.starts_with(start));
+    // A count that exceeds the frames by some is within the tolerance.
+    let may_be_whole = name.starts_with("count_");
+    if problem.is_some() != is_damaged && !may_be_whole {
+        return Some(format!("reported: {problem:?}"));
+    }
+    compare::difference(&expected(path, &name), &ours)
+}
+
+/// Runs the checks on all processors.
+fn check_all(paths: &[PathBuf]) -> BTreeMap<String, String> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let index = || paths.get(next.fetch_add(1, Relaxed));
+        let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+        std::iter::from_fn(index).filter_map(|path| Some((name(path), check(path)?))).collect::<Vec<_>>()
+    };
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Why a file differs: its index in the list.
+fn explanation(name: &str) -> Option<usize> {
+    DIFFERENT.iter().position(|(start, end, _)| name.starts_with(start) && name.ends_with(end))
+}
+
+#[test]
+fn files_decode_as_ffmpeg_does_or_the_difference_has_a_reason() {
+    if !has_programs() {
+        return;
+    }
+    let paths = make_corpus(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("decoded_files"));
+    assert!(paths.len() > 380, "{} files", paths.len());
+    let wrong = check_all(&paths);
+    let unexplained: Vec<_> = wrong.iter().filter(|(name, _)| explanation(name).is_none()).collect();
+    assert!(
+        unexplained.is_empty(),
+        "{} of {} files differ: {unexplained:#?}",
+        unexplained.len(),
+        paths.len()
+    );
+    let used: BTreeSet<_> = wrong.keys().filter_map(|name| explanation(name)).collect();
+    let unused: Vec<_> =
+        (0..DIFFERENT.len()).filter(|index| !used.contains(index)).map(|index| DIFFERENT[index]).collect();
+    assert!(unused.is_empty(), "nothing differs for these reasons: {unused:#?}");
+    assert!(wrong.len() * 100 <= paths.len() * 4, "{} of {} files differ", wrong.len(), paths.len());
+    println!("{} of {} files differ: {wrong:#?}", wrong.len(), paths.len());
+}
