@@ -145,7 +145,7 @@ fn with_stop(mut words: String) -> String {
     match words.chars().next_back() {
         Some(last) if last.is_alphanumeric() && last >= EAST_ASIAN_FROM => words.push('。'),
         Some(last) if last.is_alphanumeric() || matches!(last, ')' | ']' | '"' | '\'' | '%') => {
-            words.push('.')
+            words.push('.');
         }
         _ => {}
     }

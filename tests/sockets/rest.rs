@@ -292,7 +292,7 @@ async fn text_without_words_is_silence_in_every_format() {
         for format in ["mp3", "opus", "flac", "wav", "pcm"] {
             let body = json!({"model": "m", "input": text, "response_format": format});
             let answer = speak(&bench, BEARER, &body).await;
-            assert!(answer.status == 200 && !answer.body.is_empty(), "{body}: {}", answer.status);
+            assert!(answer.status == 200 && answer.body.len() > 40, "{body}: {answer:?}");
         }
         let events = json!({"model": "m", "input": text, "response_format": "pcm", "stream_format": "sse"});
         let answer = speak(&bench, BEARER, &events).await;

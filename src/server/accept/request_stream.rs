@@ -46,8 +46,8 @@ pub(crate) struct RequestStream {
 /// Bytes that the stream waits for between requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
-    FirstHead,
-    NextHead,
+    FirstRequest,
+    NextRequest,
     RestOfHead,
 }
 
@@ -152,8 +152,8 @@ impl GateState {
     fn awaited(&self) -> Option<Awaited> {
         match &self.part {
             Part::Head(scan) if scan.has_begun() => Some(Awaited::RestOfHead),
-            Part::Head(_) if self.is_in_use => Some(Awaited::NextHead),
-            Part::Head(_) => Some(Awaited::FirstHead),
+            Part::Head(_) if self.is_in_use => Some(Awaited::NextRequest),
+            Part::Head(_) => Some(Awaited::FirstRequest),
             _ => None,
         }
     }
@@ -186,7 +186,7 @@ impl RequestStream {
     fn poll_timeout(&mut self, cx: &mut Context<'_>, awaited: Option<Awaited>) -> io::Result<()> {
         if self.timer.as_ref().map(|(awaited, _)| *awaited) != awaited {
             let (head, between) = self.timeouts;
-            let limit = |awaited| if awaited == Awaited::NextHead { between } else { head };
+            let limit = |awaited| if awaited == Awaited::NextRequest { between } else { head };
             self.timer = awaited.map(|awaited| (awaited, Box::pin(sleep(limit(awaited)))));
         }
         match self.timer.as_mut().map(|(_, timer)| timer.as_mut().poll(cx)) {

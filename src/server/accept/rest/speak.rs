@@ -230,8 +230,7 @@ pub(super) async fn speak(
     let stage = session.events.stage();
     let mut beginning = Box::pin(async move {
         let first = next_audio(&mut session.events).await;
-        // A text without words, such as an emoji, is a file of silence.
-        (session, first.map(|first| first.unwrap_or_else(|| silence(rate_hz))))
+        (session, first)
     });
     let begun = match delivery {
         Delivery::Events => made_in_time(&mut beginning, stage).await,
@@ -240,7 +239,7 @@ pub(super) async fn speak(
     let begun = begun.map(|(session, first)| first.map(|first| (session, first))).transpose()?;
     let characters = command["text"].as_str().map_or(0, str::len);
     let encoding = Encoding { encoder, threads };
-    let speech = Speech { encoding, delivery, style, characters };
+    let speech = Speech { encoding, delivery, style, characters, rate_hz };
     let send = |sender: BodySender| async move {
         let (session, first) = match begun {
             Some((session, first)) => (session, Ok(first)),
@@ -327,6 +326,7 @@ struct Speech {
     style: Style,
     /// Length of the text, bytes.
     characters: usize,
+    rate_hz: u32,
 }
 
 impl Speech {
@@ -337,10 +337,13 @@ impl Speech {
     async fn send(
         mut self,
         (commands, mut events): (Commands, Events),
-        first: Result<Bytes, Failure>,
+        first: Result<Option<Bytes>, Failure>,
         sender: BodySender,
     ) -> Result<(), &'static str> {
-        let (mut next, mut audio_bytes) = (first.map(Some), 0);
+        // A text without words, such as an emoji, is a file of silence.
+        let is_wordless = matches!(first, Ok(None));
+        let mut next = if is_wordless { Ok(Some(silence(self.rate_hz))) } else { first };
+        let mut audio_bytes = 0;
         loop {
             let audio = match next {
                 Ok(audio) => audio,
@@ -362,7 +365,7 @@ impl Speech {
             if is_last {
                 break;
             }
-            next = next_audio(&mut events).await;
+            next = if is_wordless { Ok(None) } else { next_audio(&mut events).await };
         }
         drop((commands, events));
         if self.delivery == Delivery::Events {
