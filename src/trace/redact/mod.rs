@@ -174,7 +174,8 @@ fn silence_base64(inside: &str, output_len: usize) -> Option<String> {
     let inside = inside.split(' ').next()?;
     let letters = inside.trim_end_matches('=');
     let padding = &inside[letters.len()..];
-    let length: usize = letters.parse().ok().filter(|length| length + output_len <= SILENCE_MAX_CHARS)?;
+    let length_max = SILENCE_MAX_CHARS.saturating_sub(output_len);
+    let length: usize = letters.parse().ok().filter(|length| *length <= length_max)?;
     Some("A".repeat(length.checked_sub(padding.len())?) + padding)
 }
 
@@ -220,9 +221,17 @@ mod tests {
         );
         let (restored, count) = fill_with_silence(&redacted_text);
         assert!(count == 2 && restored.len() == text.len() && restored.contains("AAAA"), "{restored}");
-        for malformed in
-            ["[base64 x]", "[base64 99999999999999999999]", "[base64 1==]", "[base64 4", "[base64 ]"]
-        {
+        let malformed = [
+            "[base64 x]",
+            "[base64 99999999999999999999]",
+            "[base64 18446744073709551615]",
+            "[base64 18446744073709551615==]",
+            "a[base64 268435456]",
+            "[base64 1==]",
+            "[base64 4",
+            "[base64 ]",
+        ];
+        for malformed in malformed {
             assert_eq!(fill_with_silence(malformed), (malformed.to_owned(), 0));
         }
     }
