@@ -63,6 +63,9 @@ named_enum! {
         SpeakFailed = "speak_failed",
         /// The model's answer failed. Spelled like `speak_failed` by default.
         AnswerFailed = "answer_failed",
+        /// A text to speak of white space alone. An error only in protocols that spell it; elsewhere such a text ends in the ordinary
+        /// way, without audio.
+        BlankText = "blank_text",
         /// A commit without audio. This kind and the next nine are spelled like `invalid` by default.
         EmptyCommit = "empty_commit",
         /// A new entry behind one that does not exist.
@@ -132,7 +135,7 @@ impl ErrorKind {
     #[must_use]
     pub const fn fallback(self) -> Option<Self> {
         match self {
-            Self::AnswerFailed => Some(Self::SpeakFailed),
+            Self::AnswerFailed | Self::BlankText => Some(Self::SpeakFailed),
             Self::QueueTimeout => Some(Self::Unavailable),
             Self::InvalidConfigure
             | Self::Refused

@@ -22,6 +22,7 @@
 //! | [`doctor`] | diagnoses the connection to an upstream step by step | sans-IO core, sockets around it |
 //! | [`verify`] | figures of an acceptance run, their verdicts and reports | no |
 //! | [`media`] | file formats of uploads and answers: wav, mp3, mp4, webm, ogg, flac, subtitles | no |
+//! | `markdown` | the words of Markdown without its marks | no |
 //! | `secret` | secrets that never reach logs | no |
 //! | `net`, `server` | accepts clients, routes them, dials upstreams, runs one task per session | yes |
 //! | [`telemetry`] | log, metrics, access log, trace context | yes, except the trace context |
@@ -87,6 +88,7 @@ pub mod error;
 pub mod event;
 mod foreign;
 pub mod mapping;
+mod markdown;
 #[cfg(feature = "io")]
 pub mod media;
 mod named_enum;

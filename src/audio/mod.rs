@@ -9,6 +9,7 @@
 
 pub mod agc;
 pub mod delta_pack;
+pub mod downmix;
 pub mod echo;
 pub mod encoding;
 pub mod format;
@@ -20,6 +21,7 @@ pub mod output_converter;
 pub mod pcm;
 pub mod playout;
 pub mod playout_queue;
+pub mod recording_level;
 pub mod resample;
 pub(crate) mod scratch;
 pub mod units;

@@ -56,6 +56,9 @@ pub enum Input<'a> {
     PlaceFound(Lane),
     /// A lane goes to an upstream of this dialect, and not of the first of its session's. Comes before it opens.
     LaneDialect(Lane, &'a str),
+    /// If the lane's upstream refuses every request because of its configuration, another upstream may serve them. Comes before
+    /// the lane opens.
+    LaneReplaceable(Lane),
     /// A lane's transport is up.
     LaneOpened(Lane),
     /// A frame from an upstream: a message, or a piece of the answer to an HTTP request.
@@ -66,6 +69,8 @@ pub enum Input<'a> {
     LaneClosed(Lane, DisconnectReason),
     /// The driver's flow control has changed.
     Flow(FlowControl),
+    /// Of the messages with this tag, so many bytes wait to be written to the client, of so many in all.
+    Unwritten(SpeechId, u64, u64),
     /// The instant of the last [`Output::Wait`] has come.
     Timeout,
     /// voxbridge stops: finishes running utterances and turns within this time, and begins nothing new.

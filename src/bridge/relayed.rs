@@ -211,7 +211,11 @@ impl RelayBridge {
             Input::Drain(within) => relay.drain(now, within, RelayEndReason::Shutdown),
             Input::Close(within) => relay.drain(now, within, RelayEndReason::Operator),
             // A relay finds no pauses.
-            Input::TurnJudged(..) | Input::WorkerFound(_) | Input::PlaceFound(_) => {}
+            Input::TurnJudged(..)
+            | Input::WorkerFound(_)
+            | Input::PlaceFound(_)
+            | Input::Unwritten(..)
+            | Input::LaneReplaceable(_) => {}
             Input::Rollover => relay.reject_rollover(),
         }
         relay.arm_idle();

@@ -155,6 +155,7 @@ impl ServedBridge {
             }
             Input::PlaceFound(lane) => session.handle_place(now, lane),
             Input::LaneDialect(lane, name) => self.lanes.set_dialect(lane, name),
+            Input::LaneReplaceable(lane) => session.handle_replaceable(lane),
             Input::LaneOpened(lane) => {
                 let opening = self.lanes.get_mut(lane).map(|codec| codec.handle_opened(now));
                 if opening != Some(LaneOpening::Resumed) {
@@ -185,6 +186,7 @@ impl ServedBridge {
                     session.handle_lane_closed(now, lane, &reason);
                 }
             }
+            Input::Unwritten(turn, waiting, total) => session.handle_unwritten(turn, (waiting, total)),
             Input::Flow(flow) => session.handle_flow(now, flow),
             Input::Timeout => {
                 self.lanes.handle_timeout(now);

@@ -173,9 +173,9 @@ impl HttpTarget {
         }
     }
 
-    /// Error for a server that does not keep to the API.
+    /// Error for a server that does not keep to the API, or had begun its answer when the request failed.
     pub(super) fn unexpected(&self, problem: &str) -> ClientError {
-        ClientError::ConnectionLost(format!("{}: {problem}", self.url))
+        ClientError::ConnectionLost(format!("{}: {}", self.url, printable(problem)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A recording as it is decoded, in any format that [`crate::media::decode`] reads.
+//! A recording as it is decoded, with its quiet speech raised, in any format that [`crate::media::decode`] reads.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use bytes::Bytes;
 use crate::audio::SPEECH_RATE_HZ;
 use crate::media::MediaError;
 use crate::media::decode::{DecodeLimits, Decoder};
+use crate::media::levelled::LevelledDecoder;
 
 use super::error::ClientError;
 use super::files::input_name;
@@ -31,7 +32,7 @@ pub(super) struct Recording {
     pub(super) track: Option<(usize, usize)>,
     /// The file, for its checksum.
     bytes: Bytes,
-    decoder: Option<Box<Decoder>>,
+    decoder: Option<Box<LevelledDecoder>>,
     /// Decoded samples that were not returned as a frame yet.
     pending: Vec<i16>,
     returned_samples: u64,
@@ -53,7 +54,7 @@ impl Recording {
             expected_length: decoder.info().duration,
             track: decoder.info().track,
             bytes,
-            decoder: Some(Box::new(decoder)),
+            decoder: Some(Box::new(LevelledDecoder::new(decoder))),
             pending: Vec::new(),
             returned_samples: 0,
         })
@@ -160,7 +161,7 @@ impl Recording {
 }
 
 /// The next chunk with audio.
-fn next_audio(decoder: &mut Decoder) -> Option<Result<Vec<i16>, MediaError>> {
+fn next_audio(decoder: &mut LevelledDecoder) -> Option<Result<Vec<i16>, MediaError>> {
     std::iter::from_fn(|| decoder.next_chunk()).find(|chunk| !matches!(chunk, Ok(audio) if audio.is_empty()))
 }
 

@@ -90,11 +90,12 @@ impl ConfigReloader {
         !config.has_unknown_dialects()
     }
 
-    /// Finds the configuration, and the dialects that are not known yet.
+    /// Finds the configuration, and the dialects that are not known yet. Upstreams whose entries are the same are not asked again.
     async fn find_config(&self, known: &Config) -> Result<Config, String> {
         let find = self.find.clone();
         let found = tokio::task::spawn_blocking(move || find()).await;
         let mut config = found.map_err(|error| error.to_string()).and_then(|found| found)?;
+        config.keep_dialects(known);
         config.detect_dialects().await;
         config.adopt_dialects(known);
         Ok(config)
@@ -269,6 +270,63 @@ mod tests {
                 assert_eq!(outcome.after_restart, expected, "{at_start:?}");
             }
             assert!(reloader.apply(loaded(None), &mut applied).after_restart.is_empty());
+        }
+    }
+
+    /// A server whose page has the sign of llama.cpp-omni; counts its connections.
+    async fn server_with_page() -> (u16, Arc<std::sync::atomic::AtomicUsize>) {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let count = Arc::<std::sync::atomic::AtomicUsize>::default();
+        let counted = count.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let _ = stream.read(&mut [0; 4096]).await;
+                let page = r#"{"engine":"comni","status":"ok"}"#;
+                let head =
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nx-engine: comni\r\n\r\n", page.len());
+                let _ = stream.write_all(format!("{head}{page}").as_bytes()).await;
+            }
+        });
+        (port, count)
+    }
+
+    #[tokio::test]
+    async fn reload_asks_only_upstreams_whose_entries_changed_for_their_dialects() {
+        use std::sync::atomic::Ordering::Relaxed;
+        let (port, count) = server_with_page().await;
+        let entry = format!("[[upstream]]\nurl = \"ws://127.0.0.1:{port}\"\n");
+        let parse = |text: &str| toml::from_str::<Config>(text).unwrap();
+        let mut known = parse(&entry);
+        known.upstream[0].dialect = "minicpm-o-legacy".to_owned();
+        known.upstream[0].is_dialect_found = true;
+        let reloaded = |text: String, known: &Config| {
+            let (find, known) = (Arc::new(move || Ok(parse(&text))), known.clone());
+            let LoadedConfig { applied, service, .. } = loaded(None);
+            let server = Server::new(service);
+            let (current, metrics) = (server.active_config(), server.metrics());
+            let manager = ServiceManager::default();
+            let targets = ReloadTargets { current, admin: None, metrics, manager, access_log: None };
+            let reloader = ConfigReloader::new(find, applied.config, targets);
+            async move { reloader.find_config(&known).await.unwrap().upstream[0].clone() }
+        };
+        let same = reloaded(entry.clone(), &known).await;
+        assert_eq!((same.dialect.as_str(), count.load(Relaxed)), ("minicpm-o-legacy", 0));
+        assert!(same.is_dialect_found, "the next reload keeps it too");
+        let changed = [
+            (format!("{entry}status_path = \"/x\"\n"), known.clone()),
+            (entry.clone(), {
+                let mut named = known.clone();
+                named.upstream[0].is_dialect_found = false;
+                named
+            }),
+        ];
+        for (text, known) in changed {
+            let before = count.load(Relaxed);
+            reloaded(text.clone(), &known).await;
+            assert!(count.load(Relaxed) > before, "{text}");
         }
     }
 

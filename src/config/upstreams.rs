@@ -32,6 +32,9 @@ pub struct UpstreamConfig {
     /// Name of its dialect; `auto` to have voxbridge find it.
     #[serde(default = "default_dialect")]
     pub dialect: String,
+    /// voxbridge found the dialect, as `auto` says.
+    #[serde(skip)]
+    pub is_dialect_found: bool,
     /// The purposes that it serves; all of its dialect, if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<Vec<LanePurpose>>,

@@ -67,8 +67,19 @@ pub struct MessageMeta<'a> {
     pub held_samples: usize,
     /// Tokens of the request that the message answers.
     pub usage: Option<ReportedUsage>,
-    /// The answer ends at the bound on its length.
+    /// The answer ends at the bound on its length, or before all of it was said.
     pub hit_limit: bool,
+    /// The error refuses this part of the append that it answers.
+    pub refused: Option<RefusedPart>,
+}
+
+/// Part of an append that an upstream refused. It takes none of that part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusedPart {
+    /// All of it.
+    Whole,
+    /// The piece with the picture. The other pieces were accepted.
+    Piece,
 }
 
 /// End of an upstream session, in its own words.

@@ -29,8 +29,8 @@ pub use self::describe::describe_queue;
 pub use self::flow::FlowControl;
 pub use self::http::{AnswerPart, HttpBody, HttpRequest};
 pub use self::lane::{
-    ConversationInit, DisconnectReason, EndKind, LaneCommand, LaneEvent, MessageMeta, TranscribePrompt,
-    UnitInput, UpstreamEnd,
+    ConversationInit, DisconnectReason, EndKind, LaneCommand, LaneEvent, MessageMeta, RefusedPart,
+    TranscribePrompt, UnitInput, UpstreamEnd,
 };
 pub use self::tool::{Tool, ToolCall, ToolChoice, ToolOffer, ToolResult};
 pub use self::turn_end::{Eagerness, JudgedEnd, PauseId, TurnEnd};

@@ -1,5 +1,7 @@
 //! Chapters and paragraphs of a text that is read aloud.
 
+use crate::markdown::{self, Line, LineKind};
+
 /// A chapter of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextChapter {
@@ -15,55 +17,55 @@ const HEADING_WORDS: [&str; 6] = ["chapter", "kapitel", "chapitre", "capítulo",
 /// Longest heading without a mark, characters.
 const HEADING_MAX_CHARS: usize = 60;
 
+/// A paragraph, without the marks of Markdown.
+struct Paragraph {
+    words: String,
+    is_heading: bool,
+}
+
 /// Divides a text into chapters. A chapter begins with a Markdown heading, or with a short paragraph such as `Chapter 1`. Text
 /// before the first heading is a chapter called `name`.
 pub fn chapters_of(text: &str, name: &str) -> Vec<TextChapter> {
     let mut chapters: Vec<TextChapter> = Vec::new();
     // A line of asterisks is nothing to say.
-    let has_words = |paragraph: &String| paragraph.chars().any(char::is_alphanumeric);
-    for paragraph in paragraphs_of(text).into_iter().filter(has_words) {
-        let heading = heading_of(&paragraph);
-        if heading.is_some() || chapters.is_empty() {
-            let title = heading.unwrap_or(name).to_owned();
+    let has_words = |paragraph: &Paragraph| paragraph.words.chars().any(char::is_alphanumeric);
+    for Paragraph { words, is_heading } in paragraphs_of(text).into_iter().filter(has_words) {
+        let is_heading = is_heading || begins_as_heading(&words);
+        let words = if is_heading { words.trim().to_owned() } else { words };
+        if is_heading || chapters.is_empty() {
+            let title = if is_heading { words.clone() } else { name.to_owned() };
             chapters.push(TextChapter { title, paragraphs: Vec::new() });
         }
         if let Some(chapter) = chapters.last_mut() {
-            chapter.paragraphs.push(heading.map_or(paragraph.clone(), str::to_owned));
+            chapter.paragraphs.push(words);
         }
     }
     chapters
 }
 
 /// Paragraphs are separated by empty lines. A Markdown heading is one, whatever follows it.
-fn paragraphs_of(text: &str) -> Vec<String> {
-    let mut paragraphs: Vec<String> = Vec::new();
+fn paragraphs_of(text: &str) -> Vec<Paragraph> {
+    let mut paragraphs: Vec<Paragraph> = Vec::new();
     let mut continues = false;
-    for line in text.lines() {
-        let is_heading = markdown_heading(line).is_some();
-        match paragraphs.last_mut().filter(|_| continues && !is_heading) {
-            Some(paragraph) if !line.trim().is_empty() => *paragraph += &format!("\n{line}"),
-            _ if !line.trim().is_empty() => paragraphs.push(line.to_owned()),
-            _ => {}
+    for Line { kind, words } in markdown::lines(text) {
+        let is_heading = kind == LineKind::Heading;
+        match paragraphs.last_mut().filter(|_| continues && kind == LineKind::Text) {
+            Some(paragraph) => paragraph.words += &format!("\n{words}"),
+            None if kind == LineKind::Blank => {}
+            None => paragraphs.push(Paragraph { words, is_heading }),
         }
-        continues = !line.trim().is_empty() && !is_heading;
+        continues = kind == LineKind::Text;
     }
     paragraphs
 }
 
-fn heading_of(paragraph: &str) -> Option<&str> {
-    let is_marked_by_word = || {
-        let first = paragraph.split_whitespace().next().unwrap_or_default().to_lowercase();
-        let is_short = paragraph.chars().count() <= HEADING_MAX_CHARS && !paragraph.contains('\n');
-        is_short
-            && !paragraph.trim_end().ends_with([',', ';'])
-            && HEADING_WORDS.contains(&first.trim_end_matches(':'))
-    };
-    markdown_heading(paragraph).or_else(|| is_marked_by_word().then(|| paragraph.trim()))
-}
-
-fn markdown_heading(line: &str) -> Option<&str> {
-    let title = line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' ')?;
-    Some(title.trim().trim_end_matches('#').trim_end()).filter(|title| !title.is_empty())
+/// True for a short paragraph that begins with a word such as `Chapter`.
+fn begins_as_heading(paragraph: &str) -> bool {
+    let first = paragraph.split_whitespace().next().unwrap_or_default().to_lowercase();
+    let is_short = paragraph.chars().count() <= HEADING_MAX_CHARS && !paragraph.contains('\n');
+    is_short
+        && !paragraph.trim_end().ends_with([',', ';'])
+        && HEADING_WORDS.contains(&first.trim_end_matches(':'))
 }
 
 #[cfg(test)]
@@ -95,5 +97,11 @@ mod tests {
         );
         assert_eq!(chapters(" \n\n"), []);
         assert_eq!(chapters("#no heading"), [owned("book", &["#no heading"])]);
+        let marked =
+            "Big **Title**\n=====\n\n- one\n- [two](http://e.com)\n\n```sh\n# no heading\n\nls\n```\n";
+        assert_eq!(
+            chapters(marked),
+            [owned("Big Title", &["Big Title", "one.\ntwo.", "# no heading", "ls"])]
+        );
     }
 }

@@ -4,12 +4,14 @@
 //! and answers of REST ([`crate::server`]).
 //!
 //! Pure computation over bytes in memory, without sockets, clocks or tasks. [`decode`] reads any common audio file,
-//! because clients upload what their platform records. [`encode`] writes the formats of OpenAI's
-//! `POST /v1/audio/speech`, and [`transcript`] those of transcripts. [`book`] divides long texts. Formats of live audio messages belong to [`crate::audio`].
+//! because clients upload what their platform records, and [`levelled`] raises quiet speech in it. [`encode`] writes the formats
+//! of OpenAI's `POST /v1/audio/speech`, and [`transcript`] those of transcripts. [`book`] divides long texts. Formats of live audio
+//! messages belong to [`crate::audio`].
 
 pub mod book;
 pub mod decode;
 pub mod encode;
+pub mod levelled;
 pub mod transcript;
 
 use std::time::Duration;

@@ -17,7 +17,9 @@ use super::{
 
 use crate::{
     error::{Error, ErrorKind},
-    event::{CloseReason, DisconnectReason, EndCause, EntryId, FlowControl, Lane, LaneEvent, MessageMeta},
+    event::{
+        CloseReason, DisconnectReason, EndCause, EntryId, FlowControl, Lane, LaneEvent, MessageMeta, SpeechId,
+    },
     mapping::client::LockStep,
 };
 
@@ -254,6 +256,11 @@ impl Session {
         self.arm_outputs(now);
     }
 
+    /// Another upstream may serve the requests of a lane whose own refuses all of them.
+    pub(crate) fn handle_replaceable(&mut self, lane: Lane) {
+        self.tools.lanes.mark_replaceable(lane);
+    }
+
     /// Continues a lane that waits in its upstream's queue at another upstream that has room.
     pub(crate) fn handle_place(&mut self, now: Instant, lane: Lane) {
         let Tools { lanes, out, .. } = &mut self.tools;
@@ -290,6 +297,11 @@ impl Session {
         lanes.set_held(now, flow.are_lanes_held);
         floor.set_client_behind(now, flow.is_client_behind, out);
         self.follow(now, Effects::LANE_LEFT);
+    }
+
+    /// Notes that this part of a speech's messages waits to be written to the client.
+    pub(crate) fn handle_unwritten(&mut self, id: SpeechId, part: (u64, u64)) {
+        self.tools.floor.note_unwritten(id, part);
     }
 
     /// Passes what happened on a lane to its owner.

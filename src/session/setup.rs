@@ -44,6 +44,8 @@ pub struct SessionSetup {
     pub audio_max_ms: u64,
     /// Limits of the upstreams' conversations.
     pub duplex: DuplexLimits,
+    /// A text to speak that is blank is an error of the client.
+    pub rejects_blank_texts: bool,
     /// True if an upstream speaks given texts.
     pub can_speak: bool,
     /// True if an upstream transcribes.
@@ -84,6 +86,7 @@ impl SessionSetup {
             has_word_times: client.has_word_times(),
             audio_max_ms: dialects.audio_max_ms(),
             duplex: dialects.duplex(),
+            rejects_blank_texts: client.rejects_blank_texts(),
             can_speak: dialects.serve(LanePurpose::Speak, Mode::Chat),
             can_transcribe: dialects.serve(LanePurpose::Transcribe, Mode::Chat),
             takes_temperature: dialects

@@ -71,8 +71,11 @@ impl SessionReport {
 
 /// Current state, computed after each input that may change it.
 pub(super) fn state(session: &Session) -> SessionState {
-    if session.phase != SessionPhase::Open {
-        return SessionState::Ending;
+    match session.phase {
+        SessionPhase::Open => {}
+        // A recording is complete, and its words still wait for a worker.
+        SessionPhase::Finishing(_) if is_queued(session) => return SessionState::Queued,
+        SessionPhase::Finishing(_) | SessionPhase::Ended => return SessionState::Ending,
     }
     if let Some(state) =
         session.dialogue.as_ref().and_then(|dialogue| dialogue.connecting_state(&session.tools.lanes))

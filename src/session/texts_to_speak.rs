@@ -93,7 +93,7 @@ impl Session {
         text_normalization::normalize_text(&request.text, symbols)
     }
 
-    /// Speaks a text whose normalised words are `text`.
+    /// Speaks a text whose normalised words are `text`. Without words it begins and ends, and has no audio.
     fn speak(&mut self, now: Instant, request: SpeakRequest, text: &str) {
         let named = |error: Error| Error { request_id: request.request_id.clone(), ..error };
         if !self.setup.can_speak {
@@ -107,9 +107,8 @@ impl Session {
         );
         let voice = match choice {
             Err(error) => return self.report_error(named(error)),
-            Ok(_) if text.is_empty() => {
-                return self
-                    .report_error(named(Error::new(ErrorKind::SpeakFailed, "Text must not be empty")));
+            Ok(_) if self.setup.rejects_blank_texts && request.text.trim().is_empty() => {
+                return self.report_error(named(Error::new(ErrorKind::BlankText, "Text must not be empty")));
             }
             Ok(choice) => {
                 if let Some(note) = choice.note {
@@ -122,7 +121,11 @@ impl Session {
             request.request_id.unwrap_or_else(|| format!("tts_{:08x}", self.tools.lanes.rng().u32(..)));
         let job = SpeechJob {
             request_id,
-            parts: text_normalization::split_parts(text, rules.part_max_chars),
+            parts: text_normalization::split_parts(text, rules.part_max_chars)
+                .into_iter()
+                // A part of dots has no audio.
+                .filter(|part| part.contains(char::is_alphanumeric))
+                .collect(),
             text: request.text,
             instruction: request.instruction,
             voice,

@@ -12,7 +12,8 @@ use super::{
 use crate::{
     bridge::{Input, Output},
     event::{
-        AnswerPart, DisconnectReason, FlowControl, Frame, HttpBody, HttpRequest, Lane, Message, Mode, PauseId,
+        AnswerPart, DisconnectReason, FlowControl, Frame, HttpBody, HttpRequest, Lane, Message, Mode,
+        PauseId, SpeechId,
     },
     session::Observation,
 };
@@ -97,6 +98,8 @@ pub enum InputKind {
     LaneQueued,
     /// A lane's dialect.
     LaneDialect,
+    /// Another upstream may serve a lane's requests.
+    LaneReplaceable,
     /// A lane connected.
     LaneOpened,
     /// Frame from a lane.
@@ -119,6 +122,8 @@ pub enum InputKind {
     WorkerFound,
     /// The driver's flow control has changed.
     Flow,
+    /// Part of a speech's messages that waits to be written to the client: its number, the bytes that wait, and all.
+    Unwritten,
     /// Another upstream has room for a lane that waits in a queue.
     PlaceFound,
 }
@@ -184,6 +189,7 @@ impl TraceRecord {
                 Self { words: Some((*name).to_owned()), ..lane_record(InputKind::LaneDialect, *lane) }
             }
             Input::PlaceFound(lane) => lane_record(InputKind::PlaceFound, *lane),
+            Input::LaneReplaceable(lane) => lane_record(InputKind::LaneReplaceable, *lane),
             Input::LaneOpened(lane) => lane_record(InputKind::LaneOpened, *lane),
             Input::Lane(lane, frame) => {
                 lane_record(InputKind::Lane, *lane).with_frame(*frame, audio == AudioRetention::All)
@@ -202,6 +208,9 @@ impl TraceRecord {
                 ..record(InputKind::TurnJudged)
             },
             Input::WorkerFound(pause) => Self { pause: Some(pause.0), ..record(InputKind::WorkerFound) },
+            Input::Unwritten(turn, waiting, total) => {
+                Self { words: Some(format!("{} {waiting} {total}", turn.0)), ..record(InputKind::Unwritten) }
+            }
             Input::Flow(FlowControl { is_client_behind, are_lanes_held }) => {
                 Self { held: Some((*is_client_behind, *are_lanes_held)), ..record(InputKind::Flow) }
             }
@@ -363,6 +372,7 @@ impl TraceRecord {
             InputKind::LaneDialect => {
                 handle(Input::LaneDialect(lane()?, self.words.as_deref().unwrap_or_default()));
             }
+            InputKind::LaneReplaceable => handle(Input::LaneReplaceable(lane()?)),
             InputKind::LaneOpened => handle(Input::LaneOpened(lane()?)),
             InputKind::Answer => handle(Input::Answer(lane()?, self.answer_part())),
             InputKind::LaneClosed => handle(Input::LaneClosed(lane()?, self.disconnect_reason())),
@@ -376,12 +386,22 @@ impl TraceRecord {
                 handle(Input::TurnJudged(self.pause()?, probability));
             }
             InputKind::WorkerFound => handle(Input::WorkerFound(self.pause()?)),
+            InputKind::Unwritten => {
+                let (turn, waiting, total) = self.unwritten().ok_or("`words` must be three numbers")?;
+                handle(Input::Unwritten(turn, waiting, total));
+            }
             InputKind::Flow => {
                 let (is_client_behind, are_lanes_held) = self.held.ok_or("the field `held` is missing")?;
                 handle(Input::Flow(FlowControl { is_client_behind, are_lanes_held }));
             }
         }
         Ok(())
+    }
+
+    fn unwritten(&self) -> Option<(SpeechId, u64, u64)> {
+        let mut numbers = self.words.as_deref()?.split(' ');
+        let turn = SpeechId(numbers.next()?.parse().ok()?);
+        Some((turn, numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     }
 
     fn pause(&self) -> Result<PauseId, String> {
@@ -433,6 +453,7 @@ impl TraceRecord {
             (Some(InputKind::LaneQueued), _) => format!("waits for a place:{lane}"),
             (Some(InputKind::PlaceFound), _) => format!("another upstream has room:{lane}"),
             (Some(InputKind::LaneDialect), _) => format!("dialect:{lane}"),
+            (Some(InputKind::LaneReplaceable), _) => format!("another upstream may serve:{lane}"),
             (Some(InputKind::LaneOpened), _) => format!("connected:{lane}"),
             (Some(InputKind::LaneClosed), _) => format!("disconnected:{lane}"),
             (Some(InputKind::Timeout), _) => "timeout".to_owned(),
@@ -441,6 +462,9 @@ impl TraceRecord {
             (Some(InputKind::Rollover), _) => "rollover requested by an operator".to_owned(),
             (Some(InputKind::TurnJudged), _) => "the end-of-turn model's verdict".to_owned(),
             (Some(InputKind::WorkerFound), _) => "a worker is free".to_owned(),
+            (Some(InputKind::Unwritten), _) => {
+                "speech, and its bytes that wait for the client, of all".to_owned()
+            }
             (Some(InputKind::Flow), _) => "flow control".to_owned(),
             (_, Some(OutputKind::JudgeTurn)) => "ask the end-of-turn model".to_owned(),
             (_, Some(OutputKind::WithdrawJudgement)) => {

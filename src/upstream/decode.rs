@@ -4,7 +4,7 @@ use super::{Dialect, http};
 use crate::{
     audio::{pcm, scratch},
     event::{
-        EndKind, Frame, LaneEvent, MessageMeta, ReportedUsage, UpstreamEnd,
+        EndKind, Frame, LaneEvent, MessageMeta, RefusedPart, ReportedUsage, UpstreamEnd,
         relay::{ModelOutput, QueuePosition, RelayEndReason, StepOutput, UpstreamMessage},
     },
     foreign::shortened,
@@ -50,7 +50,11 @@ impl Dialect {
                             let end = UpstreamEnd { kind: EndKind::UnfitStillOpen, detail: problem };
                             return emit(&UpstreamMessage::Failed(end, false), meta);
                         }
-                        emit(&read_message(&self.mapping, rule, &found), meta);
+                        let message = read_message(&self.mapping, rule, &found);
+                        let is_refusal =
+                            matches!(&message, UpstreamMessage::Failed(end, true) if end.kind.is_refusal());
+                        let refused = is_refusal.then_some(RefusedPart::Whole);
+                        emit(&message, MessageMeta { refused, ..meta });
                         if let (true, ReceiveName::Text, Some(audio)) =
                             (self.mapping.is_http(), rule.event, rule.audio)
                             && let Some(audio) = found.get(audio).and_then(Node::as_str)
@@ -95,6 +99,7 @@ fn message_meta<'f>(
         unit_ms: whole(rule.unit_ms).and_then(|ms| u32::try_from(ms).ok()),
         usage,
         hit_limit: text(rule.finish).is_some_and(hits_limit),
+        refused: None,
     }
 }
 
@@ -156,9 +161,11 @@ fn emit_events(
     mut emit: impl FnMut(LaneEvent<'_>),
 ) {
     match message {
-        UpstreamMessage::Output(ModelOutput::Speech(audio) | ModelOutput::Answered(_, Some(audio)))
-            if is_too_long(audio) =>
-        {
+        UpstreamMessage::Output(
+            ModelOutput::Speech(audio)
+            | ModelOutput::Answered(_, Some(audio))
+            | ModelOutput::Step(StepOutput { audio: Some(audio), .. }),
+        ) if is_too_long(audio) => {
             emit(audio_event(audio, encoding, samples));
             let seconds = AUDIO_MAX_CHARS / 128_000;
             emit(LaneEvent::RecoverableError(&format!("more than {seconds} s of audio in one message")));

@@ -25,6 +25,10 @@ use crate::{
 
 /// Samples of a unit.
 const UNIT_SAMPLES: usize = SPEECH_RATE_HZ as usize;
+/// Longest audio of a client's message that is decoded, s: as much as of a server's message.
+const AUDIO_MAX_S: usize = 600;
+/// The same as base64, characters.
+const AUDIO_MAX_CHARS: usize = AUDIO_MAX_S * UNIT_SAMPLES * 4 / 3 * 4;
 
 /// Makes units of one second from a client's input, whose messages may be shorter or longer.
 #[derive(Debug, Default)]
@@ -40,11 +44,19 @@ impl RelayUnits {
     /// completes it, and the last picture.
     ///
     /// # Errors
-    /// The mistake in the audio or in a picture.
+    /// The mistake in the audio or in a picture, or the bound on the audio's length. Nothing of audio that is too long is taken.
     pub fn push(&mut self, input: &RelayInput<'_>, mut emit: impl FnMut(UnitInput)) -> Result<(), String> {
+        let audio = input.audio.unwrap_or_default();
+        let chars = without_data_prefix(audio).len();
+        if chars > AUDIO_MAX_CHARS {
+            let seconds = chars / 4 * 3 / 4 / UNIT_SAMPLES;
+            return Err(format!(
+                "the audio is too long: {seconds} s in one message (expected at most {AUDIO_MAX_S} s)"
+            ));
+        }
         let mut samples = scratch::take();
         let format = (SampleEncoding::F32le, SPEECH_RATE_HZ);
-        let decoded = decode_audio(input.audio.unwrap_or_default(), format, &mut samples);
+        let decoded = decode_audio(audio, format, &mut samples);
         self.rest.extend(samples.iter().map(|sample| pcm::to_i16(*sample)));
         scratch::put_back(samples);
         decoded?;

@@ -203,7 +203,8 @@ impl SglangOmni {
             }
             // Units after the refused one are refused because of the gap.
             Some(_) if self.resend.is_some() => {}
-            _ => emit(LaneEvent::RecoverableError(detail), meta),
+            // A picture has a message of its own.
+            _ => emit(LaneEvent::RecoverableError(detail), MessageMeta { refused: None, ..meta }),
         }
     }
 

@@ -98,7 +98,9 @@ async def main(server, recording, mime_type):
     await wait_for("session.updated")
     with wave.open(recording) as file:
         microphone.samples = file.readframes(file.getnframes())
-    await wait_for("output_audio_buffer.stopped")
+    # The transcript is made beside the answer, and may come after it.
+    for kind in ["conversation.item.input_audio_transcription.completed", "response.done", "output_audio_buffer.stopped"]:
+        await wait_for(kind)
     await asyncio.to_thread(request, f"{server}{location}/hangup")
     await wait_for("closed")
     await peer.close()

@@ -1,7 +1,7 @@
 // Provokes every server event, and checks each with the schema of OpenAI's agents library: node openai_events.cjs WS_URL
 //
-// The client's messages are in realtime_tour.json. Prints the events' types and the rejected events as JSON. An event that the
-// library does not bear ends the process.
+// The client's messages are in realtime_tour.json, where SPOKEN stands for the item that was heard last. Prints the events' types
+// and the rejected events as JSON. An event that the library does not bear ends the process.
 'use strict';
 
 const path = require('node:path');
@@ -26,7 +26,7 @@ async function main(url) {
   const transport = new OpenAIRealtimeWebSocket({ url: `${url}/v1/realtime?model=gpt-realtime` });
   const session = new RealtimeSession(new RealtimeAgent({ name: 'assistant' }), { transport, tracingDisabled: true });
   const [kinds, statuses, invalid, unread] = [[], [], [], []];
-  let wake = () => {};
+  let [wake, spoken] = [() => {}, ''];
   transport.on('*', (event) => {
     const parsed = realtimeServerEventSchema.safeParse(event);
     // The schema has no pictures, although the library sends them: it ignores their echo.
@@ -34,6 +34,7 @@ async function main(url) {
     if (!parsed.success && !isPicture) invalid.push(`${JSON.stringify(event).slice(0, 400)}: ${parsed.error}`);
     kinds.push(event.type);
     if (event.type === 'response.done') statuses.push(event.response.status);
+    if (event.type === 'response.output_audio.delta') spoken = event.item_id;
     unread.push(event.type);
     wake();
   });
@@ -41,7 +42,8 @@ async function main(url) {
   await session.connect({ apiKey: 'a key' });
   for (const step of steps) {
     // Past the library, which holds back a second request for a response.
-    transport.connectionState.websocket.send(JSON.stringify(step.tone_s ? tone(step.tone_s) : step.send));
+    const message = JSON.stringify(step.tone_s ? tone(step.tone_s) : step.send);
+    transport.connectionState.websocket.send(message.replace('SPOKEN', spoken));
     while (step.await && unread.shift() !== step.await) {
       if (unread.length === 0) await new Promise((resolve) => (wake = resolve));
     }

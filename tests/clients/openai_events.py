@@ -1,6 +1,7 @@
 """Provokes every server event, and checks each with the types of OpenAI's libraries: python3 openai_events.py HTTP_URL
 
-The client's messages are in realtime_tour.json. Prints the events' types and the rejected events as JSON.
+The client's messages are in realtime_tour.json, where SPOKEN stands for the item that was heard last.
+Prints the events' types and the rejected events as JSON.
 """
 
 import array
@@ -23,6 +24,7 @@ SCHEMAS = {"openai": TypeAdapter(RealtimeServerEvent), "openai-agents": openai_r
 class Tour:
     def __init__(self, connection):
         self.connection, self.kinds, self.statuses, self.invalid = connection, [], [], []
+        self.spoken = ""
 
     async def next(self):
         data = await asyncio.wait_for(self.connection.recv_bytes(), PATIENCE_S)
@@ -34,13 +36,15 @@ class Tour:
                 self.invalid.append(f"{name}: {data.decode()[:400]}: {causes[:4]}")
         event = json.loads(data)
         self.kinds.append(event["type"])
+        if event["type"] == "response.output_audio.delta":
+            self.spoken = event["item_id"]
         if event["type"] == "response.done":
             self.statuses.append(event["response"]["status"])
         return event["type"]
 
     async def take(self, step):
         for message in messages(step):
-            await self.connection.send_raw(json.dumps(message))
+            await self.connection.send_raw(json.dumps(message).replace("SPOKEN", self.spoken))
         while "await" in step and await self.next() != step["await"]:
             pass
 

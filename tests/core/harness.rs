@@ -18,7 +18,7 @@ use voxbridge::{
     bridge::{Bridge, Input, Output},
     downstream::Codec,
     error::Error,
-    event::{DisconnectReason, FlowControl, Frame, Lane, Message, Mode, SpeechId},
+    event::{DisconnectReason, Frame, Lane, Message, Mode, SpeechId},
     mapping::Library,
     session::{
         EndReason, Measurement, Observation, ReadWindow, RelaySetup, SessionReport, SessionSetup,
@@ -31,14 +31,11 @@ use voxbridge::{
     trace::{AudioRetention, TraceBuffer, TraceHeader, header::SessionParts},
 };
 
+use crate::reader::Reader;
+
 /// Outputs in a row without `Wait`, or inputs at one instant, above which the bridge or gateway is in an
 /// endless loop.
 const MAX_STEPS_PER_INSTANT: usize = 20_000;
-
-/// Above this many bytes that the client has not read, it is behind, as for the driver.
-const BEHIND_ABOVE_BYTES: usize = 256 * 1024;
-/// This much waits for a client by default, bytes.
-const WAITS_MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// Number of the first connection of another client. Lanes have lower ones.
 const OTHER_CLIENTS_FROM: u64 = 1 << 40;
@@ -208,17 +205,8 @@ pub(crate) struct Harness {
     client_open: bool,
     /// Messages not yet received by a client that does not read; `None` for one that reads.
     unread: Option<Vec<(Message, Option<SpeechId>)>>,
-    /// Rate at which the client reads, bytes a second; `None` if it reads at once.
-    reading_rate: Option<u64>,
-    /// Messages that a slow client has not read, and the instant at which it will have read the first.
-    outbox: VecDeque<(Message, Option<SpeechId>)>,
-    read_at: Option<Instant>,
-    /// Flow control as last reported to the bridge.
-    flow: FlowControl,
-    /// This much may wait for the client before lanes are held, bytes.
-    pub(crate) waits_max_bytes: usize,
-    /// The most that has waited for the client, bytes.
-    pub(crate) waited_bytes: usize,
+    /// A client that reads slowly.
+    pub(crate) reader: Reader,
     /// The bridge has finished.
     pub(crate) finished: bool,
     /// Bytes of audio the client sent.
@@ -372,12 +360,7 @@ impl Harness {
             gateway_wait: None,
             client_open: true,
             unread: None,
-            reading_rate: None,
-            outbox: VecDeque::new(),
-            read_at: None,
-            flow: FlowControl::default(),
-            waits_max_bytes: WAITS_MAX_BYTES,
-            waited_bytes: 0,
+            reader: Reader::new(),
             finished: false,
             sent_bytes: 0,
             log: Vec::new(),
@@ -497,56 +480,27 @@ impl Harness {
 
     /// The client reads this fast from now on, bytes a second; 0 for a client that pauses.
     pub(crate) fn set_reading_rate(&mut self, bytes_per_second: u64) {
-        self.reading_rate = Some(bytes_per_second);
-        self.schedule_read();
+        self.reader.set_rate(self.now, bytes_per_second);
         self.process_due();
-    }
-
-    /// Bytes that wait for a client that reads slowly.
-    fn outbox_bytes(&self) -> usize {
-        self.outbox.iter().map(|(message, _)| message_bytes(message)).sum()
-    }
-
-    fn schedule_read(&mut self) {
-        let rate = self.reading_rate.filter(|rate| *rate > 0);
-        let first = self.outbox.front().map(|(message, _)| message_bytes(message) as u64);
-        let takes = first.zip(rate).map(|(bytes, rate)| Duration::from_nanos(bytes * 1_000_000_000 / rate));
-        self.read_at = takes.map(|takes| self.now + takes);
-    }
-
-    /// The client has read the first message of its outbox.
-    fn read_message(&mut self) {
-        if let Some((message, _)) = self.outbox.pop_front() {
-            self.record_client_frame(message);
-        }
-        self.schedule_read();
     }
 
     /// Reports the flow control to the bridge, as the driver does. Returns true if it has changed.
     fn update_flow(&mut self) -> bool {
-        let (report, outbox_bytes) = (self.report(), self.outbox_bytes());
-        let waiting_bytes = outbox_bytes + report.unsent_bytes;
-        self.waited_bytes = self.waited_bytes.max(waiting_bytes);
-        let flow = FlowControl {
-            is_client_behind: outbox_bytes > BEHIND_ABOVE_BYTES,
-            are_lanes_held: report.is_far_ahead || waiting_bytes > self.waits_max_bytes,
-        };
-        let has_changed = std::mem::replace(&mut self.flow, flow) != flow && self.client_open;
-        if has_changed {
-            self.feed_bridge(Input::Flow(flow));
-        }
-        has_changed
+        let flow = self.reader.changed_flow(&self.bridge.report(self.now)).filter(|_| self.client_open);
+        flow.into_iter().for_each(|flow| self.feed_bridge(Input::Flow(flow)));
+        flow.is_some()
     }
 
     /// True if the bridge's driver does not read the frame now.
     fn is_held(&self, frame: &InFlight) -> bool {
         let is_to_bridge = matches!(frame, InFlight::ToBridge(..) | InFlight::Closed(..));
-        is_to_bridge && self.flow.are_lanes_held && self.bridge.is_lane_held(frame.lane())
+        is_to_bridge && self.reader.are_lanes_held() && self.bridge.is_lane_held(frame.lane())
     }
 
     /// The client's transport is lost.
     pub(crate) fn close_client(&mut self) {
         self.client_open = false;
+        self.reader.leave();
         self.feed_bridge_and_settle(Input::ClientClosed);
     }
 
@@ -762,20 +716,13 @@ impl Harness {
                 }
                 Output::ToClient(message, turn) => match &mut self.unread {
                     Some(unread) => unread.push((message, turn)),
-                    None if self.reading_rate.is_some() => {
-                        self.outbox.push_back((message, turn));
-                        if self.outbox.len() == 1 {
-                            self.schedule_read();
-                        }
+                    None => {
+                        let read = self.reader.send(self.now, message, turn);
+                        read.into_iter().for_each(|message| self.record_client_frame(message));
                     }
-                    None => self.record_client_frame(message),
                 },
                 Output::DropTurn { turn, .. } => {
-                    let first = self.outbox.pop_front();
-                    self.outbox.retain(|(_, tag)| *tag != Some(turn));
-                    if let Some(being_read) = first {
-                        self.outbox.push_front(being_read);
-                    }
+                    self.reader.drop_turn(turn);
                     self.unread.iter_mut().for_each(|unread| unread.retain(|(_, tag)| *tag != Some(turn)));
                 }
                 Output::Observe(observation) => self.observations.push(observation),
@@ -901,7 +848,10 @@ impl Harness {
         let mut unheld = self.in_flight.iter().filter(|(_, frame)| !self.is_held(frame));
         let frame = unheld.next().map(|(at, _)| *at);
         let answer = self.pause_answers.front().map(|(at, _)| *at);
-        [frame, answer, self.read_at, self.bridge_wait, self.gateway_wait].into_iter().flatten().min()
+        [frame, answer, self.reader.next_read(), self.bridge_wait, self.gateway_wait]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Processes everything due now.
@@ -910,8 +860,8 @@ impl Harness {
             if self.update_flow() {
                 continue;
             }
-            if self.read_at.is_some_and(|at| at <= self.now) {
-                self.read_message();
+            if let Some(message) = self.reader.read(self.now) {
+                self.record_client_frame(message);
             } else if let Some(frame) = self.take_due_frame() {
                 self.deliver(frame);
             } else if let Some(answer) = self.take_due_answer() {
@@ -984,14 +934,6 @@ fn epoch() -> Instant {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     #[expect(clippy::disallowed_methods, reason = "an Instant has no other source; only differences count")]
     *EPOCH.get_or_init(Instant::now)
-}
-
-const fn message_bytes(message: &Message) -> usize {
-    match message {
-        Message::Text(text) => text.len(),
-        Message::Binary(bytes) => bytes.len(),
-        Message::Close(..) => 0,
-    }
 }
 
 fn conn_of(lane: Lane) -> ConnId {

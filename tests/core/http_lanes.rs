@@ -29,6 +29,8 @@ struct Session {
     trace: TraceBuffer,
     /// Answers to come: status and messages.
     answers: VecDeque<(u16, Vec<Value>)>,
+    /// Another upstream may serve each lane's requests.
+    has_others: bool,
     /// Lanes that are dialled, and lanes with a request.
     dialled: Vec<Lane>,
     asked: Vec<Lane>,
@@ -62,6 +64,7 @@ impl Session {
             now,
             trace,
             answers: answers.into(),
+            has_others: false,
             dialled: Vec::new(),
             asked: Vec::new(),
             requests: Vec::new(),
@@ -74,6 +77,9 @@ impl Session {
     fn input(&mut self, input: Input<'_>) {
         self.handle(input);
         while let Some(lane) = self.dialled.pop() {
+            if self.has_others {
+                self.handle(Input::LaneReplaceable(lane));
+            }
             self.handle(Input::LaneOpened(lane));
         }
         while let Some(lane) = self.asked.pop() {
@@ -280,4 +286,55 @@ fn failed_request_is_asked_again() {
         let session = transcribe_twice(vec![failure.clone(), failure.clone()]);
         assert_eq!(session.events("error")[0]["code"], "worker_crash", "{failure:?}");
     }
+}
+
+#[test]
+fn text_without_an_end_is_cut_and_incomplete() {
+    let endless = || (0..70).map(|_| delta(&"word ".repeat(200))).collect::<Vec<_>>();
+    for dialect in ["vllm-omni-http", "sglang-omni-http"] {
+        let client = ask(dialect, &json!({}), endless());
+        let done = &client.events("response.done")[0]["response"];
+        assert_eq!(done["status"], "incomplete", "{done}");
+        let text = done["output"][0]["content"][0]["text"].as_str().unwrap();
+        assert!((64_900..66_000).contains(&text.len()), "{} characters", text.len());
+        assert_eq!(
+            (client.requests.len(), client.events("error").len()),
+            (1, 0),
+            "{:?}",
+            client.events("error")
+        );
+        // An answer that ends within the bound is whole.
+        let client = ask(dialect, &json!({}), endless()[..60].to_vec());
+        assert_eq!(client.events("response.done")[0]["response"]["status"], "completed");
+    }
+    // A transcript has no such length.
+    let session = transcribe_twice(vec![(200, endless()), (200, endless())]);
+    let errors = session.events("error");
+    assert!(errors.len() == 1, "{errors:?}");
+    assert!(errors[0]["message"].as_str().unwrap().contains("does not end: 66000 characters"), "{errors:?}");
+    assert_eq!(session.events("transcript.final").len(), 1, "the next utterance is transcribed");
+}
+
+/// The driver says that another upstream may serve a lane's requests.
+#[test]
+fn request_refused_for_the_configuration_moves_only_to_another_upstream() {
+    for (others, requests) in [(1, 3), (2, 4), (5, 7)] {
+        let refusal = (401, vec![json!({"detail": "no"})]);
+        let good = [(); 2].map(|()| (200, vec![delta("go forward")]));
+        let answers = vec![refusal; others].into_iter().chain(good).collect();
+        let mut session = Session::open("vllm-omni-http", answers);
+        session.has_others = true;
+        session.speak();
+        session.speak();
+        assert_eq!((session.requests.len(), session.events("error").len()), (requests, 0));
+        assert_eq!(session.events("transcript.final").len(), 2);
+    }
+    // The attempts are bounded even if another upstream is always there.
+    let refusals = vec![(404, vec![json!({"detail": "no"})]); 100];
+    let mut session = Session::open("vllm-omni-http", refusals);
+    session.has_others = true;
+    session.speak();
+    assert!(session.requests.len() < 20, "{}", session.requests.len());
+    let message = session.events("error")[0]["message"].as_str().unwrap();
+    assert!(message.contains("`token`, `model` and URL"), "{message}");
 }

@@ -4,6 +4,7 @@
 
 mod checks;
 mod driver;
+mod hearing;
 mod regressions;
 mod script;
 mod test_audio;
@@ -21,6 +22,8 @@ use voxbridge::{
 };
 
 use driver::Driver;
+use script::Step;
+use test_audio::Sound;
 
 /// Sessions for each property unless `PROPTEST_CASES` says otherwise: a few seconds of run time in all.
 const CASES: u32 = 64;
@@ -56,8 +59,9 @@ proptest! {
         script in prop_oneof![script::any_script(true), script::any_conversation_script()],
     ) {
         let driver = Driver::play_unchecked(&script);
-        let trace = Trace::parse(&driver.recorder.text).unwrap();
-        let outcome = replay(&trace, Library::embedded().unwrap(), driver.now).unwrap();
+        let now = driver.now;
+        let trace = Trace::parse(&driver.recorder.unwrap().text).unwrap();
+        let outcome = replay(&trace, Library::embedded().unwrap(), now).unwrap();
         prop_assert!(outcome.is_same() && outcome.not_judged.is_empty(), "{:#?}", outcome);
         prop_assert!(outcome.outputs >= 1 && outcome.inputs >= 1);
     }
@@ -101,6 +105,7 @@ proptest! {
         // Longer than the client's idle time and a text whose many parts all time out.
         driver.advance_to(driver.now + Duration::from_secs(2_000));
         prop_assert!(driver.is_finished(), "the session waits for an event that never comes");
+        prop_assert!(driver.checks.requested_texts.is_empty(), "no end of {:?}", driver.checks.requested_texts);
         driver.finish();
     }
 
@@ -123,6 +128,41 @@ proptest! {
             let differ = whole.iter().zip(&cut).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             prop_assert!(differ <= 1.0 / 32_768.0, "{}", differ);
         }
+    }
+}
+
+proptest! {
+    // Each of these sessions lasts up to half an hour.
+    #![proptest_config(ProptestConfig { cases: config().cases.div_ceil(4), ..config() })]
+
+    #[test]
+    fn good_upstreams_are_not_blamed_and_get_their_workers_back(script in script::any_script_of_good_upstreams()) {
+        let mut driver = Driver::for_script(&script);
+        driver.recorder = None;
+        script.steps.iter().for_each(|step| driver.step(step));
+        driver.step(&Step::Read(script::READS_ALL));
+        driver.step(&Step::StreamAudio { sound: Sound::Hiss, ms: 3_000, frame_bytes: 3_200 });
+        let was_open = driver.checks.is_session_open();
+        // The client stays until the longest request has ended. A conversation never ends.
+        for _ in 0..if script.profile == "speech" { 60 } else { 1 } {
+            driver.step(&Step::Advance(Duration::from_secs(20)));
+            driver.step(&Step::StreamAudio { sound: Sound::Hiss, ms: 20, frame_bytes: 640 });
+        }
+        let purpose_of = |lane| driver.purposes[&lane];
+        let is_troubled = |lane| script.trouble.is_some_and(|trouble| trouble.purpose == purpose_of(lane));
+        for (at, output) in &driver.log {
+            let blamed = match output {
+                Output::Observe(Observation::LaneFailed { lane, .. } | Observation::LaneRetry { lane, .. }) => *lane,
+                _ => continue,
+            };
+            prop_assert!(is_troubled(blamed), "{:?} is blamed at {:?}: {:?}", blamed, at, output);
+        }
+        if script.profile == "speech" && was_open {
+            let held: Vec<_> = driver.checks.open_lanes().into_iter().filter(|lane| !is_troubled(*lane)).collect();
+            prop_assert!(held.is_empty(), "{:?} have workers, but nothing is asked", held);
+            prop_assert!(driver.checks.requested_texts.is_empty(), "no end of {:?}", driver.checks.requested_texts);
+        }
+        driver.finish();
     }
 }
 
@@ -155,6 +195,7 @@ fn count_outputs(script: &script::Script, counts: &mut BTreeMap<String, u32>) ->
     if driver.bridge.sample_counts().0.muted > 0 {
         count("muted");
     }
+    (0..driver.checks.hearing.whole_texts).for_each(|_| count("whole text"));
     driver
 }
 
@@ -175,6 +216,7 @@ fn generated_sessions_cover_all_outputs() {
         ("tts.speaking_start", 30),
         ("audio", 50),
         ("cancelled", 5),
+        ("whole text", 5),
         ("muted", 10),
         ("session.frames_dropped", 3),
         ("session.rate_limit", 3),

@@ -7,6 +7,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use voxbridge::{
     bridge::{Bridge, Input, Output},
@@ -132,6 +133,7 @@ impl Session {
                 self.say(lane, &json!({"type": "session.closed", "reason": "user_stop"}));
                 self.handle(Input::LaneClosed(lane, gone()));
             }
+            "playback.ack" | "session.event_ack" => {}
             other => panic!("{other}"),
         }
     }
@@ -416,5 +418,125 @@ fn refused_opening_is_reported_at_once() {
             let told = session.events("error").first().map_or("", |error| error["message"].as_str().unwrap());
             assert!(told.contains(WORDS), "{dialect} {code}: {:?}", session.events("error"));
         }
+    }
+}
+
+/// Failures of the server, and errors that concern another message, say nothing about the picture.
+#[test]
+fn only_a_refusal_of_its_unit_blames_a_picture() {
+    for (code, is_blamed) in [
+        ("invalid_video_frames", true),
+        ("bad_audio", true),
+        ("runtime_append_failed", false),
+        ("runtime_signal_failed", false),
+        ("internal_error", false),
+    ] {
+        let usual = Reply::Message(json!({"type": "response.listen"}));
+        let mut session = Session::open(("macaw", "video", "vllm-omni"), Vec::new(), usual.clone());
+        session.stream(&vec![0; 16 * 1_500]);
+        session.send(&json!({"type": "video.frame", "image": PICTURE}));
+        let shown = |unit: &Value| unit.get("video_frames").is_some();
+        let error = json!({"code": code, "message": "words"});
+        // The reply to the unit with the picture, which may not be the next one.
+        while !session.asked.iter().any(shown) {
+            session.replies = vec![Reply::Message(json!({"type": "error", "error": error}))].into();
+            session.stream(&[0; 1600]);
+        }
+        session.replies.clear();
+        let asked = session.asked.len();
+        session.stream(&vec![0; 16 * 3_000]);
+        let context = format!("{code}: {:?}", session.events("error"));
+        let blamed = session
+            .events("error")
+            .iter()
+            .any(|error| error["message"].as_str().unwrap().contains("refused a picture"));
+        assert_eq!(blamed, is_blamed, "{context}");
+        // What a server took, or lost by its own failure, is not sent again.
+        let audio_of = |unit: &Value| unit["audio"].as_str().unwrap().len();
+        let later: usize = session.asked[asked..].iter().map(audio_of).sum();
+        let a_second = 16_000 * 2 * 4 / 3;
+        assert_eq!(later / a_second, if is_blamed { 4 } else { 3 }, "{context}");
+        assert!(!session.asked[asked..].iter().any(shown), "{context}");
+    }
+}
+
+fn speech(seconds: usize) -> String {
+    STANDARD.encode(vec![1; 2 * 24_000 * seconds])
+}
+
+/// vLLM-Omni breaks answers off whose output waits (field notes vllm-omni-0.32.md), in either order of its messages.
+#[test]
+fn answer_that_its_server_broke_off_ends_as_incomplete() {
+    let done = |status: &str| {
+        let response = json!({"id": "r", "status": status});
+        json!({"type": "response.done", "response_id": "r", "response": response})
+    };
+    let error =
+        json!({"type": "error", "error": {"code": "output_backpressure", "message": "pending output"}});
+    let closed = json!({"type": "session.closed", "reason": "output_backpressure"});
+    for (ending, is_cut) in [
+        (vec![done("completed")], false),
+        (vec![done("failed")], true),
+        (vec![done("incomplete")], true),
+        (vec![error.clone(), done("failed"), closed.clone()], true),
+        (vec![done("failed"), error.clone(), closed.clone()], true),
+        (vec![done("failed"), closed.clone()], true),
+        (vec![closed.clone()], true),
+    ] {
+        let usual = Reply::Message(json!({"type": "response.listen"}));
+        let mut session = Session::open(("macaw", "conversation", "vllm-omni"), Vec::new(), usual);
+        session.stream(&vec![0; 16 * 1_500]);
+        let words = ["One two three four, ", "five six seven eight."];
+        for words in words {
+            let lane = Lane(0);
+            let (audio, text) = ("response.output_audio.delta", "response.output_audio_transcript.delta");
+            session.say(lane, &json!({"type": audio, "response_id": "r", "delta": speech(1)}));
+            session.say(lane, &json!({"type": text, "response_id": "r", "delta": words}));
+        }
+        ending.iter().for_each(|message| session.say(Lane(0), message));
+        session.wait(4);
+        let context = format!("{ending:?}: {:#?}", session.events);
+        let ends = session.events("tts.speaking_end");
+        assert_eq!(ends.len(), 1, "{context}");
+        assert_eq!(
+            (&ends[0]["cancelled"], &ends[0]["audio_ms"]),
+            (&json!(is_cut), &json!(2000)),
+            "{context}"
+        );
+        let finals = session.events("transcript.final");
+        assert_eq!(finals[0]["text"], words.concat(), "{context}");
+    }
+}
+
+/// Replies of a server, and whether each is its own fault.
+fn any_reply() -> impl Strategy<Value = (Reply, bool)> {
+    let refused = select(refusals()).prop_map(|(_, refusal)| (refusal, false));
+    let failed = select(failures()).prop_map(|failure| (failure, true));
+    prop_oneof![3 => Just((answered(), false)), 3 => refused, 1 => failed]
+}
+
+proptest! {
+    #![proptest_config(crate::properties::config())]
+
+    /// Whatever a server refuses, the pool hears of its own failures only, and each request has an end.
+    #[test]
+    fn only_failures_of_a_server_count_against_it(
+        dialect in select(&SERVERS[..]),
+        replies in vec(any_reply(), 0..8),
+        questions in vec(select(&QUESTIONS[..]), 1..6),
+    ) {
+        let scripted = replies.iter().map(|(reply, _)| reply.clone()).collect();
+        let mut session = Session::open(("macaw", "speech", dialect), scripted, answered());
+        for question in &questions {
+            question(&mut session);
+        }
+        let asked = replies.iter().take(session.asked.len());
+        let failed = asked.clone().filter(|(_, is_failure)| *is_failure).count();
+        let refused = asked.filter(|(reply, is_failure)| !is_failure && matches!(reply, Reply::End(..))).count();
+        prop_assert_eq!(session.failures.len(), failed, "{:#?}", session.failures);
+        prop_assert_eq!(session.refusals.len(), refused, "{:#?}", session.refusals);
+        let told = session.events("error").len();
+        let ends = session.events("transcript.final").len() + session.events("tts.speaking_end").len() + told;
+        prop_assert!(ends >= questions.len() && told >= refused, "{:#?}", session.events);
     }
 }

@@ -36,7 +36,7 @@ fn rest() -> HarnessConfig {
 /// Speaks a text in a session of a REST request whose client reads this many bytes a second. Returns the session at its end.
 fn speak(config: HarnessConfig, rate: u64, waits_max_bytes: usize) -> Harness {
     let mut harness = Harness::new(config);
-    harness.waits_max_bytes = waits_max_bytes;
+    harness.reader.waits_max_bytes = waits_max_bytes;
     harness.set_reading_rate(rate);
     harness.send_json(&json!({"type": "speak", "text": long_text()}));
     harness.send_json(&json!({"type": "finish"}));
@@ -60,7 +60,11 @@ fn speech_arrives_whole_at_any_pace_of_reading() {
         assert!(!is_upstream_blamed(&harness), "{rate} bytes/s: {:?}", harness.observations);
         assert!(harness.events("error").is_empty());
         let bound = waits_max_bytes + (1 << 20);
-        assert!(harness.waited_bytes <= bound, "{rate} bytes/s: {} bytes waited", harness.waited_bytes);
+        assert!(
+            harness.reader.waited_bytes <= bound,
+            "{rate} bytes/s: {} bytes waited",
+            harness.reader.waited_bytes
+        );
     }
 }
 
@@ -68,7 +72,7 @@ fn speech_arrives_whole_at_any_pace_of_reading() {
 fn model_is_not_blamed_while_a_client_pauses() {
     for waits_max_bytes in [1 << 20, 32 << 20] {
         let mut harness = Harness::new(rest());
-        harness.waits_max_bytes = waits_max_bytes;
+        harness.reader.waits_max_bytes = waits_max_bytes;
         harness.set_reading_rate(PLAYBACK_BYTES);
         harness.send_json(&json!({"type": "speak", "text": long_text()}));
         harness.send_json(&json!({"type": "finish"}));
@@ -87,7 +91,7 @@ fn model_is_not_blamed_while_a_client_pauses() {
 #[test]
 fn dead_upstream_is_noticed_after_a_client_has_paused() {
     let mut harness = Harness::new(rest());
-    harness.waits_max_bytes = 1 << 20;
+    harness.reader.waits_max_bytes = 1 << 20;
     harness.set_reading_rate(0);
     harness.send_json(&json!({"type": "speak", "text": long_text()}));
     harness.send_json(&json!({"type": "finish"}));
@@ -174,16 +178,18 @@ fn made_text(harness: &Harness) -> String {
 
 #[test]
 fn long_answers_are_heard_whole_at_any_speed_of_the_model() {
-    for (sentences, speed) in [(80, 1.0), (80, 3.0), (250, 100.0)] {
+    // Of 150, 300 and 500 s, the most that the simulated model says.
+    let cases =
+        [90, 180, 300].into_iter().flat_map(|sentences| [1.0, 3.0, 100.0].map(|speed| (sentences, speed)));
+    for (sentences, speed) in cases {
         let config = assistant(speed, sentences);
         let mut harness = Harness::new(config);
         ask(&mut harness, "Tell a long story.");
-        let done = |harness: &Harness| harness.events("response.done").len();
-        assert!(
-            harness.run_until(|harness| done(harness) == 1, secs(1500)).is_some(),
-            "{:?}",
-            harness.names()
-        );
+        // Only a limit of the rate follows.
+        let done = |harness: &Harness| {
+            harness.log.iter().rev().take(2).any(|(_, frame)| frame.name() == "response.done")
+        };
+        assert!(harness.run_until(done, secs(1500)).is_some(), "{:?}", harness.names());
         let (heard, made) = (heard_samples(&harness), made_samples(&harness));
         assert!(made.abs_diff(heard) < 24, "{sentences} sentences at {speed}: {heard} of {made} samples");
         assert!(made > 24_000 * sentences, "{} s", made / 24_000);

@@ -75,6 +75,10 @@ async fn admin_listener_reports_everything() {
     }
     assert_eq!(server.request("GET", "/sessions/sess_000000000000").await.code(), "no_such_session");
 
+    let text = "Accept: text/plain;version=0.0.4\r\n";
+    let metrics = server.request_with("GET", "/metrics", text, "").await;
+    assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"), "{}", metrics.head);
+    assert!(!metrics.body.contains("# EOF") && !metrics.body.contains(" info\n"), "{}", metrics.body);
     let metrics = server.request("GET", "/metrics").await;
     assert!(metrics.head.contains("content-type: application/openmetrics-text"), "{}", metrics.head);
     assert!(metrics.body.contains("voxbridge_") && metrics.body.ends_with("# EOF\n"), "{}", metrics.body);

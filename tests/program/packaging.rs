@@ -57,8 +57,8 @@ fn image_builds_serves_and_stops() {
 }
 
 #[test]
-#[ignore = "needs root on Debian, and installs nginx"]
-fn recording_is_transcribed_through_nginx() {
+#[ignore = "needs root on Debian, and installs nginx and HAProxy"]
+fn recordings_are_transcribed_through_each_proxy() {
     run_example_script("proxies/try");
 }
 

@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     net::TcpStream,
+    process::{Child, Command},
     time::{sleep, timeout},
 };
 use voxbridge::{
@@ -91,6 +92,12 @@ struct Report {
 
 impl Report {
     async fn run(name: &str, upstreams: &str, args: &[&str]) -> Self {
+        let (mut command, dir) = Self::command(name, upstreams, args);
+        Self::read(name, command.spawn().unwrap(), dir).await
+    }
+
+    /// A run that has not begun, and its folder.
+    fn command(name: &str, upstreams: &str, args: &[&str]) -> (Command, PathBuf) {
         let dir = scratch(&format!("verify-{name}"));
         let config = dir.join("voxbridge.toml").display().to_string();
         fs::write(&config, upstreams).unwrap();
@@ -100,7 +107,13 @@ impl Report {
         let recordings = recordings_dir().display().to_string();
         let options = ["--config", &config, "--recordings", &recordings, "--report", &report, "--json"];
         let mut command = voxbridge(&[&["verify"], &options[..], args].concat());
-        let output = timeout(PATIENCE, command.output()).await.expect("verify does not end").unwrap();
+        command.stderr(Stdio::piped()).stdout(Stdio::piped());
+        (command, dir)
+    }
+
+    /// Waits for the end of a run.
+    async fn read(name: &str, run: Child, dir: PathBuf) -> Self {
+        let output = timeout(PATIENCE, run.wait_with_output()).await.expect("verify does not end").unwrap();
         let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let figures = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{name}: {stdout}{stderr}"));
@@ -346,14 +359,18 @@ async fn worker_that_is_taken_in_mid_run_is_named_when_the_time_is_over() {
         start_simulator("127.0.0.1:0", SimulatorConfig::default(), Some(engines)).await;
     let stream = TcpStream::connect(address).await.unwrap();
     let (_, other) = open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
-    // The run ends before, and then waits to leave the queue.
-    let holding = async {
-        sleep(Duration::from_secs(16)).await;
-        drop(other);
-    };
     let upstream = format!("[[upstream]]\nurl = \"ws://{address}\"\n");
     let options = ["--quick", "--only", "transcription", "--time-max", "8"];
-    let (report, ()) = tokio::join!(Report::run("taken", &upstream, &options), holding);
+    let (mut command, dir) = Report::command("taken", &upstream, &options);
+    let mut run = command.spawn().unwrap();
+    // The run is over, and waits to leave the queue.
+    let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
+    let waits = async {
+        while !lines.next_line().await.unwrap().unwrap().contains("waiting in the upstream's queue") {}
+    };
+    timeout(PATIENCE, waits).await.expect("verify does not wait in the queue");
+    drop(other);
+    let report = Report::read("taken", run, dir).await;
     let time = report.find("transcription.time");
     assert!(time["note"].as_str().unwrap().contains("waited in the server's queue"), "{time:#}");
     assert!(time["try"].as_str().unwrap().contains("Another client"), "{time:#}");

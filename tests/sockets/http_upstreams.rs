@@ -420,6 +420,62 @@ async fn failures_below_and_above_http_are_told_with_their_cause() {
     }
 }
 
+/// Answers that only the configuration can cause: statuses, and the same in the middle of a stream.
+fn misconfigured() -> Vec<&'static str> {
+    let statuses = [301, 302, 307, 401, 402, 403, 404, 405, 407].map(|status| {
+        leaked(format!("HTTP/1.1 {status} No\r\ncontent-type: application/json\r\ncontent-length: 15\r\n\r\n{{\"detail\":\"no\"}}"))
+    });
+    let error = "data: {\"error\":{\"message\":\"no\",\"code\":401}}\r\n\r\n";
+    statuses.into_iter().chain([leaked(format!("{STREAM_HEAD}{}", chunked(&[error])))]).collect()
+}
+
+#[tokio::test]
+async fn request_that_misconfigured_upstreams_refuse_is_served_by_another() {
+    let good = start_simulator("127.0.0.1:0", simulator(HttpApi::VllmOmni), None).await;
+    for answer in misconfigured() {
+        let mut upstreams = Vec::new();
+        let mut asked = Vec::new();
+        for name in ["wrong-1", "wrong-2", "wrong-3"] {
+            let (upstream, requests) = scripted_server(answer).await;
+            upstreams.push(UpstreamConfig { name: Some(name.to_owned()), ..upstream });
+            asked.push(requests);
+        }
+        upstreams.push(UpstreamConfig {
+            name: Some("good".to_owned()),
+            ..http_upstream(HttpApi::VllmOmni, good.0)
+        });
+        let config = Config { upstream: upstreams.clone(), ..Config::default() };
+        let bench = Bench::with_config(instant_simulator(), config).await;
+        let mut client = bench.client("model=x").await;
+        for _ in 0..2 {
+            assert_transcribed(&transcribe(&mut client).await);
+            assert!(!audio(&speak(&mut client, "Good morning.").await).is_empty());
+        }
+        let frames = client.close().await;
+        assert!(events(&frames, "error").is_empty(), "{answer}: {frames:#?}");
+        let mut counts =
+            asked.iter_mut().map(|requests| std::iter::from_fn(|| requests.try_recv().ok()).count());
+        assert!(counts.all(|count| count <= 2), "{answer}: each is asked once for each purpose");
+
+        // None serves it: the client gets the error with the advice, after one request to each.
+        let config = Config { upstream: upstreams[..3].to_vec(), ..Config::default() };
+        let bench = Bench::with_config(instant_simulator(), config).await;
+        let mut client = bench.client("model=x").await;
+        let frames = transcribe(&mut client).await;
+        let errors = events(&frames, "error");
+        assert_eq!(errors.len(), 1, "{answer}: {frames:#?}");
+        let message = errors[0]["message"].as_str().unwrap();
+        assert!(message.contains("no"), "{message}");
+        assert_eq!(message.contains("`token`, `model` and URL"), !answer.contains("200 OK"), "{message}");
+        let counts: Vec<_> = asked
+            .iter_mut()
+            .map(|requests| std::iter::from_fn(|| requests.try_recv().ok()).count())
+            .collect();
+        assert_eq!(counts, [1; 3], "{answer}");
+        client.close().await;
+    }
+}
+
 /// A server that sends `head`, and then `unit` again and again as long as it is read; counts the bytes.
 async fn endless_server(head: &'static str, unit: &'static str) -> (UpstreamConfig, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -174,3 +174,49 @@ async fn large_json_without_use_is_skipped() {
     assert_eq!(answer.status, 400, "{answer:?}");
     assert_eq!(answer.json()["error"]["param"], "file");
 }
+
+/// A client that sends all of its upload before it reads finds the answer, and its connection goes on.
+#[tokio::test]
+async fn refused_upload_is_read_on_so_that_the_client_finds_its_answer() {
+    let bench = Bench::start().await;
+    let form_type = "multipart/form-data; boundary=b";
+    for (path, content_type, length, status) in [
+        (TRANSCRIPTIONS, form_type, 31_000_000, 413),
+        (TRANSCRIPTIONS, form_type, 60_000_000, 413),
+        (TRANSCRIPTIONS, form_type, 3_000_000, 400),
+        (TRANSCRIPTIONS, "text/plain", 3_000_000, 400),
+        ("/v1/audio/speech", "application/json", 20_000_000, 413),
+        ("/v1/listen", "audio/wav", 30_000_000, 413),
+        ("/nowhere", form_type, 3_000_000, 404),
+        ("/v1/models", form_type, 3_000_000, 405),
+    ] {
+        let mut stream = TcpStream::connect(bench.address()).await.unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: {length}\r\nContent-Type: {content_type}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let sent = timeout(PATIENCE, stream.write_all(&vec![0; length])).await.expect("it is not read");
+        sent.unwrap_or_else(|error| panic!("{path}, {length} bytes: {error}"));
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut received = Vec::new();
+        timeout(PATIENCE, stream.read_to_end(&mut received)).await.expect("no answer").unwrap();
+        let received = String::from_utf8_lossy(&received);
+        assert!(received.starts_with(&format!("HTTP/1.1 {status} ")), "{path}, {length}: {received}");
+        assert!(received.contains("HTTP/1.1 200 OK"), "{path}, {length}: {received}");
+    }
+}
+
+/// A client that waits for consent to send (`Expect: 100-continue`) gets its refusal at once.
+#[tokio::test]
+async fn refused_upload_that_was_not_begun_is_not_asked_for() {
+    let bench = Bench::start().await;
+    let mut stream = TcpStream::connect(bench.address()).await.unwrap();
+    let head = format!(
+        "POST {TRANSCRIPTIONS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: 40000000\r\n\
+         Expect: 100-continue\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut received = vec![0; 64];
+    let count = timeout(PATIENCE, stream.read(&mut received)).await.expect("no answer").unwrap();
+    assert!(received[..count].starts_with(b"HTTP/1.1 413 "), "{}", String::from_utf8_lossy(&received));
+}

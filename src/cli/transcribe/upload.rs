@@ -54,8 +54,10 @@ pub(in crate::cli) async fn transcribe(
     let answer = target.post(path, payload).await?;
     let answer = answer.collect().await?;
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
-    let transcribed =
-        read_answer(&answer).ok_or_else(|| target.unexpected("the answer is not a transcript"))?;
+    // A request that fails late has its error in place of the transcript.
+    let failed = || answer.pointer("/error/message").and_then(Value::as_str);
+    let transcribed = read_answer(&answer)
+        .ok_or_else(|| target.unexpected(failed().unwrap_or("the answer is not a transcript")))?;
     for segment in &transcribed.segments {
         on_progress(Progress::Transcribed(segment))?;
     }

@@ -37,11 +37,22 @@ impl Config {
         join_all(unknown.map(|upstream| upstream.detect_dialect(&library))).await;
     }
 
-    /// Takes over the dialects that were found for the same URLs.
+    /// Takes over the dialects that were found for upstreams whose entries have not changed.
+    pub(super) fn keep_dialects(&mut self, known: &Self) {
+        for upstream in self.upstream.iter_mut().filter(|upstream| upstream.has_unknown_dialect()) {
+            let same = known.upstream.iter().find(|known| upstream.is_found_as(known));
+            if let Some(same) = same {
+                upstream.clone_from(same);
+            }
+        }
+    }
+
+    /// Takes over the dialects of the same URLs, for servers that do not answer now.
     pub(super) fn adopt_dialects(&mut self, known: &Self) {
         for upstream in self.upstream.iter_mut().filter(|upstream| upstream.has_unknown_dialect()) {
             if let Some(known) = known.upstream.iter().find(|known| known.url == upstream.url) {
                 upstream.dialect.clone_from(&known.dialect);
+                upstream.is_dialect_found = known.is_dialect_found;
             }
         }
     }
@@ -53,12 +64,18 @@ impl UpstreamConfig {
         self.dialect == super::upstreams::AUTO
     }
 
+    /// True if the other is the same entry after its dialect was found.
+    fn is_found_as(&self, other: &Self) -> bool {
+        let dialect = other.dialect.clone();
+        other.is_dialect_found && Self { dialect, is_dialect_found: true, ..self.clone() } == *other
+    }
+
     async fn detect_dialect(&mut self, library: &Library) {
         let url = redacted_url(&self.url);
         match self.find_dialect(library).await {
             Some(name) => {
                 info!(url, dialect = name, "dialect of the upstream found");
-                self.dialect = name;
+                (self.dialect, self.is_dialect_found) = (name, true);
             }
             None => debug!(url, "the upstream's dialect is not known yet"),
         }

@@ -161,7 +161,14 @@ pub(super) fn deserialize_rate<'de, D: Deserializer<'de>>(from: D) -> Result<f64
 pub fn did_you_mean<'k>(wrong: &str, known: impl Iterator<Item = &'k str>) -> String {
     // Minimum Damerau-Levenshtein similarity: `langage` finds `language`, `colour` finds nothing.
     const NEAR: f64 = 0.6;
+    // The comparison takes the product of both lengths. Words whose lengths differ much are never near.
+    let wrong_length = wrong.chars().count() as f64;
+    let has_near_length = |word: &&str| {
+        let length = word.chars().count() as f64;
+        length.min(wrong_length) >= NEAR * length.max(wrong_length)
+    };
     known
+        .filter(has_near_length)
         .map(|word| (strsim::normalized_damerau_levenshtein(wrong, word), word))
         .filter(|(likeness, _)| *likeness >= NEAR)
         .max_by(|a, b| a.0.total_cmp(&b.0))
@@ -208,6 +215,8 @@ mod tests {
         assert_eq!(quoted_list(["a", "b", "c"].into_iter()), "`a`, `b` and `c`");
         assert_eq!(quoted_list([].into_iter()), "nothing");
         assert_eq!(did_you_mean("colour", ["listen"].into_iter()), "");
+        assert_eq!(did_you_mean("lis", ["liste"].into_iter()), ", did you mean `liste`?");
+        assert_eq!(did_you_mean(&"listen".repeat(1 << 20), ["listen"].into_iter()), "");
     }
 
     #[test]

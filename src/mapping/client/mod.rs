@@ -512,6 +512,12 @@ impl ClientMapping {
         own(kind).or_else(|| own(kind.fallback()?)).or_else(|| self.errors.get(&ErrorKey::Other))
     }
 
+    /// True if a text to speak must not be blank.
+    #[must_use]
+    pub fn rejects_blank_texts(&self) -> bool {
+        self.errors.contains_key(&ErrorKey::Kind(ErrorKind::BlankText))
+    }
+
     /// True if wrong settings have an error of their own.
     #[must_use]
     pub fn spells_configure_errors(&self) -> bool {

@@ -46,7 +46,7 @@ use self::timeline::Timeline;
 pub use self::track::{DecodeLimits, MediaInfo};
 use self::track::{Spec, open_stream};
 use super::MediaError;
-use crate::audio::{SPEECH_RATE_HZ, pcm};
+use crate::audio::{SPEECH_RATE_HZ, downmix::Downmix, pcm};
 
 /// Decodes one file from its start to its end.
 pub struct Decoder {
@@ -56,6 +56,7 @@ pub struct Decoder {
     codec: Codec,
     timeline: Timeline,
     cancel: CancelFlag,
+    downmix: Downmix,
     /// One packet, interleaved and mixed.
     interleaved: Vec<f32>,
     mono: Vec<f32>,
@@ -126,6 +127,7 @@ impl Decoder {
             codec,
             timeline: Timeline::default(),
             cancel,
+            downmix: Downmix::default(),
             interleaved: Vec::new(),
             mono: Vec::new(),
             rate_hz: 0,
@@ -217,7 +219,11 @@ impl Decoder {
         if packet.is_after_jump {
             self.codec.reset();
         }
-        match self.codec.decode(packet, &mut self.interleaved, &mut self.mono) {
+        let decoded = self.codec.decode(packet, &mut self.interleaved);
+        if let Ok(decoded) = &decoded {
+            self.downmix.mix(&self.interleaved, decoded.channels, &mut self.mono);
+        }
+        match decoded {
             Ok(decoded) if self.mono.is_empty() => self.rate_hz = decoded.rate_hz,
             Ok(decoded) => {
                 match self.limits.check(Spec { rate_hz: decoded.rate_hz, channels: decoded.channels }) {

@@ -11,7 +11,6 @@ use std::{
 
 use hyper::{
     Request, StatusCode,
-    body::Incoming,
     header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL},
 };
 use tokio::{
@@ -26,6 +25,7 @@ use super::{
     http_error::{HttpError, HttpResponse},
     not_found,
     protocol_detection::{self, NotServed},
+    request_body::RequestBody,
     session_opening::{ConnectRequest, unix_now},
     session_start::{Admission, run_session},
     upgrade::{ANSWERS_HEADER, answers_header, check_upgrade, handshake_response, negotiate_subprotocol},
@@ -41,7 +41,7 @@ use crate::{
             client_secrets::ClientSecrets,
             credential::{KeyPlaces, find_key, find_watch_name},
             keys::{AccessTarget, ApiKey, KeyRejection},
-            quota::{Quota, QuotaExceeded, QuotaSubject},
+            quota::{CallerName, Quota, QuotaExceeded, QuotaSubject},
         },
         cut_off::wait_for_cut_off,
     },
@@ -142,10 +142,16 @@ impl Caller {
         Ok(())
     }
 
-    /// Counts an offer of a call, which may never become a session and has a rate for each address.
+    /// Name of its key.
+    pub(super) fn key_name(&self) -> Option<Arc<str>> {
+        self.key.as_ref().map(|key| Arc::from(&*key.name))
+    }
+
+    /// Counts an offer of a call, which may never become a session and has a rate for each key, or for each address of clients
+    /// without one.
     pub(super) fn count_offer(&self, server: &ServerContext) -> Result<(), Box<HttpError>> {
         let now = Instant::now().into_std();
-        let who = QuotaSubject::Offers(client_subnet(self.address.ip()));
+        let who = QuotaSubject::Offers(CallerName::new(self.key_name().as_ref(), self.address.ip()));
         let quota = Quota { sessions_per_minute: Some(OFFERS_PER_MINUTE), ..Quota::default() };
         server.quotas.acquire(now, who.clone(), quota).map(drop).map_err(|over| quota_error(&who, over))
     }
@@ -153,7 +159,7 @@ impl Caller {
 
 /// Runs every check that may reject the request, then spawns the session.
 pub(super) fn admit(
-    mut request: Request<Incoming>,
+    mut request: Request<RequestBody>,
     peer: &ClientPeer,
     server: &Arc<ServerContext>,
 ) -> Result<HttpResponse, Box<HttpError>> {

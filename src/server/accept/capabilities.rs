@@ -1,11 +1,12 @@
 //! `GET PATH/capabilities` beside the path of a protocol that has such a page: what its sessions can do. Its clients read it before
 //! they connect.
 
-use hyper::{Method, Request, body::Incoming};
+use hyper::{Method, Request};
 
 use super::{
     admission::{Caller, ClientPeer},
     http_error::{HttpError, HttpResponse, answer_with},
+    request_body::RequestBody,
 };
 use crate::{
     mapping::ClientMapping,
@@ -24,7 +25,7 @@ pub(super) fn page<B>(request: &Request<B>, config: &ServiceConfig) -> Option<St
 /// Answers with the page, unless no session could be opened.
 pub(super) fn answer(
     page: String,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
     (peer, server): (&ClientPeer, &ServerContext),
     config: &ServiceConfig,
 ) -> Result<HttpResponse, Box<HttpError>> {

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
     HeaderMap, Method, Request, StatusCode,
-    body::Incoming,
     header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ALLOW,
         CACHE_CONTROL, HeaderValue, ORIGIN, VARY,
@@ -25,6 +24,7 @@ use super::{
     admission::{Caller, ClientPeer, check_origin, key_places},
     host::host,
     http_error::{HttpError, HttpResponse, answer_with},
+    request_body::RequestBody,
     rest::read_short_body,
     session_opening::unix_now,
     setup_query::with_settings,
@@ -72,7 +72,7 @@ pub(super) fn protocol<B>(request: &Request<B>, config: &ServiceConfig) -> Optio
 /// Answers a request for the page.
 pub(super) async fn answer(
     client: &Arc<ClientMapping>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     (peer, server): (&ClientPeer, &ServerContext),
     config: &ServiceConfig,
 ) -> Result<HttpResponse, Box<HttpError>> {

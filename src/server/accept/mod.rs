@@ -10,6 +10,7 @@
 //! - [`not_found`]: the answer to requests for unknown paths
 //! - [`playground`]: requests for the page in the browser
 //! - [`protocol_detection`]: the client protocols that a request may speak
+//! - [`request_body`]: the body of a request, which is read on if it is refused
 //! - [`request_stream`]: the stream before the upgrade, one request at a time
 //! - [`rest`]: requests that are served without an upgrade: recordings to transcribe, texts to speak
 //! - [`secret_request`]: requests for a client secret
@@ -28,6 +29,7 @@ pub(crate) mod http_error;
 mod not_found;
 mod playground;
 pub(crate) mod protocol_detection;
+mod request_body;
 mod request_stream;
 pub(crate) mod rest;
 mod secret_request;
@@ -39,7 +41,8 @@ pub(crate) mod upgrade;
 
 use std::{
     convert::Infallible,
-    io,
+    error::Error,
+    io, iter,
     net::SocketAddr,
     sync::{
         Arc,
@@ -51,12 +54,12 @@ use std::{
 use http_body_util::Either;
 use hyper::{
     Request, Response, StatusCode,
-    body::{Body as _, Incoming},
+    body::Body as _,
     header::{CONNECTION, HeaderValue},
     server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, sync::watch, time::timeout};
 use tracing::debug;
 
@@ -65,6 +68,7 @@ use super::{
     accept::{
         admission::{ClientPeer, admit},
         http_error::HttpError,
+        request_body::RequestBody,
         request_stream::{BodyFraming, Gate, RequestStream},
         secret_request::SecretRequest,
     },
@@ -80,6 +84,10 @@ use crate::telemetry::metrics::RejectReason;
 /// Size limit of a request head; hyper allows no smaller one.
 const HEAD_MAX_BYTES: usize = 8 * 1024;
 
+/// How long a connection stays open after an answer: longer than proxies keep theirs, usually 60 s, so that they close first and
+/// send no request into a closing connection.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
+
 /// Time to answer connections without a session when the server drains.
 const PENDING_UPGRADE_GRACE: Duration = Duration::from_secs(1);
 
@@ -94,10 +102,17 @@ pub(super) fn spawn_connection(stream: TcpStream, peer: SocketAddr, server: Arc<
         let answered = Arc::new(AtomicBool::new(false));
         let drain = server.drain.clone();
         let requests = served.subscribe();
+        let keep_alive = keep_alive_timeout(limits.handshake_timeout);
+        let idle_limit = {
+            let answered = answered.clone();
+            move || {
+                limits.handshake_timeout + if answered.load(Relaxed) { keep_alive } else { Duration::ZERO }
+            }
+        };
         async move {
             let ended = tokio::select! {
                 ended = serve_connection(stream, peer, server, (answered.clone(), served)) => ended,
-                () = wait_until_idle_for(limits.handshake_timeout, requests.clone()) => Err(io::ErrorKind::TimedOut.into()),
+                () = wait_until_idle_for(idle_limit, requests.clone()) => Err(io::ErrorKind::TimedOut.into()),
                 // Stalled strangers must not delay the shutdown.
                 () = wait_for_grace(drain, requests.clone()) => return,
             };
@@ -113,11 +128,16 @@ pub(super) fn spawn_connection(stream: TcpStream, peer: SocketAddr, server: Arc<
     server.add_handshake(task, served, peer);
 }
 
-/// Completes when no request has been served for so long.
-async fn wait_until_idle_for(limit: Duration, mut requests: watch::Receiver<usize>) {
+/// [`KEEP_ALIVE_TIMEOUT`]; less where handshakes must be faster than usual by far.
+fn keep_alive_timeout(handshake: Duration) -> Duration {
+    KEEP_ALIVE_TIMEOUT.min(handshake * 75)
+}
+
+/// Completes when no request has come or been served for so long.
+async fn wait_until_idle_for(limit: impl Fn() -> Duration, mut requests: watch::Receiver<usize>) {
     // The sender lives as long as the connection.
     while requests.wait_for(|served| *served == 0).await.is_ok() {
-        if timeout(limit, requests.wait_for(|served| *served > 0)).await.is_err() {
+        if timeout(limit(), requests.changed()).await.is_err() {
             return;
         }
     }
@@ -127,7 +147,7 @@ async fn wait_until_idle_for(limit: Duration, mut requests: watch::Receiver<usiz
 /// with its session; the end of its answer is still to be written then.
 async fn wait_for_grace(drain: watch::Receiver<Option<Duration>>, requests: watch::Receiver<usize>) {
     wait_for_drain_order(drain).await;
-    wait_until_idle_for(PENDING_UPGRADE_GRACE, requests).await;
+    wait_until_idle_for(|| PENDING_UPGRADE_GRACE, requests).await;
 }
 
 /// Serves one connection until its upgrade or its end. The caller bounds the time.
@@ -156,21 +176,25 @@ async fn serve_connection(
     let peer = Arc::new(ClientPeer { address, certificate_names: stream.certificate_names() });
     let stop = wait_for_drain_order(server.drain.clone());
     let gate = Gate::default();
-    let stream = RequestStream::new(stream, gate.clone());
+    let stream = RequestStream::new(stream, gate.clone(), (handshake, keep_alive_timeout(handshake)));
     let http_service = service_fn(move |request| {
         let is_first = !answered.swap(true, Relaxed);
+        // The connection is not idle.
+        served.send_modify(|_| ());
         let (peer, server, served, gate) = (peer.clone(), server.clone(), served.clone(), gate.clone());
         async move {
             // The library takes requests that follow each other in one poll.
             if !is_first {
                 tokio::task::yield_now().await;
             }
-            Ok::<_, Infallible>(answer_request(request, &peer, &server, (&served, &gate)).await)
+            Ok::<_, Infallible>(
+                answer_request(RequestBody::of(request), &peer, &server, (&served, &gate)).await,
+            )
         }
     });
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(handshake)
+        // The stream has a timeout for heads, and another one between requests.
+        .header_read_timeout(None)
         .max_buf_size(HEAD_MAX_BYTES)
         .serve_connection(TokioIo::new(stream), http_service)
         .with_upgrades();
@@ -187,7 +211,7 @@ async fn serve_connection(
 
 /// Upgrades a request to a session, serves a REST request or one for a client secret, or answers with an HTTP error.
 async fn answer_request(
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     peer: &ClientPeer,
     server: &Arc<ServerContext>,
     (served, gate): (&ServedRequests, &Gate),
@@ -237,20 +261,19 @@ async fn answer_request(
 }
 
 /// Rejects heads that a proxy in front may have read differently (RFC 9112 §2.2, §3.2).
-fn check_head(request: &Request<Incoming>, gate: &Gate) -> Result<(), Box<HttpError>> {
+fn check_head(request: &Request<RequestBody>, gate: &Gate) -> Result<(), Box<HttpError>> {
     if gate.has_bare_lf() {
         return Err(HttpError::bad_request("A line of the request ends without CR; lines end with CR LF"));
     }
     host::check_host_header(request.headers())
 }
 
-/// True if hyper timed out waiting for the request.
+/// True if the client sent no complete head in time.
 fn is_timeout(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::TimedOut
-        || error
-            .get_ref()
-            .and_then(|error| error.downcast_ref::<hyper::Error>())
-            .is_some_and(hyper::Error::is_timeout)
+    let first: &(dyn Error + 'static) = error;
+    let sources = iter::successors(Some(first), |&error| error.source());
+    let mut errors = sources.filter_map(|error| error.downcast_ref::<io::Error>());
+    errors.any(|error| error.kind() == io::ErrorKind::TimedOut)
 }
 
 #[cfg(test)]

@@ -5,10 +5,12 @@ use crate::mapping::Library;
 use std::collections::BTreeSet;
 
 /// The paths of REST requests, for people.
-pub(super) const REST_PATHS: [&str; 7] = [
+pub(super) const REST_PATHS: [&str; 9] = [
     "/v1/audio/transcriptions",
     "/v1/audio/translations",
     "/v1/audio/speech",
+    "/v1/audio/models",
+    "/v1/audio/voices",
     "/v1/models",
     "/v1/voices",
     "/v1/listen",

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use hyper::{
     HeaderMap, Method, Request, StatusCode,
-    body::Incoming,
     header::{
         ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, LOCATION, ORIGIN,
         REFERRER_POLICY, SEC_WEBSOCKET_PROTOCOL, UPGRADE, X_CONTENT_TYPE_OPTIONS,
@@ -15,6 +14,7 @@ use super::{
     admission::{Caller, ClientPeer, spawn_session},
     host::{check_playground_host, host},
     http_error::{HttpError, HttpResponse, answer_with},
+    request_body::RequestBody,
     upgrade::handshake_response,
 };
 use crate::{
@@ -53,7 +53,7 @@ pub(super) fn is_addressed_by<B>(request: &Request<B>) -> bool {
 
 /// Answers a request for the playground.
 pub(super) fn answer(
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     (peer, server): (&ClientPeer, &Arc<ServerContext>),
     config: &ServiceConfig,
 ) -> Result<HttpResponse, Box<HttpError>> {
@@ -108,7 +108,7 @@ fn redirect(status: StatusCode, place: &'static str) -> HttpResponse {
 
 /// Upgrades the connection of a page that will watch the session named in its query.
 fn open_wires(
-    mut request: Request<Incoming>,
+    mut request: Request<RequestBody>,
     (peer, server): (&ClientPeer, &Arc<ServerContext>),
     config: &ServiceConfig,
 ) -> Result<HttpResponse, Box<HttpError>> {

@@ -2,7 +2,8 @@
 //!
 //! hyper notices that a client has gone only while it holds no unread bytes, so the bytes of a next request would hide it, and
 //! the work for the request would go on. Here they wait until the request is answered, within [`NEXT_REQUEST_MAX_BYTES`]. The
-//! stream also finds lines that end without CR, which hyper accepts and proxies may read differently.
+//! stream also finds lines that end without CR, which hyper accepts and proxies may read differently. It times out when a head is
+//! not complete in time, and when no further request follows an answer.
 
 mod framing;
 #[cfg(test)]
@@ -13,9 +14,13 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker, ready},
+    time::Duration,
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
 
 pub(super) use self::framing::BodyFraming;
 use self::framing::HeadScan;
@@ -32,6 +37,18 @@ pub(crate) struct RequestStream {
     gate: Gate,
     /// Bytes that hyper has not got yet.
     waiting: Vec<u8>,
+    /// Longest time for a head, and between an answer and the next head.
+    timeouts: (Duration, Duration),
+    /// The awaited bytes, and the timer for them.
+    timer: Option<(Awaited, Pin<Box<Sleep>>)>,
+}
+
+/// Bytes that the stream waits for between requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    FirstRequest,
+    NextRequest,
+    RestOfHead,
 }
 
 /// Says which part of a request the stream is at. Clones share it.
@@ -43,6 +60,8 @@ struct GateState {
     part: Part,
     has_bare_lf: bool,
     is_answered: bool,
+    /// A request has come before.
+    is_in_use: bool,
     reader: Option<Waker>,
 }
 
@@ -83,7 +102,7 @@ impl Gate {
     pub(super) fn answer(&self, body: BodyFraming) -> Answering {
         let mut state = self.lock();
         state.part = Part::Body(body);
-        state.is_answered = false;
+        (state.is_answered, state.is_in_use) = (false, true);
         state.end_complete_body();
         state.wake_reader();
         Answering(self.clone())
@@ -129,6 +148,16 @@ impl GateState {
         }
     }
 
+    /// The bytes that the stream waits for; `None` inside a request.
+    fn awaited(&self) -> Option<Awaited> {
+        match &self.part {
+            Part::Head(scan) if scan.has_begun() => Some(Awaited::RestOfHead),
+            Part::Head(_) if self.is_in_use => Some(Awaited::NextRequest),
+            Part::Head(_) => Some(Awaited::FirstRequest),
+            _ => None,
+        }
+    }
+
     fn end_complete_body(&mut self) {
         if matches!(&self.part, Part::Body(framing) if framing.is_complete()) {
             self.part = if self.is_answered { Part::default() } else { Part::Answering };
@@ -143,13 +172,27 @@ impl GateState {
 }
 
 impl RequestStream {
-    pub(super) const fn new(io: ClientStream, gate: Gate) -> Self {
-        Self { io, gate, waiting: Vec::new() }
+    /// `timeouts` are the longest time for a head, and between an answer and the next head.
+    pub(super) const fn new(io: ClientStream, gate: Gate, timeouts: (Duration, Duration)) -> Self {
+        Self { io, gate, waiting: Vec::new(), timeouts, timer: None }
     }
 
     /// The stream, and the bytes that hyper has not got.
     pub(super) fn into_parts(self) -> (ClientStream, Vec<u8>) {
         (self.io, self.waiting)
+    }
+
+    /// Times out if what is waited for does not come.
+    fn poll_timeout(&mut self, cx: &mut Context<'_>, awaited: Option<Awaited>) -> io::Result<()> {
+        if self.timer.as_ref().map(|(awaited, _)| *awaited) != awaited {
+            let (head, between) = self.timeouts;
+            let limit = |awaited| if awaited == Awaited::NextRequest { between } else { head };
+            self.timer = awaited.map(|awaited| (awaited, Box::pin(sleep(limit(awaited)))));
+        }
+        match self.timer.as_mut().map(|(_, timer)| timer.as_mut().poll(cx)) {
+            Some(Poll::Ready(())) => Err(io::ErrorKind::TimedOut.into()),
+            Some(Poll::Pending) | None => Ok(()),
+        }
     }
 
     /// Reads more; 0 is the end.
@@ -192,8 +235,13 @@ impl AsyncRead for RequestStream {
                 }
                 Part::Answering => state.reader = Some(cx.waker().clone()),
             }
+            let awaited = state.awaited();
             drop(state);
-            if ready!(this.poll_more(cx))? == 0 {
+            let more = this.poll_more(cx);
+            if more.is_pending() {
+                this.poll_timeout(cx, awaited)?;
+            }
+            if ready!(more)? == 0 {
                 return Poll::Ready(Ok(()));
             }
         }

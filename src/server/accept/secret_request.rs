@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use hyper::{
     Method, Request, StatusCode,
-    body::Incoming,
     header::{CACHE_CONTROL, HeaderValue, ORIGIN},
 };
 use serde::Deserialize;
@@ -19,6 +18,7 @@ use super::{
     admission::{Caller, ClientPeer},
     host::{check_local_host, check_page},
     http_error::{HttpError, HttpResponse, answer_with},
+    request_body::RequestBody,
     rest::{preflight_response, read_short_body},
     session_opening::unix_now,
 };
@@ -68,7 +68,7 @@ impl SecretRequest {
     /// Issues a secret for sessions of the key in the request, or answers a browser that asks whether a page may have one.
     pub(super) async fn answer(
         self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         peer: &ClientPeer,
         server: &ServerContext,
     ) -> Result<HttpResponse, Box<HttpError>> {

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use hyper::{Request, StatusCode, body::Incoming};
+use hyper::{Request, StatusCode};
 use tokio::time::timeout;
 use tokio_tungstenite::{
     WebSocketStream,
@@ -17,6 +17,7 @@ use tracing::info;
 use super::{
     admission::{Caller, ClientPeer, spawn_session},
     http_error::{HttpError, HttpResponse},
+    request_body::RequestBody,
     session_start::raw_stream,
     upgrade::{check_upgrade, handshake_response},
 };
@@ -37,7 +38,7 @@ const EARLY_MAX_BYTES: usize = 512 * 1024;
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The call that a request wants to join.
-pub(super) fn call_id(request: &Request<Incoming>) -> Option<String> {
+pub(super) fn call_id(request: &Request<RequestBody>) -> Option<String> {
     let is_realtime = ["/v1/realtime", "/openai/v1/realtime"].contains(&request.uri().path());
     let query = request.uri().query().filter(|_| is_realtime)?;
     let mut pairs = form_urlencoded::parse(query.as_bytes());
@@ -46,7 +47,7 @@ pub(super) fn call_id(request: &Request<Incoming>) -> Option<String> {
 
 /// Joins a call. Only the key that began it may.
 pub(super) async fn join(
-    mut request: Request<Incoming>,
+    mut request: Request<RequestBody>,
     (calls, id): (&Calls, &str),
     (peer, server): (&ClientPeer, &Arc<ServerContext>),
 ) -> Result<HttpResponse, Box<HttpError>> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use http_body_util::Full;
 use hyper::{
     Method, Request, StatusCode,
-    body::Incoming,
     header::{
         ALLOW, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL,
         SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING, UPGRADE,
@@ -14,7 +13,10 @@ use hyper::{
 use serde_json::json;
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
 
-use super::http_error::{HttpError, HttpResponse};
+use super::{
+    http_error::{HttpError, HttpResponse},
+    request_body::RequestBody,
+};
 use crate::{
     downstream::Codec,
     mapping::ClientMapping,
@@ -30,7 +32,7 @@ use crate::{
 
 /// Rejects requests that are no WebSocket upgrade, in the words of the real Macaw server (field notes macaw.md §1.1).
 pub(super) fn check_upgrade(
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
     (path, query): (&str, &str),
     candidates: &[Arc<ClientMapping>],
 ) -> Result<(), Box<HttpError>> {
@@ -66,7 +68,7 @@ pub(super) fn check_upgrade(
 }
 
 /// Checks the WebSocket handshake and builds the response to it.
-pub(super) fn handshake_response(request: &Request<Incoming>) -> Result<HttpResponse, Box<HttpError>> {
+pub(super) fn handshake_response(request: &Request<RequestBody>) -> Result<HttpResponse, Box<HttpError>> {
     let length = request.headers().get(CONTENT_LENGTH);
     if request.headers().contains_key(TRANSFER_ENCODING) || length.is_some_and(|length| length != "0") {
         // A proxy in front might take a body for the first bytes of the session, or the reverse.

@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::address::client_subnet;
+
 /// Owner of a quota.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::server) enum QuotaSubject {
@@ -16,8 +18,24 @@ pub(in crate::server) enum QuotaSubject {
     Address(IpAddr),
     /// An API key, by name.
     Key(Arc<str>),
-    /// Offers of calls from a client address.
-    Offers(IpAddr),
+    /// Offers of calls from a client.
+    Offers(CallerName),
+}
+
+/// Name of a client that begins calls: its key where it has one, else its address.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::server) enum CallerName {
+    /// The subnet of a client address.
+    Address(IpAddr),
+    /// An API key, by name.
+    Key(Arc<str>),
+}
+
+impl CallerName {
+    /// The client with this address, which may have a key.
+    pub(in crate::server) fn new(key: Option<&Arc<str>>, address: IpAddr) -> Self {
+        key.map_or_else(|| Self::Address(client_subnet(address)), |key| Self::Key(key.clone()))
+    }
 }
 
 /// Limits of one subject.
@@ -43,7 +61,8 @@ impl fmt::Display for QuotaSubject {
         match self {
             Self::Address(address) => write!(f, "address {address}"),
             Self::Key(name) => write!(f, "key {name}"),
-            Self::Offers(address) => write!(f, "address {address} (offers of calls)"),
+            Self::Offers(CallerName::Address(address)) => write!(f, "address {address} (offers of calls)"),
+            Self::Offers(CallerName::Key(name)) => write!(f, "key {name} (offers of calls)"),
         }
     }
 }
@@ -167,6 +186,17 @@ mod tests {
             format!("{address} {minute}"),
             "address 10.0.0.7 has reached its limit of 2 new sessions a minute"
         );
+    }
+
+    #[test]
+    fn offers_count_for_the_key_or_else_for_the_address() {
+        let [one, other] = [[10, 0, 0, 7], [10, 0, 1, 7]].map(IpAddr::from);
+        let ann = Some(Arc::from("ann"));
+        assert_eq!(CallerName::new(ann.as_ref(), one), CallerName::new(ann.as_ref(), other));
+        assert_ne!(CallerName::new(ann.as_ref(), one), CallerName::new(None, one));
+        assert_ne!(CallerName::new(None, one), CallerName::new(None, other));
+        let words = QuotaSubject::Offers(CallerName::new(ann.as_ref(), one)).to_string();
+        assert_eq!(words, "key ann (offers of calls)");
     }
 
     fn key() -> QuotaSubject {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{
-    Method, Request, Response, StatusCode,
+    HeaderMap, Method, Request, Response, StatusCode,
     body::Incoming,
-    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE},
+    header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE},
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     server::registry::{LiveSession, OperatorOrder},
-    telemetry::{self, metrics},
+    telemetry::{self, metrics::MetricsFormat},
 };
 
 type AdminResponse = Response<Full<Bytes>>;
@@ -139,7 +139,14 @@ impl<'p> AdminEndpoint<'p> {
                 let status = if view.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
                 json_response(status, &view)
             }
-            Self::Metrics => metrics_response(context.metrics.render()),
+            Self::Metrics => {
+                let format = accepted_metrics(request.headers());
+                response(
+                    StatusCode::OK,
+                    context.metrics.render_as(format).into_bytes(),
+                    format.content_type(),
+                )
+            }
             Self::Sessions => {
                 let query = request.uri().query().unwrap_or_default();
                 ok_json(&views::sessions(&context.registry, query))
@@ -251,8 +258,10 @@ fn json_response(status: StatusCode, view: &impl serde::Serialize) -> AdminRespo
     response(status, body, "application/json")
 }
 
-fn metrics_response(body: String) -> AdminResponse {
-    response(StatusCode::OK, body.into_bytes(), metrics::CONTENT_TYPE)
+/// The format of metrics that a request prefers.
+fn accepted_metrics(headers: &HeaderMap) -> MetricsFormat {
+    let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    MetricsFormat::preferred(&accepted.collect::<Vec<_>>().join(","))
 }
 
 fn response(status: StatusCode, body: Vec<u8>, kind: &'static str) -> AdminResponse {

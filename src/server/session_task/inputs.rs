@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 use super::{LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, std_now};
 use crate::{
     bridge::Input,
-    event::{AnswerPart, DisconnectReason, Frame, Lane, Message},
+    event::{AnswerPart, DisconnectReason, Frame, Lane, Message, SpeechId},
     server::{
         memory::MemoryShare,
         registry::{
@@ -160,6 +160,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             }
         };
         let upstream = self.lane_leases.upstream(lane).unwrap_or_default();
+        let is_http = matches!(connected, LaneSocket::Http(_));
         debug!(lane = lane.0, upstream, "lane connected");
         if let Some((_, lane_socket)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
             if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
@@ -168,6 +169,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             *lane_socket = connected;
             if dialect.name != self.bridge.dialect() {
                 self.feed_bridge(Input::LaneDialect(lane, &dialect.name));
+            }
+            if is_http && self.lane_leases.get(lane).is_some_and(|lease| self.pool.has_other_for(lease)) {
+                self.feed_bridge(Input::LaneReplaceable(lane));
             }
             self.feed_bridge(Input::LaneOpened(lane));
         }
@@ -222,6 +226,25 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 
     /// Passes an input to the bridge.
     pub(super) fn feed_bridge(&mut self, input: Input<'_>) {
+        // What the client may have heard counts where its playback may be cut.
+        if matches!(input, Input::Client(_) | Input::Timeout | Input::TurnJudged(..))
+            && let Some((turn, waiting, total)) = self.unwritten()
+        {
+            self.give_bridge(Input::Unwritten(turn, waiting, total));
+        }
+        self.give_bridge(input);
+    }
+
+    /// The speech whose messages wait to be written to the client, if more or less of it waits than at the last call.
+    pub(super) fn unwritten(&mut self) -> Option<(SpeechId, u64, u64)> {
+        let unwritten = self.client.as_ref().and_then(|client| client.outbox.unwritten());
+        let waiting = unwritten.filter(|(_, waiting, _)| *waiting > 0);
+        // Once nothing waits, that is told once.
+        let told = std::mem::replace(&mut self.told_unwritten, waiting);
+        waiting.filter(|_| waiting != told).or(unwritten.filter(|_| waiting.is_none() && told.is_some()))
+    }
+
+    fn give_bridge(&mut self, input: Input<'_>) {
         let now = std_now();
         if let Input::Client(frame) | Input::Lane(_, frame) = &input {
             let bytes = match frame {

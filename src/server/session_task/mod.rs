@@ -53,7 +53,7 @@ use super::{
 use crate::{
     bridge::{Bridge, Input},
     error::ErrorKind,
-    event::{FlowControl, Lane},
+    event::{FlowControl, Lane, SpeechId},
     mapping::ClientMapping,
     session::SessionReport,
     telemetry::context::TraceContext,
@@ -124,6 +124,8 @@ pub(super) struct SessionTask<C> {
     backlog: ReadBacklog,
     /// Flow control as last reported to the bridge.
     flow: FlowControl,
+    /// The speech whose messages wait to be written to the client, as told to the bridge.
+    told_unwritten: Option<(SpeechId, u64, u64)>,
     lanes: Vec<(Lane, LaneSocket)>,
     /// Lanes without a socket whose leases stay until the consequences of their end are known.
     left_lanes: Vec<Lane>,
@@ -192,6 +194,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             reader: AdaptiveReader::new(Instant::now()),
             backlog: ReadBacklog::default(),
             flow: FlowControl::default(),
+            told_unwritten: None,
             lanes: Vec::new(),
             left_lanes: Vec::new(),
             pool,

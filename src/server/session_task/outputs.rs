@@ -58,7 +58,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
                     let request = self.dial_request(mode, purpose);
                     let dial = match self.room_search.take_upstream(mode, purpose) {
-                        Some(upstream) => self.pool.narrowed([upstream].into()).call(request),
+                        Some(upstream) => self.pool.call_at(upstream, request),
                         None => self.pool.call(request),
                     };
                     self.lanes.reserve_exact(1);

@@ -229,6 +229,31 @@ async fn client_that_reads_no_answers_is_not_read_either() {
     assert!(outbox_bytes(&task) > CLIENT_OUTBOX_MAX_BYTES / 8);
 }
 
+#[tokio::test(start_paused = true)]
+async fn speech_that_waits_for_the_client_is_told_whenever_that_changes() {
+    let library = Library::embedded().unwrap();
+    let (mapping, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
+    let setup = SessionSetup::new(&mapping, library.profile("speech").unwrap(), &dialect.clone().into(), 1);
+    let bridge = Bridge::open(std_now(), Codec::new(mapping, 0.0), ConnectQuery::default(), dialect, setup);
+    let (mut task, mut client) = start(bridge).await;
+    while step(&mut task) {}
+    assert_eq!(task.unwritten(), None);
+    let (turn, frame) = (SpeechId(1), bytes::Bytes::from_static(&[0; 4096]));
+    for _ in 0..100 {
+        task.client.as_mut().unwrap().send_tagged(Message::Binary(frame.clone()), Some(turn));
+    }
+    assert_eq!(task.unwritten(), Some((turn, 409_600, 409_600)));
+    assert_eq!(task.unwritten(), None, "nothing has changed");
+    while step(&mut task) {}
+    let (_, waiting, total) = task.unwritten().expect("the stream takes a part");
+    assert!(waiting > 0 && waiting < total && total == 409_600, "{waiting} of {total}");
+    while client.next().now_or_never().is_some() {
+        while step(&mut task) {}
+    }
+    assert_eq!(task.unwritten(), Some((turn, 0, 409_600)), "all is written");
+    assert_eq!(task.unwritten(), None);
+}
+
 /// Neighbours on the session's thread wait for its turn.
 #[tokio::test(start_paused = true)]
 async fn large_messages_end_the_turn_of_their_session() {

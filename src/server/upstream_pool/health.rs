@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::probe::WorkerReport;
+use crate::event::LanePurpose;
 
 /// Number of consecutive failures that ejects an upstream. A worker in cleanup rejects the next session with HTTP 403
 /// (field notes §1.2), so one or two failures prove little.
@@ -70,8 +71,8 @@ pub(super) struct Health {
     answered: [Option<(LeaseId, Instant)>; 2],
     /// Lanes opened so far.
     next_id: u64,
-    /// Other upstreams are preferred until this instant.
-    misconfigured_until: Option<Instant>,
+    /// Purposes for which other upstreams are preferred, each until an instant.
+    misconfigured: Vec<(LanePurpose, Instant)>,
     /// Ejections since the last lane that ended cleanly.
     ejections: u32,
     ejected_until: Option<Instant>,
@@ -86,10 +87,7 @@ impl Health {
     pub(super) fn load(&self, now: Instant) -> UpstreamLoad {
         UpstreamLoad {
             ejected_until: self.ejected_until,
-            lanes: self
-                .lanes
-                .saturating_add(self.queue_length_at(now))
-                .saturating_add(self.misconfigured_until.map_or(0, |until| penalty(until, now))),
+            lanes: self.lanes.saturating_add(self.queue_length_at(now)),
         }
     }
 
@@ -165,17 +163,23 @@ impl Health {
     }
 
     /// Records an answer of a lane.
-    pub(super) fn lane_answered(&mut self, now: Instant, id: LeaseId) {
+    pub(super) fn lane_answered(&mut self, now: Instant, id: LeaseId, purpose: LanePurpose) {
         let [last, before] = self.answered;
         let is_known = last.is_some_and(|(known, _)| known == id);
         self.answered = [Some((id, now)), if is_known { before } else { last.or(before) }];
-        self.misconfigured_until = None;
+        self.misconfigured.retain(|(known, _)| *known != purpose);
     }
 
     /// Records a refusal because of the configuration. Such a refusal never ejects the upstream, so that the server's words
     /// reach the client.
-    pub(super) fn lane_misconfigured(&mut self, now: Instant) {
-        self.misconfigured_until = Some(now + MISCONFIGURED_FOR);
+    pub(super) fn lane_misconfigured(&mut self, now: Instant, purpose: LanePurpose) {
+        self.misconfigured.retain(|(known, _)| *known != purpose);
+        self.misconfigured.push((purpose, now + MISCONFIGURED_FOR));
+    }
+
+    /// True if it refused the last requests of this purpose because of its configuration.
+    pub(super) fn is_misconfigured(&self, now: Instant, purpose: LanePurpose) -> bool {
+        self.misconfigured.iter().any(|(known, until)| *known == purpose && now < *until)
     }
 
     /// Records the clean end of a ready lane. Returns true if this readmits the upstream.
@@ -229,7 +233,7 @@ impl Health {
         (self.refusals, self.deaths, self.ejections) = (0, 0, 0);
         // Those of other settings.
         (self.workers, self.queue_report) = (None, None);
-        self.misconfigured_until = None;
+        self.misconfigured.clear();
         self.readmit_if_healthy()
     }
 
@@ -256,11 +260,6 @@ impl Health {
     fn readmit_if_healthy(&mut self) -> bool {
         !self.is_failing() && self.ejected_until.take().is_some()
     }
-}
-
-/// Lanes that go elsewhere first.
-fn penalty(until: Instant, now: Instant) -> u32 {
-    if now < until { FULL_QUEUE_LENGTH } else { 0 }
 }
 
 #[cfg(test)]
@@ -339,14 +338,14 @@ mod tests {
         let (mut health, now) = (Health::default(), Instant::now());
         let [good, other] = [(); 2].map(|()| health.lane_opened());
         for second in 0..100 {
-            health.lane_answered(after(now, second), good);
+            health.lane_answered(after(now, second), good, LanePurpose::Answer);
             for _ in 0..3 {
                 let poisoned = health.lane_opened();
-                health.lane_answered(after(now, second), poisoned);
+                health.lane_answered(after(now, second), poisoned, LanePurpose::Answer);
                 assert_eq!(health.lane_failed(after(now, second), LaneFailure::Died(poisoned), 0.0), None);
             }
         }
-        health.lane_answered(after(now, 99), other);
+        health.lane_answered(after(now, 99), other, LanePurpose::Answer);
         assert_eq!(health.lane_failed(after(now, 100), LaneFailure::Died(good), 0.0), None);
         assert_eq!(
             health.lane_failed(after(now, 100), LaneFailure::Died(other), 0.0),
@@ -361,7 +360,7 @@ mod tests {
     async fn answer_excuses_deaths_for_ten_seconds() {
         let (mut health, now) = (Health::default(), Instant::now());
         let good = health.lane_opened();
-        health.lane_answered(now, good);
+        health.lane_answered(now, good, LanePurpose::Answer);
         for _ in 0..9 {
             assert_eq!(health.lane_failed(after(now, 9), DIED, 0.0), None);
         }
@@ -373,15 +372,19 @@ mod tests {
     #[tokio::test]
     async fn misconfigured_upstream_stays_in_service_and_others_go_first() {
         let (mut health, now) = (Health::default(), Instant::now());
+        let is_misconfigured = |health: &Health, at| {
+            [LanePurpose::Speak, LanePurpose::Transcribe].map(|purpose| health.is_misconfigured(at, purpose))
+        };
         for _ in 0..9 {
-            health.lane_misconfigured(now);
+            health.lane_misconfigured(now, LanePurpose::Speak);
         }
-        assert_eq!((health.ejected_until(), lanes(&health, now)), (None, FULL_QUEUE_LENGTH));
-        assert_eq!(lanes(&health, after(now, 30)), 0, "it is tried again");
-        health.lane_misconfigured(now);
+        assert_eq!((health.ejected_until(), is_misconfigured(&health, now)), (None, [true, false]));
+        assert_eq!(is_misconfigured(&health, after(now, 30)), [false; 2], "it is tried again");
         let id = health.lane_opened();
-        health.lane_answered(now, id);
-        assert_eq!(lanes(&health, now), 1, "an answer clears it");
+        health.lane_answered(now, id, LanePurpose::Transcribe);
+        assert_eq!(is_misconfigured(&health, now), [true, false], "an answer for another purpose");
+        health.lane_answered(now, id, LanePurpose::Speak);
+        assert_eq!(is_misconfigured(&health, now), [false; 2], "an answer clears it");
     }
 
     #[tokio::test]

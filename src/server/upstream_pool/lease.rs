@@ -171,11 +171,11 @@ impl Lease {
 
     /// Reports an answer to a question, or to a unit of a conversation.
     pub fn report_answered(&self) {
-        self.upstream.lane_answered(self.id);
+        self.upstream.lane_answered(self.id, self.request.0);
     }
 
     /// Reports that the upstream refused a request, which says nothing about its health. The session's next lane
-    /// prefers another. With `complaint`, the upstream refuses every request, and all lanes prefer another.
+    /// prefers another. With `complaint`, the upstream refuses every request like it, and all lanes of its purpose prefer another.
     pub fn report_refused(&mut self, complaint: Option<&str>) {
         if self.stage == LeaseStage::Reported {
             return;
@@ -183,7 +183,7 @@ impl Lease {
         self.stage = LeaseStage::Reported;
         self.avoided.set(&self.upstream);
         if let Some(words) = complaint {
-            self.upstream.lane_misconfigured(words);
+            self.upstream.lane_misconfigured(self.request.0, words);
         }
     }
 

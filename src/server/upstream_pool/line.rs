@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{signals::Signals, upstream::PooledUpstream};
+use crate::event::LanePurpose;
 
 /// The line of a pool.
 #[derive(Debug, Default, Clone)]
@@ -37,6 +38,7 @@ struct Waiter {
     stands_at: Arc<PooledUpstream>,
     /// The upstreams that serve it.
     upstreams: Vec<Arc<PooledUpstream>>,
+    purpose: LanePurpose,
 }
 
 /// A lane's place in the line, which it leaves when this is dropped.
@@ -51,10 +53,12 @@ pub(super) struct LineView {
 }
 
 impl Waiter {
-    /// True if it takes a place at this upstream: at one that is ejected only if all are.
+    /// True if it takes a place at this upstream: at one that is ejected only if all are, and at a misconfigured one only if no
+    /// other is in service.
     fn wants(&self, upstream: &PooledUpstream) -> bool {
+        let rank = |it: &PooledUpstream| (!it.is_in_service(), it.is_misconfigured(self.purpose));
         self.upstreams.iter().any(|it| std::ptr::eq(&**it, upstream))
-            && (upstream.is_in_service() || !self.upstreams.iter().any(|it| it.is_in_service()))
+            && self.upstreams.iter().all(|it| rank(upstream) <= rank(it))
     }
 
     fn stands_at(&self, upstream: &PooledUpstream) -> bool {
@@ -102,9 +106,10 @@ impl Line {
         number: DialNumber,
         stands_at: Arc<PooledUpstream>,
         upstreams: Vec<Arc<PooledUpstream>>,
+        purpose: LanePurpose,
     ) -> PlaceInLine {
         stands_at.lane_opened();
-        self.state().waiting.insert(number, Waiter { stands_at, upstreams });
+        self.state().waiting.insert(number, Waiter { stands_at, upstreams, purpose });
         PlaceInLine(LineView { line: self.clone(), number })
     }
 }

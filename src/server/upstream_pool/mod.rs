@@ -135,11 +135,6 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         Self { names: Some(names), ..self.clone() }
     }
 
-    /// The pool of one session, narrowed to these upstreams. The session still avoids those that failed.
-    pub fn narrowed(&self, names: Arc<[String]>) -> Self {
-        Self { avoided: self.avoided.clone(), ..self.subset(names) }
-    }
-
     /// Name and status of each upstream.
     pub fn statuses(&self) -> Vec<(String, UpstreamStatus)> {
         let status = |PoolMember { upstream, .. }: &PoolMember<D>| {
@@ -192,6 +187,7 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
         let request = DialRequest { mode, purpose, trace: None };
         let has_room = |upstream: &Arc<PooledUpstream>| {
             upstream.has_free_worker()
+                && !upstream.is_misconfigured(purpose)
                 && !self.shared.line.is_wanted(upstream)
                 && !leases.wait_at(upstream)
                 && !self.avoided.is_avoided(upstream)
@@ -203,14 +199,32 @@ impl<D: Probe + Clone + Send + Sync + 'static> Pool<D> {
     fn has_free_worker(&self, mode: Mode, purpose: LanePurpose) -> bool {
         let request = DialRequest { mode, purpose, trace: None };
         let is_free = |upstream: &Arc<PooledUpstream>| {
-            upstream.has_free_worker() && !self.shared.line.is_wanted(upstream)
+            upstream.has_free_worker()
+                && !upstream.is_misconfigured(purpose)
+                && !self.shared.line.is_wanted(upstream)
         };
         self.upstreams_for(&request).iter().any(is_free)
+    }
+
+    /// True if another upstream in service serves such lanes, and has not refused their requests because of its configuration.
+    pub fn has_other_for(&self, lane: &Lease) -> bool {
+        let (purpose, mode) = lane.request();
+        let is_other = |upstream: &Arc<PooledUpstream>| {
+            !std::ptr::eq(&**upstream, lane.pooled_upstream())
+                && upstream.is_in_service()
+                && !upstream.is_misconfigured(purpose)
+        };
+        self.upstreams_for(&DialRequest { mode, purpose, trace: None }).iter().any(is_other)
     }
 
     /// True if a lane waits for a worker of the upstream, in its own queue or in line.
     fn has_queue(&self, upstream: &PooledUpstream) -> bool {
         upstream.has_queue() || self.shared.line.is_wanted(upstream)
+    }
+
+    /// The same pool of the same session, which still avoids the upstream that failed it.
+    fn same_session(&self) -> Self {
+        Self { avoided: self.avoided.clone(), ..self.clone() }
     }
 
     fn from_members(members: Vec<PoolMember<D>>, line: Line) -> Self {
@@ -278,23 +292,47 @@ where
     D: tower::Service<DialRequest, Error = DisconnectReason> + Probe + Clone + Send + Sync + 'static,
     D::Future: Send + 'static,
 {
+    /// Dials this upstream if it still has room for the lane, and otherwise any, as [`Pool::call`] does.
+    pub fn call_at(&self, upstream: String, request: DialRequest) -> Dial<D::Response> {
+        let number = self.shared.line.next_number();
+        let has_room = |it: &PoolMember<D>| it.upstream.name() == upstream && it.upstream.has_free_worker();
+        let has_room = self.shared.members.iter().any(has_room);
+        let narrowed = Self { names: Some([upstream].into()), ..self.same_session() };
+        match has_room.then(|| narrowed.choose(&request, number)).flatten() {
+            Some(Choice::Place(dialer, lease)) => self.connect(dialer, lease, request, number),
+            _ => self.dial(request, number),
+        }
+    }
+
+    /// Connects a lane that has its place. If it is refused for lack of room, it goes to any upstream.
+    fn connect(
+        &self,
+        mut dialer: D,
+        lease: Lease,
+        request: DialRequest,
+        number: DialNumber,
+    ) -> Dial<D::Response> {
+        let this = self.same_session();
+        let stage = DialStage::Connecting(lease, Box::pin(dialer.call(request.clone())));
+        Dial::new(None, stage, move || this.dial(request.clone(), number))
+    }
+
     /// Dials an upstream. One that refuses the lane for lack of room is no failure: the lane goes to another that has room,
     /// or waits in line, where it keeps its number.
     fn dial(&self, request: DialRequest, number: DialNumber) -> Dial<D::Response> {
-        let this = Self { avoided: self.avoided.clone(), ..self.clone() };
+        let this = self.same_session();
         let (line, stage) = match this.choose(&request, number) {
             None => {
                 let (purpose, mode) = (request.purpose.name(), request.mode.name());
                 let words = format!("no upstream serves `{purpose}` (mode {mode})");
                 (None, DialStage::Over(Some(DisconnectReason::Unreachable(words))))
             }
-            Some(Choice::Place(mut dialer, lease)) => {
-                (None, DialStage::Connecting(lease, Box::pin(dialer.call(request.clone()))))
-            }
+            Some(Choice::Place(dialer, lease)) => return self.connect(dialer, lease, request, number),
             Some(Choice::Full(upstream)) => {
-                let place = self.shared.line.join(number, upstream, self.upstreams_for(&request));
+                let place =
+                    self.shared.line.join(number, upstream, self.upstreams_for(&request), request.purpose);
                 let reports = place.view();
-                let this = Self { avoided: self.avoided.clone(), ..self.clone() };
+                let this = self.same_session();
                 let waiting = this.wait_for_place(request.clone(), number, place);
                 (Some(reports), DialStage::InLine(Box::pin(waiting)))
             }
@@ -361,7 +399,7 @@ impl<D: Probe + Clone> Pool<D> {
         let standing_at = |place: usize| {
             let upstream = &members[order[place]].upstream;
             let has_room = upstream.places().has_place() && !line.has_earlier(number, upstream);
-            Standing::new(place, upstream, !has_room, self.avoided.is_avoided(upstream))
+            Standing::new((place, upstream), request.purpose, !has_room, self.avoided.is_avoided(upstream))
         };
         let best = best_standing(serving.map(standing_at).collect())?;
         let at = order[best.place];
@@ -396,6 +434,8 @@ struct Standing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct StandingClass {
     is_ejected: bool,
+    /// It refused requests of this purpose because of its configuration.
+    is_misconfigured: bool,
     /// It has no place, or earlier lanes want it.
     is_full: bool,
     ejected_until: Option<Instant>,
@@ -406,12 +446,19 @@ struct StandingClass {
 }
 
 impl Standing {
-    fn new(place: usize, upstream: &PooledUpstream, is_full: bool, is_avoided: bool) -> Self {
+    fn new(
+        (place, upstream): (usize, &PooledUpstream),
+        purpose: LanePurpose,
+        is_full: bool,
+        is_avoided: bool,
+    ) -> Self {
         let (UpstreamLoad { ejected_until, lanes }, utilisation) = (upstream.load(), upstream.utilisation());
         let is_ejected = ejected_until.is_some();
         // A report may be old, and a gateway may refuse sessions for another reason.
         let is_busy = utilisation.is_some_and(health::is_busy) || upstream.has_queue();
-        let class = StandingClass { is_ejected, is_full, ejected_until, is_avoided, is_busy };
+        let is_misconfigured = upstream.is_misconfigured(purpose);
+        let class =
+            StandingClass { is_ejected, is_misconfigured, is_full, ejected_until, is_avoided, is_busy };
         let has_sure_room = !is_full && upstream.places().max().is_some();
         Self { place, class, utilisation, lanes, has_sure_room }
     }

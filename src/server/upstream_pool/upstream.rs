@@ -18,6 +18,7 @@ use super::{
     probe::Probe,
     signals::Signals,
 };
+use crate::event::LanePurpose;
 
 /// A probe that takes longer has failed.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -184,15 +185,20 @@ impl PooledUpstream {
     }
 
     /// Records an answer of a lane.
-    pub(super) fn lane_answered(&self, id: LeaseId) {
-        self.state().health.lane_answered(Instant::now(), id);
+    pub(super) fn lane_answered(&self, id: LeaseId, purpose: LanePurpose) {
+        self.state().health.lane_answered(Instant::now(), id, purpose);
+    }
+
+    /// True if it refused the last requests of this purpose because of its configuration.
+    pub(super) fn is_misconfigured(&self, purpose: LanePurpose) -> bool {
+        self.state().health.is_misconfigured(Instant::now(), purpose)
     }
 
     /// Records a refusal that only the operator can change.
-    pub(super) fn lane_misconfigured(&self, message: &str) {
+    pub(super) fn lane_misconfigured(&self, purpose: LanePurpose, message: &str) {
         let mut state = self.state();
         state.failures += 1;
-        state.health.lane_misconfigured(Instant::now());
+        state.health.lane_misconfigured(Instant::now(), purpose);
         drop(state);
         warn!(upstream = self.name, "the upstream refuses requests: {message}");
     }

@@ -60,15 +60,14 @@ impl Answerer {
     }
 
     /// Answers another offer of the same peer, and returns the name that its ICE messages carry from now on.
-    pub(super) fn answer_again(rtc: &mut Rtc, offer: &str) -> Result<(String, String), CallRejection> {
-        let (offer, _) = parse(offer)?;
+    pub(super) fn answer_again(rtc: &mut Rtc, offer: SdpOffer) -> Result<(String, String), CallRejection> {
         let answer = rtc.sdp_api().accept_offer(offer).map_err(wrong)?;
         Ok((answer.to_sdp_string(), rtc.direct_api().local_ice_credentials().ufrag))
     }
 }
 
 /// Checks and parses an offer. Returns the names of its audio tracks too.
-fn parse(offer: &str) -> Result<(SdpOffer, Vec<Mid>), CallRejection> {
+pub(super) fn parse(offer: &str) -> Result<(SdpOffer, Vec<Mid>), CallRejection> {
     let offer = offer::checked(offer).map_err(CallRejection::Offer)?;
     let audio_mids = offer::audio_mids(&offer);
     SdpOffer::from_sdp_string(&offer).map(|offer| (offer, audio_mids)).map_err(wrong)

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use memchr::memmem;
 use str0m::{
     Event, Input, Output, Rtc, RtcError,
+    change::SdpOffer,
     channel::{ChannelData, ChannelId},
     media::{MediaKind, Mid, Pt},
     net::{Protocol, Receive},
@@ -18,14 +19,13 @@ use tokio_tungstenite::tungstenite::Message;
 use tracing::{debug, info};
 
 use super::{
-    CallRejection, Joining, OpenSession, Packet, Place, Renewal, Request, Sideband,
+    CallRejection, Joining, OpenSession, Packet, Place, Renewal, RenewedPeer, Request, Sideband,
     answer::Answerer,
     codec::{self, Codec},
     downlink::Downlink,
     dtls,
     events::carried,
     jitter::JitterStats,
-    new_credentials,
     offer::{self, Layout},
     outgoing::Outgoing,
     session::{QUEUED_MESSAGES_MAX, Session},
@@ -195,10 +195,9 @@ impl Call {
                 Wakeup::Request(Request::Join(joining)) => self.add_sideband(joining),
                 // Without an answer, the client begins another call.
                 Wakeup::Request(Request::Renew(_)) if self.is_session_over() => {}
-                Wakeup::Request(Request::Renew(renewal)) => {
-                    let answer = self.renew(&renewal);
+                Wakeup::Request(Request::Renew(Renewal { offer, peer, answer })) => {
                     // A client that has gone asks again.
-                    let _ = renewal.answer.send(answer);
+                    let _ = answer.send(self.renew(&offer, peer));
                 }
                 Wakeup::HangUp => return Ok("hang-up"),
                 Wakeup::Packet(None) => return Ok("shutdown"),
@@ -404,25 +403,35 @@ impl Call {
     }
 
     /// Answers another offer. A client that restarts has a new peer connection; the session goes on.
-    fn renew(&mut self, renewal: &Renewal) -> Result<String, CallRejection> {
-        let layout = Layout::of(&renewal.offer);
-        if !renewal.restarts {
-            if !self.layout.may_become(&layout) {
-                let message = "The offer is not of the call's peer connection, and does not restart it";
-                return Err(CallRejection::Offer(message.to_owned()));
-            }
-            let answered = Answerer::answer_again(&mut self.rtc, &renewal.offer);
-            // The library may have taken a part of the offer.
-            let (answer, name) = answered.inspect_err(|_| self.end = Some("wrong offer"))?;
-            self.layout = layout;
-            self.place.rename(&name);
-            return Ok(answer);
+    fn renew(&mut self, offer: &str, peer: RenewedPeer) -> Result<String, CallRejection> {
+        match peer {
+            RenewedPeer::Same(read) => self.renew_same(offer, *read),
+            RenewedPeer::New(rtc, answer, name) => self.restart(offer, (*rtc, answer, &name)),
         }
-        let creds = new_credentials()?;
-        let name = creds.ufrag.clone();
-        let (rtc, answer) = self.place.calls.0.answerer.answer(&renewal.offer, creds)?;
-        let codecs =
-            offer::audio_mids(&renewal.offer).into_iter().flat_map(|mid| codec::negotiated(&rtc, mid));
+    }
+
+    /// Answers another offer of the client's peer connection.
+    fn renew_same(&mut self, offer: &str, read: SdpOffer) -> Result<String, CallRejection> {
+        let layout = Layout::of(offer);
+        if !self.layout.may_become(&layout) {
+            let message = "The offer is not of the call's peer connection, and does not restart it";
+            return Err(CallRejection::Offer(message.to_owned()));
+        }
+        let answered = Answerer::answer_again(&mut self.rtc, read);
+        // The library may have taken a part of the offer.
+        let (answer, name) = answered.inspect_err(|_| self.end = Some("wrong offer"))?;
+        self.layout = layout;
+        self.place.rename(&name);
+        Ok(answer)
+    }
+
+    /// Continues with a new peer of a client that restarts.
+    fn restart(
+        &mut self,
+        offer: &str,
+        (rtc, answer, name): (Rtc, String, &str),
+    ) -> Result<String, CallRejection> {
+        let codecs = offer::audio_mids(offer).into_iter().flat_map(|mid| codec::negotiated(&rtc, mid));
         if self.rates.is_some_and(|rates| codecs.into_iter().all(|(_, codec)| codec.rates() != rates)) {
             let message = "The offer has no audio codec with the sample rates of the call";
             return Err(CallRejection::Offer(message.to_owned()));
@@ -430,12 +439,12 @@ impl Call {
         let channel = self.channel.and_then(|id| self.rtc.channel(id));
         self.outgoing.restart(channel.map_or(0, |mut channel| channel.buffered_amount()));
         self.rtc = rtc;
-        self.event_max_bytes = offer::event_max_bytes(&renewal.offer);
-        self.layout = layout;
+        self.event_max_bytes = offer::event_max_bytes(offer);
+        self.layout = Layout::of(offer);
         self.earlier_audio = self.heard_audio();
         (self.audio, self.channel) = (None, None);
         self.place.forget_addresses();
-        self.place.rename(&name);
+        self.place.rename(name);
         self.silent_until = Instant::now() + SILENCE_MAX;
         info!("call restarted by its client");
         Ok(answer)

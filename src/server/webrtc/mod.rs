@@ -38,7 +38,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use str0m::IceCreds;
+use str0m::{IceCreds, Rtc, change::SdpOffer};
 use tokio::{
     io::DuplexStream,
     net::UdpSocket,
@@ -51,7 +51,7 @@ use tracing::debug;
 use self::{answer::Answerer, call::Call};
 use super::{
     CallProtocol, CallRates, WebRtcAddresses,
-    access::address::client_subnet,
+    access::quota::CallerName,
     codec_threads::CodecThreads,
     registry::{Waiting, WaitingEntry},
 };
@@ -61,8 +61,8 @@ use crate::{secret::random_hex, telemetry::metrics::Metrics};
 const PACKET_MAX_BYTES: usize = 2048;
 /// Packets that wait for the task of a call: half a second of audio and control.
 const QUEUED_PACKETS_MAX: usize = 64;
-/// Calls that have not connected yet, of one address and in all. Beyond, the oldest of the address with the most makes room.
-const UNCONNECTED_PER_ADDRESS_MAX: usize = 8;
+/// Calls that have not connected yet, of one key or address and in all. Beyond, the oldest of the one with the most makes room.
+const UNCONNECTED_PER_CLIENT_MAX: usize = 8;
 const UNCONNECTED_MAX: usize = 100;
 /// First bytes of the answer to an ICE check that has the right password (RFC 8489 §5).
 const ICE_ANSWER: [u8; 2] = [1, 1];
@@ -107,8 +107,8 @@ struct Entry {
 
 /// A call whose client has not connected.
 struct WaitingCall {
-    /// The network that began it.
-    from: IpAddr,
+    /// The client that began it.
+    from: CallerName,
     /// Older calls have smaller numbers.
     number: u64,
     _entry: WaitingEntry,
@@ -136,9 +136,16 @@ type Joining = oneshot::Sender<Sideband>;
 /// Another offer of a call's client.
 struct Renewal {
     offer: String,
-    /// The client has a new peer connection.
-    restarts: bool,
+    peer: RenewedPeer,
     answer: oneshot::Sender<Result<String, CallRejection>>,
+}
+
+/// The peer of another offer.
+enum RenewedPeer {
+    /// The call's own, which gets this offer.
+    Same(Box<SdpOffer>),
+    /// A new one, because the client has a new peer connection; with its answer, and the name that its ICE messages carry.
+    New(Box<Rtc>, String, String),
 }
 
 /// A packet from the network.
@@ -216,6 +223,7 @@ impl Calls {
         let (sender, packets) = mpsc::channel(QUEUED_PACKETS_MAX);
         let (send_request, requests) = mpsc::channel(1);
         let hang_up = Arc::new(Notify::new());
+        let from = CallerName::new(key.as_ref(), address);
         let entry = Entry {
             waits: None,
             id: id.clone(),
@@ -224,7 +232,7 @@ impl Calls {
             requests: send_request,
             hang_up: hang_up.clone(),
         };
-        let place = self.register(creds.ufrag.as_str().into(), client_subnet(address), entry)?;
+        let place = self.register(creds.ufrag.as_str().into(), from, entry)?;
         // Making a peer takes milliseconds.
         let (calls, read) = (self.clone(), offer.clone());
         let answered = threads.run(move || calls.0.answerer.answer(&read, creds)).await;
@@ -235,13 +243,16 @@ impl Calls {
         Ok(AcceptedCall { id, answer, task: Box::pin(call.run()) })
     }
 
-    /// Adds a call, unless too many of its network wait for their clients. If too many calls wait in all, the oldest of the
-    /// network with the most ends.
-    fn register(&self, name: Arc<str>, from: IpAddr, mut entry: Entry) -> Result<Place, CallRejection> {
+    /// Adds a call, unless too many of its key or network wait for their clients. If too many calls wait in all, the oldest of
+    /// the one with the most ends.
+    fn register(&self, name: Arc<str>, from: CallerName, mut entry: Entry) -> Result<Place, CallRejection> {
         let mut table = self.table();
         let waiting = || table.calls.values().filter_map(|call| call.waits.as_ref());
-        if waiting().filter(|call| call.from == from).count() >= UNCONNECTED_PER_ADDRESS_MAX {
-            return Err(CallRejection::Full("Too many calls of this address wait for their clients"));
+        if waiting().filter(|call| call.from == from).count() >= UNCONNECTED_PER_CLIENT_MAX {
+            return Err(CallRejection::Full(match from {
+                CallerName::Address(_) => "Too many calls of this address wait for their clients",
+                CallerName::Key(_) => "Too many calls of this key wait for their clients",
+            }));
         }
         if waiting().count() >= UNCONNECTED_MAX {
             table.end_one_waiting();
@@ -264,18 +275,35 @@ impl Calls {
         self.find(id, key, |_| ()).is_some()
     }
 
-    /// Answers another offer for the call with this id, if this key began it. `restarts` is for a client with a new peer
-    /// connection, as after a change of its network: the session goes on. `None` without such a call.
+    /// Answers another offer for the call with this id, if this key began it; reads it on one of the threads. `restarts` is for a
+    /// client with a new peer connection, as after a change of its network: the session goes on. `None` without such a call.
     pub(crate) async fn renew(
         &self,
         (id, key): (&str, Option<&str>),
-        offer: String,
+        (offer, threads): (String, &CodecThreads),
         restarts: bool,
     ) -> Option<Result<String, CallRejection>> {
         let requests = self.find(id, key, |call| call.requests.clone())?;
+        let (calls, read) = (self.clone(), offer.clone());
+        let peer = threads.run(move || calls.renewed_peer(&read, restarts)).await?;
+        let peer = match peer {
+            Ok(peer) => peer,
+            Err(rejection) => return Some(Err(rejection)),
+        };
         let (answer, answered) = oneshot::channel();
-        requests.send(Request::Renew(Renewal { offer, restarts, answer })).await.ok()?;
+        requests.send(Request::Renew(Renewal { offer, peer, answer })).await.ok()?;
         answered.await.ok()
+    }
+
+    /// Reads another offer. Making a peer takes milliseconds.
+    fn renewed_peer(&self, offer: &str, restarts: bool) -> Result<RenewedPeer, CallRejection> {
+        if !restarts {
+            return Ok(RenewedPeer::Same(Box::new(answer::parse(offer)?.0)));
+        }
+        let creds = new_credentials()?;
+        let name = creds.ufrag.clone();
+        let (rtc, answer) = self.0.answerer.answer(offer, creds)?;
+        Ok(RenewedPeer::New(Box::new(rtc), answer, name))
     }
 
     /// Joins the call with this id, if this key began it. Its client may still have to connect.
@@ -341,11 +369,11 @@ impl Calls {
 }
 
 impl Table {
-    /// Ends the oldest waiting call of the network that has the most.
+    /// Ends the oldest waiting call of the key or network that has the most.
     fn end_one_waiting(&mut self) {
         let waiting = || self.calls.iter().filter_map(|(name, call)| Some((name, call.waits.as_ref()?)));
-        let mut counts = HashMap::<IpAddr, usize>::new();
-        waiting().for_each(|(_, call)| *counts.entry(call.from).or_default() += 1);
+        let mut counts = HashMap::<&CallerName, usize>::new();
+        waiting().for_each(|(_, call)| *counts.entry(&call.from).or_default() += 1);
         let chosen = waiting().max_by_key(|(_, call)| (counts.get(&call.from), Reverse(call.number)));
         if let Some(name) = chosen.map(|(name, _)| name.clone()) {
             // The call's task ends when it finds its packet channel closed.

@@ -75,7 +75,7 @@ impl Calls {
     pub(crate) async fn renew(
         &self,
         _: (&str, Option<&str>),
-        _: String,
+        _: (String, &super::codec_threads::CodecThreads),
         _: bool,
     ) -> Option<Result<String, CallRejection>> {
         match self.0 {}

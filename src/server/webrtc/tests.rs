@@ -27,13 +27,22 @@ async fn accept(
     address: [u8; 4],
     held: &Arc<()>,
 ) -> Result<AcceptedCall, CallRejection> {
+    accept_with_key(calls, offer, (address.into(), None), held).await
+}
+
+async fn accept_with_key(
+    calls: &Calls,
+    offer: &str,
+    caller: (IpAddr, Option<Arc<str>>),
+    held: &Arc<()>,
+) -> Result<AcceptedCall, CallRejection> {
     let held = held.clone();
     let open = move |_| {
         drop(held);
         Ok(tokio::io::duplex(1).0)
     };
     let offer = (offer.to_owned(), &CodecThreads::default());
-    calls.accept(offer, (address.into(), None), CallProtocol::OpenAi, Box::new(open)).await
+    calls.accept(offer, caller, CallProtocol::OpenAi, Box::new(open)).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,6 +92,27 @@ async fn calls_without_a_client_are_bounded_by_address_and_in_all() {
 }
 
 #[tokio::test]
+async fn waiting_calls_count_for_their_key_whatever_the_address() {
+    let (calls, offer, held) = (calls().await, offer(), Arc::new(()));
+    let mut accepted = Vec::new();
+    let mut begin = async |key: Option<&str>, at: u8| {
+        let caller = (IpAddr::from([10, 0, at, 1]), key.map(Arc::from));
+        let call = accept_with_key(&calls, &offer, caller, &held).await;
+        let words = call.as_ref().err().map(|rejection| format!("{rejection:?}"));
+        accepted.extend(call);
+        words
+    };
+    for at in 0..UNCONNECTED_PER_CLIENT_MAX as u8 {
+        assert_eq!(begin(Some("ann"), at).await, None);
+    }
+    assert!(begin(Some("ann"), 99).await.unwrap().contains("of this key"), "another address helps nothing");
+    // Other clients behind the same address are not concerned.
+    for key in [Some("ben"), None] {
+        assert_eq!(begin(key, 0).await, None);
+    }
+}
+
+#[tokio::test]
 async fn packets_of_strangers_cost_no_state_and_those_of_a_call_are_bounded() {
     let (calls, offer, held) = (calls().await, offer(), Arc::new(()));
     let _accepted = accept(&calls, &offer, [10, 0, 0, 1], &held).await.unwrap();
@@ -116,8 +146,8 @@ fn entry() -> Entry {
 #[tokio::test]
 async fn client_gets_back_an_address_that_another_call_claims() {
     let calls = calls().await;
-    let [mut own, mut other] =
-        ["own", "other"].map(|name| calls.register(name.into(), [10, 0, 0, 1].into(), entry()).unwrap());
+    let [mut own, mut other] = ["own", "other"]
+        .map(|name| calls.register(name.into(), CallerName::Address([10, 0, 0, 1].into()), entry()).unwrap());
     let address = SocketAddr::from(([127, 0, 0, 1], 9));
     let owner = || calls.table().addresses[&address].clone();
     own.send(&ICE_ANSWER, address);
@@ -140,7 +170,8 @@ fn addresses_keep_their_scope() {
 #[tokio::test]
 async fn call_has_a_bounded_number_of_addresses() {
     let calls = calls().await;
-    let mut place = calls.register("name".into(), [10, 0, 0, 1].into(), entry()).unwrap();
+    let mut place =
+        calls.register("name".into(), CallerName::Address([10, 0, 0, 1].into()), entry()).unwrap();
     let address = |at: usize| SocketAddr::from(([127, 0, 0, 1], at as u16 + 1));
     for at in 0..ADDRESSES_MAX {
         assert!(place.has_room_for(address(at)));

@@ -27,11 +27,14 @@ pub(crate) struct Outbox {
     writing_bytes: usize,
     /// Every message has left the stream's buffer.
     pub(super) is_flushed: bool,
+    /// The last text or turn: bytes of its messages that were queued, and of those that the stream has taken or that were
+    /// discarded.
+    last_turn: Option<(SpeechId, u64, u64)>,
 }
 
 impl Default for Outbox {
     fn default() -> Self {
-        Self { messages: VecDeque::new(), bytes: 0, writing_bytes: 0, is_flushed: true }
+        Self { messages: VecDeque::new(), bytes: 0, writing_bytes: 0, is_flushed: true, last_turn: None }
     }
 }
 
@@ -39,19 +42,35 @@ impl Outbox {
     pub(crate) fn push(&mut self, message: WsMessage, turn: Option<SpeechId>) {
         self.bytes += memory_bytes(&message);
         self.is_flushed = false;
+        if let Some(turn) = turn {
+            let (queued, taken) = match self.last_turn {
+                Some((last, queued, taken)) if last == turn => (queued, taken),
+                _ => (0, 0),
+            };
+            self.last_turn = Some((turn, queued + message.len() as u64, taken));
+        }
         self.messages.push_back(QueuedMessage { message, turn });
     }
 
     /// Discards the messages of a text or turn.
     pub(crate) fn drop_turn(&mut self, turn: SpeechId) {
         self.messages.retain(|queued| queued.turn != Some(turn));
+        if let Some((_, queued, taken)) = self.last_turn.as_mut().filter(|(last, ..)| *last == turn) {
+            *taken = *queued;
+        }
         self.bytes = self.messages.iter().map(|queued| memory_bytes(&queued.message)).sum();
     }
 
     /// Discards every message that the stream has not taken.
     pub(crate) fn clear(&mut self) {
         self.messages.clear();
+        self.last_turn = None;
         self.bytes = 0;
+    }
+
+    /// The last text or turn: bytes of its messages that the stream has not taken, and of all of them.
+    pub(crate) fn unwritten(&self) -> Option<(SpeechId, u64, u64)> {
+        self.last_turn.map(|(turn, queued, taken)| (turn, queued.saturating_sub(taken), queued))
     }
 
     /// Memory of the messages, those that are being written included, bytes.
@@ -71,7 +90,11 @@ impl Outbox {
         let mut joined_bytes = 0;
         while !self.messages.is_empty() {
             ready!(stream.poll_ready(cx))?;
-            if let Some(QueuedMessage { message, .. }) = self.messages.pop_front() {
+            if let Some(QueuedMessage { message, turn }) = self.messages.pop_front() {
+                if let Some((_, _, taken)) = self.last_turn.as_mut().filter(|(last, ..)| Some(*last) == turn)
+                {
+                    *taken += message.len() as u64;
+                }
                 self.bytes = self.bytes.saturating_sub(memory_bytes(&message));
                 joined_bytes += memory_bytes(&message);
                 self.writing_bytes = joined_bytes;

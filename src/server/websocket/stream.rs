@@ -4,8 +4,10 @@ use std::{
     io::{self, IoSlice},
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
     net::TcpStream,
@@ -20,12 +22,21 @@ use crate::server::tls::names;
 #[cfg(any(target_os = "android", target_os = "linux"))]
 const UNSENT_MAX_BYTES: u32 = 64 * 1024;
 
+/// A client that has vanished, and is sent nothing, counts as gone after a minute, where its protocol has no pings of its own:
+/// silence before the first probe, time between probes, and their number. A connection that is sent data has no probes.
+const PROBES_AFTER: Duration = Duration::from_secs(20);
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+const PROBES: u32 = 4;
+
 /// Sets the options of a client's socket. A socket without them still works.
 pub(crate) fn set_options(stream: &TcpStream) {
     // Small frames must leave at once.
     let _ = stream.set_nodelay(true);
+    let probes =
+        TcpKeepalive::new().with_time(PROBES_AFTER).with_interval(PROBE_INTERVAL).with_retries(PROBES);
+    let _ = SockRef::from(stream).set_tcp_keepalive(&probes);
     #[cfg(any(target_os = "android", target_os = "linux"))]
-    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_MAX_BYTES);
+    let _ = SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_MAX_BYTES);
 }
 
 /// A client's byte stream.
@@ -118,5 +129,28 @@ impl AsyncWrite for ClientStream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         inner!(self => stream, stream.poll_shutdown(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn clients_socket_is_probed_while_nothing_is_sent() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        set_options(&client);
+        let socket = SockRef::from(&client);
+        assert!(socket.keepalive().unwrap() && client.nodelay().unwrap());
+        #[cfg(target_os = "linux")]
+        {
+            let gone_after =
+                socket.tcp_keepalive_time().unwrap() + PROBES * socket.tcp_keepalive_interval().unwrap();
+            assert_eq!(
+                (gone_after, socket.tcp_keepalive_retries().unwrap()),
+                (Duration::from_secs(60), PROBES)
+            );
+        }
     }
 }

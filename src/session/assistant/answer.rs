@@ -281,6 +281,17 @@ impl Answer {
         self.end(now, floor, out);
     }
 
+    /// Ends an answer whose model goes on without an end: it is incomplete, with what came of it.
+    pub(super) fn end_at_limit(&mut self, now: Instant, partials: bool, tools: &mut Tools) {
+        self.stop_making(now, tools);
+        if self.speaker.is_none() {
+            self.filter.finish(&mut self.turn.text);
+        }
+        self.turn.hit_limit = true;
+        self.turn.report_complete(transcript_options(partials), &mut tools.floor, &mut tools.out);
+        self.end(now, &mut tools.floor, &mut tools.out);
+    }
+
     /// All of it was made: reports it, and leaves the lane.
     fn complete_turn(&mut self, now: Instant, partials: bool, tools: &mut Tools) {
         let is_silent = self.turn.audio_samples == 0 && !self.turn.text.trim().is_empty();

@@ -394,6 +394,10 @@ impl Assistant {
             if let Some(id) = answer.lane.take() {
                 tools.lanes.retire(now, id, &mut tools.out);
             }
+            if failure.is_endless {
+                answer.end_at_limit(now, self.settings.partials, tools);
+                return self.advance(now, tools);
+            }
             answer.attempts += 1;
             let may_ask_again = tools.lanes.may_ask_again(now, Owner::Assistant, &failure)
                 || failure.may_repeat() && answer.attempts < attempts_max;

@@ -49,8 +49,8 @@ use super::{
 use crate::{
     error::{Error, ErrorKind},
     event::{
-        ClientCommand, EndKind, LaneEvent, MessageMeta, Mode, RolloverReason, Speaker, VideoFrame,
-        VoiceSample,
+        ClientCommand, EndKind, LaneEvent, MessageMeta, Mode, RefusedPart, RolloverReason, Speaker,
+        VideoFrame, VoiceSample,
     },
     mapping::{
         profile::{AssistantText, DialogueRules},
@@ -220,7 +220,7 @@ impl Dialogue {
         tools: &mut Tools,
     ) {
         if let LaneEvent::RecoverableError(detail) = event {
-            return self.handle_unit_error(now, detail, tools);
+            return self.handle_unit_error(now, detail, meta, tools);
         }
         self.turns.usage.note_message(event, meta);
         let options = self.transcript_options();
@@ -296,15 +296,16 @@ impl Dialogue {
 
     /// Handles an error that the upstream reported for a unit, in a session that continues (field notes §4). The failed unit is
     /// over, and the next one may succeed.
-    fn handle_unit_error(&mut self, now: Instant, detail: &str, tools: &mut Tools) {
+    fn handle_unit_error(&mut self, now: Instant, detail: &str, meta: MessageMeta<'_>, tools: &mut Tools) {
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         // The unit is not counted as answered.
         let failed = session.tracker.in_flight.take();
         tools.timers.clear(&[Timer::Reply, Timer::ReplyEnd]);
-        if let Some(UnitInFlight { unit, .. }) = failed
+        if let (Some(UnitInFlight { unit, number, .. }), Some(part)) = (failed, meta.refused)
             && unit.frame.is_some()
+            && meta.input_id.is_none_or(|id| id.parse() == Ok(number))
         {
-            return self.resend_without_picture(&unit, detail, tools);
+            return self.leave_picture_out(&unit, part, detail, tools);
         }
         session.unit_errors += 1;
         if session.unit_errors < UNIT_ERRORS_MAX || !tools.lanes.is_engaged(session.id) {
@@ -317,13 +318,20 @@ impl Dialogue {
         self.handle_upstream_loss(now, ConnectionFailure::in_use(EndKind::Other, detail), tools);
     }
 
-    /// Sends a refused unit's audio again without its picture, because the picture may be the cause.
-    fn resend_without_picture(&mut self, unit: &UplinkUnit, detail: &str, tools: &mut Tools) {
+    /// Sends a refused unit's audio again without its picture, because the picture may be the cause. What was accepted is not
+    /// sent again.
+    fn leave_picture_out(&mut self, unit: &UplinkUnit, part: RefusedPart, detail: &str, tools: &mut Tools) {
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         session.leaves_picture_out = true;
-        self.uplink.give_back(unit);
-        self.uplink.allow_catch_up();
-        let words = format!("the upstream refused a picture; the unit is sent again without it: {detail}");
+        let then = match part {
+            RefusedPart::Whole => {
+                self.uplink.give_back(unit);
+                self.uplink.allow_catch_up();
+                "the unit is sent again without it"
+            }
+            RefusedPart::Piece => "the audio that came with it is lost",
+        };
+        let words = format!("the upstream refused a picture; {then}: {detail}");
         tools.out.push_error(Error::new(ErrorKind::Refused, words));
     }
 

@@ -130,7 +130,7 @@ impl AssistantTurn {
             segment_id: self.segment_id,
             audio_ms: self.audio_ms(),
             is_reported: options.transcripts,
-            has_partials: options.partials && !text.is_empty(),
+            has_partials: options.partials && self.reported_bytes > 0,
             text,
             calls: self.calls.clone(),
             usage: self.usage,
@@ -181,10 +181,11 @@ impl AssistantTurn {
         floor: &mut Floor,
         out: &mut Actions,
     ) {
-        let transcript = self.transcript(options);
+        let mut transcript = self.transcript(options);
         let Some(playing) = self.playing else { return transcript.report_all(out) };
         if options.transcripts && options.partials && self.text.len() > self.reported_bytes {
             self.report_partial(out);
+            transcript.has_partials = true;
         }
         floor.set_transcript(playing, transcript);
     }

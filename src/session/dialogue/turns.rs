@@ -195,6 +195,9 @@ impl Turns {
             return;
         }
         if !self.is_stale(meta) {
+            if meta.hit_limit {
+                self.cut_open(now, options, &mut tools.floor, &mut tools.out);
+            }
             self.end_turn(now, options, &mut tools.floor, &mut tools.out);
         }
     }
@@ -209,6 +212,17 @@ impl Turns {
         timers: &mut Timers,
         out: &mut Actions,
     ) {
+        self.cut_open(now, options, floor, out);
+        self.end_turn(now, options, floor, out);
+        self.clear_fence(timers);
+        self.last_ended = None;
+        self.stale_ids.clear();
+        self.stale_through_unit = 0;
+        self.unit_contents = UnitContents::default();
+    }
+
+    /// Cuts the open turn where its audio ends so far, because the rest of it was lost. A turn without audio ends.
+    fn cut_open(&mut self, now: Instant, options: TranscriptOptions, floor: &mut Floor, out: &mut Actions) {
         if let Some(mut unheard) = self.open.take_if(|turn| turn.playing.is_none()) {
             self.filter.clear();
             self.ended_at = Some(now);
@@ -225,12 +239,6 @@ impl Turns {
             turn.cut_unmade_words();
             turn.playing.into_iter().for_each(|playing| floor.truncate(playing));
         }
-        self.end_turn(now, options, floor, out);
-        self.clear_fence(timers);
-        self.last_ended = None;
-        self.stale_ids.clear();
-        self.stale_through_unit = 0;
-        self.unit_contents = UnitContents::default();
     }
 
     /// Ends the turn because the model finished it.

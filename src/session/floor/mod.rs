@@ -118,6 +118,8 @@ pub(crate) struct Floor {
     speeches: VecDeque<Speech>,
     /// End of the user's last speech, until an answer begins.
     user_spoke_at: Option<Instant>,
+    /// Samples of the speech that plays that were sent, and wait to be written to the client.
+    unwritten: Option<(SpeechId, u64)>,
     /// Total audio sent.
     sent_audio: Duration,
     /// Audio sent, for a canceller of its echo.
@@ -141,6 +143,7 @@ impl Floor {
             last_sent_at: None,
             speeches: VecDeque::new(),
             user_spoke_at: None,
+            unwritten: None,
             sent_audio: Duration::ZERO,
             playback_log: None,
         }
@@ -332,13 +335,16 @@ impl Floor {
         }
     }
 
-    /// Ends a speech although no upstream speaks it. Reports its start, unless that was reported, and its end.
+    /// Ends a speech although no upstream speaks it.
     pub(crate) fn fail(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
-        if let Some(speech) = self.speech_mut(id) {
-            speech.truncated = true;
-            if !speech.start_reported {
-                speech.announce(now, out);
-            }
+        self.truncate(id);
+        self.finish_unspoken(now, id, out);
+    }
+
+    /// Ends a speech that may have no audio. Reports its start, unless that was reported, and its end.
+    pub(crate) fn finish_unspoken(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
+        if let Some(speech) = self.speech_mut(id).filter(|speech| !speech.start_reported) {
+            speech.announce(now, out);
         }
         self.finish(now, id, out);
     }
@@ -360,7 +366,11 @@ impl Floor {
                 continue;
             }
             if let Some(speech) = self.speeches.remove(index) {
-                self.report_end(now, speech, true, out);
+                let is_played = speech.complete
+                    && speech.start_reported
+                    && speech.unsent.is_empty()
+                    && self.heard_samples(now, &speech) >= speech.sent_samples;
+                self.report_end(now, speech, !is_played, out);
             }
             // Only the first one is paced.
             if index == 0 {
@@ -375,9 +385,25 @@ impl Floor {
 
     /// Length of a speech's audio that the client has heard, ms.
     fn heard_ms(&self, now: Instant, speech: &Speech) -> u64 {
-        let rate_hz = u64::from(speech.converter.rate_hz);
-        let unheard = self.pace.unplayed(now).as_secs_f64() * rate_hz as f64;
-        speech.sent_samples.saturating_sub(unheard.round() as u64) * 1000 / rate_hz
+        self.heard_samples(now, speech) * 1000 / u64::from(speech.converter.rate_hz)
+    }
+
+    /// Samples of a speech that the client has heard: no more than were written to its connection, and than the time since the
+    /// first of them.
+    fn heard_samples(&self, now: Instant, speech: &Speech) -> u64 {
+        let samples =
+            |time: Duration| (time.as_secs_f64() * f64::from(speech.converter.rate_hz)).round() as u64;
+        let unwritten = self.unwritten.filter(|(id, _)| *id == speech.id).map_or(0, |(_, samples)| samples);
+        let unheard = samples(self.pace.unplayed(now)).max(unwritten);
+        let since_first = speech.first_sent_at.map_or(Duration::ZERO, |at| now - at);
+        speech.sent_samples.saturating_sub(unheard).min(samples(since_first))
+    }
+
+    /// Notes that this part of a speech's messages waits to be written to the client.
+    pub(crate) fn note_unwritten(&mut self, id: SpeechId, (waiting, total): (u64, u64)) {
+        let sent = self.speech_mut(id).map_or(0, |speech| speech.sent_samples);
+        let part = waiting.min(total) as f64 / total.max(1) as f64;
+        self.unwritten = Some((id, (sent as f64 * part).round() as u64));
     }
 
     fn report_end(&self, now: Instant, speech: Speech, cancelled: bool, out: &mut Actions) {

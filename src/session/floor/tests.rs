@@ -411,3 +411,83 @@ fn late_audio_of_a_finished_speech_leaves_nothing_for_the_next() {
         assert!(of_second.len() / 2 >= rate_hz as usize / 5, "{rate_hz}: {}", of_second.len());
     }
 }
+
+/// Ends of speeches: words, length of what was heard, and whether they were cut.
+fn ends(out: &mut Actions) -> Vec<String> {
+    client_events(out).into_iter().filter(|event| event.starts_with("end")).collect()
+}
+
+#[test]
+fn cut_speech_was_heard_no_further_than_written_than_sent_and_than_its_time() {
+    let ms = Duration::from_millis;
+    // After this time, this part of the messages that were sent waits to be written.
+    for (after_ms, (waiting, total), heard_ms) in [
+        (500, (0, 0), 500),
+        (500, (0, 100), 500),
+        (500, (10, 100), 500),
+        (500, (50, 100), 400),
+        (500, (100, 100), 0),
+        (500, (200, 100), 0),
+        (0, (0, 0), 0),
+    ] {
+        let (mut floor, now, mut out) = floor();
+        let turn = floor.begin_turn(now, 1, "t".into(), String::new());
+        floor.push_audio(now, turn, &SECOND, &mut out);
+        let mut at = now;
+        while let Some(next) = floor.next_timeout(at).filter(|next| *next <= now + ms(after_ms)) {
+            at = next;
+            floor.advance(at, &mut out);
+        }
+        let sent_ms = floor.speeches[0].sent_samples / 24;
+        assert!(sent_ms >= after_ms + 200, "{sent_ms}");
+        let cut_at = now + ms(after_ms);
+        floor.advance(cut_at, &mut out);
+        let sent_ms = floor.speeches[0].sent_samples / 24;
+        floor.note_unwritten(turn, (waiting, total));
+        client_events(&mut out);
+        floor.cancel(cut_at, SpeechSource::Model, &mut out);
+        let expected = if (waiting, total) == (50, 100) { sent_ms / 2 } else { heard_ms };
+        assert_eq!(ends(&mut out), [format!("end {expected} true")], "{waiting} of {total} wait");
+    }
+    // Without a pace, everything leaves at once, and is heard as time passes.
+    for (after_ms, heard_ms) in [(0, 0), (250, 250), (1000, 1000), (5000, 1000)] {
+        let (mut floor, now, mut out) = floor();
+        floor.options.playout.pace = PlayoutPace::Burst;
+        floor.pace = PlayoutPacer::new(None, Duration::ZERO);
+        let text = floor.begin(now, SpeechSource::Text, "t".into(), String::new());
+        floor.push_audio(now, text, &SECOND, &mut out);
+        client_events(&mut out);
+        floor.cancel(now + ms(after_ms), SpeechSource::Text, &mut out);
+        assert_eq!(ends(&mut out), [format!("end {heard_ms} true")], "more of it could follow");
+    }
+}
+
+#[test]
+fn speech_that_was_played_to_its_end_is_not_cut_any_more() {
+    let ms = Duration::from_millis;
+    for (after_ms, is_unwritten, end) in [
+        (900, false, "end 900 true"),
+        (1000, false, "end 1000 false"),
+        (1200, false, "end 1000 false"),
+        (1200, true, "end 500 true"),
+    ] {
+        let (mut floor, now, mut out) = floor();
+        floor.options.tail = ms(500);
+        let turn = floor.begin_turn(now, 1, "t".into(), String::new());
+        floor.push_audio(now, turn, &SECOND, &mut out);
+        floor.finish(now, turn, &mut out);
+        let cut_at = now + ms(after_ms);
+        let mut at = now;
+        while let Some(next) = floor.next_timeout(at).filter(|next| *next <= cut_at) {
+            at = next;
+            floor.advance(at, &mut out);
+        }
+        if is_unwritten {
+            floor.note_unwritten(turn, (1, 2));
+        }
+        assert!(floor.is_audible(), "its end is not reported yet");
+        client_events(&mut out);
+        floor.cancel(cut_at, SpeechSource::Model, &mut out);
+        assert_eq!(ends(&mut out), [end], "{after_ms} ms");
+    }
+}

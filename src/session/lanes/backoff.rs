@@ -17,12 +17,16 @@ pub(crate) struct ConnectionFailure {
     pub(crate) detail: String,
     /// The meaning of the session's end, if the connection was in use.
     in_use: Option<EndKind>,
+    /// The upstream refuses every request, and another may serve this one.
+    pub(super) may_move: bool,
+    /// The answer had no end.
+    pub(crate) is_endless: bool,
 }
 
 impl ConnectionFailure {
     /// Failure of a connection before it was used. Its attempts are over.
     pub(crate) const fn unused(kind: ErrorKind, detail: String) -> Self {
-        Self { kind, detail, in_use: None }
+        Self { kind, detail, in_use: None, may_move: false, is_endless: false }
     }
 
     /// Failure of a connection in use.
@@ -32,7 +36,12 @@ impl ConnectionFailure {
             EndKind::Refused | EndKind::RefusedForGood => ErrorKind::Refused,
             _ => ErrorKind::Unavailable,
         };
-        Self { kind, detail, in_use: Some(end) }
+        Self { kind, detail, in_use: Some(end), may_move: false, is_endless: false }
+    }
+
+    /// The answer does not end. What came of it is valid.
+    pub(crate) fn endless(detail: String) -> Self {
+        Self { is_endless: true, ..Self::in_use(EndKind::Other, detail) }
     }
 
     /// The session died instead of an answer. Only a transcript may be empty like that.
@@ -57,7 +66,7 @@ impl ConnectionFailure {
 
     /// True if the request in progress may succeed on another connection.
     pub(crate) fn may_repeat(&self) -> bool {
-        self.in_use.is_some_and(|end| !end.is_refusal())
+        self.may_move || self.in_use.is_some_and(|end| !end.is_refusal())
     }
 
     /// Kind and cause for the client: `used_kind` if the connection was in use, with the number of the attempts since the

@@ -99,7 +99,12 @@ pub(crate) struct LaneShared {
     busy: BusyServers,
     rng: fastrand::Rng,
     next_lane: u32,
+    /// Requests in a row that moved to another upstream.
+    moves: u32,
 }
+
+/// Moves in a row after which a refusal is final. Each upstream that refuses is left alone for a while, so few sessions get here.
+const MOVES_MAX: u32 = 16;
 
 impl LaneShared {
     /// Allocates a lane number that this session has not used.
@@ -127,7 +132,14 @@ impl Lanes {
         let rng = fastrand::Rng::with_seed(seed);
         Self {
             slots: Vec::new(),
-            shared: LaneShared { times, voice_encoding, busy: BusyServers::default(), rng, next_lane: 0 },
+            shared: LaneShared {
+                times,
+                voice_encoding,
+                busy: BusyServers::default(),
+                rng,
+                next_lane: 0,
+                moves: 0,
+            },
             next_id: 0,
             reports_queue: false,
             drain_deadline: None,
@@ -284,15 +296,16 @@ impl Lanes {
     pub(crate) fn complete_reply(&mut self, id: LaneId) {
         if let Some((connection, shared)) = self.get_mut(id) {
             shared.busy.forget(connection.purpose);
+            shared.moves = 0;
             connection.complete_reply();
         }
     }
 
-    /// True if this owner's request failed only because the server was busy, and may be sent again on another lane. That
-    /// lane is dialled after a pause.
+    /// True if this owner's request failed only because of its server, and may be sent again on another lane: the server was
+    /// busy, so that lane is dialled after a pause; or it is misconfigured, and another upstream may serve the request.
     pub(crate) fn may_ask_again(&self, now: Instant, owner: Owner, failure: &ConnectionFailure) -> bool {
         let LaneShared { busy, times, .. } = &self.shared;
-        failure.is_busy() && busy.may_ask_again(now, owner.purpose(), times)
+        failure.may_move || failure.is_busy() && busy.may_ask_again(now, owner.purpose(), times)
     }
 
     /// Puts a ready lane to use until it ends. Its end then is a failure without a retry.
@@ -350,6 +363,13 @@ impl Lanes {
         }
     }
 
+    /// Notes that another upstream may serve the requests of a lane whose own refuses all of them.
+    pub(crate) fn mark_replaceable(&mut self, lane: Lane) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.connection.lane == lane) {
+            slot.connection.is_replaceable = true;
+        }
+    }
+
     /// Handles the opened transport of a lane. Unknown lanes are ignored.
     pub(crate) fn handle_opened(&mut self, now: Instant, lane: Lane, out: &mut Actions) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.connection.lane == lane) {
@@ -375,12 +395,17 @@ impl Lanes {
         if was_awaiting_reply && owner != Owner::Closing && is_progress(slot.connection.purpose, event) {
             self.last_output_at = Some(now);
         }
-        let change = slot.connection.handle_event(now, event, &mut self.shared, out);
-        if let ConnectionChange::Failed(failure) = &change
-            && failure.is_busy()
-        {
-            let LaneShared { busy, times, rng, .. } = &mut self.shared;
-            busy.record_refusal(now, owner.purpose(), &failure.detail, times, rng);
+        let mut change = slot.connection.handle_event(now, event, &mut self.shared, out);
+        let LaneShared { busy, times, rng, moves, .. } = &mut self.shared;
+        match &mut change {
+            ConnectionChange::Failed(failure) if failure.is_busy() => {
+                busy.record_refusal(now, owner.purpose(), &failure.detail, times, rng);
+            }
+            ConnectionChange::Failed(failure) if failure.may_move => {
+                *moves += 1;
+                failure.may_move = *moves <= MOVES_MAX;
+            }
+            _ => {}
         }
         if owner == Owner::Closing {
             self.forget_if_gone(id);

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use super::{LaneId, Lanes, Owner, Slot, closing::MAX_UNNEEDED, connection::UpstreamConnection};
+use super::{LaneId, LaneShared, Lanes, Owner, Slot, closing::MAX_UNNEEDED, connection::UpstreamConnection};
 use crate::{
     event::{Lane, LanePurpose, Mode},
     session::outbox::Actions,
@@ -46,7 +46,10 @@ impl Lanes {
             let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) else { continue };
             match place {
                 Some(place) => _ = slot.connection.take_place_of(now, place, &self.shared.times, out),
-                None if has_room => slot.connection.dial_held(now, &self.shared.times, out),
+                None if has_room => {
+                    let LaneShared { times, busy, .. } = &self.shared;
+                    slot.connection.dial_held(now, busy.next_at(purpose), times, out);
+                }
                 None => {}
             }
         }

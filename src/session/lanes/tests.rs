@@ -161,3 +161,64 @@ fn output_without_audible_or_visible_progress_does_not_prolong_an_answer() {
         assert!(is_progress || matches!(bench.time_out(), ConnectionChange::Failed(_)), "{name}");
     }
 }
+
+#[test]
+fn held_lane_is_dialled_after_the_pause_that_a_full_queue_asks_for() {
+    let mut bench = Bench::new();
+    let (times, purpose) = (*bench.lanes.times(), LanePurpose::Speak);
+    let LaneShared { busy, rng, .. } = &mut bench.lanes.shared;
+    busy.record_refusal(bench.now, purpose, "queue full", &times, rng);
+    let pause_ends = busy.next_at(purpose).unwrap();
+    let slot = &mut bench.lanes.slots[0];
+    slot.connection.hold(bench.now, &times);
+    bench.actions();
+    bench.lanes.dial_waiting(bench.now, &mut bench.out);
+    assert_eq!(bench.actions(), [], "not before {:?}", pause_ends - bench.now);
+    assert_eq!(bench.lanes.deadline(), Some(pause_ends));
+    assert_eq!(bench.time_out(), ConnectionChange::None);
+    let lane = bench.lanes.lane(bench.id);
+    assert_eq!(bench.actions(), [Action::OpenLane(lane, Mode::Chat, LanePurpose::Speak)]);
+    // Without a pause it is dialled at once.
+    bench.lanes.shared.busy.forget(purpose);
+    bench.lanes.slots[0].connection.hold(bench.now, &times);
+    bench.lanes.dial_waiting(bench.now, &mut bench.out);
+    assert_eq!(bench.actions().len(), 1);
+}
+
+/// Text without an end, in pieces of this length at this interval.
+fn push_endless_text(bench: &mut Bench, chars: usize, interval: Duration) -> Duration {
+    let (since, text) = (bench.now, "a".repeat(chars));
+    while bench.lanes.get(bench.id).unwrap().is_awaiting_reply() {
+        bench.now += interval;
+        bench.receive(&LaneEvent::Text(&text));
+        assert!(bench.now - since < Duration::from_secs(1000), "it goes on");
+    }
+    bench.now - since
+}
+
+#[test]
+fn text_without_audio_ends_an_answer_by_its_length_and_by_time() {
+    let speaking = || {
+        let mut bench = Bench::new();
+        bench.open_transport();
+        bench.receive(&LaneEvent::Granted);
+        bench.receive(&LaneEvent::Ready { session_id: None });
+        bench.lanes.request(bench.now, bench.id, LaneCommand::Cancel, &mut bench.out);
+        bench
+    };
+    let second = Duration::from_secs(1);
+    let mut bench = speaking();
+    assert_eq!(push_endless_text(&mut bench, 1000, second), 66 * second, "64 Ki characters");
+    let mut bench = speaking();
+    let took = push_endless_text(&mut bench, 1, second);
+    assert!(took > 600 * second && took <= 602 * second, "{took:?}");
+    // Audio begins the count anew.
+    let mut bench = speaking();
+    for _ in 0..50 {
+        let text = "a".repeat(60_000);
+        bench.now += second;
+        bench.receive(&LaneEvent::Text(&text));
+        bench.receive(&LaneEvent::Audio(&[0.0]));
+    }
+    assert!(bench.lanes.get(bench.id).unwrap().is_awaiting_reply());
+}

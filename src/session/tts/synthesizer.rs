@@ -24,7 +24,7 @@ pub(crate) struct SpeechJob {
     pub(crate) request_id: String,
     /// The client's own text.
     pub(crate) text: String,
-    /// Normalised text for the model, in parts.
+    /// Normalised text for the model, in parts; none if there is nothing to say.
     pub(crate) parts: Vec<String>,
     pub(crate) instruction: Option<String>,
     pub(crate) voice: Option<VoiceSample>,
@@ -74,6 +74,12 @@ impl Synthesizer {
             tools.lanes.retire(now, id, &mut tools.out);
         }
         let speech = tools.floor.begin(now, SpeechSource::Text, job.request_id.clone(), job.text.clone());
+        if job.parts.is_empty() {
+            if let Some(id) = reusable {
+                tools.lanes.retire(now, id, &mut tools.out);
+            }
+            return tools.floor.finish_unspoken(now, speech, &mut tools.out);
+        }
         self.current = Some(ActiveJob {
             job,
             speech,

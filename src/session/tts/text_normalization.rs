@@ -1,15 +1,20 @@
-//! Text normalization for speech: replaces symbols that the model cannot say, and splits long texts into parts.
+//! Text normalization for speech: removes the marks of Markdown, replaces symbols that the model cannot say, and splits long texts
+//! into parts.
 //!
 //! In streaming speech the model must not say `: ： ； # “ ” ‘ ’ @ * 【 】 「 」 ( ) （ ） [ ] & / $` (MiniCPM-o field notes
 //! §2). It drops or rephrases such symbols at random unless they are spelled out.
 
 use std::collections::BTreeMap;
 
+use super::abbreviations::is_inside_sentence;
+use crate::markdown;
+
 /// Longest word that may be abbreviated by a full stop.
 const ABBREVIATION_MAX_CHARS: usize = 4;
 
 /// Spells out or drops all symbols that the model cannot say. Returns an empty text if no word is left.
 pub(crate) fn normalize_text(text: &str, symbols: Option<&BTreeMap<String, String>>) -> String {
+    let text = markdown::without_marks(text);
     let letters: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len() + 16);
     let mut at = 0;
@@ -26,6 +31,12 @@ pub(crate) fn normalize_text(text: &str, symbols: Option<&BTreeMap<String, Strin
                 out.extend(number);
                 out.push_str(word);
             }
+            // "2 * 3" is read "2 times 3". Other asterisks are marks.
+            ('*', Some(word)) if is_between_digits(&letters, at - 1) => out.push_str(word),
+            ('*', Some(_)) => out.push(' '),
+            // "C#" has no number, nor has "#topic".
+            ('#', _) if before.is_alphabetic() && !after.is_alphanumeric() => out.push_str(" sharp"),
+            ('#', Some(_)) if after.is_alphabetic() => out.push(' '),
             (_, Some(word)) => out.push_str(word),
             (':' | '：', None) if before.is_ascii_digit() && after.is_ascii_digit() => out.push(' '),
             (':' | '(' | ')' | '[' | ']', None) => out.push_str(", "),
@@ -37,6 +48,14 @@ pub(crate) fn normalize_text(text: &str, symbols: Option<&BTreeMap<String, Strin
         }
     }
     tidy_punctuation(&out)
+}
+
+/// True for the letter at `at` if the nearest letters on both sides, beyond spaces, are digits.
+fn is_between_digits(letters: &[char], at: usize) -> bool {
+    let is_space = |letter: &&char| letter.is_whitespace();
+    let before = letters[..at].iter().rev().find(|letter| !is_space(letter));
+    let after = letters[at + 1..].iter().find(|letter| !is_space(letter));
+    [before, after].iter().all(|letter| letter.is_some_and(char::is_ascii_digit))
 }
 
 /// Leading digits with their separators, without a full stop that ends the sentence.
@@ -132,10 +151,11 @@ pub(crate) fn complete_sentences(text: &str) -> usize {
 /// True for a text whose last word looks like `Dr.`, `Prof.`, `e.g.` or `U.S.`.
 fn may_be_abbreviation(words: &str) -> bool {
     let last = words.rsplit(char::is_whitespace).next().and_then(|word| word.strip_suffix('.'));
-    last.is_some_and(|word| {
-        word.chars().count() <= ABBREVIATION_MAX_CHARS
-            && (word.contains('.') || word.starts_with(char::is_uppercase))
-    })
+    is_inside_sentence(words, "")
+        || last.is_some_and(|word| {
+            word.chars().count() <= ABBREVIATION_MAX_CHARS
+                && (word.contains('.') || word.starts_with(char::is_uppercase))
+        })
 }
 
 fn sentence_end(text: &str) -> Option<usize> {
@@ -144,8 +164,9 @@ fn sentence_end(text: &str) -> Option<usize> {
         let next = letters.peek().map(|(_, next)| *next);
         let ends = match letter {
             '。' | '！' | '？' | '\n' => true,
-            // A full stop inside a number or a name does not end a sentence.
-            '.' | '!' | '?' => next.is_none_or(char::is_whitespace),
+            // A full stop inside a number or a name does not end a sentence, nor does one behind an abbreviation.
+            '!' | '?' => next.is_none_or(char::is_whitespace),
+            '.' => next.is_none_or(char::is_whitespace) && !is_inside_sentence(&text[..=at], &text[at + 1..]),
             _ => false,
         };
         if ends {
@@ -164,10 +185,13 @@ fn split_sentence(sentence: &str, max_chars: usize) -> Vec<String> {
     while rest.chars().count() > max_chars {
         let limit = rest.char_indices().nth(max_chars).map_or(rest.len(), |(at, _)| at);
         let head = &rest[..limit];
-        let at = [',', '，', '、', ' ']
-            .iter()
-            .find_map(|mark| head.rfind(*mark).map(|at| at + mark.len_utf8()))
-            .unwrap_or(limit);
+        let ends_after = |mark: char| {
+            let mut ends = head.rmatch_indices(mark).map(|(at, mark)| (at, at + mark.len()));
+            // A part does not end in an abbreviation.
+            ends.find(|(at, _)| mark != ' ' || !is_inside_sentence(&head[..*at], &rest[*at..]))
+                .map(|(_, end)| end)
+        };
+        let at = [',', '，', '、', ' '].into_iter().find_map(ends_after).unwrap_or(limit);
         pieces.push(rest[..at].to_owned());
         rest = &rest[at..];
     }
@@ -194,6 +218,10 @@ mod tests {
             ("Hello there. ", "Hello there. "),
             ("I see it. ", "I see it. "),
             ("Dr. ", ""),
+            ("1. ", ""),
+            ("Yes.\n2. ", "Yes.\n"),
+            ("1. First.\n", "1. First.\n"),
+            ("It is 5.\n", "It is 5.\n"),
             ("It rains. I met Prof. ", "It rains. "),
             ("Use a name, e.g. ", ""),
             ("Dr. Bell is in. He", "Dr. Bell is in. "),
@@ -209,6 +237,18 @@ mod tests {
         assert_eq!(english("Q&A costs $5.50, isn’t it?"), "Q and A costs 5.50 dollars, isn't it?");
         assert_eq!(english("At 10:30: “Go” (now)!"), "At 10 30, Go, now!");
         assert_eq!(english("mail me@x.org **today**"), "mail me at x.org today");
+        assert_eq!(english("2 * 3 * 4, 2*3, **5** * x"), "2 times 3 times 4, 2 times 3, 5 x");
+        assert_eq!(
+            english("C# and F#, #5 of #topic, the # of users"),
+            "C sharp and F sharp, number 5 of topic, the number of users"
+        );
+        assert_eq!(
+            english(
+                "# Title\n\nSome **bold** `code`, a [link](http://e.com/x?y=1).\n\n- first\n- second\n\n> quoted"
+            ),
+            "Title. Some bold code, a link. first. second. quoted"
+        );
+        assert_eq!(english("See https://e.com/docs."), "See e.com slash docs.");
         assert_eq!(english("It costs $5."), "It costs 5 dollars.");
         assert_eq!(english("你好：（世界）"), "你好，世界");
         for nothing in ["", "   ", "***", "()", "…"] {
@@ -226,6 +266,18 @@ mod tests {
         assert_eq!(split_parts(text, 1000), [text]);
         assert_eq!(split_parts("a, b, c d e f", 6), ["a, b,", "c d", "e f"]);
         assert!(split_parts("  ", 20).is_empty());
+    }
+
+    #[test]
+    fn parts_do_not_end_in_abbreviations() {
+        let text = "I asked Dr. Smith about it, i.e. about No. 5 of J. R. R. Tolkien. He met Mrs. Bell and Prof. Hill at 5 p.m. on Monday.";
+        for max in 16..text.len() {
+            for part in split_parts(text, max) {
+                let word = part.rsplit(' ').next().unwrap();
+                let is_end = ["Tolkien.", "Monday."].contains(&word) || !word.ends_with('.');
+                assert!(is_end, "{part:?} at most {max}");
+            }
+        }
     }
 
     /// Failed cases are stored beside those of the integration tests.

@@ -1,4 +1,4 @@
-//! Metrics for operators in the OpenMetrics text format.
+//! Metrics for operators, in the text formats of OpenMetrics and of Prometheus.
 //!
 //! Each server has its own [`Metrics`], so several servers in one process are counted separately. Label values
 //! come from the operator's files (protocol, profile, upstream) or from enums. Sessions, keys, addresses and
@@ -7,9 +7,11 @@
 //! - [`families`]: metrics updated as events happen; [`meters`]: handles to them, looked up once per session
 //! - [`scrape`]: metrics computed at each scrape; [`process`]: statistics of the process
 //! - [`labels`]: label sets; [`rejection`]: reasons for rejecting a connection
+//! - [`exposition`]: the formats, and the choice between them
 //!
 //! Format: <https://prometheus.io/docs/specs/om/open_metrics_spec/> 1.0; names by <https://prometheus.io/docs/practices/naming/>.
 
+mod exposition;
 mod families;
 mod labels;
 pub(crate) mod meters;
@@ -24,12 +26,9 @@ use std::sync::Arc;
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
 
-pub use self::rejection::RejectReason;
+pub use self::{exposition::MetricsFormat, rejection::RejectReason};
 pub(crate) use self::{families::Families, labels::SessionLabels};
 use self::{labels::RejectionLabels, scrape::SnapshotSource};
-
-/// Content type of [`Metrics::render`]'s text.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Prefix of every metric name.
 const PREFIX: &str = "voxbridge";
@@ -53,7 +52,15 @@ impl Metrics {
         Self(Arc::new(MetricsInner { registry, families }))
     }
 
-    /// Renders all metrics as OpenMetrics text; see [`CONTENT_TYPE`].
+    /// Renders all metrics in this format.
+    pub fn render_as(&self, format: MetricsFormat) -> String {
+        match format {
+            MetricsFormat::OpenMetrics => self.render(),
+            MetricsFormat::Text => exposition::text_of(&self.render()),
+        }
+    }
+
+    /// Renders all metrics as OpenMetrics text.
     pub fn render(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail. If a metric cannot be encoded, it and the following ones are

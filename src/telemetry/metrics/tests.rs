@@ -234,3 +234,23 @@ fn initialised_lanes_of_all_upstreams_and_purposes_are_counted() {
     }
     assert_eq!(metrics.initialised_lanes(), (3, 4.5));
 }
+
+#[test]
+fn text_format_has_the_same_samples_described_by_their_own_names() {
+    let metrics = metrics_with_every_event();
+    let text = metrics.render_as(MetricsFormat::Text);
+    let (mut described, mut count) = (BTreeMap::new(), 0);
+    for line in text.lines() {
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert!(described.insert(name, kind).is_none(), "{line}");
+        } else if !line.starts_with("# HELP ") {
+            let name = line.split(['{', ' ']).next().unwrap_or_default();
+            let base = ["_bucket", "_sum", "_count"].iter().find_map(|ending| name.strip_suffix(ending));
+            let kind = described.get(name).or_else(|| described.get(base?));
+            assert_eq!(*kind.expect(line) == "counter", name.ends_with("_total"), "{line}");
+            count += 1;
+        }
+    }
+    assert_eq!(count, parse_samples(&metrics.render()).len());
+}

@@ -31,6 +31,9 @@ const END_OF_STREAM: &str = "[DONE]";
 /// Advice for the operator when a server refuses every request.
 const MISCONFIGURED: &str = " (check the upstream's `token`, `model` and URL)";
 
+/// Media type of a stream.
+const EVENT_STREAM: &str = "text/event-stream";
+
 /// Types of errors in a request, as OpenAI's API and vLLM name them.
 const REQUEST_ERRORS: [&str; 2] = ["invalid_request_error", "BadRequestError"];
 
@@ -58,6 +61,10 @@ struct Answer {
     is_done: bool,
     /// The answer had a message or audio with a meaning.
     has_meaning: bool,
+    /// The answer had a message without a meaning.
+    has_unknown: bool,
+    /// Streams of the dialect end without a mark, so that one without an event is empty: speaches heard no words.
+    may_be_empty: bool,
     /// Tokens of the request, which come with or without words of the answer.
     usage: Option<ReportedUsage>,
     hit_limit: bool,
@@ -73,7 +80,9 @@ impl HttpLane {
             LaneCommand::Close | LaneCommand::Cancel => self.end(),
             command => match request(dialect, command, mode) {
                 Ok(request) => {
-                    self.answer = Some(Answer { path: request.path.clone(), ..Answer::default() });
+                    let may_be_empty = !dialect.marks_ends_of_streams();
+                    self.answer =
+                        Some(Answer { path: request.path.clone(), may_be_empty, ..Answer::default() });
                     self.actions.push_back(CodecAction::Request(request));
                 }
                 Err(problem) => self.fail(EndKind::Misconfigured, problem),
@@ -95,9 +104,12 @@ impl HttpLane {
             Frame::Text(text) => {
                 // A message without a meaning may be the report of a failure.
                 let mut meaning = None;
-                let Answer { is_done, has_meaning, usage, hit_limit, .. } = &mut *answer;
+                let Answer { is_done, has_meaning, has_unknown, usage, hit_limit, .. } = &mut *answer;
                 dialect.decode(Frame::Text(text), |event, meta| match event {
-                    LaneEvent::Unknown(words) => meaning = Some(words),
+                    LaneEvent::Unknown(words) => {
+                        *has_unknown = true;
+                        meaning = Some(words);
+                    }
                     event => {
                         *has_meaning = true;
                         *usage = meta.usage.or(*usage);
@@ -152,10 +164,9 @@ impl HttpLane {
     /// Ends an answer that succeeded. A body without any known message or audio is not an empty answer, but a missing one.
     fn finish(&mut self, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
         let Some(answer) = &mut self.answer else { return };
-        let Answer { status, path, has_meaning, .. } = answer;
-        let problem = match has_meaning {
+        let problem = match answer.has_answer() {
             true => answer.finish(emit).err(),
-            false => Some(format!("HTTP {status} for {path}, without an answer")),
+            false => Some(format!("HTTP {} for {}, without an answer", answer.status, answer.path)),
         };
         if let Some(problem) = problem {
             self.fail(EndKind::Other, problem);
@@ -180,7 +191,21 @@ impl HttpLane {
     }
 }
 
+impl Dialect {
+    /// True if every stream of the dialect says that it is over. The messages of some servers have no type, and their streams no
+    /// end.
+    fn marks_ends_of_streams(&self) -> bool {
+        self.mapping().rules.iter().all(|rule| !rule.when.is_empty())
+    }
+}
+
 impl Answer {
+    /// False if the server sent nothing that answers the request.
+    fn has_answer(&self) -> bool {
+        let is_empty_stream = self.content_type.starts_with(EVENT_STREAM) && !self.has_unknown;
+        self.has_meaning || self.may_be_empty && is_empty_stream
+    }
+
     const fn is_success(&self) -> bool {
         matches!(self.status, 200..300)
     }

@@ -386,6 +386,13 @@ fn answer_without_a_known_message_is_a_failure() {
     let (_, actions) = answered(&mut open, (200, json), &[Piece::Text("{}".to_owned())]);
     assert!(format!("{actions:?}").contains("without an answer"), "{actions:?}");
     request(&mut open, &transcribe());
+    let (_, actions) = answered(&mut open, (200, stream), &[Piece::Text("{}".to_owned())]);
+    assert!(format!("{actions:?}").contains("without an answer"), "{actions:?}");
+    // speaches sends an event for each segment with words, and no end.
+    request(&mut open, &transcribe());
+    let (events, actions) = answered(&mut open, (200, stream), &[]);
+    assert_eq!((events.len(), actions.len()), (1, 0), "{events:?} {actions:?}");
+    request(&mut open, &transcribe());
     let segment = Piece::Text(r#"{"text": "All of it."}"#.to_owned());
     let (events, actions) = answered(&mut open, (200, stream), &[segment]);
     assert_eq!((events.len(), actions.len()), (2, 0), "{events:?} {actions:?}");

@@ -26,7 +26,7 @@ use self::{link::Link, outbox::Outbox};
 use super::codec_action::CodecAction;
 use crate::{
     audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ},
-    event::{DisconnectReason, LaneCommand, LaneEvent, Message, MessageMeta, UnitInput},
+    event::{DisconnectReason, LaneCommand, LaneEvent, Message, MessageMeta, RefusedPart, UnitInput},
 };
 
 /// Silence before a session's first unit. As long as some audio waits for the rest of its unit, the server adds no silence of
@@ -56,8 +56,21 @@ const UNIT_END: LaneEvent<'static> = LaneEvent::Done { text: None, audio: &[] };
 struct PendingUnit {
     id: Box<str>,
     sent_at: Instant,
+    /// It was sent in pieces.
+    is_split: bool,
     /// It was sent before the transport broke, so that the server may not know it.
     is_doubtful: bool,
+}
+
+impl PendingUnit {
+    /// The part of it that an error refuses: an error that names no message means the last one.
+    fn refused_part(&self, input_id: Option<&str>) -> Option<RefusedPart> {
+        match (self.is_split, input_id) {
+            (false, None) => Some(RefusedPart::Whole),
+            (false, Some(id)) => (*self.id == *id).then_some(RefusedPart::Whole),
+            (true, id) => (id? == format!("{}.0", self.id)).then_some(RefusedPart::Piece),
+        }
+    }
 }
 
 /// Answer of the model, until it has been played.
@@ -173,9 +186,9 @@ impl VllmOmni {
                     false => emit(event, MessageMeta { held_samples: LEAD_SAMPLES, ..meta }),
                 }
             }
-            LaneEvent::Listen if meta.response_id.is_some() => self.end_answer(meta.response_id, emit),
+            LaneEvent::Listen if meta.response_id.is_some() => self.end_answer(meta, emit),
             LaneEvent::Listen => self.answer_unit(LaneEvent::Listen, None, emit),
-            LaneEvent::RecoverableError(words) => self.handle_error(now, words, meta.input_id, emit),
+            LaneEvent::RecoverableError(words) => self.handle_error(now, words, meta, emit),
             LaneEvent::Ignored => {}
             LaneEvent::Closed(_) => {
                 self.link.close();
@@ -254,10 +267,11 @@ impl VllmOmni {
     /// The server has ended an answer: the model has, or a cancellation.
     fn end_answer(
         &mut self,
-        response_id: Option<&str>,
+        MessageMeta { response_id, hit_limit, .. }: MessageMeta<'_>,
         emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
     ) {
         let cancelled_by = self.cancelling.take();
+        let hit_limit = hit_limit && cancelled_by.is_none();
         if let Some(answer) = &mut self.answer {
             answer.is_complete = true;
         }
@@ -265,7 +279,7 @@ impl VllmOmni {
         let input_id = cancelled_by.or(unit.map(|unit| unit.id));
         emit(
             LaneEvent::Listen,
-            MessageMeta { input_id: input_id.as_deref(), response_id, ..MessageMeta::default() },
+            MessageMeta { input_id: input_id.as_deref(), response_id, hit_limit, ..MessageMeta::default() },
         );
     }
 
@@ -274,14 +288,17 @@ impl VllmOmni {
         &mut self,
         now: Instant,
         words: &str,
-        input_id: Option<&str>,
+        meta: MessageMeta<'_>,
         emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
     ) {
+        let input_id = meta.input_id;
         let code = words.split(':').next().unwrap_or_default();
         match code {
             "input_backpressure" => self.outbox.put_back_refused(now, input_id),
             // The model had ended its answer before the server read the cancellation.
-            "response_not_active" if self.cancelling.is_some() => self.end_answer(None, emit),
+            "response_not_active" if self.cancelling.is_some() => {
+                self.end_answer(MessageMeta::default(), emit);
+            }
             "journal_overflow" => self.link.forget_token(),
             "invalid_event_ack" | "barge_in_unsupported" => {}
             _ if input_id == Some(CANCELLATION_ID) || code.starts_with("playback_") => {}
@@ -289,13 +306,16 @@ impl VllmOmni {
             _ => {
                 self.outbox.forget_sent(input_id);
                 let is_failure = code.starts_with("runtime_") || code == "internal_error";
-                let is_first = self.unit.take().is_some() || !self.has_appended;
+                let unit = self.unit.take();
+                let is_first = unit.is_some() || !self.has_appended;
+                let refused =
+                    unit.and_then(|unit| unit.refused_part(input_id)).filter(|_| meta.refused.is_some());
                 emit(
                     match is_first || is_failure {
                         true => LaneEvent::RecoverableError(words),
                         false => LaneEvent::Unknown(words.to_owned()),
                     },
-                    MessageMeta::default(),
+                    MessageMeta { refused, ..MessageMeta::default() },
                 );
             }
         }
@@ -323,14 +343,17 @@ impl VllmOmni {
         if unit.force_listen {
             self.cancel_answer(now, &unit.input_id, &mut emit);
         }
-        for part in self.split_unit(unit) {
+        let parts = self.split_unit(unit);
+        let is_split = parts.len() > 1;
+        for part in parts {
             let id = part.input_id.clone();
             let text = encode(&LaneCommand::Append(part));
             if let Some(text) = self.outbox.admit(id, text, self.link.is_up()) {
                 emit(text);
             }
         }
-        self.unit = Some(PendingUnit { id: unit.input_id.clone(), sent_at: now, is_doubtful: false });
+        self.unit =
+            Some(PendingUnit { id: unit.input_id.clone(), sent_at: now, is_split, is_doubtful: false });
     }
 
     /// Ends the session. Without a transport the lane ends at once: nothing takes the message, and no goodbye comes.

@@ -159,11 +159,15 @@ fn describe(event: &LaneEvent<'_>, meta: MessageMeta<'_>) -> String {
     let unit = meta.input_id.map(|id| format!(" {id}")).unwrap_or_default();
     match event {
         LaneEvent::Ready { .. } => "ready".to_owned(),
+        LaneEvent::Listen if meta.hit_limit => format!("cut{unit}"),
         LaneEvent::Listen => format!("listen{unit}"),
         LaneEvent::Done { .. } => format!("done{unit}"),
         LaneEvent::Text(text) => format!("text {text}"),
         LaneEvent::Audio(samples) => format!("audio {}", samples.len()),
-        LaneEvent::RecoverableError(words) => format!("error {words}"),
+        LaneEvent::RecoverableError(words) => {
+            let refused = meta.refused.map(|part| format!(" ({part:?})")).unwrap_or_default();
+            format!("error {words}{refused}")
+        }
         LaneEvent::Closed(end) => format!("closed {:?} {}", end.kind, end.detail),
         other => format!("{other:?}"),
     }
@@ -294,7 +298,8 @@ fn refused_unit_is_one_error_whatever_its_code() {
         let mut lane = Lane::open();
         lane.append(false);
         lane.error(code, Some("1"));
-        assert_eq!(lane.take_events(), [format!("error {code}: words")]);
+        let refused = if code == "runtime_append_failed" { "" } else { " (Whole)" };
+        assert_eq!(lane.take_events(), [format!("error {code}: words{refused}")]);
         lane.error("bad_audio", Some("1"));
         assert!(!lane.take_events().iter().any(|event| event.starts_with("error")), "{code}");
         lane.append(false);
@@ -469,8 +474,9 @@ fn error_says_whether_another_attempt_may_succeed() {
         lane.error(code, None);
         lane.append(false);
         lane.listen();
-        let told = format!("error {code}: words");
-        assert_eq!(lane.take_events(), [&*told, "listen 1"], "{code} ends no session");
+        let events = lane.take_events();
+        assert!(events[0].starts_with(&format!("error {code}: words")), "{code}: {events:?}");
+        assert_eq!(events[1..], ["listen 1"], "{code} ends no session");
     }
     let mut ended = Lane::open();
     ended.receive(&json!({"type": "session.closed", "reason": "output_backpressure"}));
@@ -538,5 +544,58 @@ fn session_of_a_model_that_the_lane_cannot_use_is_refused_with_the_reason() {
             }
             (event, _) => panic!("{capabilities}: {event:?}"),
         }
+    }
+}
+
+#[test]
+fn answer_that_the_server_broke_off_is_cut() {
+    for (status, end) in
+        [("completed", "listen 2"), ("failed", "cut 2"), ("incomplete", "cut 2"), ("cancelled", "cut 2")]
+    {
+        let mut lane = Lane::open();
+        lane.append(false);
+        lane.delta("r", "One.");
+        lane.append(false);
+        lane.take_events();
+        let response = json!({"id": "r", "status": status});
+        lane.receive(&json!({"type": "response.done", "response_id": "r", "response": response}));
+        assert_eq!(lane.take_events(), [end], "{status}");
+    }
+    // The session has cancelled it itself.
+    let mut lane = Lane::open();
+    lane.append(false);
+    lane.delta("r", "One.");
+    lane.append(true);
+    lane.take_events();
+    let response = json!({"id": "r", "status": "cancelled"});
+    lane.receive(&json!({"type": "response.done", "response_id": "r", "response": response}));
+    assert_eq!(lane.take_events(), ["listen 2"]);
+}
+
+#[test]
+fn only_refusals_of_a_unit_say_which_part_of_it_was_refused() {
+    let whole = " (Whole)";
+    for (code, id, refused) in [
+        ("invalid_video_frames", None, whole),
+        ("invalid_video_frames", Some("1"), whole),
+        ("bad_audio", Some("1"), whole),
+        ("invalid_video_frames", Some("7"), ""),
+        ("runtime_append_failed", Some("1"), ""),
+        ("internal_error", None, ""),
+    ] {
+        let mut lane = Lane::open();
+        lane.append(false);
+        lane.error(code, id);
+        assert_eq!(lane.take_events(), [format!("error {code}: words{refused}")], "{id:?}");
+    }
+    for (id, refused) in [(Some("1.0"), " (Piece)"), (Some("1.3"), ""), (None, "")] {
+        let mut lane = Lane::dial();
+        let capabilities = json!({"chunk_period_ms": 200, "implementation_level": "model_native_duplex"});
+        let session = json!({"id": "duplex-1", "capabilities": capabilities});
+        lane.receive(&json!({"type": "session.created", "session": session, "resume_token": "t"}));
+        lane.take_events();
+        lane.append(false);
+        lane.error("invalid_video_frames", id);
+        assert_eq!(lane.take_events(), [format!("error invalid_video_frames: words{refused}")], "{id:?}");
     }
 }

@@ -1,11 +1,12 @@
-//! Transcripts, statuses and histories match the audio that the client received: random answers of any length, made at any
-//! speed, by upstreams that break off, and cancelled or truncated by the client at any time.
+//! Transcripts, statuses and histories match the audio that the client received: random answers of 1 s to 8 min, made at any
+//! speed, by upstreams that break off, read at any pace, and cancelled or truncated by the client at any time.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
+use voxbridge::session::Observation;
 
 use super::{Realtime, config};
 use crate::harness::Traffic;
@@ -29,8 +30,18 @@ struct Turn {
 #[derive(Debug, Clone, Copy)]
 enum Act {
     Nothing,
-    Cancel { after_ms: u64, truncates: bool },
-    BreakLanes { after_ms: u64 },
+    Cancel {
+        after_ms: u64,
+        truncates: bool,
+    },
+    BreakLanes {
+        after_ms: u64,
+    },
+    /// The client reads nothing for this long.
+    Pause {
+        after_ms: u64,
+        for_s: u64,
+    },
 }
 
 /// A random session.
@@ -39,8 +50,13 @@ struct Session {
     turns: Vec<Turn>,
     /// Time that a second of speech takes to make, ms.
     speech_second_ms: u64,
+    /// Bytes a second that the client reads; `None` for one that reads at once.
+    reading_rate: Option<u64>,
     faults: Vec<&'static str>,
 }
+
+/// Bytes of a second of audio in events.
+const PLAYBACK_BYTES: u64 = 66_000;
 
 const FAULTS: [&str; 4] =
     ["die-mid-answer=2,times=1", "drop-mid-answer=3,times=1", "never-answers,times=1", "queue-full,times=1"];
@@ -51,15 +67,25 @@ fn any_turn() -> impl Strategy<Value = Turn> {
         4 => Just(Act::Nothing),
         2 => (after_ms(), any::<bool>()).prop_map(|(after_ms, truncates)| Act::Cancel { after_ms, truncates }),
         1 => after_ms().prop_map(|after_ms| Act::BreakLanes { after_ms }),
+        1 => (after_ms(), 1u64..90).prop_map(|(after_ms, for_s)| Act::Pause { after_ms, for_s }),
     ];
-    let answer_s = prop_oneof![4 => 1usize..20, 2 => 20usize..160, 1 => 160usize..500];
+    let answer_s = prop_oneof![8 => 1usize..20, 4 => 20usize..160, 1 => 160usize..500];
     (answer_s, act).prop_map(|(answer_s, act)| Turn { answer_s, act })
 }
 
 fn any_session() -> impl Strategy<Value = Session> {
     let faults = prop_oneof![3 => Just(vec![]), 1 => select(&FAULTS[..]).prop_map(|fault| vec![fault])];
-    (vec(any_turn(), 1..4), select(vec![10u64, 100, 333, 900, 1_000]), faults)
-        .prop_map(|(turns, speech_second_ms, faults)| Session { turns, speech_second_ms, faults })
+    // At 0.5, 1 and 1.05 times playback, and faster.
+    let rates = [50, 100, 105, 400].map(|percent| PLAYBACK_BYTES * percent / 100);
+    let reading_rate = prop::option::of(select(rates.to_vec()));
+    (vec(any_turn(), 1..4), select(vec![10u64, 100, 333, 900, 1_000]), reading_rate, faults).prop_map(
+        |(turns, speech_second_ms, reading_rate, faults)| Session {
+            turns,
+            speech_second_ms,
+            reading_rate,
+            faults,
+        },
+    )
 }
 
 /// Text of about this many seconds, whose words say where they are.
@@ -79,6 +105,7 @@ struct Listener {
     client: Realtime,
     /// Text that may be remembered of each answered question, at most.
     told: Vec<String>,
+    reading_rate: Option<u64>,
 }
 
 impl Listener {
@@ -89,12 +116,19 @@ impl Listener {
         config.simulator.faults = session.faults.iter().map(|fault| fault.parse().unwrap()).collect();
         config.simulator.answers =
             session.turns.iter().enumerate().map(|(number, turn)| story(number, turn.answer_s)).collect();
-        let mut listener = Self { client: Realtime::with_config(config), told: Vec::new() };
+        let (client, reading_rate) = (Realtime::with_config(config), session.reading_rate);
+        let mut listener = Self { client, told: Vec::new(), reading_rate };
+        listener.set_reading_rate(reading_rate);
         for turn in &session.turns {
             listener.ask(turn);
         }
         listener.client.check();
         listener.check_histories();
+        listener.check_blame(session);
+    }
+
+    fn set_reading_rate(&mut self, rate: Option<u64>) {
+        rate.into_iter().for_each(|rate| self.client.harness.set_reading_rate(rate));
     }
 
     /// Asks a question, plays its turn and checks its end.
@@ -104,7 +138,8 @@ impl Listener {
             "type": "message", "role": "user", "content": [{"type": "input_text", "text": format!("Question {number}?")}]}}));
         let before = self.client.events.len();
         self.client.send(&json!({"type": "response.create"}));
-        let limit = LIMIT + Duration::from_secs(2 * turn.answer_s as u64);
+        // A client at half the pace of playback reads for twice as long, with an earlier answer before this one.
+        let limit = LIMIT + Duration::from_secs(5 * turn.answer_s as u64);
         match turn.act {
             Act::Nothing => {}
             Act::Cancel { after_ms, truncates } => {
@@ -112,7 +147,8 @@ impl Listener {
                     self.client.pass(Duration::from_millis(after_ms));
                     let was_done = self.has(before, "response.done");
                     self.client.send(&json!({"type": "response.cancel"}));
-                    assert!(self.has(before, "response.done"), "no end after a cancel");
+                    let has_end = self.has(before, "response.done");
+                    assert!(has_end || self.reading_rate.is_some(), "no end after a cancel");
                     if truncates && !was_done {
                         self.truncate(before, after_ms / 2);
                     }
@@ -123,6 +159,13 @@ impl Listener {
                 self.client.pass(Duration::from_millis(after_ms));
                 self.client.harness.break_lanes();
                 self.client.take_events();
+            }
+            Act::Pause { after_ms, for_s } => {
+                self.wait_until(before, limit, "response.output_audio.delta");
+                self.client.pass(Duration::from_millis(after_ms));
+                self.set_reading_rate(Some(0));
+                self.client.pass(Duration::from_secs(for_s));
+                self.set_reading_rate(Some(self.reading_rate.unwrap_or(100 * PLAYBACK_BYTES)));
             }
         }
         let has_ended = self.wait_until(before, limit, "response.done");
@@ -193,6 +236,19 @@ impl Listener {
             assert!(["cancelled", "incomplete", "failed"].contains(&status), "{done}");
         }
         self.told.push(words.trim().to_owned());
+    }
+
+    /// A client that reads slowly or cancels is no fault of the upstream.
+    fn check_blame(&self, session: &Session) {
+        let breaks = session.turns.iter().any(|turn| matches!(turn.act, Act::BreakLanes { .. }));
+        let is_blame = |seen: &&Observation| {
+            matches!(
+                seen,
+                Observation::LaneFailed { .. } | Observation::LaneRetry { .. } | Observation::AskedAgain(_)
+            )
+        };
+        let blamed = self.client.harness.observations.iter().find(is_blame);
+        assert!(breaks || !session.faults.is_empty() || blamed.is_none(), "{blamed:?}");
     }
 
     /// Text and int16 audio that the model gave to the last question.

@@ -1,7 +1,7 @@
 //! Invariants of every session, checked as it runs (design §4). Each check panics with the violation.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -12,7 +12,10 @@ use voxbridge::{
     session::SampleCounts,
 };
 
-use super::upstream::{UpstreamEvent, lane_sample};
+use super::{
+    hearing::Hearing,
+    upstream::{LEVELS, UpstreamEvent, lane_sample},
+};
 
 /// Limit of open lanes: one hears, one speaks, one drains, and two close while the last is dialled.
 const MAX_LANES: usize = 5;
@@ -30,8 +33,14 @@ pub(crate) struct Checks {
     pub(crate) received: Vec<i16>,
     /// The segments sent upstream, as ranges in `received`.
     pub(crate) pieces: Vec<std::ops::Range<usize>>,
+    /// The session was over before the last frame.
+    was_over: bool,
     /// Rates, channels or samples changed in transit, so content is not checked.
     pub(crate) formats_change: bool,
+    /// What the client has read.
+    pub(crate) hearing: Hearing,
+    /// Texts that have no end yet.
+    pub(crate) requested_texts: Vec<String>,
     /// Texts were spoken, so the model received silence in place of some audio.
     silenced: bool,
     muted: u64,
@@ -97,10 +106,43 @@ impl Checks {
             half: None,
             received: Vec::new(),
             pieces: Vec::new(),
+            was_over: false,
             formats_change: false,
+            hearing: Hearing::default(),
+            requested_texts: Vec::new(),
             silenced: false,
             muted: 0,
             dropped: 0,
+        }
+    }
+
+    /// The client asks for a text. Returns the request's id.
+    pub(crate) fn request_text(&mut self, number: u32) -> String {
+        let id = format!("text {number}");
+        if self.is_client_there() {
+            // A new text cancels the last one, which has no end if it has not begun.
+            self.requested_texts = vec![id.clone()];
+        }
+        id
+    }
+
+    pub(crate) fn is_client_there(&self) -> bool {
+        !self.client.left && !self.client.closed
+    }
+
+    /// True if the client's session goes on.
+    pub(crate) fn is_session_open(&self) -> bool {
+        self.is_client_there() && !self.client.session_closed
+    }
+
+    /// Lanes that are open.
+    pub(crate) fn open_lanes(&self) -> Vec<Lane> {
+        self.lanes.iter().filter(|(_, state)| !state.gone).map(|(lane, _)| *lane).collect()
+    }
+
+    pub(crate) fn on_client_read(&mut self, message: &Message) {
+        if !self.formats_change {
+            self.hearing.on_read(message);
         }
     }
 
@@ -230,6 +272,8 @@ impl Checks {
 
     /// Records a frame before the bridge gets it, since its samples may be sent upstream at once.
     pub(crate) fn before_frame(&mut self, bytes: &[u8]) {
+        // The time of the frame itself may end the session.
+        self.was_over = !self.is_session_open();
         let all: Vec<u8> = self.half.iter().chain(bytes).copied().collect();
         self.received.extend(all.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])));
     }
@@ -253,7 +297,7 @@ impl Checks {
         if taken == 0 {
             self.received.truncate(self.received.len() - groups as usize);
         }
-        if self.client.closed || self.client.left || self.client.session_closed {
+        if self.was_over {
             assert_eq!((taken, muted, dropped), (0, 0, 0), "the session is over");
             return;
         }
@@ -268,6 +312,7 @@ impl Checks {
 
     pub(crate) fn on_client_left(&mut self) {
         self.client.left = true;
+        self.requested_texts.clear();
     }
 
     /// Checks at the end that the account adds up, every pair is closed and every lane is gone or about to.
@@ -314,6 +359,12 @@ impl Checks {
                 let value: Value = serde_json::from_str(json).expect("messages are JSON");
                 assert!(!client.session_closed, "after session.closed: {json}");
                 client.on_client_event(&value, json);
+                if client.session_closed {
+                    self.requested_texts.clear();
+                }
+                if ["tts.speaking_end", "error"].map(Value::from).contains(&value["type"]) {
+                    self.requested_texts.retain(|id| value["request_id"] != id.as_str());
+                }
             }
         }
     }
@@ -321,8 +372,15 @@ impl Checks {
     /// Checks that audio comes from a lane that was asked for exactly this text, or from a lane in
     /// conversation.
     fn assert_voice_matches(&self, text: Option<&str>, audio: &[u8]) {
-        let sample = i16::from_le_bytes([audio[0], audio[1]]);
-        assert!(audio.chunks_exact(2).all(|two| i16::from_le_bytes([two[0], two[1]]) == sample));
+        let samples = audio.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]]));
+        let lane_samples = samples.map(|sample| sample / LEVELS * LEVELS);
+        lane_samples
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .for_each(|sample| self.assert_lane_matches(text, sample));
+    }
+
+    fn assert_lane_matches(&self, text: Option<&str>, sample: i16) {
         let Some(text) = text else {
             let in_conversation = self
                 .lanes

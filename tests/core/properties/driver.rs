@@ -8,7 +8,7 @@ use std::{
 use voxbridge::{
     bridge::{Bridge, Input, Output},
     downstream::Codec,
-    event::{DisconnectReason, Frame, Lane, Message},
+    event::{DisconnectReason, Frame, Lane, LanePurpose, Message, SpeechId},
     mapping::Library,
     session::SessionSetup,
     trace::{AudioRetention, TraceBuffer, TraceHeader, header::SessionParts},
@@ -16,10 +16,11 @@ use voxbridge::{
 
 use super::{
     checks::{Checks, LaneMessage},
-    script::{Script, Step, Upstream},
+    script::{Script, Step, Trouble, Upstream},
     test_audio::{Microphone, Sound, bytes},
-    upstream::{UpstreamEvent, UpstreamEvents},
+    upstream::{UpstreamEvent, UpstreamEvents, lane_sample},
 };
+use crate::reader::Reader;
 
 /// Outputs after one input above which the bridge is in an endless loop. The longest burst makes far fewer.
 const MAX_OUTPUTS: usize = 10_000;
@@ -34,13 +35,18 @@ pub(crate) struct Driver {
     pub(crate) checks: Checks,
     /// All outputs with their times.
     pub(crate) log: Vec<(Duration, Output)>,
-    /// Trace of all inputs and outputs.
-    pub(crate) recorder: TraceBuffer,
+    /// Trace of all inputs and outputs, for a session that is replayed.
+    pub(crate) recorder: Option<TraceBuffer>,
     start: Instant,
     latest: Instant,
     wait: Option<Instant>,
     finished: bool,
     upstreams: Vec<Upstream>,
+    trouble: Option<Trouble>,
+    pub(crate) purposes: BTreeMap<Lane, LanePurpose>,
+    /// Questions for speech on each lane.
+    asked: BTreeMap<Lane, u32>,
+    reader: Reader,
     /// Events on their way to the bridge, by arrival time.
     scheduled: BTreeMap<(Instant, u64), (Lane, UpstreamEvent)>,
     sent: u64,
@@ -107,12 +113,16 @@ impl Driver {
             now: start,
             checks: Checks::new(start),
             log: Vec::new(),
-            recorder: TraceBuffer::new(start, begin, AudioRetention::All),
+            recorder: Some(TraceBuffer::new(start, begin, AudioRetention::All)),
             start,
             latest: start,
             wait: None,
             finished: false,
             upstreams,
+            trouble: None,
+            purposes: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            reader: Reader::new(),
             scheduled: BTreeMap::new(),
             sent: 0,
             microphone: Microphone::new(9),
@@ -130,6 +140,7 @@ impl Driver {
     /// Plays a script to its end with all checks.
     pub(crate) fn play(script: &Script) -> Self {
         let mut driver = Self::for_script(script);
+        driver.recorder = None;
         for step in &script.steps {
             driver.step(step);
         }
@@ -154,7 +165,9 @@ impl Driver {
         } else {
             conversation_profile_source(script.profile, &speech)
         };
-        Self::with_profile(script.profile, &profile, script.upstreams.clone(), "model=m")
+        let mut driver = Self::with_profile(script.profile, &profile, script.upstreams.clone(), "model=m");
+        driver.trouble = script.trouble;
+        driver
     }
 
     pub(crate) fn step(&mut self, step: &Step) {
@@ -166,6 +179,10 @@ impl Driver {
                 let mut audio = bytes(&self.microphone.record(*sound, len.div_ceil(2)));
                 audio.truncate(*len);
                 self.send_frame(&audio);
+            }
+            Step::Read(rate) => {
+                self.reader.set_rate(self.now, *rate);
+                self.advance_to(self.now);
             }
             Step::Advance(time) => self.advance_to(self.now + *time),
             Step::SkipTime(time) => {
@@ -210,7 +227,8 @@ impl Driver {
         let sentence = format!("This is text number {}. ", self.texts);
         let text = if long { sentence.repeat(30) } else { sentence };
         let voice = voice.map_or(String::new(), |voice| format!(r#","ref_audio":"AAA{voice}""#));
-        self.send_text(&format!(r#"{{"type":"tts.speak","text":"{text}"{voice}}}"#));
+        let id = self.checks.request_text(self.texts);
+        self.send_text(&format!(r#"{{"type":"tts.speak","text":"{text}","request_id":"{id}"{voice}}}"#));
     }
 
     pub(crate) fn stream_audio(&mut self, sound: Sound, ms: u64, frame_bytes: usize) {
@@ -234,29 +252,59 @@ impl Driver {
 
     pub(crate) fn disconnect(&mut self) {
         self.checks.on_client_left();
+        self.reader.leave();
         self.input(Input::ClientClosed);
     }
 
     /// Lets time pass and runs what is due on the way.
     pub(crate) fn advance_to(&mut self, until: Instant) {
+        let is_due = |at: &Instant| *at <= until;
         loop {
-            let arrival = self.scheduled.keys().next().copied().filter(|(at, _)| *at <= until);
-            let wait = self.wait.filter(|wait| *wait <= until && !self.finished);
-            match (arrival, wait) {
-                (Some(key), wait) if wait.is_none_or(|wait| key.0 <= wait) => {
-                    self.now = self.now.max(key.0);
-                    if let Some((lane, reply)) = self.scheduled.remove(&key) {
-                        self.deliver(lane, reply);
-                    }
+            let arrival = self.next_arrival().filter(|(at, _)| is_due(at));
+            let wait = self.wait.filter(|wait| is_due(wait) && !self.finished);
+            let read = self.reader.next_read().filter(is_due);
+            let Some(next) = [arrival.map(|(at, _)| at), read, wait].into_iter().flatten().min() else {
+                break;
+            };
+            self.now = self.now.max(next);
+            if let Some(message) = read.filter(|at| *at == next).and_then(|_| self.reader.read(self.now)) {
+                self.checks.on_client_read(&message);
+                self.update_flow();
+            } else if let Some(key) = arrival.filter(|(at, _)| *at == next) {
+                if let Some((lane, reply)) = self.scheduled.remove(&key) {
+                    self.deliver(lane, reply);
                 }
-                (_, Some(wait)) => {
-                    self.now = self.now.max(wait);
-                    self.input(Input::Timeout);
-                }
-                (_, None) => break,
+            } else {
+                self.input(Input::Timeout);
             }
         }
         self.now = self.now.max(until);
+    }
+
+    /// The next event of a lane that is read.
+    fn next_arrival(&self) -> Option<(Instant, u64)> {
+        let is_held = |lane: Lane, event: &UpstreamEvent| {
+            self.reader.are_lanes_held()
+                && !matches!(event, UpstreamEvent::Opened)
+                && self.bridge.is_lane_held(lane)
+        };
+        self.scheduled.iter().find(|(_, (lane, event))| !is_held(*lane, event)).map(|(key, _)| *key)
+    }
+
+    /// Reports the flow control to the bridge, as the driver of a session does.
+    fn update_flow(&mut self) {
+        let flow = self.reader.changed_flow(&self.bridge.report(self.now));
+        if let Some(flow) = flow.filter(|_| !self.finished && self.checks.is_client_there()) {
+            self.input(Input::Flow(flow));
+        }
+    }
+
+    fn send_to_client(&mut self, message: &Message, turn: Option<SpeechId>) {
+        self.checks.on_client_message(message);
+        self.checks.hearing.on_sent(message);
+        if let Some(message) = self.reader.send(self.now, message.clone(), turn) {
+            self.checks.on_client_read(&message);
+        }
     }
 
     /// Disconnects the client if it is still connected, and checks that every lane closes and the bridge
@@ -288,18 +336,23 @@ impl Driver {
     fn input(&mut self, input: Input<'_>) {
         let timeout = matches!(input, Input::Timeout);
         self.latest = self.latest.max(self.now);
-        self.recorder.record_input(self.now, &input);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record_input(self.now, &input);
+        }
         self.bridge.handle_input(self.now, input);
         self.poll_outputs();
         if let Some(wait) = self.wait.filter(|_| timeout && !self.finished) {
             assert!(wait > self.now, "the deadline has already passed");
         }
+        self.update_flow();
     }
 
     fn poll_outputs(&mut self) {
         for _ in 0..MAX_OUTPUTS {
             let output = self.bridge.poll_output(self.now);
-            self.recorder.record_output(self.now, &output);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.record_output(self.now, &output);
+            }
             self.wait = None;
             match &output {
                 Output::Wait(wait) => {
@@ -310,15 +363,20 @@ impl Driver {
                     self.finished = true;
                     return;
                 }
-                Output::ToClient(message, _) => self.checks.on_client_message(message),
-                // All audio was already delivered.
-                Output::DropTurn { .. } => {}
+                Output::ToClient(message, turn) => self.send_to_client(message, *turn),
+                Output::DropTurn { turn, .. } => {
+                    let dropped_bytes = self.reader.drop_turn(*turn);
+                    self.checks.hearing.drop_unread(dropped_bytes);
+                }
                 // No profile here has pauses that matter.
                 Output::JudgeTurn(..) | Output::WithdrawJudgement | Output::FindWorker(..) => {
                     panic!("a question about a pause")
                 }
-                Output::OpenLane(lane, ..) => {
+                Output::OpenLane(lane, _, purpose) => {
+                    self.purposes.insert(*lane, *purpose);
                     self.checks.on_dial(*lane);
+                    let Upstream { deltas, delta_samples, .. } = self.upstream(*lane);
+                    self.checks.hearing.expect_deltas(lane_sample(lane.0), (deltas, delta_samples));
                     let replies = self.upstream(*lane).replies_to_dial();
                     self.schedule(*lane, replies);
                 }
@@ -329,7 +387,9 @@ impl Driver {
                     let replies = match self.checks.on_lane_message(self.now, *lane, json) {
                         LaneMessage::Unit(number) => self.upstream(*lane).replies_to_unit(lane.0, number),
                         LaneMessage::Other { kind, wants_audio } => {
-                            self.upstream(*lane).replies_to(lane.0, &kind, wants_audio)
+                            let earlier = *self.asked.get(lane).unwrap_or(&0);
+                            *self.asked.entry(*lane).or_default() += u32::from(wants_audio);
+                            self.upstream(*lane).replies_to(lane.0, &kind, wants_audio, earlier)
                         }
                     };
                     self.schedule(*lane, replies);
@@ -342,8 +402,10 @@ impl Driver {
         panic!("more than {MAX_OUTPUTS} outputs after one input");
     }
 
-    fn upstream(&self, lane: Lane) -> &Upstream {
-        &self.upstreams[lane.0 as usize % self.upstreams.len()]
+    fn upstream(&self, lane: Lane) -> Upstream {
+        let usual = &self.upstreams[lane.0 as usize % self.upstreams.len()];
+        let trouble = self.trouble.filter(|trouble| self.purposes.get(&lane) == Some(&trouble.purpose));
+        trouble.map_or_else(|| usual.clone(), |trouble| usual.in_trouble(trouble.stage, trouble.reaction))
     }
 
     fn schedule(&mut self, lane: Lane, replies: UpstreamEvents) {

@@ -18,6 +18,7 @@ const CORRECT_UPSTREAM: Upstream = Upstream {
     asked: Correct(20),
     close: Correct(5),
     deltas: 3,
+    delta_samples: 480,
     pace_ms: 100,
     units: Vec::new(),
     echoes: true,
@@ -212,6 +213,7 @@ fn empty_list_failure_is_treated_as_lost_upstream() {
         interim: false,
         noise_is_speech: false,
         upstreams: vec![dying, working],
+        trouble: None,
         steps: Vec::new(),
     };
     let mut driver = Driver::for_script(&script);
@@ -242,6 +244,7 @@ fn very_late_audio_is_discarded() {
             ],
             ..CORRECT_UPSTREAM
         }],
+        trouble: None,
         steps: Vec::new(),
     };
     let mut driver = Driver::for_script(&script);
@@ -285,6 +288,7 @@ fn driver_with_turn_playing() -> Driver {
         interim: false,
         noise_is_speech: false,
         upstreams: vec![Upstream { units, ..CORRECT_UPSTREAM }],
+        trouble: None,
         steps: Vec::new(),
     };
     let mut driver = Driver::for_script(&script);

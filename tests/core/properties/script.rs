@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use proptest::{collection::vec, prelude::*, sample::select};
+use voxbridge::event::LanePurpose;
 
 use super::test_audio::Sound;
 
@@ -17,7 +18,25 @@ pub(crate) struct Script {
     pub(crate) noise_is_speech: bool,
     /// Upstreams of the lanes in order of their dial, repeated.
     pub(crate) upstreams: Vec<Upstream>,
+    /// Every server for this purpose is in trouble.
+    pub(crate) trouble: Option<Trouble>,
     pub(crate) steps: Vec<Step>,
+}
+
+/// What is wrong with all servers for one purpose.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trouble {
+    pub(crate) purpose: LanePurpose,
+    pub(crate) stage: Stage,
+    pub(crate) reaction: Reaction,
+}
+
+/// The stage of a lane at which it has trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Queue,
+    Init,
+    Question,
 }
 
 /// One step of a session.
@@ -41,6 +60,8 @@ pub(crate) enum Step {
         sound: Sound,
         bytes: usize,
     },
+    /// The client reads this many bytes a second from now on; 0 while it pauses.
+    Read(u64),
     /// Time passes, and due timers run.
     Advance(Duration),
     /// Time passes without running timers.
@@ -74,6 +95,8 @@ pub(crate) struct Upstream {
     pub(crate) close: Reaction,
     /// Number of deltas in an answer.
     pub(crate) deltas: u32,
+    /// Samples of a delta of speech.
+    pub(crate) delta_samples: usize,
     /// Time between deltas, ms.
     pub(crate) pace_ms: u64,
     /// Replies to the units of a conversation, repeated.
@@ -126,6 +149,10 @@ pub(crate) enum Reaction {
     LoseTransport(u64),
     /// The answer's first half, then a broken transport.
     HalfThenLost(u64),
+    /// The answer's first half, then nothing; of a queue only the place in it.
+    HalfThenSilent(u64),
+    /// `session.closed` with words about the question: the client's fault.
+    Refuse(u64),
 }
 
 /// Valid messages in random order.
@@ -148,12 +175,29 @@ pub(crate) const STRAY_LINES: [&str; 14] = [
 
 pub(crate) fn any_script(formats: bool) -> impl Strategy<Value = Script> {
     let steps = vec(any_step(formats), 1..60);
-    (any::<bool>(), prop::bool::weighted(0.7), vec(any_upstream(), 1..6), steps).prop_map(
-        |(interim, noise_is_speech, upstreams, steps)| Script {
+    (any::<bool>(), prop::bool::weighted(0.7), vec(any_upstream(), 1..6), any_trouble(), steps).prop_map(
+        |(interim, noise_is_speech, upstreams, trouble, steps)| Script {
             profile: "speech",
             interim,
             noise_is_speech,
             upstreams,
+            trouble,
+            steps,
+        },
+    )
+}
+
+/// Servers that do all that they are asked to, at any speed, but for those in trouble; and clients that do anything.
+pub(crate) fn any_script_of_good_upstreams() -> impl Strategy<Value = Script> {
+    let profile = select(vec!["speech", "speech", "conversation"]);
+    let (upstreams, steps) = (vec(good_upstream(), 1..4), vec(any_client_step(false), 1..50));
+    (profile, any::<bool>(), upstreams, any_trouble(), steps).prop_map(
+        |(profile, noise_is_speech, upstreams, trouble, steps)| Script {
+            profile,
+            interim: false,
+            noise_is_speech,
+            upstreams,
+            trouble,
             steps,
         },
     )
@@ -168,12 +212,14 @@ pub(crate) fn any_conversation_script() -> impl Strategy<Value = Script> {
         1 => (0usize..4, select(&CONVERSATION_LINES[..])).prop_map(|(back, line)| Step::UpstreamText(back, line.to_owned())),
     ];
     let profile = select(vec!["conversation", "video"]);
-    (profile, prop::bool::weighted(0.5), vec(any_upstream(), 1..6), vec(step, 1..60)).prop_map(
-        |(profile, noise_is_speech, upstreams, steps)| Script {
+    let upstreams = vec(any_upstream(), 1..6);
+    (profile, prop::bool::weighted(0.5), upstreams, any_trouble(), vec(step, 1..60)).prop_map(
+        |(profile, noise_is_speech, upstreams, trouble, steps)| Script {
             profile,
             interim: false,
             noise_is_speech,
             upstreams,
+            trouble,
             steps,
         },
     )
@@ -203,7 +249,25 @@ const CONVERSATION_LINES: [&str; 10] = [
     r#"{"type":"session.closed","reason":"context_full"}"#,
 ];
 
+/// Bytes a second of a client that reads: at 0, 0.1, 0.5, 1 and 1.05 times playback, and as fast as it comes.
+const READING_RATES: [u64; 7] = [0, 4_800, 24_000, 48_000, 50_400, READS_ALL, READS_ALL];
+pub(crate) const READS_ALL: u64 = 1 << 30;
+
 fn any_step(formats: bool) -> impl Strategy<Value = Step> {
+    let ms = |range: std::ops::Range<u64>| range.prop_map(Duration::from_millis);
+    prop_oneof![
+        38 => any_client_step(formats),
+        1 => ms(0..40_000).prop_map(Step::SkipTime),
+        1 => ms(0..2_000).prop_map(Step::SetClockBack),
+        2 => (0usize..4, select(&STRAY_LINES[..])).prop_map(|(back, line)| Step::UpstreamText(back, line.to_owned())),
+        1 => (0usize..4, ".{0,30}").prop_map(|(back, line)| Step::UpstreamText(back, line)),
+        1 => (0usize..4).prop_map(Step::LoseLane),
+        1 => (0u32..100).prop_map(Step::StrayLane),
+    ]
+}
+
+/// A step of the client or of an operator, or some time.
+fn any_client_step(formats: bool) -> impl Strategy<Value = Step> {
     let ms = |range: std::ops::Range<u64>| range.prop_map(Duration::from_millis);
     prop_oneof![
         12 => any_audio_step(),
@@ -213,13 +277,8 @@ fn any_step(formats: bool) -> impl Strategy<Value = Step> {
         6 => any_command(formats).prop_map(Step::SendText),
         4 => ms(0..3_000).prop_map(Step::Advance),
         2 => ms(3_000..100_000).prop_map(Step::Advance),
-        1 => ms(0..40_000).prop_map(Step::SkipTime),
-        1 => ms(0..2_000).prop_map(Step::SetClockBack),
+        2 => select(&READING_RATES[..]).prop_map(Step::Read),
         1 => Just(Step::Timeout),
-        2 => (0usize..4, select(&STRAY_LINES[..])).prop_map(|(back, line)| Step::UpstreamText(back, line.to_owned())),
-        1 => (0usize..4, ".{0,30}").prop_map(|(back, line)| Step::UpstreamText(back, line)),
-        1 => (0usize..4).prop_map(Step::LoseLane),
-        1 => (0u32..100).prop_map(Step::StrayLane),
         // Most sessions continue to the end of their script.
         1 => prop_oneof![8 => Just(Step::Timeout), 1 => Just(Step::Drain), 1 => Just(Step::Close), 1 => Just(Step::Rollover), 1 => Just(Step::Leave)],
     ]
@@ -278,17 +337,28 @@ fn any_command(formats: bool) -> impl Strategy<Value = String> {
     ]
 }
 
+fn any_trouble() -> impl Strategy<Value = Option<Trouble>> {
+    let purpose = select(vec![LanePurpose::Transcribe, LanePurpose::Speak, LanePurpose::Converse]);
+    let stage = select(vec![Stage::Queue, Stage::Init, Stage::Question]);
+    let trouble = (purpose, stage, any_fault()).prop_map(|(purpose, stage, reaction)| Trouble {
+        purpose,
+        stage,
+        reaction,
+    });
+    prop::option::weighted(0.25, trouble)
+}
+
 fn any_upstream() -> impl Strategy<Value = Upstream> {
     let stage = (any_reaction(1), any_reaction(1), any_reaction(2), any_reaction(4), any_reaction(2));
-    let pace = prop_oneof![8 => 0u64..300, 1 => 300u64..20_000];
-    (stage, 0u32..6, pace, vec(any_unit_reply(), 1..12), any::<bool>()).prop_map(
-        |((dialled, up, init, asked, close), deltas, pace_ms, units, echoes)| Upstream {
+    (stage, any_answer(), vec(any_unit_reply(), 1..12), any::<bool>()).prop_map(
+        |((dialled, up, init, asked, close), (deltas, delta_samples, pace_ms), units, echoes)| Upstream {
             dialled,
             up,
             init,
             asked,
             close,
             deltas,
+            delta_samples,
             pace_ms,
             units,
             echoes,
@@ -296,9 +366,39 @@ fn any_upstream() -> impl Strategy<Value = Upstream> {
     )
 }
 
+fn good_upstream() -> impl Strategy<Value = Upstream> {
+    let units = vec(select(&GOOD_UNITS[..]), 1..12);
+    (any_answer(), units, any::<bool>(), 0u64..200).prop_map(
+        |((deltas, delta_samples, pace_ms), units, echoes, ms)| Upstream {
+            dialled: Reaction::Correct(ms),
+            up: Reaction::Correct(ms),
+            init: Reaction::Correct(ms),
+            asked: Reaction::Correct(ms),
+            close: Reaction::Correct(ms),
+            deltas: deltas.max(1),
+            delta_samples,
+            pace_ms,
+            units,
+            echoes,
+        },
+    )
+}
+
+/// Number of deltas, their samples, and the time between them in ms, from 100 times faster than playback to a trickle.
+fn any_answer() -> impl Strategy<Value = (u32, usize, u64)> {
+    prop_oneof![
+        6 => (0u32..6, Just(480), prop_oneof![8 => 0u64..300, 1 => 300u64..20_000]),
+        1 => (1u32..20, Just(24_000), select(vec![0u64, 10, 300, 1_000])),
+        1 => (1u32..20, Just(480), 300u64..14_000),
+    ]
+}
+
+const GOOD_UNITS: [UnitReply; 5] =
+    [UnitReply::Listen, UnitReply::Speak, UnitReply::SpeakLast, UnitReply::Pieces, UnitReply::ListenDone];
+
 fn any_unit_reply() -> impl Strategy<Value = UnitReply> {
     prop_oneof![
-        20 => select(vec![UnitReply::Listen, UnitReply::Speak, UnitReply::SpeakLast, UnitReply::Pieces, UnitReply::ListenDone]),
+        20 => select(&GOOD_UNITS[..]),
         6 => select(vec![UnitReply::TextOnly, UnitReply::Twice, UnitReply::WrongUnit, UnitReply::Broken, UnitReply::DoneOnly]),
         1 => Just(UnitReply::Silent),
     ]
@@ -306,14 +406,22 @@ fn any_unit_reply() -> impl Strategy<Value = UnitReply> {
 
 /// Twenty correct reactions for every `trouble` faulty ones.
 fn any_reaction(trouble: u32) -> impl Strategy<Value = Reaction> {
-    let ms = || prop_oneof![4 => 0u64..200, 1 => 200u64..20_000];
-    let faulty = prop_oneof![
-        3 => ms().prop_map(Reaction::NonsenseFirst),
+    prop_oneof![20 => any_ms().prop_map(Reaction::Correct), trouble => any_fault()]
+}
+
+fn any_fault() -> impl Strategy<Value = Reaction> {
+    prop_oneof![
+        3 => any_ms().prop_map(Reaction::NonsenseFirst),
         2 => Just(Reaction::Never),
-        2 => ms().prop_map(Reaction::CloseSession),
-        2 => ms().prop_map(Reaction::EmptyListError),
-        2 => ms().prop_map(Reaction::LoseTransport),
-        2 => ms().prop_map(Reaction::HalfThenLost),
-    ];
-    prop_oneof![20 => ms().prop_map(Reaction::Correct), trouble => faulty]
+        2 => any_ms().prop_map(Reaction::CloseSession),
+        2 => any_ms().prop_map(Reaction::EmptyListError),
+        2 => any_ms().prop_map(Reaction::LoseTransport),
+        2 => any_ms().prop_map(Reaction::HalfThenLost),
+        2 => any_ms().prop_map(Reaction::HalfThenSilent),
+        2 => any_ms().prop_map(Reaction::Refuse),
+    ]
+}
+
+fn any_ms() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 0u64..200, 1 => 200u64..20_000]
 }

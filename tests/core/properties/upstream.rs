@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use super::script::{Reaction, STRAY_LINES, UnitReply, Upstream};
+use super::script::{Reaction, STRAY_LINES, Stage, UnitReply, Upstream};
 use voxbridge::event::DisconnectReason;
 
 /// An event that reaches the bridge after this many ms.
@@ -15,18 +15,33 @@ pub(crate) enum UpstreamEvent {
 
 pub(crate) type UpstreamEvents = Vec<(u64, UpstreamEvent)>;
 
-/// Samples of a delta.
-const DELTA_SAMPLES: usize = 480;
+/// Number of samples' levels of a lane. Each delta has its own, in order.
+pub(crate) const LEVELS: i16 = 100;
 
-/// The constant sample of a lane's voice. It is unique among 200 consecutive lanes.
+/// The lowest sample of a lane's voice. The levels are unique among 200 consecutive lanes.
 pub(crate) const fn lane_sample(lane: u32) -> i16 {
-    100 * (1 + (lane % 200) as i16)
+    LEVELS * (1 + (lane % 200) as i16)
 }
 
 impl Upstream {
+    /// The same server with this trouble.
+    pub(crate) fn in_trouble(&self, stage: Stage, reaction: Reaction) -> Self {
+        let mut troubled = self.clone();
+        *match stage {
+            Stage::Queue => &mut troubled.up,
+            Stage::Init => &mut troubled.init,
+            Stage::Question => &mut troubled.asked,
+        } = reaction;
+        troubled
+    }
+
     pub(crate) fn replies_to_dial(&self) -> UpstreamEvents {
         match self.dialled {
-            Reaction::Correct(ms) | Reaction::NonsenseFirst(ms) | Reaction::EmptyListError(ms) => {
+            Reaction::Correct(ms)
+            | Reaction::NonsenseFirst(ms)
+            | Reaction::EmptyListError(ms)
+            | Reaction::HalfThenSilent(ms)
+            | Reaction::Refuse(ms) => {
                 let mut replies = vec![(ms, UpstreamEvent::Opened)];
                 let queue = vec![
                     text(r#"{"type":"session.queued","position":1}"#),
@@ -47,14 +62,20 @@ impl Upstream {
         }
     }
 
-    /// Replies to `session.init`, an `input.append` or `session.close` on this lane.
-    pub(crate) fn replies_to(&self, lane: u32, kind: &str, wants_audio: bool) -> UpstreamEvents {
+    /// Replies to `session.init`, an `input.append` or `session.close` on this lane. `earlier` questions came before.
+    pub(crate) fn replies_to(
+        &self,
+        lane: u32,
+        kind: &str,
+        wants_audio: bool,
+        earlier: u32,
+    ) -> UpstreamEvents {
         match kind {
             "session.init" => {
                 reaction_events(self.init, vec![text(r#"{"type":"session.created","session_id":"s"}"#)])
             }
             "input.append" => {
-                let mut replies = reaction_events(self.asked, self.answer(lane, wants_audio));
+                let mut replies = reaction_events(self.asked, self.answer(lane, wants_audio, earlier));
                 for (place, (after, _)) in replies.iter_mut().enumerate() {
                     *after += self.pace_ms * place as u64;
                 }
@@ -81,7 +102,7 @@ impl Upstream {
             let id = if id.is_empty() { String::new() } else { format!(r#","response_id":"{id}""#) };
             text(&format!(r#"{{"type":"response.output.delta","kind":"{kind}"{id}{input}{more}}}"#))
         };
-        let audio = |samples| format!(r#","audio":"{}""#, voice_audio(lane, samples));
+        let audio = |samples| format!(r#","audio":"{}""#, voice_audio(lane, number, samples));
         let words = r#","text":"word ""#;
         let done = |reply_text: &str, more: &str| {
             text(&format!(
@@ -117,10 +138,12 @@ impl Upstream {
         reaction_events(self.asked, well)
     }
 
-    fn answer(&self, lane: u32, wants_audio: bool) -> Vec<UpstreamEvent> {
-        let audio = voice_audio(lane, DELTA_SAMPLES);
-        let delta = |_| {
+    /// An answer, whose deltas continue to count, with the first at a multiple of their number.
+    fn answer(&self, lane: u32, wants_audio: bool, earlier: u32) -> Vec<UpstreamEvent> {
+        let first = self.deltas * (earlier % (LEVELS as u32 / self.deltas.max(1)));
+        let delta = |number: u32| {
             if wants_audio {
+                let audio = voice_audio(lane, (first + number).into(), self.delta_samples);
                 text(&format!(r#"{{"type":"response.output.delta","kind":"audio","audio":"{audio}"}}"#))
             } else {
                 text(r#"{"type":"response.output.delta","kind":"text","text":" word"}"#)
@@ -130,8 +153,10 @@ impl Upstream {
     }
 }
 
-fn voice_audio(lane: u32, samples: usize) -> String {
-    let sample = (f32::from(lane_sample(lane)) / 32_768.0).to_le_bytes();
+/// Audio of the delta or unit with this number.
+fn voice_audio(lane: u32, number: u64, samples: usize) -> String {
+    let level = lane_sample(lane) + (number % LEVELS as u64) as i16;
+    let sample = (f32::from(level) / 32_768.0).to_le_bytes();
     let samples: Vec<u8> = std::iter::repeat_n(sample, samples).flatten().collect();
     STANDARD.encode(samples)
 }
@@ -164,6 +189,19 @@ fn reaction_events(reaction: Reaction, well: Vec<UpstreamEvent>) -> UpstreamEven
             let half = well.len() / 2;
             at(ms, well.into_iter().take(half).chain([lost()]).collect())
         }
+        Reaction::HalfThenSilent(ms) => {
+            let half = well.len() / 2;
+            at(ms, well.into_iter().take(half).collect())
+        }
+        Reaction::Refuse(ms) => at(
+            ms,
+            vec![
+                text(
+                    r#"{"type":"session.closed","reason":"backend_error","diagnostic":{"message":"list index out of range"}}"#,
+                ),
+                UpstreamEvent::Closed(DisconnectReason::Closed(1000, String::new())),
+            ],
+        ),
     }
 }
 

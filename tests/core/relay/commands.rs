@@ -139,6 +139,33 @@ fn unreadable_audio_is_reported_and_not_sent() {
     assert_eq!(harness.units.len(), 0);
 }
 
+/// Longest audio of a message: 600 s of float32 at 16 kHz as base64.
+#[test]
+fn audio_of_a_message_that_is_too_long_is_refused_in_the_clients_protocol_and_not_sent() {
+    let seconds = |seconds: usize| "A".repeat(seconds * 16_000 * 4 / 3 * 4);
+    let words = "too long: 699 s in one message (expected at most 600 s)";
+    let update = json!({"type": "session.update", "session": {}});
+    let mut harness = open_session("minicpm-o-legacy", &update, config("mode=audio", &[]));
+    harness.send_json(&json!({"type": "input_audio_buffer.append", "audio": seconds(699)}));
+    harness.advance(ms(1000));
+    let error = harness.events("error")[0]["error"].clone();
+    assert_eq!(error["code"], "invalid_payload", "{error}");
+    assert!(error["message"].as_str().unwrap().contains(words), "{error}");
+    assert_eq!(harness.units.len(), 0);
+    harness.send_json(&legacy_append(&zeros(1000)));
+    harness.advance(ms(1000));
+    assert_eq!((harness.units.len(), harness.is_closed()), (1, false), "the session goes on");
+    // The current gateway ends the session at any such error.
+    let mut harness = open_current(config("mode=audio", &[]));
+    let mut append = append_message(&[]);
+    append["input"]["audio"] = json!(seconds(699));
+    harness.send_json(&append);
+    harness.advance(ms(1000));
+    let closed = harness.events("session.closed")[0].to_string();
+    assert!(closed.contains("backend_error") && closed.contains(words), "{closed}");
+    assert_eq!((harness.units.len(), harness.is_closed()), (0, true));
+}
+
 #[test]
 fn another_session_replaces_a_lost_one() {
     let mut harness = open_current(config("mode=audio", &[]));

@@ -13,14 +13,18 @@ use crate::{
         args::DoctorArgs,
         output::{self, print_line},
     },
-    config::Config,
+    config::{Config, UpstreamConfig},
     doctor::{
         check_target::{CheckTarget, SessionTexts},
         report::{self, CheckReport},
         runner::check_upstream,
         step::{CheckOutcome, StepLimits},
     },
-    mapping::{Library, Profile, UpstreamMapping, profile::PromptRequest, upstream::Mode},
+    mapping::{
+        Library, Profile, UpstreamMapping,
+        profile::PromptRequest,
+        upstream::{LanePurpose, Mode},
+    },
     secret::redacted_url,
     server::{ServiceConfig, queue_keeper::QueueWaits, upstream_pool::dial::Dialer},
     session::DEFAULT_VOICE,
@@ -146,7 +150,7 @@ fn print_diagnoses(report: &CheckReport, is_printing: bool) {
 
 /// All configured upstreams with the mode and the texts that sessions would use.
 pub(super) fn check_targets(config: &Config, service: &ServiceConfig) -> Result<Vec<CheckTarget>, String> {
-    let target = |upstream: &crate::config::UpstreamConfig| {
+    let target = |upstream: &UpstreamConfig| {
         let dialect = upstream.mapping(&service.library)?;
         let mode_in_url = Dialer::mode_in_url(&upstream.url, &dialect);
         let profiles: Vec<_> = profiles_of_dialect(service, &dialect).collect();
@@ -154,11 +158,22 @@ pub(super) fn check_targets(config: &Config, service: &ServiceConfig) -> Result<
         needed_modes.sort_unstable();
         needed_modes.dedup();
         let mode = choose_mode(&dialect, mode_in_url.as_deref(), &needed_modes);
-        needed_modes.retain(|needed| *needed != mode);
+        needed_modes.retain(|needed| *needed != mode && serves_mode(upstream, &dialect, *needed));
         let texts = session_texts(service, &profiles)?;
         Ok(CheckTarget { config: upstream.clone(), dialect, mode, other_modes: needed_modes, texts })
     };
     config.upstream.iter().map(target).collect()
+}
+
+/// True if this upstream has lanes of a mode. In a pool, each upstream may have its own.
+fn serves_mode(upstream: &UpstreamConfig, dialect: &UpstreamMapping, mode: Mode) -> bool {
+    let purposes: &[LanePurpose] = match mode {
+        Mode::Chat => &[LanePurpose::Transcribe, LanePurpose::Speak, LanePurpose::Answer],
+        Mode::Audio | Mode::Video => &[LanePurpose::Converse],
+    };
+    let is_chosen =
+        |purpose: &LanePurpose| upstream.serves.as_ref().is_none_or(|chosen| chosen.contains(purpose));
+    purposes.iter().filter(|purpose| is_chosen(purpose)).any(|purpose| dialect.can(*purpose, mode))
 }
 
 /// Chooses the mode to check. A mode in the URL takes precedence. Otherwise it prefers a full-duplex mode that the routes

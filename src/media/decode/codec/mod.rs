@@ -1,4 +1,4 @@
-//! Decodes packets to mono float32: Opus with its own decoder, everything else with symphonia's.
+//! Decodes packets to interleaved float32: Opus with its own decoder, everything else with symphonia's.
 
 mod opus;
 pub(super) mod vorbis_blocks;
@@ -79,25 +79,17 @@ impl Codec {
         }
     }
 
-    /// Decodes one packet and replaces `mono` by the average of its channels.
-    pub(super) fn decode(
-        &mut self,
-        packet: &Packet,
-        interleaved: &mut Vec<f32>,
-        mono: &mut Vec<f32>,
-    ) -> Result<Decoded, Error> {
-        mono.clear();
+    /// Decodes one packet and replaces `interleaved` by its samples.
+    pub(super) fn decode(&mut self, packet: &Packet, interleaved: &mut Vec<f32>) -> Result<Decoded, Error> {
+        interleaved.clear();
         match self {
-            Self::Opus(track) => track.decode(&packet.data, mono),
+            Self::Opus(track) => track.decode(&packet.data, interleaved),
             Self::Other(decoder) => {
                 let packet =
                     PacketRef::new(0, Timestamp::new(0), Duration::new(packet.samples), &packet.data);
                 let audio = decoder.decode_ref(&packet)?;
-                let decoded =
-                    Decoded { rate_hz: audio.spec().rate(), channels: audio.num_planes(), skipped: 0 };
                 audio.copy_to_vec_interleaved(interleaved);
-                mix(interleaved, decoded.channels, mono);
-                Ok(decoded)
+                Ok(Decoded { rate_hz: audio.spec().rate(), channels: audio.num_planes(), skipped: 0 })
             }
         }
     }
@@ -105,14 +97,3 @@ impl Codec {
 
 /// More samples than a packet has: an ADPCM block of 64 KB has 131 072.
 const FRAMES_MAX: u64 = 1 << 18;
-
-fn mix(interleaved: &[f32], channels: usize, mono: &mut Vec<f32>) {
-    match channels {
-        0 => {}
-        1 => mono.extend_from_slice(interleaved),
-        _ => {
-            let scale = 1.0 / channels as f32;
-            mono.extend(interleaved.chunks_exact(channels).map(|group| group.iter().sum::<f32>() * scale));
-        }
-    }
-}

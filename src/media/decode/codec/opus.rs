@@ -4,7 +4,7 @@ use bytes::Buf as _;
 use opus_pure::{MAX_PACKET_SAMPLES, OpusDecoder, OpusMSDecoder};
 use symphonia::core::errors::Error;
 
-use super::{Decoded, NoCodec, mix};
+use super::{Decoded, NoCodec};
 use crate::audio::opus::DECODED_RATE_HZ;
 
 /// Opus track. Its rate is the one at which it is right ([`DECODED_RATE_HZ`]), and that of pre-skip and granule positions
@@ -30,7 +30,7 @@ impl OpusTrack {
         let rate_hz = DECODED_RATE_HZ as i32;
         let unsupported = || NoCodec::Unsupported("Opus with channels that have no place".to_owned());
         let decoder = if head.is_one_stream {
-            let mut decoder = OpusDecoder::new(rate_hz, 1).map_err(|_| unsupported())?;
+            let mut decoder = OpusDecoder::new(rate_hz, head.channels).map_err(|_| unsupported())?;
             decoder.gain_q8 = head.gain_q8.into();
             Streams::One(Box::new(decoder))
         } else {
@@ -42,12 +42,11 @@ impl OpusTrack {
             decoder.streams_mut().iter_mut().for_each(|stream| stream.gain_q8 = head.gain_q8.into());
             Streams::Many(Box::new(decoder))
         };
-        let channels = if head.is_one_stream { 1 } else { head.channels };
         Ok(Self {
             decoder,
             channels: head.channels,
             skip_samples: head.pre_skip.into(),
-            packet: vec![0.0; MAX_PACKET_SAMPLES * channels],
+            packet: vec![0.0; MAX_PACKET_SAMPLES * head.channels],
         })
     }
 
@@ -59,7 +58,8 @@ impl OpusTrack {
         };
     }
 
-    pub(super) fn decode(&mut self, packet: &[u8], mono: &mut Vec<f32>) -> Result<Decoded, Error> {
+    /// Decodes one packet and appends its interleaved samples.
+    pub(super) fn decode(&mut self, packet: &[u8], interleaved: &mut Vec<f32>) -> Result<Decoded, Error> {
         let decoded = match &mut self.decoder {
             Streams::One(decoder) => decoder.decode(packet, MAX_PACKET_SAMPLES, &mut self.packet),
             Streams::Many(decoder) => decoder.decode(packet, MAX_PACKET_SAMPLES, &mut self.packet),
@@ -67,12 +67,7 @@ impl OpusTrack {
         let decoded = decoded.map_err(|_| Error::DecodeError("invalid Opus packet"))?;
         let skipped = self.skip_samples.min(decoded);
         self.skip_samples -= skipped;
-        match &self.decoder {
-            Streams::One(_) => mono.extend_from_slice(&self.packet[skipped..decoded]),
-            Streams::Many(_) => {
-                mix(&self.packet[skipped * self.channels..decoded * self.channels], self.channels, mono);
-            }
-        }
+        interleaved.extend_from_slice(&self.packet[skipped * self.channels..decoded * self.channels]);
         Ok(Decoded { rate_hz: DECODED_RATE_HZ, channels: self.channels, skipped })
     }
 }

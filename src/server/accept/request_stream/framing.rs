@@ -38,6 +38,11 @@ impl HeadScan {
         self.is_complete
     }
 
+    /// True once a byte of the request has come.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
     pub(super) const fn has_bare_lf(&self) -> bool {
         self.has_bare_lf
     }

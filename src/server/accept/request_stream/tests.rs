@@ -1,14 +1,20 @@
 use futures_util::FutureExt as _;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
+    time::{Instant, timeout},
+};
 
 use super::*;
+
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 const HEAD: &str = "\r\nPOST / HTTP/1.1\r\nHost: x\r\n\r\n";
 
 fn open() -> (DuplexStream, RequestStream, Gate) {
     let (near, far) = tokio::io::duplex(1 << 20);
     let gate = Gate::default();
-    (near, RequestStream::new(ClientStream::Memory(far), gate.clone()), gate)
+    (near, RequestStream::new(ClientStream::Memory(far), gate.clone(), (HEAD_TIMEOUT, IDLE_TIMEOUT)), gate)
 }
 
 /// Everything that can be read now, in reads of this size, and whether the stream has ended.
@@ -93,5 +99,49 @@ async fn bare_line_feeds_in_a_head_are_found() {
         client.write_all(head.as_bytes()).await.unwrap();
         assert_eq!(read_now(&mut stream, 4096).0, head);
         assert!(gate.has_bare_lf(), "{head:?}");
+    }
+}
+
+/// How long the stream waits for bytes that do not come.
+async fn time_until_timeout(stream: &mut RequestStream) -> Duration {
+    let start = Instant::now();
+    let error = stream.read(&mut [0; 64]).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    start.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_strangers_time_out_earlier_than_connections_in_use() {
+    let (_silent, mut stream, _) = open();
+    assert_eq!(time_until_timeout(&mut stream).await, HEAD_TIMEOUT);
+    let (mut client, mut stream, gate) = open();
+    client.write_all(HEAD.as_bytes()).await.unwrap();
+    assert_eq!(read_now(&mut stream, 4096).0, HEAD);
+    let answering = gate.answer(BodyFraming::new(Some(0)));
+    assert!(
+        timeout(IDLE_TIMEOUT * 10, stream.read(&mut [0; 64])).await.is_err(),
+        "a request is being answered"
+    );
+    drop(answering);
+    assert_eq!(time_until_timeout(&mut stream).await, IDLE_TIMEOUT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn head_that_trickles_times_out() {
+    for follows_answer in [false, true] {
+        let (mut client, mut stream, gate) = open();
+        if follows_answer {
+            drop(gate.answer(BodyFraming::new(Some(0))));
+        }
+        let trickling = async {
+            for _ in 0..1000 {
+                client.write_all(b"X").await.unwrap();
+                sleep(Duration::from_secs(1)).await;
+            }
+        };
+        let start = Instant::now();
+        let reading = async { while stream.read(&mut [0; 64]).await.is_ok() {} };
+        tokio::select! { () = trickling => {}, () = reading => {} }
+        assert!(start.elapsed() <= HEAD_TIMEOUT + Duration::from_secs(1), "{follows_answer}");
     }
 }

@@ -10,13 +10,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
-use hyper::{
-    StatusCode,
-    body::{Body as _, Incoming},
-};
+use hyper::{StatusCode, body::Body as _};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
+    super::request_body::RequestBody,
     bodies::{Bodies, BodyPlace},
     style::Failure,
 };
@@ -42,7 +40,7 @@ const MEMORY_RETRIES_UNTIL_ROOM_IS_MADE: u32 = 20;
 
 /// A body that is being received.
 pub(super) struct BodyReader<'m> {
-    body: Incoming,
+    body: RequestBody,
     bytes: BytesMut,
     max_bytes: usize,
     memory: &'m mut MemoryShare,
@@ -55,7 +53,7 @@ pub(super) struct BodyReader<'m> {
 impl<'m> BodyReader<'m> {
     /// Starts to receive a body of at most `max_bytes`.
     pub(super) fn new(
-        body: Incoming,
+        body: RequestBody,
         max_bytes: usize,
         memory: &'m mut MemoryShare,
         bodies: &Bodies,
@@ -183,7 +181,7 @@ impl<'m> BodyReader<'m> {
 
 /// Reads a body of at most `max_bytes`.
 pub(super) async fn read_body(
-    body: Incoming,
+    body: RequestBody,
     max_bytes: usize,
     (memory, bodies): (&mut MemoryShare, &Bodies),
 ) -> Result<Bytes, Failure> {

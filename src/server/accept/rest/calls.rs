@@ -8,13 +8,14 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
     HeaderMap, Request, Response, StatusCode,
-    body::Incoming,
     header::{CONTENT_TYPE, HeaderValue, LOCATION},
     http::request::Parts,
 };
 use tracing::info;
 
-use super::{Body, body::read_body, form, models, session::Opening, style::Failure};
+use super::{
+    super::request_body::RequestBody, Body, body::read_body, form, models, session::Opening, style::Failure,
+};
 use crate::{
     downstream::Codec,
     mapping::{ClientMapping, client::RealtimeNames},
@@ -50,7 +51,10 @@ pub(super) struct Offer {
 }
 
 /// Begins a call of OpenAI's.
-pub(super) async fn begin(request: Request<Incoming>, opening: Opening) -> Result<Response<Body>, Failure> {
+pub(super) async fn begin(
+    request: Request<RequestBody>,
+    opening: Opening,
+) -> Result<Response<Body>, Failure> {
     let (head, body) = request.into_parts();
     let offer = read_offer(&head.headers, body, &opening).await?;
     let (path, client) = protocol(&opening.config, &opening.path)?;
@@ -85,7 +89,7 @@ pub(super) async fn start(
     opening.check_offer()?;
     let watch_name = opening.config.playground.then(|| find_watch_name(&head.headers).map(str::to_owned));
     let Opening { server, config, caller, served, .. } = opening;
-    let (address, key) = (caller.address, caller.key.as_ref().map(|key| Arc::from(&*key.name)));
+    let (address, key) = (caller.address, caller.key_name());
     // A call that waits for its client delays no shutdown.
     let waiting_server = Arc::downgrade(&server);
     let (for_session, config) = (caller.clone(), config.clone());
@@ -166,7 +170,7 @@ fn protocol(config: &ServiceConfig, path: &str) -> Result<(String, Arc<ClientMap
 }
 
 /// Reads the body: an offer, or a form with one.
-async fn read_offer(headers: &HeaderMap, body: Incoming, opening: &Opening) -> Result<Offer, Failure> {
+async fn read_offer(headers: &HeaderMap, body: RequestBody, opening: &Opening) -> Result<Offer, Failure> {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let boundary = form::boundary_of(content_type);
     let kind = content_type.split(';').next().unwrap_or_default().trim();

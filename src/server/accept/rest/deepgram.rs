@@ -5,16 +5,16 @@
 use bytes::Bytes;
 use hyper::{
     Request, Response, StatusCode,
-    body::Incoming,
     header::{CONTENT_TYPE, HeaderMap},
 };
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use super::{
+    super::request_body::RequestBody,
     Body, answer_with,
     body::read_body,
-    complete,
+    early_answer::{Filler, answer_in_time},
     endpoint::Task,
     members::Members,
     session::{Opening, Segment},
@@ -35,7 +35,7 @@ const KEYWORDS_MAX: usize = 100;
 struct Query(Vec<(String, String)>);
 
 impl Query {
-    fn of(request: &Request<Incoming>) -> Self {
+    fn of(request: &Request<RequestBody>) -> Self {
         let query = request.uri().query().unwrap_or_default();
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
@@ -56,7 +56,7 @@ impl Query {
 
 /// Answers `POST /v1/listen`: the body is the recording.
 pub(super) async fn answer_listen(
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     opening: Opening,
 ) -> Result<Response<Body>, Failure> {
     let query = Query::of(&request);
@@ -87,20 +87,25 @@ pub(super) async fn answer_listen(
     let (threads, hashed) = (opening.server.codec_threads.clone(), recording.clone());
     let hash = threads.run(move || digest(&SHA256, &hashed)).await;
     let job = Job { recording, model: model.clone(), settings };
-    let (transcription, _served) = Transcription::start(opening, (admission, memory), job).await?;
-    let Recognized { segments, duration, broken_off } = transcription.collect().await?;
-    let mut body = listen_body(&segments, &model, query.is_set("utterances"));
-    let metadata = &mut body["metadata"];
-    metadata["duration"] = duration.as_secs_f64().into();
-    metadata["created"] = rfc3339(unix_now().as_secs_f64()).into();
-    metadata["sha256"] =
-        hash.map(|hash| hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>()).into();
-    if let Some(broken_off) = &broken_off {
-        metadata["warnings"] = json!([broken_off.json()]);
-    }
-    let mut response = answer_with("application/json", body.to_string());
-    broken_off.inspect(|broken_off| broken_off.mark(&mut response));
-    Ok(complete(response))
+    let (transcription, served) = Transcription::start(opening, (admission, memory), job).await?;
+    let stage = transcription.stage();
+    let making = async move {
+        let Recognized { segments, duration, broken_off } = transcription.collect().await?;
+        let mut body = listen_body(&segments, &model, query.is_set("utterances"));
+        let metadata = &mut body["metadata"];
+        metadata["duration"] = duration.as_secs_f64().into();
+        metadata["created"] = rfc3339(unix_now().as_secs_f64()).into();
+        metadata["sha256"] = hash
+            .map(|hash| hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+            .into();
+        if let Some(broken_off) = &broken_off {
+            metadata["warnings"] = json!([broken_off.json()]);
+        }
+        let mut response = answer_with("application/json", body.to_string());
+        broken_off.inspect(|broken_off| broken_off.mark(&mut response));
+        Ok(response)
+    };
+    answer_in_time(making, stage, (Filler::JSON, Style::Deepgram), served).await
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -147,7 +152,7 @@ fn request_id() -> String {
 
 /// Answers `POST /v1/speak`.
 pub(super) async fn answer_speak(
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     opening: Opening,
 ) -> Result<Response<Body>, Failure> {
     let query = Query::of(&request);
@@ -173,7 +178,7 @@ pub(super) async fn answer_speak(
 
 fn speech_text(body: &[u8]) -> Result<String, Failure> {
     let mut body = Members::read(body, &["text"]).map_err(|error| Failure::json(&error))?;
-    let text = text_of(&mut body, "text")?.filter(|text| !text.trim().is_empty());
+    let text = text_of(&mut body, "text")?.filter(|text| !text.is_empty());
     let text = text.ok_or_else(|| Failure::invalid("The body must have a \"text\" that is not empty"))?;
     if text.chars().count() > TEXT_MAX_CHARS {
         let message = format!("The text is longer than {TEXT_MAX_CHARS} characters");

@@ -22,6 +22,10 @@ pub(crate) enum Endpoint {
     Model(String),
     /// Macaw: `GET /v1/voices`.
     Voices,
+    /// Open WebUI: `GET /v1/audio/models`.
+    SpeechModels,
+    /// Open WebUI: `GET /v1/audio/voices`.
+    SpeechVoices,
     /// Macaw: `GET /health`.
     Health,
     /// Deepgram: `POST /v1/listen`.
@@ -51,6 +55,8 @@ impl Endpoint {
             "audio/transcriptions" => Self::Transcribe(Task::Transcribe),
             "audio/translations" => Self::Transcribe(Task::Translate),
             "audio/speech" => Self::Speak,
+            "audio/models" => Self::SpeechModels,
+            "audio/voices" => Self::SpeechVoices,
             "models" => Self::Models,
             "voices" => Self::Voices,
             "listen" if !is_upgrade => Self::Listen,
@@ -95,7 +101,12 @@ impl Endpoint {
     /// The methods of the path, as headers list them.
     pub(super) const fn methods(&self) -> &'static str {
         match self {
-            Self::Models | Self::Model(_) | Self::Voices | Self::Health => "GET",
+            Self::Models
+            | Self::Model(_)
+            | Self::Voices
+            | Self::SpeechModels
+            | Self::SpeechVoices
+            | Self::Health => "GET",
             Self::DeleteCall(_) => "DELETE",
             Self::Offer(_) => "POST, PATCH",
             _ => "POST",
@@ -130,6 +141,8 @@ mod tests {
             of(Method::POST, "/v1/audio/transcriptions/7/cancel"),
             Some(Endpoint::CancelTranscription("7".into()))
         );
+        assert_eq!(of(Method::GET, "/openai/v1/audio/voices"), Some(Endpoint::SpeechVoices));
+        assert_eq!(of(Method::GET, "/v1/audio/models"), Some(Endpoint::SpeechModels));
         assert_eq!(of(Method::GET, "/v1/models/a/b"), Some(Endpoint::Model("a/b".into())));
         assert_eq!(of(Method::POST, "/v1/listen"), Some(Endpoint::Listen));
         assert_eq!(of(Method::POST, "/v1/realtime"), Some(Endpoint::Call));

@@ -22,6 +22,8 @@ pub(super) const START_BYTES: usize = HEAD_MAX_BYTES + BOUNDARY_MAX_CHARS + 4;
 pub(super) struct Part {
     /// Its name; empty if it has none.
     pub(super) name: String,
+    /// It names a file.
+    pub(super) is_file: bool,
     pub(super) contents: Bytes,
 }
 
@@ -142,7 +144,12 @@ impl FormScan {
             }
             Place::End => {}
         }
-        let part = |(head, contents)| Part { name: name_of(&body[head]), contents: body.slice(contents) };
+        let part = |(head, contents): (Range<usize>, Range<usize>)| {
+            let head = &body[head];
+            let name = disposition(head, "name").unwrap_or_default();
+            let is_file = ["filename", "filename*"].iter().any(|name| disposition(head, name).is_some());
+            Part { name, is_file, contents: body.slice(contents) }
+        };
         Ok(self.parts.into_iter().map(part).collect())
     }
 }
@@ -165,15 +172,14 @@ fn head_range(body: &[u8], at: usize) -> Result<Option<Range<usize>>, String> {
     }
 }
 
-/// The name in the head of a part.
-fn name_of(head: &[u8]) -> String {
+/// A parameter of the content disposition in the head of a part.
+fn disposition(head: &[u8], name: &str) -> Option<String> {
     let head = String::from_utf8_lossy(head);
     let disposition = head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.trim().eq_ignore_ascii_case("content-disposition").then_some(value)
     });
-    let parameters = disposition.and_then(|value| Some(value.split_once(';')?.1));
-    parameters.and_then(|parameters| parameter(parameters, "name")).unwrap_or_default()
+    parameter(disposition?.split_once(';')?.1, name)
 }
 
 /// The value of a parameter, quoted or not (RFC 9110 §5.6.6).
@@ -225,6 +231,8 @@ mod tests {
             .map(|(name, contents)| (name.to_owned(), contents.as_bytes().to_vec()));
         assert_eq!(read(body), Ok(expected.to_vec()));
         assert_eq!(read(b"--b--"), Ok(Vec::new()));
+        let files = parts(&Bytes::from_static(body), "b").unwrap().into_iter().map(|part| part.is_file);
+        assert_eq!(files.collect::<Vec<_>>(), [true, true, false, false]);
     }
 
     #[test]

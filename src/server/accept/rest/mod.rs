@@ -12,7 +12,7 @@
 //! - [`event`]: what the session sends; [`local`] opens sessions for commands of this process
 //! - [`transcribe`]: a recording to a transcript; [`transcript`] answers with it
 //! - [`speak`]: a text to speech
-//! - [`streamed_body`] is sent as it is made; [`super::super::codec_threads`] decodes and encodes
+//! - [`early_answer`] begins before its words are known; [`streamed_body`] is sent as it is made; [`super::super::codec_threads`] decodes and encodes
 //! - [`deepgram`]: requests and answers in Deepgram's form
 //! - [`calls`]: begins and ends calls by WebRTC; [`offers`]: as Pipecat's clients do
 //! - [`models`]: lists of models and voices, and the server's state
@@ -21,6 +21,7 @@ pub(crate) mod bodies;
 mod body;
 mod calls;
 mod deepgram;
+mod early_answer;
 mod endpoint;
 pub(crate) mod event;
 mod form;
@@ -44,7 +45,6 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
-    body::Incoming,
     header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
         ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW, HeaderValue, LOCATION, ORIGIN, VARY,
@@ -58,6 +58,7 @@ use super::{
     admission::{Caller, ClientPeer},
     host::{check_local_host, check_page, may_page_use_rest},
     http_error::{HttpError, HttpResponse, answer_with},
+    request_body::RequestBody,
     request_stream::Answering,
 };
 use crate::{
@@ -93,7 +94,7 @@ impl Drop for ServedRequest {
 /// Answers a request at one of the REST paths.
 pub(super) async fn answer(
     endpoint: Endpoint,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     (peer, server): (&ClientPeer, &Arc<ServerContext>),
     served: (&ServedRequests, Answering),
 ) -> Response<Body> {
@@ -126,7 +127,7 @@ pub(super) fn let_page_read(headers: &mut HeaderMap, page: Option<HeaderValue>) 
 
 async fn answer_checked(
     endpoint: Endpoint,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     (peer, server): (&ClientPeer, &Arc<ServerContext>),
     served: (&ServedRequests, Answering),
 ) -> Result<Response<Body>, Box<HttpError>> {
@@ -164,6 +165,8 @@ async fn answer_checked(
         Endpoint::Models => Ok(complete(models::list(&config, style))),
         Endpoint::Model(id) => models::one(&config, style, &id).map(complete),
         Endpoint::Voices => Ok(complete(models::voices(&config))),
+        Endpoint::SpeechModels => Ok(complete(models::speech_models(&config))),
+        Endpoint::SpeechVoices => Ok(complete(models::speech_voices(&config))),
         Endpoint::Health => Ok(complete(models::health(&config, server))),
     };
     answered.map_err(|failure| failure.into_http_error(style))
@@ -171,7 +174,7 @@ async fn answer_checked(
 
 /// Reads the short body of a request that is answered elsewhere, in OpenAI's form.
 pub(super) async fn read_short_body(
-    body: Incoming,
+    body: RequestBody,
     max_bytes: usize,
     server: &ServerContext,
 ) -> Result<Bytes, Box<HttpError>> {

@@ -7,7 +7,10 @@ use super::{
     answer_with,
     style::{Failure, Style},
 };
-use crate::server::{ServerContext, ServiceConfig, process::lifecycle::LifecycleState};
+use crate::{
+    server::{ServerContext, ServiceConfig, process::lifecycle::LifecycleState},
+    session::DEFAULT_VOICE,
+};
 use hyper::StatusCode;
 
 /// Name of the model behind every route.
@@ -61,6 +64,21 @@ pub(super) fn voices(config: &ServiceConfig) -> HttpResponse {
     let voice = |name: &str| json!({"voice_id": name, "name": name, "language": null, "gender": null, "model": MODEL});
     let data: Vec<_> = config.voices.voices_and_models().0.keys().map(|name| voice(name)).collect();
     json_answer(&json!({"object": "list", "data": data}))
+}
+
+/// `GET /v1/audio/models`: the models that Open WebUI offers for speech.
+pub(super) fn speech_models(config: &ServiceConfig) -> HttpResponse {
+    let models: Vec<_> = names(config).iter().map(|name| json!({ "id": name })).collect();
+    json_answer(&json!({ "models": models }))
+}
+
+/// `GET /v1/audio/voices`: the voices that Open WebUI offers. Without configured ones, it is the server's own.
+pub(super) fn speech_voices(config: &ServiceConfig) -> HttpResponse {
+    let configured = config.voices.voices_and_models().0;
+    let own = configured.is_empty().then_some(DEFAULT_VOICE);
+    let names = configured.keys().map(String::as_str).chain(own);
+    let voices: Vec<_> = names.map(|name| json!({"id": name, "name": name})).collect();
+    json_answer(&json!({ "voices": voices }))
 }
 
 /// `GET /health`.

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
-    body::Incoming,
     header::{CONTENT_TYPE, HeaderValue},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
+    super::request_body::RequestBody,
     Body,
     body::read_body,
     calls::{self, OFFER_MAX_BYTES, Offer, calls, failure},
@@ -48,7 +48,7 @@ struct CandidatesBody {
 /// Answers an offer, or a list of addresses.
 pub(super) async fn answer(
     protocol: &str,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     opening: Opening,
 ) -> Result<Response<Body>, Failure> {
     let (head, body) = request.into_parts();
@@ -74,7 +74,9 @@ pub(super) async fn answer(
         opening.count_offer()?;
     }
     if let Some(id) = pc_id
-        && let Some(renewed) = calls.renew((&id, key), sdp.clone(), restart_pc.unwrap_or(false)).await
+        && let Some(renewed) = calls
+            .renew((&id, key), (sdp.clone(), &opening.server.codec_threads), restart_pc.unwrap_or(false))
+            .await
     {
         return renewed.map(|sdp| described(&id, &sdp)).map_err(failure);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::{SinkExt as _, StreamExt as _, stream::SplitSink, stream::SplitStream};
 use serde_json::Value;
-use tokio::{io::DuplexStream, task::JoinHandle};
+use tokio::{io::DuplexStream, sync::watch, task::JoinHandle};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{Message, protocol::Role},
@@ -86,6 +86,16 @@ fn query(model: &str) -> String {
     form_urlencoded::Serializer::new(String::new()).append_pair("model", model).finish()
 }
 
+/// How far the session of a request has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Opened,
+    /// It waits for a worker of the model.
+    Queued,
+    /// The first words or audio have come.
+    Answering,
+}
+
 /// An open session. Dropping it ends the session and frees its workers.
 pub(crate) struct RestSession {
     pub(crate) commands: Commands,
@@ -117,7 +127,8 @@ impl RestSession {
         let task = spawn_session(session, cut_off);
         let socket = WebSocketStream::from_raw_socket(near, Role::Client, None).await;
         let (commands, events) = socket.split();
-        Self { commands: Commands(commands), events: Events { events, task } }
+        let stage = watch::Sender::new(Stage::Opened);
+        Self { commands: Commands(commands), events: Events { events, task, stage } }
     }
 }
 
@@ -146,9 +157,15 @@ impl Commands {
 pub(crate) struct Events {
     events: SplitStream<WebSocketStream<DuplexStream>>,
     task: JoinHandle<()>,
+    stage: watch::Sender<Stage>,
 }
 
 impl Events {
+    /// How far the session has come, as far as its events were read.
+    pub(super) fn stage(&self) -> watch::Receiver<Stage> {
+        self.stage.subscribe()
+    }
+
     /// The next message, whatever it says.
     ///
     /// # Errors
@@ -173,12 +190,27 @@ impl Events {
                     return Ok(None);
                 }
                 Event::Closed { reason } => return Err(lost(&reason)),
-                Event::QueueStuck { message } => warn!(message, "request waits"),
+                Event::QueueStuck { message } => {
+                    self.stage.send_replace(Stage::Queued);
+                    warn!(message, "request waits");
+                }
                 Event::Error { code, message, .. } => return Err(Failure::of_session(&code, message)),
                 Event::Other => {}
-                event => return Ok(Some(event)),
+                event => {
+                    self.note(&event);
+                    return Ok(Some(event));
+                }
             }
         }
+    }
+
+    fn note(&self, event: &Event) {
+        let stage = match event {
+            Event::Queued { .. } => Stage::Queued,
+            Event::Transcript(_) | Event::Audio(_) => Stage::Answering,
+            _ => return,
+        };
+        self.stage.send_if_modified(|now| std::mem::replace(now, stage) != stage);
     }
 }
 

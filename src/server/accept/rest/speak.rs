@@ -2,17 +2,19 @@
 //!
 //! Sources: field notes openai-rest.md §3, macaw.md §6.
 
-use std::{borrow::Cow, io};
+use std::{borrow::Cow, io, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use hyper::{Request, Response, StatusCode, body::Incoming, header::CONTENT_TYPE};
+use hyper::{Request, Response, header::CONTENT_TYPE};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::{
+    super::request_body::RequestBody,
     Body,
     body::read_body,
+    early_answer::{COMMENT, made_in_time, wait_filled},
     members::{Member, Members},
     parse::parse,
     session::{Commands, Event, Events, Opening},
@@ -47,6 +49,8 @@ const MEMBERS: [&str; 10] = [
     "language",
     "ref_audio",
 ];
+/// Length of the audio for a text without words: long enough for every player.
+const NOTHING_SAID: Duration = Duration::from_millis(200);
 /// Sample rate of speech in OpenAI's and Macaw's APIs, Hz.
 const RATE_HZ: u32 = 24_000;
 
@@ -71,7 +75,7 @@ pub(super) enum Delivery {
 
 /// Answers the request.
 pub(super) async fn answer(
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     style: Style,
     opening: Opening,
 ) -> Result<Response<Body>, Failure> {
@@ -84,7 +88,7 @@ pub(super) async fn answer(
 
 /// Reads a body that is a JSON object.
 pub(super) async fn read_speech_body<T: Send + 'static>(
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     memory: &mut MemoryShare,
     server: &ServerContext,
     read: impl FnOnce(Bytes) -> Result<T, Failure> + Send + 'static,
@@ -98,7 +102,7 @@ fn read_job(body: &[u8], style: Style) -> Result<Job, Failure> {
     let mut body = Members::read(body, &MEMBERS).map_err(|error| Failure::json(&error))?;
     let text = text_of(&mut body, "input")?.ok_or_else(|| Failure::missing("input"))?;
     let model = text_of(&mut body, "model")?.ok_or_else(|| Failure::missing("model"))?;
-    check_text(&text)?;
+    check_text(&text, style)?;
     let format = format_of(text_of(&mut body, "response_format")?.as_deref(), style)?;
     let delivery = match text_of(&mut body, "stream_format")?.as_deref() {
         None | Some("audio") => Delivery::Bytes,
@@ -129,7 +133,7 @@ fn read_job(body: &[u8], style: Style) -> Result<Job, Failure> {
     Ok(Job { model: model.into_owned(), format, rate_hz: RATE_HZ, command, delivery })
 }
 
-fn check_text(text: &str) -> Result<(), Failure> {
+fn check_text(text: &str, style: Style) -> Result<(), Failure> {
     let empty = "The 'input' field cannot be empty.";
     if text.is_empty() {
         let words = "String should have at least 1 character";
@@ -141,7 +145,8 @@ fn check_text(text: &str) -> Result<(), Failure> {
             limit,
         ));
     }
-    if text.trim().is_empty() {
+    // The real Macaw server refuses white space as well (field notes macaw.md §6).
+    if style == Style::Macaw && text.trim().is_empty() {
         return Err(Failure::invalid(empty));
     }
     if text.chars().count() > TEXT_MAX_CHARS {
@@ -207,7 +212,7 @@ fn check_speed(speed: Member<'_>) -> Result<(), Failure> {
 }
 
 /// Opens a session that speaks, and answers with its speech. The first audio, or the failure before it, decides on the HTTP
-/// status.
+/// status; a stream of events begins without it if it takes long.
 pub(super) async fn speak(
     opening: Opening,
     admission: Admission,
@@ -222,14 +227,30 @@ pub(super) async fn speak(
     session.commands.send(&json!({"type": "configure", "output_rate_hz": rate_hz})).await;
     session.commands.send(&command).await;
     session.commands.send(&json!({"type": "finish"})).await;
-    let first = next_audio(&mut session.events).await?.ok_or_else(|| {
-        Failure::new(StatusCode::BAD_GATEWAY, "bad_gateway", "The model gave no speech for the text")
-    })?;
+    let stage = session.events.stage();
+    let mut beginning = Box::pin(async move {
+        let first = next_audio(&mut session.events).await;
+        (session, first)
+    });
+    let begun = match delivery {
+        Delivery::Events => made_in_time(&mut beginning, stage).await,
+        Delivery::Bytes => Some((&mut beginning).await),
+    };
+    let begun = begun.map(|(session, first)| first.map(|first| (session, first))).transpose()?;
     let characters = command["text"].as_str().map_or(0, str::len);
     let encoding = Encoding { encoder, threads };
-    let speech = Speech { encoding, delivery, style, characters };
-    // The session would end without its commands.
-    let send = |sender| speech.send((session.commands, session.events), first, sender);
+    let speech = Speech { encoding, delivery, style, characters, rate_hz };
+    let send = |sender: BodySender| async move {
+        let (session, first) = match begun {
+            Some((session, first)) => (session, Ok(first)),
+            None => {
+                sender.send(COMMENT.into()).await?;
+                wait_filled(beginning, COMMENT, &sender).await?
+            }
+        };
+        // The session would end without its commands.
+        speech.send((session.commands, session.events), first, sender).await
+    };
     let body = StreamedBody::made_by(send, "speech", served);
     let mut response = match delivery {
         Delivery::Events => event_stream(body),
@@ -241,6 +262,12 @@ pub(super) async fn speak(
     };
     set_header(response.headers_mut(), "x-request-id", &request_id);
     Ok(response)
+}
+
+/// Silence at this rate, int16.
+fn silence(rate_hz: u32) -> Bytes {
+    let samples = u64::from(rate_hz) * NOTHING_SAID.as_millis() as u64 / 1000;
+    vec![0; samples as usize * size_of::<i16>()].into()
 }
 
 /// The next audio of the session: int16, little endian; `None` once the whole text was spoken.
@@ -299,6 +326,7 @@ struct Speech {
     style: Style,
     /// Length of the text, bytes.
     characters: usize,
+    rate_hz: u32,
 }
 
 impl Speech {
@@ -309,10 +337,13 @@ impl Speech {
     async fn send(
         mut self,
         (commands, mut events): (Commands, Events),
-        first: Bytes,
+        first: Result<Option<Bytes>, Failure>,
         sender: BodySender,
     ) -> Result<(), &'static str> {
-        let (mut next, mut audio_bytes): (Result<_, Failure>, usize) = (Ok(Some(first)), 0);
+        // A text without words, such as an emoji, is a file of silence.
+        let is_wordless = matches!(first, Ok(None));
+        let mut next = if is_wordless { Ok(Some(silence(self.rate_hz))) } else { first };
+        let mut audio_bytes = 0;
         loop {
             let audio = match next {
                 Ok(audio) => audio,
@@ -334,7 +365,7 @@ impl Speech {
             if is_last {
                 break;
             }
-            next = next_audio(&mut events).await;
+            next = if is_wordless { Ok(None) } else { next_audio(&mut events).await };
         }
         drop((commands, events));
         if self.delivery == Delivery::Events {

@@ -9,17 +9,18 @@ use bytes::Bytes;
 use futures_util::{FutureExt as _, future::BoxFuture};
 use hyper::{
     Request, Response,
-    body::Incoming,
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
 };
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 use tracing::{info, warn};
 
 use super::{
-    Body, ServedRequest, complete,
+    super::{http_error::HttpResponse, request_body::RequestBody},
+    Body, ServedRequest,
+    early_answer::{COMMENT, Filler, answer_in_time, made_in_time, wait_filled},
     endpoint::Task,
-    session::{Commands, Event, Events, Opening, RestSession, Segment},
+    session::{Commands, Event, Events, Opening, RestSession, Segment, Stage},
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style},
     transcript::{self, BreakOff, TranscriptFormat},
@@ -30,6 +31,7 @@ use crate::{
     media::{
         MediaError,
         decode::{DecodeLimits, Decoder},
+        levelled::LevelledDecoder,
         transcript::{Transcript, WordList},
     },
     server::{
@@ -57,6 +59,7 @@ pub(super) struct Job {
 }
 
 /// The form of the answer.
+#[derive(Clone, Copy)]
 struct AnswerForm {
     format: TranscriptFormat,
     streams: bool,
@@ -75,7 +78,7 @@ impl AnswerForm {
 /// Answers the request.
 pub(super) async fn answer(
     task: Task,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     style: Style,
     opening: Opening,
 ) -> Result<Response<Body>, Failure> {
@@ -88,13 +91,20 @@ pub(super) async fn answer(
     match form.streams {
         true => stream(transcription, form, served).await,
         false => {
-            let Recognized { segments, duration, broken_off } = transcription.collect().await?;
-            let AnswerForm { task, wants_words, .. } = form;
-            let words = if wants_words { WordList::Own } else { WordList::None };
-            let transcript = Transcript { segments: &segments, duration, task, gaps: &[], words };
-            Ok(complete(transcript::response(&transcript, form.format, broken_off.as_ref())))
+            let stage = transcription.stage();
+            let how = (Filler::of(form.format), style);
+            answer_in_time(transcribe(transcription, form), stage, how, served).await
         }
     }
+}
+
+/// The answer with the whole transcript.
+async fn transcribe(transcription: Transcription, form: AnswerForm) -> Result<HttpResponse, Failure> {
+    let Recognized { segments, duration, broken_off } = transcription.collect().await?;
+    let AnswerForm { task, wants_words, .. } = form;
+    let words = if wants_words { WordList::Own } else { WordList::None };
+    let transcript = Transcript { segments: &segments, duration, task, gaps: &[], words };
+    Ok(transcript::response(&transcript, form.format, broken_off.as_ref()))
 }
 
 fn read_form(task: Task, upload: &Upload, style: Style) -> Result<AnswerForm, Failure> {
@@ -115,7 +125,7 @@ fn read_form(task: Task, upload: &Upload, style: Style) -> Result<AnswerForm, Fa
 }
 
 fn read_job(task: Task, needs_word_times: bool, upload: &mut Upload) -> Result<Job, Failure> {
-    let recording = upload.file.take().ok_or_else(|| Failure::missing("file"))?;
+    let recording = upload.file.take().ok_or_else(|| upload.missing_file())?;
     let model = upload.text("model").ok_or_else(|| Failure::missing("model"))?.to_owned();
     if model.chars().count() > 256 {
         return Err(Failure::parameter("model", "Invalid value for 'model': longer than 256 characters."));
@@ -193,6 +203,11 @@ impl Transcription {
         Ok((Self { events, feeding, decoded: None, _memory: memory }, served))
     }
 
+    /// How far its session has come.
+    pub(super) fn stage(&self) -> watch::Receiver<Stage> {
+        self.events.stage()
+    }
+
     /// The next segment; `None` after the last.
     pub(super) async fn next(&mut self) -> Result<Option<Segment>, Failure> {
         loop {
@@ -246,11 +261,12 @@ impl Transcription {
 /// Decodes a recording and sends it to the session. Of a recording that is cut off or broken, the words are worth having; one
 /// that cannot be decoded at all is an error.
 async fn feed(
-    mut decoder: Decoder,
+    decoder: Decoder,
     mut commands: Commands,
     threads: CodecThreads,
     _cancel: CancelOnDrop,
 ) -> Result<Decoded, Failure> {
+    let mut decoder = LevelledDecoder::new(decoder);
     let (mut samples, mut damage) = (0_u64, None);
     loop {
         let permit = threads.acquire().await.ok_or_else(decoder_failed)?;
@@ -303,14 +319,29 @@ fn media_failure(error: MediaError) -> Failure {
     Failure::audio(format!("Invalid audio: {error}"))
 }
 
-/// Answers with server-sent events. The first segment, or the failure before it, decides on the HTTP status.
+/// Answers with server-sent events. The first segment, or the failure before it, decides on the HTTP status if it comes in time.
 async fn stream(
     mut transcription: Transcription,
     form: AnswerForm,
     served: ServedRequest,
 ) -> Result<Response<Body>, Failure> {
-    let first = transcription.next().await?;
-    let send = |sender| send_events(transcription, first, form.style, sender);
+    let stage = transcription.stage();
+    let mut beginning = Box::pin(async move {
+        let first = transcription.next().await;
+        (transcription, first)
+    });
+    let begun = made_in_time(&mut beginning, stage).await;
+    let begun = begun.map(|(transcription, first)| first.map(|first| (transcription, first))).transpose()?;
+    let send = |sender: BodySender| async move {
+        let (transcription, first) = match begun {
+            Some((transcription, first)) => (transcription, Ok(first)),
+            None => {
+                sender.send(COMMENT.into()).await?;
+                wait_filled(beginning, COMMENT, &sender).await?
+            }
+        };
+        send_events(transcription, first, form.style, sender).await
+    };
     Ok(event_stream(StreamedBody::made_by(send, "transcript", served)))
 }
 
@@ -330,11 +361,11 @@ pub(super) fn event_text(data: &Value) -> Bytes {
 
 async fn send_events(
     mut transcription: Transcription,
-    first: Option<Segment>,
+    first: Result<Option<Segment>, Failure>,
     style: Style,
     sender: BodySender,
 ) -> Result<(), &'static str> {
-    let (mut text, mut next, mut end_ms) = (String::new(), Ok::<_, Failure>(first), None);
+    let (mut text, mut next, mut end_ms) = (String::new(), first, None);
     loop {
         match next {
             Ok(Some(segment)) => {
@@ -368,6 +399,6 @@ async fn send_events(
                 return sender.finish().await;
             }
         }
-        next = transcription.next().await;
+        next = wait_filled(transcription.next(), COMMENT, &sender).await?;
     }
 }

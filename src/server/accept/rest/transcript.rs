@@ -113,16 +113,21 @@ pub(super) fn break_off_message(from_ms: u64, cause: &str) -> String {
     format!("Nothing after {:.1} s was transcribed: {cause}", from_ms as f64 / 1000.0)
 }
 
+/// The content type of an answer.
+pub(super) const fn content_type(format: TranscriptFormat) -> &'static str {
+    match format {
+        TranscriptFormat::Json | TranscriptFormat::VerboseJson => "application/json",
+        TranscriptFormat::Text | TranscriptFormat::Srt | TranscriptFormat::Vtt => "text/plain; charset=utf-8",
+    }
+}
+
 /// The answer with a transcript, whole or broken off.
 pub(super) fn response(
     transcript: &Transcript<'_>,
     format: TranscriptFormat,
     broken_off: Option<&BreakOff>,
 ) -> HttpResponse {
-    let content_type = match format {
-        TranscriptFormat::Json | TranscriptFormat::VerboseJson => "application/json",
-        _ => "text/plain; charset=utf-8",
-    };
+    let content_type = content_type(format);
     match broken_off {
         None => answer_with(content_type, transcript.write(format)),
         Some(broken_off) => {

@@ -3,14 +3,13 @@
 //! A recording is kept in memory, because its fields may follow it. Some clients, such as Open WebUI, can send it as base64 in
 //! JSON instead: `{"input_audio": {"data": "..."}}`.
 
-use std::str::FromStr;
-
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use hyper::{Request, body::Incoming, header::CONTENT_TYPE};
+use hyper::{Request, header::CONTENT_TYPE};
 use serde_json::json;
 
 use super::{
+    super::request_body::RequestBody,
     body::{BodyReader, read_body, too_large},
     form,
     members::{Member, Members},
@@ -34,6 +33,8 @@ const RECORDING_JSON_MAX_BYTES: usize = RECORDING_MAX_BYTES / 3 * 4 + 1024 * 102
 const JSON_PARSING_LENGTHS: usize = 3;
 /// Longest text field of a form, bytes.
 const FIELD_MAX_BYTES: usize = 64 * 1024;
+/// Longest name of a field in an error, characters.
+const SHOWN_NAME_MAX_CHARS: usize = 64;
 /// The fields that count; the others are skipped.
 const FIELDS: [&str; 11] = [
     "input_audio",
@@ -55,12 +56,14 @@ pub(super) struct Upload {
     /// The recording; `None` if the form has none.
     pub(super) file: Option<Bytes>,
     fields: Vec<(&'static str, String)>,
+    /// Name of a field that looks like the recording, but is not called `file`.
+    misnamed_file: Option<String>,
 }
 
 impl Upload {
     /// Reads a form (RFC 7578) or a JSON object. The fields of a form may come in any order.
     pub(super) async fn read(
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         memory: &mut MemoryShare,
         server: &ServerContext,
     ) -> Result<Self, Failure> {
@@ -96,22 +99,31 @@ impl Upload {
 
     fn of_form(body: &Bytes, scan: form::FormScan) -> Result<Self, Failure> {
         let mut upload = Self::default();
-        for form::Part { name, contents } in scan.finish(body).map_err(broken_form)? {
-            let max_bytes = if name == "file" { RECORDING_MAX_BYTES } else { FIELD_MAX_BYTES };
-            if contents.len() > max_bytes {
-                return Err(too_large(max_bytes));
-            }
-            if name == "file" {
-                upload.file = Some(contents);
-                continue;
-            }
+        for form::Part { name, is_file, contents } in scan.finish(body).map_err(broken_form)? {
             // Lists may be written with brackets.
-            let name = name.strip_suffix("[]").unwrap_or(&name);
-            if let Some(name) = FIELDS.into_iter().find(|known| *known == name) {
-                upload.fields.push((name, String::from_utf8_lossy(&contents).into_owned()));
+            let base = name.strip_suffix("[]").unwrap_or(&name);
+            match FIELDS.into_iter().find(|known| *known == base) {
+                _ if name == "file" && contents.len() > RECORDING_MAX_BYTES => {
+                    return Err(too_large(RECORDING_MAX_BYTES));
+                }
+                _ if name == "file" => upload.file = Some(contents),
+                Some(name) if contents.len() > FIELD_MAX_BYTES => return Err(long_field(name)),
+                Some(name) => upload.fields.push((name, String::from_utf8_lossy(&contents).into_owned())),
+                None if is_file || contents.len() > FIELD_MAX_BYTES => upload.misnamed_file = Some(name),
+                None => {}
             }
         }
         Ok(upload)
+    }
+
+    /// The error of an upload without `file`, with the name that the recording seems to have instead.
+    pub(super) fn missing_file(&self) -> Failure {
+        let mut missing = Failure::missing("file");
+        if let Some(name) = &self.misnamed_file {
+            let name: String = name.chars().take(SHOWN_NAME_MAX_CHARS).collect();
+            missing.message += &format!(" The upload came as '{name}'; it must be named 'file'.");
+        }
+        missing
     }
 
     fn of_json(body: &[u8]) -> Result<Self, Failure> {
@@ -133,7 +145,7 @@ impl Upload {
         if file.as_ref().is_some_and(|file| file.len() > RECORDING_MAX_BYTES) {
             return Err(too_large(RECORDING_MAX_BYTES));
         }
-        Ok(Self { file: file.map(Bytes::from), fields: members.into_texts() })
+        Ok(Self { file: file.map(Bytes::from), fields: members.into_texts(), misnamed_file: None })
     }
 
     /// The field with this name; an empty one counts as missing.
@@ -147,32 +159,42 @@ impl Upload {
         named.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// The field with this name as a flag.
+    /// The field with this name as a flag, in the spellings of pydantic.
     pub(super) fn flag(&self, name: &'static str) -> Result<Option<bool>, Failure> {
         let macaws = ("bool_parsing", "Input should be a valid boolean, unable to interpret input");
-        self.parse(name, "true or false", macaws)
+        self.parse(name, "true or false", macaws, |text| match text {
+            "1" | "true" | "t" | "yes" | "y" | "on" => Some(true),
+            "0" | "false" | "f" | "no" | "n" | "off" => Some(false),
+            _ => None,
+        })
     }
 
     /// The field with this name as a number.
     pub(super) fn number(&self, name: &'static str) -> Result<Option<f64>, Failure> {
         let macaws = ("float_parsing", "Input should be a valid number, unable to parse string as a number");
-        self.parse(name, "a number", macaws)
+        self.parse(name, "a number", macaws, |text| text.parse().ok())
     }
 
     /// The field with this name as another type; otherwise Macaw's type and words of the error.
-    fn parse<T: FromStr>(
+    fn parse<T>(
         &self,
         name: &'static str,
         expected: &str,
         (kind, words): (&'static str, &str),
+        read: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, Failure> {
         let Some(text) = self.text(name) else { return Ok(None) };
-        let parsed = text.to_ascii_lowercase().parse();
-        parsed.map(Some).map_err(|_| {
+        read(&text.to_ascii_lowercase()).map(Some).ok_or_else(|| {
             Failure::parameter(name, format!("Invalid value for '{name}': must be {expected}."))
                 .with_field_error(kind, words, json!(text), None)
         })
     }
+}
+
+/// HTTP 400: a text field is too long.
+fn long_field(name: &'static str) -> Failure {
+    let limit = FIELD_MAX_BYTES >> 10;
+    Failure::parameter(name, format!("Invalid value for '{name}': longer than {limit} KiB."))
 }
 
 fn no_form() -> Failure {
@@ -182,4 +204,63 @@ fn no_form() -> Failure {
 
 fn broken_form(problem: String) -> Failure {
     Failure::invalid(format!("The form cannot be read: {problem}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::StatusCode;
+
+    use super::*;
+
+    fn read(parts: &[(&str, &str, usize)]) -> Result<Upload, Failure> {
+        let part = |(name, kind, length): &(&str, &str, usize)| {
+            let contents = "x".repeat(*length);
+            format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"{kind}\r\n\r\n{contents}\r\n")
+        };
+        let body = Bytes::from(parts.iter().map(part).collect::<String>() + "--b--");
+        let mut scan = form::FormScan::new("b");
+        scan.advance(&body).unwrap();
+        Upload::of_form(&body, scan)
+    }
+
+    #[test]
+    fn recording_under_another_name_is_named_in_the_error() {
+        const FILE: &str = "; filename=\"a.wav\"";
+        for (name, kind, length) in
+            [("audio_file", FILE, 300_000), ("file[]", FILE, 10), ("audio", "", 300_000), ("File", FILE, 1)]
+        {
+            let failure = read(&[("model", "", 3), (name, kind, length)]).ok().unwrap().missing_file();
+            assert_eq!((failure.status, failure.parameter), (StatusCode::BAD_REQUEST, Some("file")));
+            assert!(failure.message.contains(&format!("'{name}'")), "{}", failure.message);
+        }
+        let absent = read(&[("note", "", 10)]).ok().unwrap().missing_file();
+        assert_eq!(absent.message, "Missing required parameter: 'file'.");
+        let both = read(&[("cover", FILE, 100_000), ("file", FILE, 7)]).ok().unwrap();
+        assert_eq!(both.file.unwrap().len(), 7, "other files do not matter");
+    }
+
+    #[test]
+    fn long_text_field_is_named_with_its_limit() {
+        for field in ["prompt", "language", "timestamp_granularities[]"] {
+            let failure = read(&[(field, "", FIELD_MAX_BYTES + 1)]).err().unwrap();
+            let name = field.trim_end_matches("[]");
+            assert_eq!((failure.status, failure.parameter), (StatusCode::BAD_REQUEST, Some(name)));
+            assert!(failure.message.contains("64 KiB"), "{}", failure.message);
+        }
+        assert!(read(&[("prompt", "", FIELD_MAX_BYTES)]).is_ok());
+    }
+
+    #[test]
+    fn flags_are_spelled_as_in_pydantic() {
+        let flag = |text: &str| {
+            Upload { fields: vec![("stream", text.to_owned())], ..Upload::default() }.flag("stream").ok()
+        };
+        for (texts, value) in
+            [(["1", "true", "T", "Yes", "y", "ON"], true), (["0", "False", "f", "no", "N", "off"], false)]
+        {
+            assert!(texts.into_iter().all(|text| flag(text) == Some(Some(value))), "{texts:?}");
+        }
+        assert_eq!(flag(" "), Some(None), "an empty field counts as missing");
+        assert!(["2", "maybe", "truee", "-1", "01"].into_iter().all(|text| flag(text).is_none()));
+    }
 }

@@ -259,3 +259,31 @@ async fn lanes_broken_by_a_clients_memory_limit_eject_no_upstream() {
     }
     assert_eq!((is_ejected(&pool, 0), pool.statuses()[0].1.failures), (false, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn misconfigured_upstream_is_no_choice_for_its_purpose_while_another_has_one() {
+    let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(3).collect();
+    dialers[1].state().capacity = NonZero::new(1).map(Capacity::AtMost);
+    dialers[2].set_behavior(FakeBehavior::Down);
+    let pool = Pool::new(dialers.iter().enumerate().map(|(at, it)| (at.to_string(), it.clone())));
+    let mut session = session_starting_at_first(&pool);
+    let mut first = open_lane_in(&mut session).unwrap();
+    assert_eq!((first.upstream(), pool.has_other_for(&first)), ("0", true));
+    first.report_refused(Some("HTTP 401"));
+    let mut second = open_lane_in(&mut session).unwrap();
+    assert_eq!(second.upstream(), "1", "it is asked next");
+    assert!(open_lane_in(&mut session.clone()).is_err(), "the third does not answer, and is ejected");
+    assert!(!pool.has_other_for(&second), "the only one that is left");
+    assert!(pool.has_other_for(&first));
+    // The one that may serve the lane has no place: the lane waits rather than being refused.
+    let mut waiting = pool.clone().call(request());
+    assert!((&mut waiting).now_or_never().is_none());
+    // Lanes of other purposes go to the first, past the lane that waits.
+    let speak = DialRequest { purpose: LanePurpose::Speak, ..request() };
+    let speaking = pool.clone().call(speak).now_or_never().unwrap().unwrap();
+    assert_eq!(speaking.lease.upstream(), "0");
+    second.report_refused(Some("HTTP 404"));
+    assert!(!pool.has_other_for(&first), "all refuse");
+    drop(second);
+    assert!(waiting.now_or_never().is_some());
+}

@@ -263,3 +263,29 @@ async fn refusal_without_a_time_does_not_shorten_the_pause_that_was_named() {
     assert!(pool.clone().call(request()).await.is_ok());
     assert_eq!(begun.elapsed().as_secs(), 30);
 }
+
+#[tokio::test(start_paused = true)]
+async fn lane_that_finds_its_room_taken_goes_to_any_upstream() {
+    for (at, names) in [("1", ["0", "1"]), ("0", ["1", "0"])] {
+        let dialers: Vec<FakeDialer> = std::iter::repeat_with(FakeDialer::default).take(2).collect();
+        dialers.iter().for_each(|dialer| dialer.state().capacity = NonZero::new(1).map(Capacity::AtMost));
+        let pool = Pool::new(dialers.iter().enumerate().map(|(at, it)| (at.to_string(), it.clone())));
+        let lane = |name: &str| pool.subset([name.to_owned()].into()).call(request()).now_or_never();
+        let taken = lane(at).unwrap().unwrap();
+        let other = pool.call_at(at.to_owned(), request()).now_or_never().expect("there is another").unwrap();
+        assert_eq!(other.lease.upstream(), names[0]);
+        // Both are full: the lane takes the first place that gets free, wherever it is.
+        let mut held = Vec::new();
+        for free in [other, taken] {
+            let mut waiting = pool.call_at(at.to_owned(), request());
+            assert!((&mut waiting).now_or_never().is_none());
+            let name = free.lease.upstream().to_owned();
+            drop(free);
+            held.push(waiting.now_or_never().expect("a place is free").unwrap());
+            assert_eq!(held.last().unwrap().lease.upstream(), name);
+        }
+        drop(held);
+        let room = pool.call_at(at.to_owned(), request()).now_or_never().unwrap().unwrap();
+        assert_eq!(room.lease.upstream(), at, "there is room");
+    }
+}

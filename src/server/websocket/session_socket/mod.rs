@@ -77,6 +77,8 @@ pub(crate) struct SessionSocket<S> {
     pub(crate) is_too_slow: bool,
     /// The peer's close frame.
     close_reason: Option<DisconnectReason>,
+    /// Why nothing more can be written. What the upstream sent before is still read: it may be a close frame with the reason.
+    write_error: Option<DisconnectReason>,
     /// The last read found no further message.
     pub(crate) fully_read: bool,
     /// The peer may pause as long as it likes.
@@ -96,6 +98,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             bytes_at_ping: None,
             is_too_slow: false,
             close_reason: None,
+            write_error: None,
             fully_read: false,
             has_no_time_limits: false,
         }
@@ -187,7 +190,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
 
     /// Writes as much as the stream takes; ready when the outbox is empty and flushed, or when the peer is gone.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), DisconnectReason>> {
-        if self.outbox.is_flushed {
+        if self.outbox.is_flushed || self.write_error.is_some() {
             self.stalled_since = None;
             return Poll::Ready(Ok(()));
         }
@@ -211,7 +214,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             Poll::Pending => {}
             Poll::Ready(_) => self.stalled_since = None,
         }
-        written.map_err(|error| DisconnectReason::Lost(error.to_string()))
+        match written {
+            Poll::Ready(Err(error)) if self.stream.role == Role::Client => {
+                self.outbox.clear();
+                self.write_error = Some(DisconnectReason::Lost(error.to_string()));
+                Poll::Ready(Ok(()))
+            }
+            written => written.map_err(|error| DisconnectReason::Lost(error.to_string())),
+        }
     }
 
     /// Checks the progress of a long message since the last ping.
@@ -244,7 +254,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             if std::mem::take(&mut self.stream.has_read) || next.is_ready() {
                 self.last_heard = Instant::now();
             }
-            let next = ready!(next);
+            let next = match (next, &self.write_error) {
+                (Poll::Pending, Some(lost)) => {
+                    let reason = self.close_reason.take().unwrap_or_else(|| lost.clone());
+                    return Poll::Ready(SocketEvent::End(reason));
+                }
+                (next, _) => ready!(next),
+            };
             match next {
                 Some(Ok(WsMessage::Close(frame))) => {
                     let (code, reason) = frame

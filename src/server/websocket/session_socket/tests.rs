@@ -23,7 +23,9 @@ async fn drop_turn_discards_unsent_messages_of_that_turn_only() {
     }
     let stuck = std::future::poll_fn(|cx| Poll::Ready(socket.poll_write(cx).is_pending())).await;
     assert!(stuck && socket.outbox.bytes() > 30_000, "the outbox fills because the client does not read");
+    assert_eq!(socket.outbox.unwritten(), Some((SpeechId(1), 6 * 5000, 10 * 5000)));
     socket.drop_turn(SpeechId(1));
+    assert_eq!(socket.outbox.unwritten(), Some((SpeechId(1), 0, 10 * 5000)), "nothing of it waits");
     assert_eq!(
         socket.outbox.bytes(),
         261 + 4 * 5_256,
@@ -342,4 +344,39 @@ async fn client_on_bare_tcp_may_be_silent_and_gets_no_pings() {
     let length = far.read(&mut told).await.unwrap();
     let told = String::from_utf8_lossy(&told[..length]).into_owned();
     assert!(told.starts_with("{\"type\":\"error\"") && told.contains("too little progress"), "{told}");
+}
+
+/// An upstream that closes while a long message is written to it, and reads the rest of it or not.
+#[tokio::test]
+async fn close_frame_within_a_long_outgoing_message_gives_the_reason() {
+    for (bytes, reads_rest) in [(6 << 20, true), (6 << 20, false), (1 << 20, true), (1 << 20, false)] {
+        let (near, mut far) = tokio::io::duplex(64 * 1024);
+        let stream = WebSocket::new(near, Vec::new(), Role::Client, websocket_config(16 << 20));
+        let mut socket = SessionSocket::new(stream);
+        socket.send(Message::Binary(vec![1; bytes].into()));
+        let upstream = async {
+            far.read_exact(&mut [0; 200_000]).await.unwrap();
+            let text = br#"{"type":"error"}"#;
+            far.write_all(&[&[0x81, text.len() as u8], &text[..]].concat()).await.unwrap();
+            far.write_all(&[&[0x88, 9, 0x03, 0xf1], &b"too big"[..]].concat()).await.unwrap();
+            if reads_rest {
+                let mut rest = vec![0; 1 << 20];
+                // The answer to the close frame has come once nothing follows.
+                while let Ok(Ok(1..)) =
+                    tokio::time::timeout(Duration::from_millis(200), far.read(&mut rest)).await
+                {
+                }
+            }
+            drop(far);
+        };
+        let reading = async {
+            let first = next_event(&mut socket).await;
+            assert!(matches!(first, SocketEvent::Message(WsMessage::Text(_))), "{first:?}");
+            next_event(&mut socket).await
+        };
+        let (end, ()) = tokio::join!(reading, upstream);
+        let SocketEvent::End(reason) = end else { panic!("{end:?}") };
+        let closed = DisconnectReason::Closed(1009, "too big".to_owned());
+        assert_eq!(reason, closed, "{bytes} bytes, {reads_rest}");
+    }
 }

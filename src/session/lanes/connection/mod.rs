@@ -105,6 +105,10 @@ pub(crate) struct UpstreamConnection {
     reply_wait_ms: u64,
     /// The model has begun to answer.
     has_output: bool,
+    /// Text since the request, or since the last audio: its beginning, and its length in characters.
+    text: Option<(Instant, usize)>,
+    /// Another upstream may serve its requests, if its own refuses all of them.
+    pub(super) is_replaceable: bool,
     retry: Option<RetryState>,
 }
 
@@ -130,6 +134,8 @@ impl UpstreamConnection {
             pending_replies: 0,
             reply_wait_ms: 0,
             has_output: false,
+            text: None,
+            is_replaceable: false,
             retry: None,
         }
     }
@@ -285,7 +291,7 @@ impl UpstreamConnection {
         out: &mut Actions,
     ) {
         out.push(Action::ToLane(self.lane, request));
-        self.has_output = false;
+        (self.has_output, self.text) = (false, None);
         self.await_reply(now, times.first_answer_max_ms.min(times.answer_max_ms));
     }
 

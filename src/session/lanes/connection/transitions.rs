@@ -18,6 +18,11 @@ use crate::{
     mapping::profile::LaneTimeouts,
 };
 
+/// Longest text of an answer without audio, characters: an hour of speech.
+const TEXT_MAX_CHARS: usize = 64 * 1024;
+/// Longest time in which such text comes.
+const TEXT_MAX_TIME: Duration = Duration::from_secs(600);
+
 impl UpstreamConnection {
     /// The transport is open.
     pub(crate) fn handle_opened(&mut self, now: Instant, times: &LaneTimeouts, out: &mut Actions) {
@@ -91,6 +96,11 @@ impl UpstreamConnection {
             }
             (ConnectionPhase::AwaitingReply, event) if is_progress(self.purpose, event) => {
                 self.has_output = true;
+                if let Some(problem) = self.endless_text(now, event) {
+                    out.observe(Observation::LaneTrouble { lane: self.lane, words: problem.clone() });
+                    self.close(now, &shared.times, out);
+                    return ConnectionChange::Failed(ConnectionFailure::endless(problem));
+                }
                 self.await_reply(now, shared.times.answer_max_ms);
                 ConnectionChange::None
             }
@@ -118,6 +128,24 @@ impl UpstreamConnection {
             (_, LaneEvent::Closed(end)) => self.handle_session_end(now, end, shared, out),
             _ => ConnectionChange::None,
         }
+    }
+
+    /// The problem with text that does not end, although no audio comes with it.
+    fn endless_text(&mut self, now: Instant, event: &LaneEvent<'_>) -> Option<String> {
+        let LaneEvent::Text(text) = event else {
+            self.text = None;
+            return None;
+        };
+        let (since, chars) = self.text.get_or_insert((now, 0));
+        *chars += text.chars().count();
+        let is_endless = *chars > TEXT_MAX_CHARS || now - *since > TEXT_MAX_TIME;
+        is_endless.then(|| {
+            format!(
+                "the upstream's text does not end: {chars} characters in {:.0} s without audio (expected at most {TEXT_MAX_CHARS}, in {} s)",
+                (now - *since).as_secs_f64(),
+                TEXT_MAX_TIME.as_secs(),
+            )
+        })
     }
 
     /// Initialises an assigned worker.
@@ -349,7 +377,7 @@ impl UpstreamConnection {
     pub(crate) fn dial(&mut self, now: Instant, lane: Lane, times: &LaneTimeouts, out: &mut Actions) {
         // Each attempt has a number of its own, so that late messages of the last attempt are ignored.
         self.lane = lane;
-        self.granted_at = None;
+        (self.granted_at, self.is_replaceable) = (None, false);
         self.voice_encoding = None;
         out.measure(Measurement::LaneDialled { lane: self.lane, purpose: self.purpose });
         out.push(Action::OpenLane(self.lane, self.mode, self.purpose));
@@ -393,7 +421,9 @@ impl UpstreamConnection {
             true => Observation::LaneRefused { lane, words, by_configuration: end == EndKind::Misconfigured },
             false => Observation::LaneFailed { lane, words },
         });
-        ConnectionChange::Failed(ConnectionFailure::in_use(end, detail))
+        let mut failure = ConnectionFailure::in_use(end, detail);
+        failure.may_move = self.is_replaceable && end == EndKind::Misconfigured;
+        ConnectionChange::Failed(failure)
     }
 
     /// Fails for good. The transport is gone or dropped.

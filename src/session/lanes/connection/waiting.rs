@@ -41,16 +41,17 @@ impl UpstreamConnection {
         self.enter(ConnectionPhase::Held(queue), Some(deadline));
     }
 
-    /// Dials, because there is room now. The time until then counts as a wait in the queue.
+    /// Dials now or later, because there is room. The time until then counts as a wait in the queue.
     pub(in crate::session::lanes) fn dial_held(
         &mut self,
         now: Instant,
+        not_before: Option<Instant>,
         times: &LaneTimeouts,
         out: &mut Actions,
     ) {
         if let ConnectionPhase::Held(queue) = &self.phase {
             self.queued_since = Some(queue.since);
-            self.dial(now, self.lane, times, out);
+            self.dial_first(now, not_before, times, out);
         }
     }
 
