@@ -66,6 +66,9 @@ impl Container {
         if let Some(container) = Self::sniff(&file[start..]) {
             return Some((container, file.slice(start..)));
         }
+        if let Some(first_page) = search::find_ogg(&file[start..]) {
+            return Some((Self::Ogg, file.slice(start + first_page..)));
+        }
         let container = match search::find_frames(file)? {
             Frames::Mpeg => Self::Mp3,
             Frames::Adts => Self::Adts,

@@ -28,6 +28,11 @@ pub(super) fn skip_padding(file: &[u8], is_container: impl Fn(&[u8]) -> bool) ->
     at
 }
 
+/// Finds the first page of an Ogg stream, behind the header of a download, for example.
+pub(super) fn find_ogg(file: &[u8]) -> Option<usize> {
+    memchr::memmem::find(&file[..file.len().min(SEARCH_MAX_BYTES)], b"OggS\0\x02")
+}
+
 /// Finds the first frame of MPEG audio or ADTS that another follows, behind tags.
 pub(super) fn find_frames(file: &[u8]) -> Option<Frames> {
     let start = skip_tags(file, 0);

@@ -71,6 +71,12 @@ pub(super) fn surrounded(files: &Files) -> Vec<(String, Vec<u8>)> {
         made.extend(variants.map(|(label, bytes)| (format!("{label}_{name}"), bytes)));
     }
     let wav = [b"\xef\xbb\xbf\n", &files["16k1_s16.wav"][..]].concat();
+    made.push(("id3v1.flac".to_owned(), [&files["16k1_plain.flac"][..], &id3v1].concat()));
+    made.push(("ape.flac".to_owned(), [&files["16k1_plain.flac"][..], &ape].concat()));
+    made.push((
+        "download.ogg".to_owned(),
+        [b"HTTP/1.1 200 OK\r\n\r\n", &files["16k1_opus.ogg"][..]].concat(),
+    ));
     let uuid = [&[0, 0, 0, 24][..], b"uuid", &[5; 16], &files["16k1_fast.m4a"]].concat();
     made.push(("bom.wav".to_owned(), wav));
     made.push(("uuid.m4a".to_owned(), shift_chunks(uuid, 24)));

@@ -58,6 +58,7 @@ impl Demuxer for Adts {
         Ok(match self.frames.next() {
             Next::Frame(header, frame) => Some(self.take(&header, &frame)),
             Next::Junk => Some(Event::Damage("there are bytes that are no frame")),
+            Next::Padding => Some(Event::Other),
             Next::CutOff if !std::mem::replace(&mut self.is_damaged, true) => {
                 Some(Event::Damage("the last frame is cut off"))
             }

@@ -44,7 +44,7 @@ impl Flac {
 
     fn open_stream(&mut self) -> Result<Event, Error> {
         let found = without_metadata(&self.file, self.next)?;
-        self.next = found.audio.end;
+        self.next = found.next;
         let source = Source::new(vec![found.head, self.file.slice(found.audio)], self.cancel.clone());
         let stream = MediaSourceStream::new(Box::new(source), MediaSourceStreamOptions::default());
         let reader = FlacReader::try_new(stream, FormatOptions::default())?;

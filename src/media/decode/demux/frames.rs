@@ -26,8 +26,10 @@ pub(in crate::media::decode) type ParseHeader = fn(&[u8]) -> Option<Header>;
 /// What comes next in a file of frames.
 pub(super) enum Next {
     Frame(Header, Bytes),
-    /// Bytes that are neither a frame nor a tag.
+    /// Bytes that are neither a frame nor a tag, between frames.
     Junk,
+    /// Bytes that nobody misses: before the first frame, zeros, and behind the last.
+    Padding,
     /// The file ends in a frame.
     CutOff,
     End,
@@ -78,23 +80,10 @@ impl Frames {
     /// Skips bytes up to the next frame or tag.
     fn skip_junk(&mut self) -> Next {
         let start = self.at;
-        let found = find_frame(&self.file, self.at + 1, self.file.len(), self.parse);
+        let found = next_start(&self.file, self.at + 1, self.parse);
         self.at = found.unwrap_or(self.file.len());
-        let junk = &self.file[start..self.at];
-        // A tag ends the junk, but has no second header.
-        if let Some(tag) = tag_in(junk) {
-            self.at = start + tag;
-        }
-        let is_harmless = junk.iter().all(|byte| *byte == 0) || self.key.is_none() || found.is_none();
-        if is_harmless { self.next_after_padding(found.is_none()) } else { Next::Junk }
-    }
-
-    fn next_after_padding(&mut self, is_end: bool) -> Next {
-        if is_end && skip_tags(&self.file, self.at) == self.at {
-            self.at = self.file.len();
-            return Next::End;
-        }
-        self.next()
+        let is_padding = self.file[start..self.at].iter().all(|byte| *byte == 0);
+        if is_padding || self.key.is_none() || found.is_none() { Next::Padding } else { Next::Junk }
     }
 
     /// A header like the one before, or one that another follows.
@@ -127,8 +116,14 @@ pub(in crate::media::decode) fn find_frame(
 
 const TAGS: [&[u8]; 4] = [b"ID3", b"APETAGEX", b"TAG", b"LYRICSBEGIN"];
 
-fn tag_in(junk: &[u8]) -> Option<usize> {
-    [&b"ID3"[..], b"APETAGEX"].iter().filter_map(|tag| memchr::memmem::find(junk, tag)).min()
+/// Position of the next frame that another follows, or of the next tag.
+fn next_start(file: &[u8], from: usize, parse: ParseHeader) -> Option<usize> {
+    let candidates = memchr::memchr3_iter(0xff, b'I', b'A', file.get(from..)?).map(|at| from + at);
+    candidates.into_iter().find(|at| {
+        let rest = &file[*at..];
+        let is_frame = || parse(rest).is_some_and(|header| is_followed(file, *at, &header, parse));
+        is_frame() || rest.starts_with(b"ID3") || rest.starts_with(b"APETAGEX")
+    })
 }
 
 /// Position behind the tags at a position: ID3v2 (id3.org, "ID3v2.4.0 main structure" §3.1), ID3v1, APEv2.
