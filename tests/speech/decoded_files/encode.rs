@@ -163,6 +163,86 @@ pub(super) fn with_mkvmerge(dir: &Path, files: &[PathBuf]) -> Vec<PathBuf> {
     made
 }
 
+/// Films whose sound begins later, and recordings with a gap. Their names begin with `timed`.
+pub(super) fn with_times(dir: &Path) -> Vec<PathBuf> {
+    let speech = recording("arctic_a0007_16k.wav");
+    let mut made = Vec::new();
+    for (name, video, audio) in [
+        ("late.mp4", "mpeg4", "aac"),
+        ("late.mov", "mpeg4", "aac"),
+        ("late.mkv", "mpeg4", "libvorbis"),
+        ("late.webm", "libvpx", "libopus"),
+    ] {
+        let out = dir.join(format!("timed_{name}"));
+        let mut command = ffmpeg();
+        command.args(["-f", "lavfi", "-i", "color=gray:64x64:r=5:d=9", "-itsoffset", "3", "-i"]).arg(&speech);
+        command.args(["-map", "0:v", "-map", "1:a", "-c:v", video, "-c:a", audio]).arg(&out);
+        run(&mut command);
+        made.push(out);
+    }
+    let codecs = [("aac", "mkv"), ("libopus", "webm"), ("aac", "mp4"), ("pcm_s16le", "mov"), ("flac", "mkv")];
+    for (codec, container) in codecs {
+        let out = dir.join(format!("timed_gap_{codec}.{container}"));
+        let mut command = ffmpeg();
+        command.arg("-i").arg(&speech).args(["-af", "asetpts='if(gte(T,1.5),PTS+3/TB,PTS)'", "-c:a", codec]);
+        run(command.arg(&out));
+        made.push(out);
+    }
+    made
+}
+
+/// Files whose codec is not supported, and the name that says so.
+pub(super) fn with_other_codecs(dir: &Path) -> Vec<(PathBuf, &'static str)> {
+    let codecs = [
+        ("ac3.mp4", "-c:a ac3 -ar 48000", "AC-3"),
+        ("ac3.mkv", "-c:a ac3 -ar 48000", "AC-3"),
+        ("g726.wav", "-c:a g726 -ar 8000", "G.726"),
+        ("surround.m4a", "-c:a aac -ac 6", "AAC with more than two channels"),
+        ("surround.aac", "-c:a aac -ac 6", "AAC with more than two channels"),
+        ("discrete.opus", "-c:a libopus -ac 2 -mapping_family 255", "Opus with channels that have no place"),
+    ];
+    let mut made: Vec<_> = codecs
+        .iter()
+        .map(|(name, arguments, codec)| {
+            let out = dir.join(name);
+            let mut command = ffmpeg();
+            command.arg("-i").arg(recording("goforward_16k.wav")).args(arguments.split(' '));
+            run(command.arg(&out));
+            (out, *codec)
+        })
+        .collect();
+    let gsm = dir.join("gsm.wav");
+    let sox = Command::new("sox")
+        .arg(recording("goforward_16k.wav"))
+        .args(["-r", "8000", "-e", "gsm-full-rate"])
+        .arg(&gsm)
+        .output();
+    assert!(sox.unwrap().status.success());
+    made.push((gsm, "GSM 6.10"));
+    made
+}
+
+/// Films with two audio tracks, of which the second is to be heard: the default, or the one that can be decoded.
+pub(super) fn with_two_tracks(dir: &Path) -> Vec<PathBuf> {
+    let mut made = Vec::new();
+    for (name, codecs) in [
+        ("default.mkv", "-c:a aac -disposition:a:0 0 -disposition:a:1 default"),
+        ("default.mp4", "-c:a aac -disposition:a:0 0 -disposition:a:1 default"),
+        ("decodable.mkv", "-c:a:0 ac3 -c:a:1 aac"),
+        ("decodable.mp4", "-c:a:0 ac3 -c:a:1 aac"),
+    ] {
+        let out = dir.join(name);
+        let mut command = ffmpeg();
+        command
+            .args(["-f", "lavfi", "-i", "anullsrc=r=48000:cl=mono:d=4", "-i"])
+            .arg(recording("arctic_a0007_16k.wav"));
+        command.args(["-map", "0:a", "-map", "1:a", "-ar", "48000"]).args(codecs.split(' ')).arg(&out);
+        run(&mut command);
+        made.push(out);
+    }
+    made
+}
+
 pub(super) fn run(command: &mut Command) {
     let done = command.output().unwrap();
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));

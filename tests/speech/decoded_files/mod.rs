@@ -51,13 +51,12 @@ fn has_programs() -> bool {
 
 /// Writes all files, and returns their paths.
 fn make_corpus(dir: &Path) -> Vec<PathBuf> {
-    let _ = std::fs::remove_dir_all(dir);
-    std::fs::create_dir_all(dir).unwrap();
     let mut paths = encode::with_ffmpeg(dir);
     let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
     let files: Files = paths.iter().map(|path| (name(path), std::fs::read(path).unwrap())).collect();
     paths.extend(encode::with_own_programs(dir));
     paths.extend(encode::with_mkvmerge(dir, &paths));
+    paths.extend(encode::with_times(dir));
     let changed = [
         changes::joined(&files),
         changes::surrounded(&files),
@@ -78,7 +77,7 @@ fn make_corpus(dir: &Path) -> Vec<PathBuf> {
 /// are wrong, or writes no silence.
 fn expected(path: &Path, name: &str) -> Vec<i16> {
     let of_parts =
-        |names: &str| names.split(' ').flat_map(|part| reference(&path.with_file_name(part))).collect();
+        |names: &str| names.split(' ').flat_map(|part| reference(&path.with_file_name(part), &[])).collect();
     if let Some((_, parts)) =
         changes::JOINS_BEYOND_FFMPEG.iter().find(|(joined, _)| name == format!("joined_{joined}"))
     {
@@ -87,14 +86,22 @@ fn expected(path: &Path, name: &str) -> Vec<i16> {
     if let Some((_, part)) = name.strip_prefix("position_").and_then(|rest| rest.split_once('_')) {
         return of_parts(part);
     }
+    if name.starts_with("timed_") {
+        return reference(path, &["-af", "aresample=16000:async=1:first_pts=0:min_hard_comp=0.05"]);
+    }
     let silence = if name.starts_with("edit_late_") { 32_000 } else { 0 };
-    [vec![0; silence], reference(path)].concat()
+    [vec![0; silence], reference(path, &[])].concat()
 }
 
 /// What ffmpeg decodes.
-fn reference(path: &Path) -> Vec<i16> {
+fn reference(path: &Path, filter: &[&str]) -> Vec<i16> {
     let mut command = ffmpeg();
-    command.arg("-i").arg(path).args(["-map", "a:0", "-ac", "1", "-ar", "16000", "-f", "s16le", "-"]);
+    command
+        .arg("-i")
+        .arg(path)
+        .args(["-map", "a:0"])
+        .args(filter)
+        .args(["-ac", "1", "-ar", "16000", "-f", "s16le", "-"]);
     let decoded = command.output().unwrap().stdout;
     decoded.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])).collect()
 }
@@ -155,7 +162,7 @@ fn files_decode_as_ffmpeg_does_or_the_difference_has_a_reason() {
     if !has_programs() {
         return;
     }
-    let paths = make_corpus(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("decoded_files"));
+    let paths = make_corpus(&new_dir("decoded_files"));
     assert!(paths.len() > 380, "{} files", paths.len());
     let wrong = check_all(&paths);
     let unexplained: Vec<_> = wrong.iter().filter(|(name, _)| explanation(name).is_none()).collect();
@@ -171,4 +178,39 @@ fn files_decode_as_ffmpeg_does_or_the_difference_has_a_reason() {
     assert!(unused.is_empty(), "nothing differs for these reasons: {unused:#?}");
     assert!(wrong.len() * 100 <= paths.len() * 4, "{} of {} files differ", wrong.len(), paths.len());
     println!("{} of {} files differ: {wrong:#?}", wrong.len(), paths.len());
+}
+
+/// A folder for the files of a test.
+fn new_dir(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+#[test]
+fn refusals_name_the_codec() {
+    if !has_programs() {
+        return;
+    }
+    for (path, codec) in encode::with_other_codecs(&new_dir("other_codecs")) {
+        let (samples, problem) = decode(&path);
+        let problem = problem.expect("the codec is not supported");
+        let expected = format!("has the codec {codec}, which is not supported");
+        assert!(samples.is_empty() && problem.contains(&expected), "{}: {problem}", path.display());
+    }
+}
+
+#[test]
+fn default_track_among_those_that_can_be_decoded_is_heard() {
+    if !has_programs() {
+        return;
+    }
+    for path in encode::with_two_tracks(&new_dir("two_tracks")) {
+        let decoder = Decoder::open(std::fs::read(&path).unwrap().into(), DecodeLimits::default()).unwrap();
+        assert_eq!(decoder.info().track, Some((2, 2)), "{}", path.display());
+        let (samples, _) = decode(&path);
+        let loudest = samples.iter().map(|sample| sample.unsigned_abs()).max();
+        assert!(loudest > Some(3000), "{}: {loudest:?}", path.display());
+    }
 }
