@@ -1,4 +1,4 @@
-//! What a client has read: its audio is all that it was told of, in order and without gaps, up to where it ends.
+//! The audio that a client has read: its audio is all that it was told of, in order and without gaps, up to where it ends.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +22,7 @@ pub(crate) struct Hearing {
     is_turn: bool,
     /// The upstream said what no one asked, which may end or disorder a text.
     pub(crate) has_strays: bool,
-    /// An error was told since the speech began.
+    /// The client got an error since the speech began.
     had_error: bool,
     /// Number of deltas of a lane's answers, and samples of each.
     answers: BTreeMap<i16, (u32, usize)>,

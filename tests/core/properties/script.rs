@@ -23,7 +23,7 @@ pub(crate) struct Script {
     pub(crate) steps: Vec<Step>,
 }
 
-/// What is wrong with all servers for one purpose.
+/// The trouble of all servers with one purpose.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trouble {
     pub(crate) purpose: LanePurpose,

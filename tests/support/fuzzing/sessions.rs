@@ -35,7 +35,7 @@ const NOISE: &str = "%A";
 /// In a text, stands for as much silence.
 const SILENCE: &str = "%Z";
 
-/// What fits together.
+/// Combinations that work together.
 struct Fitting {
     client: Arc<ClientMapping>,
     profile: Arc<Profile>,
@@ -243,7 +243,7 @@ impl SessionDriver {
         self.input(Input::LaneClosed(lane, reason));
     }
 
-    /// What operators and the pool do.
+    /// Actions of operators and of the pool.
     fn operate(&mut self, bytes: &mut SessionBytes<'_>) {
         match bytes.next() % 10 {
             0 => self.input(Input::Drain(DRAIN_TIME)),
