@@ -1,6 +1,6 @@
 //! Mix of a recording's channels to mono: what a listener would hear.
 //!
-//! As a rule this is the average, as players mix. But two channels of which one is inverted cancel each other, and a voice on one
+//! As a rule this is the average, as players mix. But a channel and its inverse cancel each other, and a voice on one
 //! of eight channels is 18 dB softer in the average: then the average is raised, up to the sum, or gives way to the loudest
 //! channel.
 

@@ -8,7 +8,7 @@ use crate::audio::{SPEECH_RATE_HZ, recording_level::RecordingLevel};
 /// Audio in one chunk at the end: half a second.
 const CHUNK_SAMPLES: usize = SPEECH_RATE_HZ as usize / 2;
 
-/// Decodes a file as [`Decoder`] does. What it returns is 5 s behind, so that the gain of quiet speech is known.
+/// Decodes a file as [`Decoder`] does. Its chunks are 5 s behind, so that the gain of quiet speech is known.
 pub struct LevelledDecoder {
     decoder: Decoder,
     level: RecordingLevel,
@@ -72,10 +72,12 @@ mod tests {
                 (0..(seconds * 16_000.0) as i32).map(|at| (at % 50 * 400 - 10_000) as i16).collect();
             let mut file = wav::write_s16(&loud, SPEECH_RATE_HZ);
             assert_eq!(chunks(file.clone()), (loud.clone(), None), "{seconds} s");
-            file.truncate(file.len() - 4001);
-            let (samples, problem) = chunks(file);
-            assert!(loud.starts_with(&samples) && problem.is_some(), "{seconds} s: {problem:?}");
-            assert!(samples.len() + 2001 >= loud.len(), "{seconds} s: {}", samples.len());
+            if seconds > 1.0 {
+                file.truncate(file.len() - 40_001);
+                let (samples, problem) = chunks(file);
+                assert!(loud.starts_with(&samples) && problem.is_some(), "{seconds} s: {problem:?}");
+                assert!(samples.len() + 20_001 >= loud.len(), "{seconds} s: {}", samples.len());
+            }
         }
     }
 }

@@ -143,8 +143,8 @@ proptest! {
         driver.step(&Step::Read(script::READS_ALL));
         driver.step(&Step::StreamAudio { sound: Sound::Hiss, ms: 3_000, frame_bytes: 3_200 });
         let was_open = driver.checks.is_session_open();
-        // The client stays until the longest request has ended. A conversation never ends.
-        for _ in 0..if script.profile == "speech" { 60 } else { 1 } {
+        // The client stays until the longest request has ended.
+        for _ in 0..60 {
             driver.step(&Step::Advance(Duration::from_secs(20)));
             driver.step(&Step::StreamAudio { sound: Sound::Hiss, ms: 20, frame_bytes: 640 });
         }
@@ -157,7 +157,7 @@ proptest! {
             };
             prop_assert!(is_troubled(blamed), "{:?} is blamed at {:?}: {:?}", blamed, at, output);
         }
-        if script.profile == "speech" && was_open {
+        if was_open {
             let held: Vec<_> = driver.checks.open_lanes().into_iter().filter(|lane| !is_troubled(*lane)).collect();
             prop_assert!(held.is_empty(), "{:?} have workers, but nothing is asked", held);
             prop_assert!(driver.checks.requested_texts.is_empty(), "no end of {:?}", driver.checks.requested_texts);

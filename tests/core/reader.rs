@@ -15,7 +15,7 @@ const BEHIND_ABOVE_BYTES: usize = 256 * 1024;
 /// This much waits for a client by default, bytes.
 const WAITS_MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// What waits for the client.
+/// Frames that wait for the client.
 pub(crate) struct Reader {
     /// Bytes a second; `None` for a client that reads at once.
     rate: Option<u64>,

@@ -451,7 +451,7 @@ fn only_a_refusal_of_its_unit_blames_a_picture() {
             .iter()
             .any(|error| error["message"].as_str().unwrap().contains("refused a picture"));
         assert_eq!(blamed, is_blamed, "{context}");
-        // What a server took, or lost by its own failure, is not sent again.
+        // Audio that a server took, or lost by its own failure, is not sent again.
         let audio_of = |unit: &Value| unit["audio"].as_str().unwrap().len();
         let later: usize = session.asked[asked..].iter().map(audio_of).sum();
         let a_second = 16_000 * 2 * 4 / 3;

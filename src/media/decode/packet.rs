@@ -1,4 +1,4 @@
-//! What containers hand to the timeline: streams, and packets with what is known about their time.
+//! Items that containers hand to the timeline: streams, and packets with what is known about their time.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(super) fn duration(time: Nanos) -> Duration {
 
 /// Takes a container apart.
 pub(super) trait Demuxer: Send {
-    /// What comes next; `None` at the end of the file. Each call does a bounded amount of work.
+    /// The next item; `None` at the end of the file. Each call does a bounded amount of work.
     ///
     /// # Errors
     /// Damage behind which nothing can be found.
@@ -44,7 +44,7 @@ pub(super) trait Demuxer: Send {
     }
 }
 
-/// What a container says next.
+/// The next item of a container.
 pub(super) enum Event {
     /// Packets of this format follow.
     Stream(Stream),

@@ -226,7 +226,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 
     /// Passes an input to the bridge.
     pub(super) fn feed_bridge(&mut self, input: Input<'_>) {
-        // What the client may have heard counts where its playback may be cut.
+        // The bound of the audio heard counts where playback may be cut.
         if matches!(input, Input::Client(_) | Input::Timeout | Input::TurnJudged(..))
             && let Some((turn, waiting, total)) = self.unwritten()
         {
@@ -239,7 +239,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     pub(super) fn unwritten(&mut self) -> Option<(SpeechId, u64, u64)> {
         let unwritten = self.client.as_ref().and_then(|client| client.outbox.unwritten());
         let waiting = unwritten.filter(|(_, waiting, _)| *waiting > 0);
-        // Once nothing waits, that is told once.
+        // An empty outbox is reported once.
         let told = std::mem::replace(&mut self.told_unwritten, waiting);
         waiting.filter(|_| waiting != told).or(unwritten.filter(|_| waiting.is_none() && told.is_some()))
     }

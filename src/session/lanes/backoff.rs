@@ -39,7 +39,7 @@ impl ConnectionFailure {
         Self { kind, detail, in_use: Some(end), may_move: false, is_endless: false }
     }
 
-    /// The answer does not end. What came of it is valid.
+    /// The answer does not end. Its results so far are valid.
     pub(crate) fn endless(detail: String) -> Self {
         Self { is_endless: true, ..Self::in_use(EndKind::Other, detail) }
     }

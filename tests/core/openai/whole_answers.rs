@@ -206,7 +206,7 @@ impl Listener {
         self.has(before, kind)
     }
 
-    /// Compares what the client was told with what it got, and both with what the model said.
+    /// Compares the events of the client with its audio, and both with the words of the model.
     fn check_answer(&mut self, before: usize) {
         let heard: Vec<u8> = self
             .events_since(before, "response.output_audio.delta")

@@ -37,7 +37,7 @@ pub(crate) struct Checks {
     was_over: bool,
     /// Rates, channels or samples changed in transit, so content is not checked.
     pub(crate) formats_change: bool,
-    /// What the client has read.
+    /// The frames that the client has read.
     pub(crate) hearing: Hearing,
     /// Texts that have no end yet.
     pub(crate) requested_texts: Vec<String>,

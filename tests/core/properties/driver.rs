@@ -195,6 +195,7 @@ impl Driver {
             }
             Step::Timeout => self.input(Input::Timeout),
             Step::UpstreamText(back, line) => {
+                self.checks.hearing.has_strays = true;
                 if let Some(lane) = self.checks.newest_lane(*back) {
                     self.deliver(lane, UpstreamEvent::Text(line.clone()));
                 }

@@ -1,4 +1,4 @@
-//! What a client has read: its audio is all that it was told of, in order and without gaps, up to where it ends.
+//! The audio that a client has read: its audio is all that it was told of, in order and without gaps, up to where it ends.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,7 +20,9 @@ pub(crate) struct Hearing {
     dropped: VecDeque<usize>,
     /// The model speaks, not a text.
     is_turn: bool,
-    /// An error was told since the speech began.
+    /// The upstream said what no one asked, which may end or disorder a text.
+    pub(crate) has_strays: bool,
+    /// The client got an error since the speech began.
     had_error: bool,
     /// Number of deltas of a lane's answers, and samples of each.
     answers: BTreeMap<i16, (u32, usize)>,
@@ -85,7 +87,7 @@ impl Hearing {
         // A cancelled turn was sent ahead of its playback, and the session does not know what its client has not read.
         let is_true = told_ms <= heard_ms + dropped_ms + 2 && (is_cancelled || heard_ms <= told_ms + 1);
         assert!(is_true, "{heard_samples} samples were heard: {event}");
-        if !self.is_turn {
+        if !self.is_turn && !self.has_strays {
             self.check_text(&runs, is_cancelled);
         }
     }

@@ -22,7 +22,7 @@ const JOINS: [(&str, &str); 13] = [
     ("flac.ogg", "44k1_flac.ogg 16k1_flac.ogg"),
 ];
 
-/// Joined files of which ffmpeg decodes the first, or loses audio at the joint.
+/// Joined files: ffmpeg decodes only the first, or loses audio at the joint.
 pub(super) const JOINS_BEYOND_FFMPEG: [(&str, &str); 7] = [
     ("same.flac", "16k1_plain.flac 16k1_plain.flac"),
     ("rates.flac", "16k1_plain.flac 48k2_plain.flac"),
@@ -103,7 +103,7 @@ fn number(file: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(file[at..at + 4].try_into().unwrap())
 }
 
-/// Files of which the end is missing.
+/// Files without their end.
 pub(super) fn cut_off(files: &Files) -> Vec<(String, Vec<u8>)> {
     let names = [
         "44k1_cbr.mp3",
@@ -190,8 +190,11 @@ fn checksum(page: &[u8]) -> u32 {
     })
 }
 
-/// Edits of a movie, in seconds: length, and begin in the media or nothing.
-pub(super) const EDITS: [(&str, &[(f64, Option<f64>)]); 5] = [
+/// An edit of a movie, in seconds: length, and begin in the media or nothing.
+type Edit = (f64, Option<f64>);
+
+/// Edits of movies.
+pub(super) const EDITS: [(&str, &[Edit]); 5] = [
     ("begin", &[(1.5, Some(1.0))]),
     ("part", &[(1.0, Some(0.5)), (0.7, Some(1.9))]),
     ("swapped", &[(1.2, Some(1.4)), (1.0, Some(0.2))]),

@@ -8,7 +8,7 @@ const STEP: usize = 80;
 const TOLERANCE_DB: f64 = 1.0;
 const SILENCE_DB: f64 = -50.0;
 
-/// What differs, if more than 50 ms and 1 dB do.
+/// The difference, if it is more than 50 ms and 1 dB.
 pub(super) fn difference(reference: &[i16], ours: &[i16]) -> Option<String> {
     if reference.len().abs_diff(ours.len()) > SHIFT {
         let seconds = |samples: &[i16]| samples.len() as f64 / 16_000.0;

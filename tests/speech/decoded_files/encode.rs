@@ -222,7 +222,7 @@ pub(super) fn with_other_codecs(dir: &Path) -> Vec<(PathBuf, &'static str)> {
     made
 }
 
-/// Films with two audio tracks, of which the second is to be heard: the default, or the one that can be decoded.
+/// Films with two audio tracks; the second is the right one: the default, or the one that can be decoded.
 pub(super) fn with_two_tracks(dir: &Path) -> Vec<PathBuf> {
     let mut made = Vec::new();
     for (name, codecs) in [

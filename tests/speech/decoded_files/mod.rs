@@ -73,7 +73,7 @@ fn make_corpus(dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// What is to be heard: what ffmpeg decodes, or what it decodes of the parts where it ends at the first, trims at positions that
+/// The expected audio: what ffmpeg decodes, or what it decodes of the parts where it ends at the first, trims at positions that
 /// are wrong, or writes no silence.
 fn expected(path: &Path, name: &str) -> Vec<i16> {
     let of_parts =
@@ -93,7 +93,7 @@ fn expected(path: &Path, name: &str) -> Vec<i16> {
     [vec![0; silence], reference(path, &[])].concat()
 }
 
-/// What ffmpeg decodes.
+/// The audio that ffmpeg decodes.
 fn reference(path: &Path, filter: &[&str]) -> Vec<i16> {
     let mut command = ffmpeg();
     command
@@ -124,7 +124,7 @@ fn decode(path: &Path) -> (Vec<i16>, Option<String>) {
     (samples, problem)
 }
 
-/// What is wrong with a file.
+/// The fault of a file.
 fn check(path: &Path) -> Option<String> {
     let name = path.file_name().unwrap().to_string_lossy();
     let (ours, problem) = decode(path);

@@ -79,7 +79,7 @@ fn servable_profile(library: &Library, upstream: &str) -> Option<&'static str> {
 }
 
 /// Two libraries: the defaults, and one with interim transcripts, user transcripts and a standby session.
-static NOISE_IS_SPEECH: LazyLock<[Library; 2]> = LazyLock::new(|| {
+pub(super) static NOISE_IS_SPEECH: LazyLock<[Library; 2]> = LazyLock::new(|| {
     ["interim_ms = 0 ", "interim_ms = 200 "].map(|interim| {
         let profile = include_str!("../../../mappings/profile/speech.toml")
             .replace("threshold = 0.55", "threshold = 0.0")

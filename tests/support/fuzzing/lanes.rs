@@ -14,7 +14,7 @@ use voxbridge::{
 /// Most actions and messages of a codec after one input.
 const ACTIONS_MAX: usize = 64;
 
-const CONTENT_TYPES: [&str; 8] = [
+pub(super) const CONTENT_TYPES: [&str; 8] = [
     "",
     "application/json",
     "text/event-stream",

@@ -10,6 +10,7 @@ mod files;
 mod lanes;
 mod lines;
 mod relay;
+mod sessions;
 mod streams;
 
 use std::{sync::LazyLock, time::Duration};
@@ -23,6 +24,7 @@ pub use self::{
     conversation::bridge_inputs,
     files::{container, trace},
     lanes::{event_stream, lane_frames},
+    sessions::any_session,
     streams::{client_frames, protobuf, sideband, tcp_stream, upload_form},
 };
 use crate::rtvi::RtviFrame;

@@ -32,7 +32,7 @@ pub(super) struct Decoded {
 pub(super) enum NoCodec {
     /// Name of a codec that is not supported.
     Unsupported(String),
-    /// What is wrong with its headers.
+    /// The fault of its headers.
     Damaged(&'static str),
 }
 

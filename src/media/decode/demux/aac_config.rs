@@ -16,7 +16,7 @@ const LC: u8 = 2;
 const SBR: u8 = 5;
 const PARAMETRIC_STEREO: u8 = 29;
 
-/// What a decoder needs to know.
+/// The parameters of a decoder.
 pub(super) struct AacConfig {
     pub(super) object_type: u8,
     pub(super) rate_hz: u32,

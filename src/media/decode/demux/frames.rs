@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::media::decode::fields::{be32, le32};
 
-/// What a header says.
+/// The fields of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::media::decode) struct Header {
     /// The bits that all frames of a stream share.
@@ -23,7 +23,7 @@ pub(in crate::media::decode) struct Header {
 /// Reads the header at the start of these bytes.
 pub(in crate::media::decode) type ParseHeader = fn(&[u8]) -> Option<Header>;
 
-/// What comes next in a file of frames.
+/// The next item in a file of frames.
 pub(super) enum Next {
     Frame(Header, Bytes),
     /// Bytes that are neither a frame nor a tag, between frames.

@@ -32,7 +32,7 @@ pub(in crate::media::decode) struct MpegAudio {
     is_damaged: bool,
 }
 
-/// What the first frame says instead of audio.
+/// The tag in the first frame, in place of audio.
 #[derive(Default)]
 struct Tag {
     frames: Option<u64>,

@@ -5,7 +5,7 @@ use symphonia::core::codecs::audio::well_known::*;
 use super::blocks::{Format, Layout, pcm};
 use crate::media::decode::fields::{le16, le32};
 
-/// What a format chunk says.
+/// The fields of a format chunk.
 pub(super) enum WavFormat {
     Blocks(Format),
     /// MPEG audio frames.

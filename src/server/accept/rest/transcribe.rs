@@ -173,7 +173,7 @@ pub(super) struct Transcription {
     events: Events,
     /// Decodes the recording and sends it to the session.
     feeding: BoxFuture<'static, Result<Decoded, Failure>>,
-    /// What became of the recording, in the end.
+    /// The end of the recording: its length and its damage.
     decoded: Option<Decoded>,
     /// Counts the recording.
     _memory: MemoryShare,

@@ -77,7 +77,7 @@ pub(crate) struct SessionSocket<S> {
     pub(crate) is_too_slow: bool,
     /// The peer's close frame.
     close_reason: Option<DisconnectReason>,
-    /// Why nothing more can be written. What the upstream sent before is still read: it may be a close frame with the reason.
+    /// Why nothing more can be written. Earlier messages of the upstream are still read: it may be a close frame with the reason.
     write_error: Option<DisconnectReason>,
     /// The last read found no further message.
     pub(crate) fully_read: bool,

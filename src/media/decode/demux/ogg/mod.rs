@@ -24,7 +24,7 @@ pub(in crate::media::decode) struct Ogg {
     pages: Pages,
     stream: Option<OggStream>,
     is_last_page_first: bool,
-    /// What the last page has.
+    /// The packets of the last page.
     events: VecDeque<Event>,
     page_count: usize,
     streams: usize,
@@ -82,7 +82,7 @@ impl Ogg {
         }
     }
 
-    /// What is known at the end of the file.
+    /// The state at the end of the file.
     fn finish(&mut self) -> Result<Option<Event>, Error> {
         self.is_ended = true;
         if self.page_count == 0 {

@@ -1,4 +1,4 @@
-//! What the positions of Ogg's pages tell: gaps, and padding at the end.
+//! The meaning of the positions of Ogg's pages: gaps, and padding at the end.
 
 use super::Page;
 use crate::media::decode::packet::{Nanos, Packet, nanos};

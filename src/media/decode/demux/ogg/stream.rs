@@ -20,7 +20,7 @@ const PACKET_MAX_BYTES: usize = 1 << 20;
 /// Longest header. libvorbis writes up to 11 KB.
 const HEADER_MAX_BYTES: usize = 256 * 1024;
 
-/// What a codec's packets look like.
+/// The form of a codec's packets.
 enum Format {
     Opus,
     Vorbis(Option<BlockSizes>),
@@ -40,7 +40,7 @@ pub(super) struct OggStream {
     positions: Positions,
 }
 
-/// What a page brought.
+/// The packets of a page.
 pub(super) enum Progress {
     /// The headers are complete.
     Stream(Box<Stream>),

@@ -7,7 +7,7 @@ use super::element::*;
 /// Longest packet. PCM takes up to 20 times its length while it is decoded. Packets of recordings have up to 100 KB.
 const PACKET_MAX_BYTES: usize = 1 << 20;
 
-/// What was done to the packets of a track.
+/// The encoding of the packets of a track.
 #[derive(Default)]
 pub(super) struct Encoding {
     kind: Kind,
