@@ -1,29 +1,47 @@
 //! Runs every fuzz seed, and random changes of the seeds, through the targets' bodies, so that they are tested without a fuzzer.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use proptest::prelude::*;
 use voxbridge_test_support::fuzzing;
 
-fn seeds(target: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(target);
-    let mut seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    seeds.sort();
-    seeds
+/// Inputs of a target with their names: written by hand, and found by fuzzers (`tests/fuzz/pack`).
+fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
+    let folder = fs::read_dir(corpus.join(target)).unwrap();
+    let mut files: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let files = files.iter().map(|path| (path.display().to_string(), fs::read(path).unwrap()));
+    let packed = fs::read(corpus.join("packed").join(target)).unwrap();
+    files.chain(unpack(&packed)).collect()
+}
+
+/// Packed inputs, each after its length in four bytes.
+fn unpack(mut packed: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let mut inputs = Vec::new();
+    while let Some((length, rest)) = packed.split_first_chunk() {
+        let (input, rest) = rest.split_at(u32::from_be_bytes(*length) as usize);
+        inputs.push((format!("packed input {}", inputs.len()), input.to_vec()));
+        packed = rest;
+    }
+    inputs
 }
 
 fn run_seeds(target: &str, body: fn(&[u8])) {
     let seeds = seeds(target);
     assert!(seeds.len() >= 10, "{target} has {} seeds", seeds.len());
-    for seed in seeds {
-        println!("{}", seed.display());
-        body(&std::fs::read(&seed).unwrap());
+    for (name, seed) in seeds {
+        println!("{target}: {name}");
+        body(&seed);
     }
 }
 
 /// A seed in which some bytes are replaced, removed or repeated.
 fn changed_seed(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
-    let seeds: Vec<Vec<u8>> = seeds(target).iter().map(|seed| std::fs::read(seed).unwrap()).collect();
+    let seeds: Vec<Vec<u8>> = seeds(target).into_iter().map(|(_, seed)| seed).collect();
     let change = (any::<prop::sample::Index>(), 0usize..4, any::<u8>());
     (prop::sample::select(seeds), prop::collection::vec(change, 1..12)).prop_map(|(mut bytes, changes)| {
         for (at, kind, byte) in changes {
@@ -81,6 +99,11 @@ proptest! {
     fn bridge_inputs_accept_changed_seeds(bytes in changed_seed("bridge_inputs")) {
         fuzzing::bridge_inputs(&bytes);
     }
+
+    #[test]
+    fn sessions_accept_changed_seeds(bytes in changed_seed("any_session")) {
+        fuzzing::any_session(&bytes);
+    }
 }
 
 #[cfg(feature = "webrtc")]
@@ -124,6 +147,11 @@ fn upstream_decoder_accepts_seeds() {
 #[test]
 fn bridge_inputs_accept_seeds() {
     run_seeds("bridge_inputs", fuzzing::bridge_inputs);
+}
+
+#[test]
+fn sessions_accept_seeds() {
+    run_seeds("any_session", fuzzing::any_session);
 }
 
 #[test]
