@@ -16,7 +16,7 @@ use voxbridge::{
 
 use super::{
     checks::{Checks, LaneMessage},
-    script::{Script, Step, Trouble, Upstream},
+    script::{SPEAKS_NOTHING, Script, Step, Trouble, Upstream},
     test_audio::{Microphone, Sound, bytes},
     upstream::{UpstreamEvent, UpstreamEvents, lane_sample},
 };
@@ -172,7 +172,12 @@ impl Driver {
 
     pub(crate) fn step(&mut self, step: &Step) {
         match step {
-            Step::SendText(text) => self.send_text(text),
+            Step::SendText(text) => {
+                if text == SPEAKS_NOTHING {
+                    self.checks.requested_texts.clear();
+                }
+                self.send_text(text);
+            }
             Step::Speak { long, voice } => self.speak(*long, *voice),
             Step::StreamAudio { sound, ms, frame_bytes } => self.stream_audio(*sound, *ms, *frame_bytes),
             Step::Burst { sound, bytes: len } => {

@@ -251,6 +251,8 @@ const CONVERSATION_LINES: [&str; 10] = [
 /// Bytes a second of a client that reads: at 0, 0.1, 0.5, 1 and 1.05 times playback, and as fast as it comes.
 const READING_RATES: [u64; 7] = [0, 4_800, 24_000, 48_000, 50_400, READS_ALL, READS_ALL];
 pub(crate) const READS_ALL: u64 = 1 << 30;
+/// A text without words, which replaces the text before it.
+pub(crate) const SPEAKS_NOTHING: &str = r#"{"type":"tts.speak","text":"***"}"#;
 
 fn any_step(formats: bool) -> impl Strategy<Value = Step> {
     let ms = |range: std::ops::Range<u64>| range.prop_map(Duration::from_millis);
@@ -311,7 +313,7 @@ fn any_command(formats: bool) -> impl Strategy<Value = String> {
         r#"{"type":"session.configure","silence_timeout_ms":9223372036854775807,"max_segment_duration_ms":1e18}"#,
         r#"{"type":"session.configure","vad_sensitivity":"low","language":"zh","hot_words":["\"",""]}"#,
         r#"{"type":"session.configure","enable_partial_transcripts":false,"tts_voice":"nobody"}"#,
-        r#"{"type":"tts.speak","text":"***"}"#,
+        SPEAKS_NOTHING,
         r#"{"type":"tts.speak","text":""}"#,
         "{}",
         "[",
