@@ -60,9 +60,11 @@ proptest! {
     ) {
         let driver = Driver::play_unchecked(&script);
         let now = driver.now;
+        // Its recording has no end yet.
+        let waits_in_queue = driver.bridge.report(now).only_waits_in_queue;
         let trace = Trace::parse(&driver.recorder.unwrap().text).unwrap();
         let outcome = replay(&trace, Library::embedded().unwrap(), now).unwrap();
-        prop_assert!(outcome.is_same() && outcome.not_judged.is_empty(), "{:#?}", outcome);
+        prop_assert!(outcome.is_same() && (outcome.not_judged.is_empty() || waits_in_queue), "{:#?}", outcome);
         prop_assert!(outcome.outputs >= 1 && outcome.inputs >= 1);
     }
 

@@ -366,11 +366,8 @@ impl Floor {
                 continue;
             }
             if let Some(speech) = self.speeches.remove(index) {
-                let is_played = speech.complete
-                    && speech.start_reported
-                    && speech.unsent.is_empty()
-                    && self.heard_samples(now, &speech) >= speech.sent_samples;
-                self.report_end(now, speech, !is_played, out);
+                let is_cut = !self.is_played(now, &speech);
+                self.report_end(now, speech, is_cut, out);
             }
             // Only the first one is paced.
             if index == 0 {
@@ -383,20 +380,26 @@ impl Floor {
         }
     }
 
+    /// True if the client has heard a whole speech, and confirmed that if it does.
+    fn is_played(&self, now: Instant, speech: &Speech) -> bool {
+        speech.complete
+            && speech.start_reported
+            && speech.unsent.is_empty()
+            && (speech.confirmed || !self.options.confirms_playback)
+            && self.heard_samples(now, speech) >= speech.sent_samples
+    }
+
     /// Length of a speech's audio that the client has heard, ms.
     fn heard_ms(&self, now: Instant, speech: &Speech) -> u64 {
         self.heard_samples(now, speech) * 1000 / u64::from(speech.converter.rate_hz)
     }
 
-    /// Samples of a speech that the client has heard: no more than were written to its connection, and than the time since the
-    /// first of them.
+    /// Samples of a speech that the client has heard: no more than were written to its connection.
     fn heard_samples(&self, now: Instant, speech: &Speech) -> u64 {
         let samples =
             |time: Duration| (time.as_secs_f64() * f64::from(speech.converter.rate_hz)).round() as u64;
         let unwritten = self.unwritten.filter(|(id, _)| *id == speech.id).map_or(0, |(_, samples)| samples);
-        let unheard = samples(self.pace.unplayed(now)).max(unwritten);
-        let since_first = speech.first_sent_at.map_or(Duration::ZERO, |at| now - at);
-        speech.sent_samples.saturating_sub(unheard).min(samples(since_first))
+        speech.sent_samples.saturating_sub(samples(self.pace.unplayed(now)).max(unwritten))
     }
 
     /// Notes that this part of a speech's messages waits to be written to the client.

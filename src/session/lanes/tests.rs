@@ -208,7 +208,7 @@ fn text_without_audio_ends_an_answer_by_its_length_and_by_time() {
     };
     let second = Duration::from_secs(1);
     let mut bench = speaking();
-    assert_eq!(push_endless_text(&mut bench, 1000, second), 66 * second, "64 Ki characters");
+    assert_eq!(push_endless_text(&mut bench, 1000, second), 68 * second, "66 Ki characters");
     let mut bench = speaking();
     let took = push_endless_text(&mut bench, 1, second);
     assert!(took > 600 * second && took <= 602 * second, "{took:?}");

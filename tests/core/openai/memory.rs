@@ -56,7 +56,7 @@ fn endless_answer_with_tools_is_bounded_and_counted() {
         let before = kept_bytes(&client);
         let delta = json!({"type": "response.output.delta", "session_id": "s", "response_id": "r", "kind": "text",
             "text": "word ".repeat(2000)});
-        // Text without audio ends an answer after 65 536 characters.
+        // Text without audio ends an answer after 67 584 characters.
         for (count, expected) in [(6, 50_000..180_000), (34, 0..180_000)] {
             (0..count).for_each(|_| client.harness.inject_upstream_text(lane, &delta.to_string()));
             let kept = kept_bytes(&client).saturating_sub(before);

@@ -18,8 +18,8 @@ use crate::{
     mapping::profile::LaneTimeouts,
 };
 
-/// Longest text of an answer without audio, characters: an hour of speech.
-const TEXT_MAX_CHARS: usize = 64 * 1024;
+/// Longest text of an answer without audio, characters: an hour of speech. A transcript reaches the limit of its length first.
+const TEXT_MAX_CHARS: usize = 66 * 1024;
 /// Longest time in which such text comes.
 const TEXT_MAX_TIME: Duration = Duration::from_secs(600);
 
