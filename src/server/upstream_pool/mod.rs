@@ -292,7 +292,7 @@ where
     D: tower::Service<DialRequest, Error = DisconnectReason> + Probe + Clone + Send + Sync + 'static,
     D::Future: Send + 'static,
 {
-    /// Dials this upstream if it still has room for the lane, and otherwise any, as [`Pool::call`] does.
+    /// Dials this upstream if it still has room for the lane, and otherwise any, as a call of the service does.
     pub fn call_at(&self, upstream: String, request: DialRequest) -> Dial<D::Response> {
         let number = self.shared.line.next_number();
         let has_room = |it: &PoolMember<D>| it.upstream.name() == upstream && it.upstream.has_free_worker();
