@@ -256,15 +256,17 @@ async fn speech_that_waits_for_the_client_is_told_whenever_that_changes() {
 
 /// Neighbours on the session's thread wait for its turn.
 #[tokio::test(start_paused = true)]
-async fn large_messages_end_the_turn_of_their_session() {
+async fn heavy_messages_end_the_turn_of_their_session() {
     const MESSAGES: usize = 40;
+    /// Heavy, and still handled on the session's own thread: larger ones finish whenever their thread has time.
+    const MESSAGE_BYTES: usize = 30_000;
     let library = Library::embedded().unwrap();
     let (mapping, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
     let setup = SessionSetup::new(&mapping, library.profile("speech").unwrap(), &dialect.clone().into(), 1);
     let bridge = Bridge::open(std_now(), Codec::new(mapping, 0.0), ConnectQuery::default(), dialect, setup);
     let (task, mut client) = start_with_room(bridge, 4 << 20).await;
     for _ in 0..MESSAGES {
-        let unknown = format!(r#"{{"type":"x","filler":"{}"}}"#, "x".repeat(60_000));
+        let unknown = format!(r#"{{"type":"x","filler":"{}"}}"#, "x".repeat(MESSAGE_BYTES));
         client.send(WsMessage::text(unknown)).await.unwrap();
     }
     let mut running = Box::pin(unconstrained(Box::new(task).run(None)));
@@ -277,7 +279,8 @@ async fn large_messages_end_the_turn_of_their_session() {
         most = most.max(errors);
         answered += errors;
     }
-    assert!(most <= 6, "{most} messages in one poll");
+    // Two slices: answers that a slice leaves unwritten are written by the next.
+    assert!(most <= 12, "{most} messages in one poll");
 }
 
 /// Every attempt to reach the upstream fails. Returns the client's messages.
