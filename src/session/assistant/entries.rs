@@ -144,8 +144,9 @@ impl Entries {
         self.list.iter().position(|stored| stored.entry.id == id)
     }
 
-    /// Drops what exceeds the limits, the oldest first. The newest entry and the user's newest question stay whatever their
-    /// size; calls and results behind the question have a larger bound, because its answer needs them.
+    /// Drops what exceeds the limits, the oldest first; of the oldest text that fits in part, the end stays. The newest entry and
+    /// the user's newest question stay whatever their size; calls and results behind the question have a larger bound, because
+    /// its answer needs them.
     fn drop_excess(&mut self) {
         let excess = self.list.len().saturating_sub(ENTRIES_MAX);
         self.list.drain(..excess);
@@ -162,8 +163,8 @@ impl Entries {
             if is_question {
                 exchange_max = 0;
             }
-            stored.entry.parts.retain(|part| {
-                let (sum, size, max) = match part {
+            stored.entry.parts.retain_mut(|part| {
+                let (sum, size, max) = match &*part {
                     EntryPart::Text(text) => {
                         (&mut chars, text.chars().count() as u64, self.limits.max_chars as u64)
                     }
@@ -181,13 +182,29 @@ impl Entries {
                         (&mut pictures, 1, if is_excess { 0 } else { self.limits.max_pictures as u64 })
                     }
                 };
+                let left = max.saturating_sub(*sum);
                 *sum += size;
                 let is_kept = is_newest || is_question && !matches!(part, EntryPart::Picture(_));
-                *sum <= max || is_kept
+                match part {
+                    EntryPart::Text(text) if size > left && left > 0 && !is_kept => {
+                        keep_end(text, (size - left) as usize);
+                        !text.is_empty()
+                    }
+                    _ => size <= left || is_kept,
+                }
             });
         }
         self.drop_empty();
     }
+}
+
+/// Cuts at least this many characters from the beginning of a text, at the start of a word if there is one.
+fn keep_end(text: &mut String, chars: usize) {
+    let mut at = text.char_indices().nth(chars).map_or(text.len(), |(at, _)| at);
+    if let Some((cut_word, _)) = text[at..].split_once(char::is_whitespace) {
+        at += cut_word.len();
+    }
+    *text = text[at..].trim_start().to_owned();
 }
 
 /// Makes chat messages of entries. Consecutive entries of one speaker become one message, with at most one utterance.
@@ -251,7 +268,7 @@ mod tests {
 
     #[test]
     fn oldest_entries_are_dropped_beyond_each_limit() {
-        let mut all = entries(10, 1000);
+        let mut all = entries(8, 1000);
         for (id, words) in [(0, "one"), (1, "seven"), (2, "ten")] {
             all.add(entry(id, Role::User, text(words)), EntryPlace::End);
         }
@@ -263,6 +280,21 @@ mod tests {
         assert_eq!(texts(&all), ["user: seven + ten + Audio(11200 samples)"]);
         all.add(entry(9, Role::User, text("a text that is too long by itself")), EntryPlace::End);
         assert!(texts(&all)[0].ends_with("a text that is too long by itself"), "{:?}", texts(&all));
+    }
+
+    #[test]
+    fn end_of_a_long_answer_is_kept() {
+        for (answer, kept) in [
+            ("the first words and the last", "and the last"),
+            ("最初的话和最后的话最后的话最后", "的话和最后的话最后的话最后"),
+        ] {
+            let mut all = entries(17, 1000);
+            all.add(entry(0, Role::User, text("tell me")), EntryPlace::End);
+            all.add(entry(1, Role::Assistant, text(answer)), EntryPlace::End);
+            assert!(texts(&all).concat().ends_with(answer), "the newest stays whole");
+            all.add(entry(2, Role::User, text("more")), EntryPlace::End);
+            assert_eq!(texts(&all), [format!("assistant: {kept}"), "user: more".to_owned()]);
+        }
     }
 
     #[test]
