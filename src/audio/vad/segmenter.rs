@@ -100,11 +100,17 @@ impl Segmenter {
         cut.then(|| self.cut())
     }
 
-    /// Ends the utterance at its quietest place, and begins the next one there.
+    /// Ends the utterance at its quietest place, and begins the next one there; or ends it now if it has been silent since, so
+    /// that no utterance begins without speech.
     fn cut(&mut self) -> Edge {
         let hops = self.quietest.hops_since();
         let rest_ms = hops as f32 * self.hop_ms;
-        let opposing_ms = self.opposing_ms.min(rest_ms);
+        let opposing_ms = self.opposing_ms;
+        if opposing_ms >= rest_ms {
+            let edge = self.switch_to(None, Edge::Limit);
+            self.expect_continuation();
+            return edge;
+        }
         let edge = self.switch_to(Some(rest_ms), Edge::Cut { hops });
         self.opposing_ms = opposing_ms;
         edge
@@ -333,9 +339,13 @@ mod tests {
             let config = VadConfig { start_ms: 32, end_ms: 32, max_ms, cut_max_ms, ..VadConfig::default() };
             let mut segmenter = Segmenter::new(config, 256);
             let mut inside = false;
-            for speech in hops {
+            for (at, speech) in hops.iter().copied().enumerate() {
                 if let Some(edge) = segmenter.push(speech, 1.0) {
                     prop_assert_eq!(inside, edge != Edge::Start);
+                    if let Edge::Cut { hops: rest } = edge {
+                        let rest = &hops[at + 1 - rest as usize..=at];
+                        prop_assert!(rest.contains(&true), "an utterance begins without speech");
+                    }
                     inside = matches!(edge, Edge::Start | Edge::Cut { .. });
                 }
                 prop_assert_eq!(segmenter.is_in_speech(), inside);
