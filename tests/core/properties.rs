@@ -69,10 +69,11 @@ proptest! {
     }
 
     #[test]
-    #[ignore = "one case in some sixty takes minutes, since clients read slowly; the cause is not known yet"]
     fn conversation_left_alone_ends(script in script::any_conversation_script()) {
         let mut driver = Driver::for_script(&script);
         script.steps.iter().for_each(|step| driver.step(step));
+        // A model that speaks on to a client that reads slowly may do so for an hour.
+        driver.step(&Step::Read(script::READS_ALL));
         driver.advance_to(driver.now + Duration::from_secs(2_000));
         prop_assert!(driver.is_finished(), "the session waits for an event that never comes");
         driver.finish();

@@ -12,6 +12,8 @@ use voxbridge::{
 
 /// Above this many bytes that the client has not read, it is behind, as for the driver.
 const BEHIND_ABOVE_BYTES: usize = 256 * 1024;
+/// A client that reads nothing for this long is gone, as for the driver.
+const STALLED_MAX: Duration = Duration::from_secs(120);
 /// This much waits for a client by default, bytes.
 const WAITS_MAX_BYTES: usize = 32 * 1024 * 1024;
 
@@ -23,6 +25,8 @@ pub(crate) struct Reader {
     outbox_bytes: usize,
     /// The instant at which the client will have read the first message.
     read_at: Option<Instant>,
+    /// The instant since which messages wait for a client that pauses.
+    stalled_since: Option<Instant>,
     /// Flow control as last reported to the bridge.
     flow: FlowControl,
     /// This much may wait before lanes are held, bytes.
@@ -38,6 +42,7 @@ impl Reader {
             outbox: VecDeque::new(),
             outbox_bytes: 0,
             read_at: None,
+            stalled_since: None,
             flow: FlowControl::default(),
             waits_max_bytes: WAITS_MAX_BYTES,
             waited_bytes: 0,
@@ -83,6 +88,11 @@ impl Reader {
         self.read_at
     }
 
+    /// The instant at which the driver takes a client that pauses for gone.
+    pub(crate) fn gone_at(&self) -> Option<Instant> {
+        self.stalled_since.map(|since| since + STALLED_MAX)
+    }
+
     /// The message that the client has read by now.
     pub(crate) fn read(&mut self, now: Instant) -> Option<Message> {
         self.read_at.filter(|at| *at <= now)?;
@@ -112,6 +122,8 @@ impl Reader {
         let first = self.outbox.front().map(|(message, _)| message_bytes(message) as u64);
         self.read_at =
             first.zip(rate).map(|(bytes, rate)| now + Duration::from_nanos(bytes * 1_000_000_000 / rate));
+        let is_stalled = self.read_at.is_none() && !self.outbox.is_empty();
+        self.stalled_since = is_stalled.then(|| self.stalled_since.unwrap_or(now));
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct Checks {
     pub(crate) hearing: Hearing,
     /// Texts that have no end yet.
     pub(crate) requested_texts: Vec<String>,
+    /// Texts whose speech has begun.
+    begun_texts: BTreeSet<String>,
     /// Texts were spoken, so the model received silence in place of some audio.
     silenced: bool,
     muted: u64,
@@ -110,6 +112,7 @@ impl Checks {
             formats_change: false,
             hearing: Hearing::default(),
             requested_texts: Vec::new(),
+            begun_texts: BTreeSet::new(),
             silenced: false,
             muted: 0,
             dropped: 0,
@@ -124,6 +127,12 @@ impl Checks {
             self.requested_texts = vec![id.clone()];
         }
         id
+    }
+
+    /// The client cancels its text, which has no end if it has not begun.
+    pub(crate) fn cancel_texts(&mut self) {
+        let begun = &self.begun_texts;
+        self.requested_texts.retain(|id| begun.contains(id));
     }
 
     pub(crate) fn is_client_there(&self) -> bool {
@@ -361,6 +370,11 @@ impl Checks {
                 client.on_client_event(&value, json);
                 if client.session_closed {
                     self.requested_texts.clear();
+                }
+                if let (Some("tts.speaking_start"), Some(id)) =
+                    (value["type"].as_str(), value["request_id"].as_str())
+                {
+                    self.begun_texts.insert(id.to_owned());
                 }
                 if ["tts.speaking_end", "error"].map(Value::from).contains(&value["type"]) {
                     self.requested_texts.retain(|id| value["request_id"] != id.as_str());

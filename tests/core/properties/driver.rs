@@ -16,7 +16,7 @@ use voxbridge::{
 
 use super::{
     checks::{Checks, LaneMessage},
-    script::{SPEAKS_NOTHING, Script, Step, Trouble, Upstream},
+    script::{CANCELS, SPEAKS_NOTHING, Script, Step, Trouble, Upstream},
     test_audio::{Microphone, Sound, bytes},
     upstream::{UpstreamEvent, UpstreamEvents, lane_sample},
 };
@@ -173,8 +173,8 @@ impl Driver {
     pub(crate) fn step(&mut self, step: &Step) {
         match step {
             Step::SendText(text) => {
-                if text == SPEAKS_NOTHING {
-                    self.checks.requested_texts.clear();
+                if text == SPEAKS_NOTHING || text == CANCELS {
+                    self.checks.cancel_texts();
                 }
                 self.send_text(text);
             }
@@ -269,11 +269,16 @@ impl Driver {
             let arrival = self.next_arrival().filter(|(at, _)| is_due(at));
             let wait = self.wait.filter(|wait| is_due(wait) && !self.finished);
             let read = self.reader.next_read().filter(is_due);
-            let Some(next) = [arrival.map(|(at, _)| at), read, wait].into_iter().flatten().min() else {
+            let gone = self.reader.gone_at().filter(is_due);
+            let Some(next) = [arrival.map(|(at, _)| at), read, wait, gone].into_iter().flatten().min() else {
                 break;
             };
             self.now = self.now.max(next);
-            if let Some(message) = read.filter(|at| *at == next).and_then(|_| self.reader.read(self.now)) {
+            if gone == Some(next) {
+                self.disconnect();
+            } else if let Some(message) =
+                read.filter(|at| *at == next).and_then(|_| self.reader.read(self.now))
+            {
                 self.checks.on_client_read(&message);
                 self.update_flow();
             } else if let Some(key) = arrival.filter(|(at, _)| *at == next) {

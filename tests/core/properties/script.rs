@@ -231,7 +231,7 @@ const CONVERSATION_COMMANDS: [&str; 6] = [
     r#"{"type":"session.configure","rollover_events":true}"#,
     r#"{"type":"video.frame","image":"/9j/4AAQ"}"#,
     r#"{"type":"video.frame","image":"\""}"#,
-    r#"{"type":"tts.cancel"}"#,
+    CANCELS,
 ];
 
 /// Deltas at the wrong time.
@@ -251,6 +251,8 @@ const CONVERSATION_LINES: [&str; 10] = [
 /// Bytes a second of a client that reads: at 0, 0.1, 0.5, 1 and 1.05 times playback, and as fast as it comes.
 const READING_RATES: [u64; 7] = [0, 4_800, 24_000, 48_000, 50_400, READS_ALL, READS_ALL];
 pub(crate) const READS_ALL: u64 = 1 << 30;
+/// Ends the text before it.
+pub(crate) const CANCELS: &str = r#"{"type":"tts.cancel"}"#;
 /// A text without words, which replaces the text before it.
 pub(crate) const SPEAKS_NOTHING: &str = r#"{"type":"tts.speak","text":"***"}"#;
 
@@ -304,8 +306,8 @@ fn any_sound() -> impl Strategy<Value = Sound> {
 
 fn any_command(formats: bool) -> impl Strategy<Value = String> {
     let mut known = vec![
-        r#"{"type":"tts.cancel"}"#,
-        r#"{"type":"tts.cancel"}"#,
+        CANCELS,
+        CANCELS,
         r#"{"type":"input_audio_buffer.commit"}"#,
         r#"{"type":"input_audio_buffer.commit"}"#,
         r#"{"type":"session.configure","silence_timeout_ms":100,"max_segment_duration_ms":1000}"#,
