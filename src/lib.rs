@@ -94,6 +94,8 @@ pub mod media;
 mod named_enum;
 #[cfg(feature = "io")]
 pub mod net;
+#[cfg(test)]
+mod property_config;
 #[doc = include_str!("release_notes.md")]
 pub mod release_notes {}
 #[cfg(feature = "io")]

@@ -243,7 +243,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(crate::property_config::property_config(64))]
 
         #[test]
         fn samples_never_wrap_or_shrink(samples in any_samples()) {

@@ -389,7 +389,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(crate::property_config::property_config(64))]
 
         #[test]
         fn input_at_16_khz_is_copied_for_any_framing(

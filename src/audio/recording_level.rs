@@ -182,7 +182,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(12))]
+        #![proptest_config(crate::property_config::property_config(12))]
         #[test]
         fn pieces_do_not_matter_and_none_is_lost(seconds in 0_usize..16, cut in 0_usize..16_000, piece in 1_usize..20_000) {
             let mut samples = speech(seconds, -45.0, -80.0);

@@ -271,7 +271,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(crate::property_config::property_config(64))]
 
         #[test]
         fn every_sample_is_accounted_for_and_in_order(operations in prop::collection::vec(operation(), 0..30)) {

@@ -26,7 +26,7 @@ use script::Step;
 use test_audio::Sound;
 
 /// Sessions for each property unless `PROPTEST_CASES` says otherwise: a few seconds of run time in all.
-const CASES: u32 = 64;
+const CASES: u32 = 32;
 
 pub(crate) fn config() -> ProptestConfig {
     ProptestConfig { max_shrink_iters: 2_000, ..ProptestConfig::with_cases(CASES) }

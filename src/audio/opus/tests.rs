@@ -183,7 +183,7 @@ fn changed_packet() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(crate::property_config::property_config(64))]
 
     #[test]
     fn changed_packets_give_bounded_audio_of_the_stated_length(

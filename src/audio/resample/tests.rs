@@ -1,7 +1,7 @@
 //! Tests of the conversion quality, and of independence from framing.
 
 use super::*;
-use proptest::{prelude::*, test_runner::FileFailurePersistence};
+use proptest::prelude::*;
 use std::f64::consts::TAU;
 
 fn tone(hz: f64, rate_hz: u32, len: usize) -> Vec<f32> {
@@ -219,14 +219,8 @@ fn output_matches_the_definition() {
     }
 }
 
-/// Failed cases are stored beside those of the integration tests.
-fn config() -> ProptestConfig {
-    let persistence = FileFailurePersistence::SourceParallel("tests/proptest-regressions");
-    ProptestConfig { failure_persistence: Some(Box::new(persistence)), ..ProptestConfig::with_cases(48) }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(crate::property_config::property_config(48))]
 
     #[test]
     fn framing_changes_output_by_rounding_only(

@@ -421,7 +421,7 @@ impl Damage {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(crate::property_config::property_config(200))]
 
     /// Neither panic nor endless loop, and no more audio than allowed.
     #[test]

@@ -199,7 +199,7 @@ async fn bytes_read_with_handshake_come_first() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(crate::property_config::property_config(48))]
 
     #[test]
     fn messages_arrive_whole_and_in_order(

@@ -203,7 +203,7 @@ fn split_sentence(sentence: &str, max_chars: usize) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::mapping::Library;
-    use proptest::{prelude::*, test_runner::FileFailurePersistence};
+    use proptest::prelude::*;
 
     const FORBIDDEN: &str = ":：；#“”‘’@*【】「」()（）[]&/$";
 
@@ -280,14 +280,8 @@ mod tests {
         }
     }
 
-    /// Failed cases are stored beside those of the integration tests.
-    fn config() -> ProptestConfig {
-        let persistence = FileFailurePersistence::SourceParallel("tests/proptest-regressions");
-        ProptestConfig { failure_persistence: Some(Box::new(persistence)), ..ProptestConfig::default() }
-    }
-
     proptest! {
-        #![proptest_config(config())]
+        #![proptest_config(crate::property_config::property_config(256))]
 
         #[test]
         fn normalized_text_has_no_forbidden_symbol(text in any::<String>()) {

@@ -298,7 +298,8 @@ impl Listener {
 }
 
 proptest! {
-    #![proptest_config(crate::properties::config())]
+    // Each of these sessions lasts up to half an hour.
+    #![proptest_config(ProptestConfig { cases: crate::properties::config().cases.div_ceil(4), ..crate::properties::config() })]
 
     #[test]
     fn answers_are_whole_or_say_where_they_end(session in any_session()) {

@@ -272,6 +272,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(crate::property_config::property_config(256))]
+
         #[test]
         fn form_in_pieces_has_the_same_parts(
             pieces in proptest::collection::vec(

@@ -179,7 +179,7 @@ async fn close_code_1014_is_no_protocol_error() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(crate::property_config::property_config(64))]
 
     #[test]
     fn messages_keep_their_order_for_any_lengths_fragments_and_reads(
