@@ -100,13 +100,11 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         } = self;
         let mut has_waited = false;
         let wakeup = poll_fn(|cx| {
-            // A socket that always has bytes, and never a message, must not keep the deadline waiting.
-            if std::mem::replace(&mut has_waited, true)
+            // Looked at before the sockets, which may use up the task's budget: one that always has bytes, and never a
+            // message, must not keep the deadline waiting.
+            let is_over = std::mem::replace(&mut has_waited, true)
                 && wake.is_some()
-                && sleep.as_mut().poll(cx).is_ready()
-            {
-                return Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Wakeup::Timer));
-            }
+                && sleep.as_mut().poll(cx).is_ready();
             if let Some(drain_order) = drain_order
                 && let Poll::Ready(timeout) = drain_order.as_mut().poll(cx)
             {
@@ -132,7 +130,12 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 is_lane_held: &|lane| flow.are_lanes_held && bridge.is_lane_held(lane),
             };
             if let Poll::Ready(wakeup) = poll_sockets(client, lanes, *lanes_first, gate, cx) {
+                // What came in time counts, although the machine has stalled until the deadline.
                 return Poll::Ready(Some(wakeup));
+            }
+            let at_deadline = || Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Wakeup::Timer));
+            if is_over {
+                return at_deadline();
             }
             // The client may have read.
             let flow_now = flow_control(client.as_ref(), report, memory.1);
@@ -147,7 +150,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 return Poll::Ready(None);
             }
             if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Wakeup::Timer));
+                return at_deadline();
             }
             slice.end();
             Poll::Pending

@@ -208,6 +208,22 @@ async fn message_read_as_the_hold_ends_does_not_overtake_those_held_back() {
     assert_eq!(numbers, (0..=sent).collect::<Vec<_>>());
 }
 
+/// A process that was stopped for a while finds both: the answer, and the end of its time.
+#[tokio::test(start_paused = true)]
+async fn message_that_came_in_time_is_read_before_a_deadline_that_passed_meanwhile() {
+    let mut relayed = Relayed::open().await;
+    let due = Instant::now() + Duration::from_secs(5);
+    let mut waiting = Box::pin(relayed.task.next_wakeup(Some(due)));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    relayed.upstream.send(WsMessage::text(r#"{"type":"response.done"}"#)).await.unwrap();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    let first = waiting.as_mut().now_or_never();
+    assert!(matches!(first, Some(Wakeup::Lane(_, SocketEvent::Message(_)))));
+    drop(waiting);
+    let then = relayed.task.next_wakeup(Some(due)).await;
+    assert!(matches!(then, Wakeup::Timer));
+}
+
 #[tokio::test(start_paused = true)]
 async fn client_that_reads_no_answers_is_not_read_either() {
     let library = Library::embedded().unwrap();
