@@ -128,6 +128,8 @@ pub(crate) enum UnitReply {
     Broken,
     /// A whole answer in one message without deltas.
     DoneOnly,
+    /// An error that does not end the session.
+    Refused,
     /// No reply.
     Silent,
 }
@@ -402,7 +404,7 @@ const GOOD_UNITS: [UnitReply; 5] =
 fn any_unit_reply() -> impl Strategy<Value = UnitReply> {
     prop_oneof![
         20 => select(&GOOD_UNITS[..]),
-        6 => select(vec![UnitReply::TextOnly, UnitReply::Twice, UnitReply::WrongUnit, UnitReply::Broken, UnitReply::DoneOnly]),
+        6 => select(vec![UnitReply::TextOnly, UnitReply::Twice, UnitReply::WrongUnit, UnitReply::Broken, UnitReply::DoneOnly, UnitReply::Refused]),
         1 => Just(UnitReply::Silent),
     ]
 }

@@ -133,6 +133,9 @@ impl Upstream {
             ],
             UnitReply::Broken => vec![delta("audio", &turn, r#","audio":"???""#), delta("listen", &turn, "")],
             UnitReply::DoneOnly => vec![done("words", &audio(2_400))],
+            UnitReply::Refused => {
+                vec![text(r#"{"type":"error","error":{"code":"invalid_input","message":"not understood"}}"#)]
+            }
             UnitReply::Silent => vec![],
         };
         reaction_events(self.asked, well)
