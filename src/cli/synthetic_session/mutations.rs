@@ -205,7 +205,11 @@ fn changed_messages_end_no_session_badly_and_lose_nothing() {
     });
 }
 
-#[allow(clippy::print_stdout, reason = "the test runner shows it")]
+#[allow(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "the test runner shows it, and says how much"
+)]
 fn play_changed_exchanges(client: &Arc<ClientMapping>, library: &Library) {
     let profile = library.profile(client.default_profile.as_deref().unwrap_or("speech")).unwrap();
     let dialect = library.upstream("minicpm-o").unwrap();
