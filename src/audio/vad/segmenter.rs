@@ -347,7 +347,7 @@ mod tests {
             for (at, speech) in hops.iter().copied().enumerate() {
                 if let Some(edge) = segmenter.push(speech, 1.0) {
                     prop_assert_eq!(inside, edge != Edge::Start);
-                    if let Edge::Cut { hops: rest } = edge {
+                    if let Edge::Cut { hops: rest, .. } = edge {
                         let rest = &hops[at + 1 - rest as usize..=at];
                         prop_assert!(rest.contains(&true), "an utterance begins without speech");
                     }
