@@ -23,5 +23,6 @@ mod readme_rows;
 mod rest_clients;
 #[cfg(feature = "turn-model")]
 mod turn_model;
+mod uploaded_speech;
 mod word_accuracy;
 mod xiaozhi_clients;

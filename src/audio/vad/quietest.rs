@@ -21,15 +21,28 @@ pub(super) struct QuietestPlace {
     least: f32,
     /// Hops since that place; 0 before the first.
     hops_since: u32,
+    /// Which of the newest hops are silent, the newest in the lowest bit.
+    silent: u16,
+    /// Silent hops around the best place.
+    silent_around: u32,
 }
+
+/// Silent hops around a place that make a pause: 128 ms. Speakers pause about as long within a sentence.
+const PAUSE_HOPS: u32 = 8;
 
 impl QuietestPlace {
     /// Before the first hop. Hops before it count as loud.
-    pub(super) const NONE: Self =
-        Self { newest: [f32::MAX / 1e3; WEIGHTS.len()], least: f32::INFINITY, hops_since: 0 };
+    pub(super) const NONE: Self = Self {
+        newest: [f32::MAX / 1e3; WEIGHTS.len()],
+        least: f32::INFINITY,
+        hops_since: 0,
+        silent: 0,
+        silent_around: 0,
+    };
 
     /// Adds a hop.
-    pub(super) fn push(&mut self, energy: f32) {
+    pub(super) fn push(&mut self, speech: bool, energy: f32) {
+        self.silent = self.silent << 1 | u16::from(!speech);
         self.newest.rotate_left(1);
         if let Some(newest) = self.newest.last_mut() {
             *newest = energy;
@@ -38,6 +51,7 @@ impl QuietestPlace {
         // Of equally quiet places, the last.
         if weighed <= self.least {
             (self.least, self.hops_since) = (weighed, HOPS_BEHIND);
+            self.silent_around = (self.silent & ((1 << WEIGHTS.len()) - 1)).count_ones();
         } else {
             self.hops_since = self.hops_since.saturating_add(1);
         }
@@ -47,6 +61,11 @@ impl QuietestPlace {
     pub(super) fn hops_since(&self) -> u32 {
         self.hops_since.max(1)
     }
+
+    /// True if the speech does not pause at the quietest place.
+    pub(super) const fn is_in_speech(&self) -> bool {
+        self.silent_around < PAUSE_HOPS
+    }
 }
 
 #[cfg(test)]
@@ -55,8 +74,19 @@ mod tests {
 
     fn hops_since_quietest(energies: &[f32]) -> u32 {
         let mut place = QuietestPlace::NONE;
-        energies.iter().for_each(|energy| place.push(*energy));
+        energies.iter().for_each(|energy| place.push(true, *energy));
         place.hops_since()
+    }
+
+    #[test]
+    fn place_in_a_pause_is_not_in_speech() {
+        for (silent_hops, is_in_speech) in [(0, true), (3, true), (7, true), (9, false), (12, false)] {
+            let mut place = QuietestPlace::NONE;
+            (0..40).for_each(|_| place.push(true, 900.0));
+            (0..silent_hops).for_each(|_| place.push(false, 1.0));
+            (0..40).for_each(|_| place.push(true, 900.0));
+            assert_eq!(place.is_in_speech(), is_in_speech, "{silent_hops} silent hops");
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub enum Edge {
     Cut {
         /// Number of these hops.
         hops: u32,
+        /// The speech does not pause at that place.
+        in_speech: bool,
     },
 }
 
@@ -80,7 +82,7 @@ impl Segmenter {
             self.pause_end_ms = None;
         }
         if is_long {
-            self.quietest.push(energy);
+            self.quietest.push(speech, energy);
         }
         if self.has_lasted(if is_long { self.shorter_pause_ms() } else { self.end_ms() }) {
             let is_early = !self.has_lasted(self.end_ms());
@@ -89,6 +91,9 @@ impl Segmenter {
                 self.expect_continuation();
             }
             return Some(edge);
+        }
+        if cut && self.config.cut_max_ms <= self.config.max_ms {
+            return Some(self.cut());
         }
         if limit {
             let edge = self.switch_to(None, Edge::Limit);
@@ -103,7 +108,7 @@ impl Segmenter {
     /// Ends the utterance at its quietest place, and begins the next one there; or ends it now if it has been silent since, so
     /// that no utterance begins without speech.
     fn cut(&mut self) -> Edge {
-        let hops = self.quietest.hops_since();
+        let (hops, in_speech) = (self.quietest.hops_since(), self.quietest.is_in_speech());
         let rest_ms = hops as f32 * self.hop_ms;
         let opposing_ms = self.opposing_ms;
         if opposing_ms >= rest_ms {
@@ -111,7 +116,7 @@ impl Segmenter {
             self.expect_continuation();
             return edge;
         }
-        let edge = self.switch_to(Some(rest_ms), Edge::Cut { hops });
+        let edge = self.switch_to(Some(rest_ms), Edge::Cut { hops, in_speech });
         self.opposing_ms = opposing_ms;
         edge
     }
@@ -306,7 +311,7 @@ mod tests {
             (1..=900).filter_map(|hop| segmenter.push(true, energy(hop)).map(|edge| (hop, edge))).collect();
         assert_eq!(found[0], (16, Edge::Start));
         let places = found[1..].iter().map(|(hop, edge)| match edge {
-            Edge::Cut { hops } => hop - hops,
+            Edge::Cut { hops, in_speech: true } => hop - hops,
             edge => panic!("{edge:?}"),
         });
         let places: Vec<u32> = places.collect();
@@ -342,7 +347,7 @@ mod tests {
             for (at, speech) in hops.iter().copied().enumerate() {
                 if let Some(edge) = segmenter.push(speech, 1.0) {
                     prop_assert_eq!(inside, edge != Edge::Start);
-                    if let Edge::Cut { hops: rest } = edge {
+                    if let Edge::Cut { hops: rest, .. } = edge {
                         let rest = &hops[at + 1 - rest as usize..=at];
                         prop_assert!(rest.contains(&true), "an utterance begins without speech");
                     }

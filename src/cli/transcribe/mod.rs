@@ -240,7 +240,7 @@ impl TranscribeJob<'_> {
                 let mut recording = self.open(output).await?;
                 let mut settings = json!({
                     "type": "configure", "task": self.task().name(), "partials": self.needs_partials(),
-                    "estimated_word_times": self.needs_word_times(),
+                    "estimated_word_times": self.args.format != TranscriptFormatArg::Text,
                 });
                 if let Some(language) = &self.args.language {
                     settings["language"] = language.as_str().into();

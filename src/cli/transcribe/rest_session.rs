@@ -16,6 +16,7 @@ use crate::cli::local_bridge::LocalBridge;
 use crate::cli::recording::Recording;
 use crate::cli::view::Progress;
 use crate::media::transcript::partial::Span;
+use crate::media::transcript::segments::divided;
 use crate::media::transcript::{Gap, Segment};
 use crate::server::{RestCommands, RestEvent, RestSession};
 
@@ -188,8 +189,10 @@ impl<'t> Utterances<'t> {
             self.transcribed.wordless_from.get_or_insert(Duration::from_millis(segment.start_ms));
             return Ok(());
         }
-        on_progress(Progress::Transcribed(&segment))?;
-        self.transcribed.segments.push(segment);
+        for segment in divided(segment) {
+            on_progress(Progress::Transcribed(&segment))?;
+            self.transcribed.segments.push(segment);
+        }
         Ok(())
     }
 

@@ -168,6 +168,32 @@ fn opus_that_changes_its_mode_sounds_as_its_packets_do() {
     assert!(power / noise > 1e4, "{} dB", 10.0 * (power / noise).log10());
 }
 
+/// A stream that was cut out of a longer one begins with up to 1.4 s that are decoded and dropped (RFC 7845 §4.3).
+#[test]
+fn dropped_start_of_an_opus_stream_leaves_no_silence() {
+    use opus_pure::{Application, OggOpusWriter, OpusEncoder, OpusHead};
+    let tone: Vec<i16> = (0..48_000).map(|at| ((at as f32 * 0.2).sin() * 9000.0) as i16).collect();
+    for pre_skip in [0, 312, 1920, 3840, 65_535] {
+        let mut encoder = OpusEncoder::new(16_000, 1, Application::Audio).unwrap();
+        let head = OpusHead { pre_skip, ..OpusHead::for_encoder(&encoder, 16_000) };
+        let mut file = OggOpusWriter::new(Vec::new(), head).unwrap();
+        for frame in tone.chunks_exact(320) {
+            let mut packet = [0; 1000];
+            let length = encoder.encode_s16(frame, 320, &mut packet).unwrap();
+            file.write_packet(&packet[..length]).unwrap();
+        }
+        let (samples, error) = decode(&file.finish().unwrap());
+        let expected = tone.len() - usize::from(pre_skip) / 3;
+        let start = &samples[160..320];
+        assert!(
+            error.is_none() && samples.len().abs_diff(expected) < 3,
+            "{pre_skip}: {} samples",
+            samples.len()
+        );
+        assert!(pre_skip == 0 || start.iter().any(|sample| sample.abs() > 4000), "{pre_skip}: silent start");
+    }
+}
+
 #[test]
 fn unknown_empty_and_mislabelled_files_are_named() {
     let open = |file: &[u8]| decode(file).1.unwrap().to_string();

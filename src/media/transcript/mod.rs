@@ -2,11 +2,14 @@
 //!
 //! - [`cues`]: divides a transcript into the cues of subtitles
 //! - [`subtitles`]: the file formats of cues
+//! - [`segments`]: divides the transcript of a long utterance
 //! - [`partial`]: a transcript that is not complete, and which audio it lacks
 
 pub mod cues;
 mod division;
 pub mod partial;
+mod pieces;
+pub mod segments;
 pub mod subtitles;
 
 use std::time::Duration;

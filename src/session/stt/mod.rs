@@ -7,7 +7,9 @@
 //! - [`likely_end`] asks for the words of a turn that is likely over, and [`pause_transcript`] has them
 //! - [`utterance_queue`] keeps utterances until they are reported
 //! - [`utterance`] is one segment of speech with its state
+//! - [`cut_sentence`] joins the transcripts of a sentence that was cut
 
+mod cut_sentence;
 mod lanes;
 mod likely_end;
 mod pause_transcript;

@@ -201,6 +201,7 @@ impl Transcriber {
         utterance.completed_at = Some(now);
         utterance.audio_start_ms = segment.end_ms.saturating_sub(length_ms(&segment.audio));
         utterance.speech_ms = segment.speech_ms;
+        utterance.is_cut_in_speech = segment.is_cut_in_speech;
         utterance.verdict = segment.verdict;
         // Settings of the moment of speech: the client may change them before the request is sent.
         utterance.prompt = prompt;

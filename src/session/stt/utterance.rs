@@ -29,6 +29,8 @@ pub(crate) struct Utterance {
     pub(crate) audio_start_ms: u64,
     /// Start and end of the speech in it, ms.
     pub(crate) speech_ms: (u64, u64),
+    /// It was too long, and the speech goes on without a pause.
+    pub(crate) is_cut_in_speech: bool,
     /// How the pause at its end was judged, and what ended it.
     pub(crate) verdict: TurnVerdict,
     /// The client asked for a final at this point, and gets one even if the transcript is empty.
@@ -106,6 +108,7 @@ impl Utterance {
             speech_end_ms: None,
             audio_start_ms: 0,
             speech_ms: (0, 0),
+            is_cut_in_speech: false,
             verdict: TurnVerdict { probability: None, cause: EndCause::Timeout },
             finalized: false,
             completed_at: None,

@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::utterance::{SpeechStart, UserWords, Utterance, UtteranceState, length_ms};
+use super::{
+    cut_sentence::CutSentence,
+    utterance::{SpeechStart, UserWords, Utterance, UtteranceState, length_ms},
+};
 use crate::{
     error::ErrorKind,
     event::ClientCommand,
@@ -47,6 +50,7 @@ pub(crate) struct UtteranceQueue {
     pub(crate) dropped_ms: u64,
     /// The user's words that were reported and that the session has not taken.
     pub(crate) words: Vec<UserWords>,
+    cut_sentence: CutSentence,
 }
 
 impl UtteranceQueue {
@@ -202,6 +206,9 @@ impl UtteranceQueue {
                 utterance.start_reported = true;
                 let segment_id = utterance.segment_id;
                 out.push_client(ClientCommand::SpeechStarted { at_ms, from_ms, segment_id });
+            }
+            if let UtteranceState::Settled(Some(Ok(transcript))) = &mut utterance.state {
+                self.cut_sentence.join(transcript, utterance.speech_ms, utterance.is_cut_in_speech);
             }
             if utterance.report_if_settled(now, &mut self.words, out) {
                 self.utterances.remove(index);

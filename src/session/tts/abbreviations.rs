@@ -23,7 +23,7 @@ const PART_MAX_CHARS: usize = 3;
 const LISTED_MAX_DIGITS: usize = 3;
 
 /// True if the full stop at the end of `before` ends no sentence. `after` is what follows it, as far as it is known.
-pub(super) fn is_inside_sentence(before: &str, after: &str) -> bool {
+pub(crate) fn is_inside_sentence(before: &str, after: &str) -> bool {
     let Some(word) = before.strip_suffix('.').and_then(|words| words.rsplit(char::is_whitespace).next())
     else {
         return false;

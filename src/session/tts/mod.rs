@@ -4,7 +4,7 @@
 //! - [`text_normalization`] makes a text speakable and divides it, not at [`abbreviations`]; [`voices`] chooses and encodes its voice
 //! - [`synthesizer`] has an upstream speak one text at a time
 
-mod abbreviations;
+pub(crate) mod abbreviations;
 pub(crate) mod queue;
 pub(crate) mod synthesizer;
 pub(crate) mod text_normalization;

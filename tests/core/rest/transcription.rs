@@ -88,10 +88,10 @@ fn long_speech_is_cut_at_pauses() {
     assert_finishes(&mut harness);
     let pieces = &harness.question_audio;
     let seconds: Vec<usize> = pieces.iter().map(|piece| piece.len() / 16_000).collect();
-    assert!((18..=22).contains(&pieces.len()), "{seconds:?}");
+    assert!((5..=7).contains(&pieces.len()), "{seconds:?}");
     for piece in pieces {
         let seconds = piece.len() as f64 / 16_000.0;
-        assert!(seconds <= 9.5, "{seconds} s");
+        assert!(seconds <= 24.0, "{seconds} s");
         let end = &piece[piece.len() - 16 * 130..];
         assert!(end.iter().all(|sample| sample.abs() < 0.02), "a piece of {seconds} s is cut in speech");
     }

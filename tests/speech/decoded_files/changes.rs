@@ -160,6 +160,20 @@ pub(super) fn positioned_wrong(files: &Files) -> Vec<(String, Vec<u8>)> {
     made
 }
 
+/// Opus streams that were cut out of longer ones: the decoder drops more at the start.
+pub(super) fn skipped_at_start(files: &Files) -> Vec<(String, Vec<u8>)> {
+    let mut made = Vec::new();
+    for name in ["48k2_opus.ogg", "16k1_opus.ogg"] {
+        for pre_skip in [0_u16, 3840, u16::MAX] {
+            let mut file = files[name].clone();
+            // The identification follows the header of its page and the length of its packet.
+            file[38..40].copy_from_slice(&pre_skip.to_le_bytes());
+            made.push((format!("skip_{pre_skip}_{name}"), with_positions(&file, |position, _| position)));
+        }
+    }
+    made
+}
+
 fn with_positions(file: &[u8], position: fn(u64, u64) -> u64) -> Vec<u8> {
     let (mut out, mut at, mut bytes) = (Vec::new(), 0, 0);
     for count in 0.. {

@@ -63,6 +63,7 @@ fn make_corpus(dir: &Path) -> Vec<PathBuf> {
         changes::cut_off(&files),
         changes::counted_wrong(&files),
         changes::positioned_wrong(&files),
+        changes::skipped_at_start(&files),
         changes::edited(&files),
     ];
     for (name, bytes) in changed.into_iter().flatten() {

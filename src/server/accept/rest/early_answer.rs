@@ -3,13 +3,16 @@
 //! At first, nothing is sent, and a failure has its HTTP status: for as long as upstreams are looked for or a queue is waited
 //! in ([`quiet_max`]). After that, HTTP 200 and the headers are sent, and every [`FILL_INTERVAL`] something that readers of the
 //! format skip: white space, empty lines, or comments of event streams. A failure is then the error object in place of JSON, and
-//! the end of the connection in the middle of any other body.
+//! the end of the connection in the middle of any other body. Where an incomplete transcript ends is a trailer.
 
 use std::{convert::Infallible, io, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::{Response, header::CONTENT_TYPE};
+use hyper::{
+    HeaderMap, Response,
+    header::{CONTENT_TYPE, TRAILER},
+};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
@@ -22,7 +25,7 @@ use super::{
     session::Stage,
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style, set_header},
-    transcript::{TranscriptFormat, content_type},
+    transcript::{INCOMPLETE_HEADER, TranscriptFormat, content_type},
 };
 
 /// How often something is sent: clients and proxies wait for 10 s at least, usually for 60 s.
@@ -72,6 +75,7 @@ where
     let send = move |sender| send_late(making, filler, style, sender);
     let mut response = Response::new(Body::Right(StreamedBody::made_by(send, "answer", served)));
     set_header(response.headers_mut(), CONTENT_TYPE.as_str(), filler.content_type);
+    set_header(response.headers_mut(), TRAILER.as_str(), INCOMPLETE_HEADER.as_str());
     Ok(response)
 }
 
@@ -113,8 +117,14 @@ async fn send_late(
     sender: BodySender,
 ) -> Result<(), &'static str> {
     sender.send(format!("{}{}", filler.start, filler.fill).into()).await?;
+    let mut trailers = HeaderMap::new();
     let body = match wait_filled(making, filler.fill, &sender).await? {
-        Ok(made) => without_start(bytes_of(made.into_body()).await, filler.start),
+        Ok(made) => {
+            let (head, body) = made.into_parts();
+            let incomplete = head.headers.get(INCOMPLETE_HEADER).cloned();
+            trailers.extend(incomplete.map(|value| (INCOMPLETE_HEADER, value)));
+            without_start(bytes_of(body).await, filler.start)
+        }
         Err(failure) => {
             warn!(problem = failure.message, "request failed after its answer began");
             if !filler.tells_failures {
@@ -125,7 +135,7 @@ async fn send_late(
         }
     };
     sender.send(body).await?;
-    sender.finish().await
+    sender.finish_with(trailers).await
 }
 
 /// Waits for what is made, and sends this every [`FILL_INTERVAL`] meanwhile.
@@ -234,6 +244,28 @@ mod tests {
             made = made_in_time(&mut never, stage) => assert_eq!(made, None),
         }
         assert_eq!(start.elapsed().as_secs(), 110);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_answer_has_where_it_is_incomplete_as_a_trailer() {
+        for marked in [true, false] {
+            let making = async move {
+                sleep(Duration::from_secs(60)).await;
+                let mut made = answer_with("text/plain", "words");
+                if marked {
+                    made.headers_mut().insert(INCOMPLETE_HEADER, "1.500".parse().unwrap());
+                }
+                Ok(made)
+            };
+            let stage = watch::Sender::new(Stage::Opened);
+            let how = (Filler::of(TranscriptFormat::Text), Style::OpenAi);
+            let answer = answer_in_time(making, stage.subscribe(), how, ()).await.map_err(|_| ()).unwrap();
+            assert_eq!(answer.headers()[TRAILER], INCOMPLETE_HEADER.as_str());
+            let body = answer.into_body().collect().await.unwrap();
+            let trailer = body.trailers().and_then(|trailers| trailers.get(INCOMPLETE_HEADER)).cloned();
+            assert_eq!(trailer.is_some_and(|value| value == "1.500"), marked);
+            assert!(body.to_bytes().ends_with(b"words"));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame};
+use hyper::{
+    HeaderMap,
+    body::{Body, Frame},
+};
 use tokio::{sync::mpsc, time::timeout};
 use tracing::warn;
 
@@ -21,8 +24,8 @@ const TAKE_TIMEOUT: Duration = Duration::from_secs(120);
 /// A part of a body.
 enum Part {
     Data(Bytes),
-    /// The body is complete.
-    End,
+    /// The body is complete; headers that were not known before it.
+    End(HeaderMap),
 }
 
 /// A body that is sent as it is made. An error cuts it off, so that the client cannot take it for complete; so does the loss of
@@ -87,7 +90,12 @@ impl BodySender {
     /// # Errors
     /// The client takes nothing.
     pub(super) async fn finish(&self) -> Result<(), &'static str> {
-        self.send_part(Ok(Part::End)).await?;
+        self.finish_with(HeaderMap::new()).await
+    }
+
+    /// As [`Self::finish`], with headers behind the body, for clients that accept them.
+    pub(super) async fn finish_with(&self, trailers: HeaderMap) -> Result<(), &'static str> {
+        self.send_part(Ok(Part::End(trailers))).await?;
         timeout(TAKE_TIMEOUT, self.closed()).await.map_err(|_| "the client takes nothing")
     }
 
@@ -126,7 +134,7 @@ impl Body for StreamedBody {
             self.is_over = !matches!(part, Ok(Part::Data(_)));
             match part {
                 Ok(Part::Data(data)) => Some(Ok(Frame::data(data))),
-                Ok(Part::End) => None,
+                Ok(Part::End(trailers)) => (!trailers.is_empty()).then(|| Ok(Frame::trailers(trailers))),
                 Err(error) => Some(Err(error)),
             }
         })

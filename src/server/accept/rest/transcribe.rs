@@ -3,7 +3,7 @@
 //! The decoder runs ahead of the session by what the stream in memory holds; back-pressure of the session stops it. Sources:
 //! field notes openai-rest.md §1 and §2, macaw.md §6.
 
-use std::{pin::pin, time::Duration};
+use std::{collections::VecDeque, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{FutureExt as _, future::BoxFuture};
@@ -32,7 +32,7 @@ use crate::{
         MediaError,
         decode::{DecodeLimits, Decoder},
         levelled::LevelledDecoder,
-        transcript::{Transcript, WordList},
+        transcript::{Transcript, WordList, segments::divided},
     },
     server::{
         accept::session_start::Admission,
@@ -69,9 +69,9 @@ struct AnswerForm {
 }
 
 impl AnswerForm {
-    /// True if the answer has times of words, or cues, which begin and end with words.
+    /// True if the answer has times of words, or cues or segments, which begin and end with words.
     const fn needs_word_times(&self) -> bool {
-        self.wants_words || matches!(self.format, TranscriptFormat::Srt | TranscriptFormat::Vtt)
+        self.wants_words || !matches!(self.format, TranscriptFormat::Json | TranscriptFormat::Text)
     }
 }
 
@@ -175,6 +175,8 @@ pub(super) struct Transcription {
     feeding: BoxFuture<'static, Result<Decoded, Failure>>,
     /// The end of the recording: its length and its damage.
     decoded: Option<Decoded>,
+    /// Further segments of the utterance that came last.
+    pending: VecDeque<Segment>,
     /// Counts the recording.
     _memory: MemoryShare,
 }
@@ -200,7 +202,8 @@ impl Transcription {
         let RestSession { mut commands, events } = session;
         commands.send(&settings).await;
         let feeding = feed(decoder, commands, threads, cancel).boxed();
-        Ok((Self { events, feeding, decoded: None, _memory: memory }, served))
+        let pending = VecDeque::new();
+        Ok((Self { events, feeding, decoded: None, pending, _memory: memory }, served))
     }
 
     /// How far its session has come.
@@ -211,6 +214,9 @@ impl Transcription {
     /// The next segment; `None` after the last.
     pub(super) async fn next(&mut self) -> Result<Option<Segment>, Failure> {
         loop {
+            if let Some(segment) = self.pending.pop_front() {
+                return Ok(Some(segment));
+            }
             let event = match self.decoded {
                 Some(_) => self.events.next().await?,
                 None => tokio::select! {
@@ -223,7 +229,7 @@ impl Transcription {
             };
             match event {
                 Some(Event::Transcript(segment)) if segment.text.trim().is_empty() => {}
-                Some(Event::Transcript(segment)) => return Ok(Some(segment)),
+                Some(Event::Transcript(utterance)) => self.pending.extend(divided(utterance)),
                 Some(_) => {}
                 None => return Ok(None),
             }

@@ -22,8 +22,9 @@ pub(super) fn format_of(name: Option<&str>) -> Result<TranscriptFormat, Failure>
 
 /// How long subtitles show that the transcript breaks off.
 const NOTE_MS: u64 = 3000;
-/// Header of an answer whose transcript is incomplete: the second of the recording from which on words are missing.
-const INCOMPLETE_HEADER: HeaderName = HeaderName::from_static("x-voxbridge-incomplete-from");
+/// Header of an answer whose transcript is incomplete: the second of the recording from which on words are missing. A
+/// trailer if the answer began before it was known.
+pub(super) const INCOMPLETE_HEADER: HeaderName = HeaderName::from_static("x-voxbridge-incomplete-from");
 
 /// From where on words are missing from a transcript, and why: the upstream was lost or failed for good, or the recording is
 /// damaged.

@@ -79,6 +79,8 @@ pub(crate) struct SpeechSegment {
     pub(crate) verdict: TurnVerdict,
     /// True if the utterance ends here; false after a commit.
     pub(crate) ends_utterance: bool,
+    /// It was too long, and the speech goes on without a pause.
+    pub(crate) is_cut_in_speech: bool,
     /// End position in the audio listened to, ms.
     pub(crate) end_ms: u64,
 }

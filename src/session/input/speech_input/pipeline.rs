@@ -142,8 +142,14 @@ impl SpeechInput {
                 self.recording = Some(Recording { audio, has_speech: true, speech });
                 out.push(SpeechEvent::Started { at_ms: self.listened_ms(), from_ms: from / SAMPLES_PER_MS });
             }
-            Some(Edge::End | Edge::Limit) => self.finish_segment(true, out),
-            Some(Edge::Cut { hops }) => self.cut_recording(hops as usize * hop.len(), out),
+            Some(Edge::End) => self.finish_segment(true, out),
+            Some(Edge::Limit) => {
+                self.finish_segment(true, out);
+                note_cut(result.is_speech, out);
+            }
+            Some(Edge::Cut { hops, in_speech }) => {
+                self.cut_recording(hops as usize * hop.len(), in_speech, out);
+            }
         }
         self.track_pause(out);
         // An interruption follows the start of its utterance.
@@ -213,10 +219,11 @@ impl SpeechInput {
     }
 
     /// Ends the utterance before its newest samples, which begin the next one.
-    fn cut_recording(&mut self, samples: usize, out: &mut Vec<SpeechEvent>) {
+    fn cut_recording(&mut self, samples: usize, in_speech: bool, out: &mut Vec<SpeechEvent>) {
         let Some(recording) = &mut self.recording else { return };
         let rest = recording.split_off(samples, self.listened_samples);
         self.finish_segment_before(samples as u64, true, out);
+        note_cut(in_speech && rest.has_speech, out);
         let from = self.listened_samples.saturating_sub(samples as u64);
         self.recording = Some(rest);
         out.push(SpeechEvent::Started { at_ms: self.listened_ms(), from_ms: from / SAMPLES_PER_MS });
@@ -237,6 +244,7 @@ impl SpeechInput {
             speech_ms,
             verdict: self.pause_watch.take_verdict(),
             ends_utterance,
+            is_cut_in_speech: false,
             end_ms: self.listened_ms().saturating_sub(newest / SAMPLES_PER_MS),
         }));
     }
@@ -278,6 +286,13 @@ impl SpeechInput {
     }
 }
 
+/// Notes on the segment that was just completed whether it was cut in speech.
+fn note_cut(in_speech: bool, out: &mut [SpeechEvent]) {
+    if let Some(SpeechEvent::Segment(segment)) = out.last_mut() {
+        segment.is_cut_in_speech = in_speech;
+    }
+}
+
 /// Shortest audio that is held, ms. From it the gate learns the room's noise anew after a gap.
 const HELD_MIN_MS: u32 = 500;
 
@@ -296,17 +311,30 @@ pub(super) fn vad_config(rules: &ListenRules, settings: &InputSettings) -> VadCo
         Sensitivity::Normal => rules.sensitivity.normal,
         Sensitivity::Low => rules.sensitivity.low,
     };
+    let max_ms = settings
+        .segment_max_ms
+        .saturating_sub(rules.pre_roll_ms.saturating_add(HOP_MAX_MS))
+        .max(rules.start_ms);
+    let (cut_after_ms, cut_max_ms) = cut_times(settings, max_ms);
     VadConfig {
         threshold: preset.threshold,
         gate_dbfs: preset.gate_dbfs,
         start_ms: rules.start_ms,
         end_ms: settings.end_silence_ms,
-        max_ms: settings
-            .segment_max_ms
-            .saturating_sub(rules.pre_roll_ms.saturating_add(HOP_MAX_MS))
-            .max(rules.start_ms),
-        cut_after_ms: settings.cut_after_ms,
+        max_ms,
+        cut_after_ms,
         cut_pause_ms: settings.cut_pause_ms,
-        cut_max_ms: settings.cut_max_ms,
+        cut_max_ms,
     }
+}
+
+/// From when on an utterance is cut at a short pause, and when it is cut at its quietest place. Where utterances must be shorter
+/// than that, both are earlier in proportion.
+fn cut_times(settings: &InputSettings, max_ms: u32) -> (u32, u32) {
+    let InputSettings { cut_after_ms, cut_max_ms, .. } = *settings;
+    if cut_max_ms == u32::MAX || cut_max_ms <= max_ms {
+        return (cut_after_ms, cut_max_ms);
+    }
+    let after_ms = u64::from(cut_after_ms) * u64::from(max_ms) / u64::from(cut_max_ms);
+    (u32::try_from(after_ms).unwrap_or(u32::MAX), max_ms)
 }

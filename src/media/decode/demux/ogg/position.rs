@@ -9,6 +9,8 @@ const TOLERANCE_MS: i64 = 60;
 /// Compares positions with the lengths of packets.
 pub(super) struct Positions {
     rate_hz: u32,
+    /// Samples before the time zero (RFC 7845 §4.3).
+    pre_skip: i64,
     /// Position of the last page.
     last: Option<i64>,
     /// Samples so far, with gaps.
@@ -18,8 +20,8 @@ pub(super) struct Positions {
 }
 
 impl Positions {
-    pub(super) const fn new(rate_hz: u32) -> Self {
-        Self { rate_hz, last: None, samples: 0, agreeing: 0 }
+    pub(super) const fn new(rate_hz: u32, pre_skip: i64) -> Self {
+        Self { rate_hz, pre_skip, last: None, samples: 0, agreeing: 0 }
     }
 
     /// Length of this many samples.
@@ -39,7 +41,7 @@ impl Positions {
             self.last = Some(position);
         }
         for packet in packets {
-            packet.at = Some(self.time(self.samples));
+            packet.at = Some(self.time(self.samples.saturating_sub(self.pre_skip)));
             self.samples = self.samples.saturating_add(packet.samples as i64);
         }
     }

@@ -72,6 +72,7 @@ impl OggStream {
             [0x7f, b'F', b'L', b'A', b'C', ..] => (Format::Flac, be32(&identification, 27)? >> 12),
             _ => return None,
         };
+        let pre_skip = pre_skip(&format, &identification);
         Some(Self {
             serial,
             format,
@@ -80,7 +81,7 @@ impl OggStream {
             packet: BytesMut::new(),
             is_in_packet: false,
             sequence: None,
-            positions: Positions::new(rate_hz),
+            positions: Positions::new(rate_hz, pre_skip),
         })
     }
 
@@ -206,14 +207,20 @@ impl OggStream {
         let tail = &file[file.len().saturating_sub(128 * 1024)..];
         let last = memchr::memmem::rfind(tail, b"OggS")?;
         let position = i64::try_from(le64(tail, last + 6)?).ok()?;
-        let (rate_hz, skip) = match self.format {
-            Format::Opus => (48_000, u16::from_le_bytes([self.identification[10], self.identification[11]])),
-            Format::Vorbis(_) => (le32(&self.identification, 12)?, 0),
-            Format::Flac => (be32(&self.identification, 27)? >> 12, 0),
+        let rate_hz = match self.format {
+            Format::Opus => 48_000,
+            Format::Vorbis(_) => le32(&self.identification, 12)?,
+            Format::Flac => be32(&self.identification, 27)? >> 12,
         };
-        let duration = nanos(position - i64::from(skip), rate_hz);
+        let duration = nanos(position - pre_skip(&self.format, &self.identification), rate_hz);
         (le32(tail, last + 14)? == self.serial && duration > 0).then_some(duration)
     }
+}
+
+/// Samples that the identification of an Opus stream has the decoder drop (RFC 7845 §5.1).
+fn pre_skip(format: &Format, identification: &[u8]) -> i64 {
+    let bytes = identification.get(10..12).filter(|_| matches!(format, Format::Opus));
+    bytes.map_or(0, |bytes| i64::from(bytes[0]) | i64::from(bytes[1]) << 8)
 }
 
 /// Samples of a frame, by its header (RFC 9639 §9.1).
