@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(divided(&[48_000, 9_000]), [0..8, 8..10]);
         // A breath, and a pause within a phrase.
         assert_eq!(divided(&[1000, 20_000, 12_000, 16_000, 9_000]), [0..0, 0..4, 4..6, 6..8, 8..10]);
-        assert_eq!(divided(&[57_000]), [0..10]);
+        assert!(matches!(divided(&[57_000]).as_slice(), [Range { start: 0, end: 10 }]));
     }
 
     #[test]

@@ -32,6 +32,12 @@ pub enum MediaError {
     /// The first bytes are those of no supported container.
     #[error("the file is not audio in a known format (accepted: {ACCEPTED}; {CONVERSION})")]
     UnknownFormat,
+    /// The file has a format that is known, and not read.
+    #[error("the file has the format {format}, which is not supported (accepted: {ACCEPTED}; {CONVERSION})")]
+    FormatNotSupported {
+        /// Name of the format.
+        format: &'static str,
+    },
     /// The container is known, the codec inside is not.
     #[error(
         "the audio in this {container} file has the codec {codec}, which is not supported (accepted: {ACCEPTED}; {CONVERSION})"

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use symphonia::core::errors::Error;
 
 use super::demux::{adts, aiff, caf, flac, mp4, mpeg, ogg, wav, webm};
+use super::other_formats;
 use super::packet::Demuxer;
 use super::search::{self, Frames};
 use super::source::CancelFlag;
@@ -61,19 +62,23 @@ impl Container {
 
     /// Recognizes a file by its first bytes, and returns it from its first byte on: tags, white space and parts of frames may
     /// stand before. Names and MIME types are often wrong (OpenAI REST field notes §5).
-    pub(super) fn recognize(file: &Bytes) -> Option<(Self, Bytes)> {
+    pub(super) fn recognize(file: &Bytes) -> Result<(Self, Bytes), MediaError> {
         let start = search::skip_padding(file, |rest| Self::sniff(rest).is_some());
         if let Some(container) = Self::sniff(&file[start..]) {
-            return Some((container, file.slice(start..)));
+            return Ok((container, file.slice(start..)));
+        }
+        // Frames of other codecs may look like some of MPEG's.
+        if let Some(format) = other_formats::name_of(file) {
+            return Err(MediaError::FormatNotSupported { format });
         }
         if let Some(first_page) = search::find_ogg(&file[start..]) {
-            return Some((Self::Ogg, file.slice(start + first_page..)));
+            return Ok((Self::Ogg, file.slice(start + first_page..)));
         }
-        let container = match search::find_frames(file)? {
+        let container = match search::find_frames(file).ok_or(MediaError::UnknownFormat)? {
             Frames::Mpeg => Self::Mp3,
             Frames::Adts => Self::Adts,
         };
-        Some((container, file.clone()))
+        Ok((container, file.clone()))
     }
 
     fn sniff(file: &[u8]) -> Option<Self> {

@@ -23,6 +23,7 @@ mod demux;
 mod fields;
 mod guard;
 mod opening;
+mod other_formats;
 mod packet;
 mod search;
 mod source;
@@ -114,7 +115,7 @@ impl Decoder {
         if file.is_empty() {
             return Err(MediaError::Empty);
         }
-        let (container, file) = Container::recognize(&file).ok_or(MediaError::UnknownFormat)?;
+        let (container, file) = Container::recognize(&file)?;
         // An edit list may play parts twice.
         let packet_bytes_left = 2 * file.len();
         let opened = catch_panic(|| open(container, file, limits, &cancel));

@@ -201,6 +201,10 @@ fn unknown_empty_and_mislabelled_files_are_named() {
     let accepted = "(accepted: wav, mp3, m4a or mp4 (AAC-LC or ALAC), webm or ogg (Opus or Vorbis), flac, aiff, caf; convert \
                     other files, for example with `ffmpeg -i FILE speech.wav`)";
     assert_eq!(open(b"%PDF-1.7 ..."), format!("the file is not audio in a known format {accepted}"));
+    assert_eq!(
+        open(b"wvpk\x10\0\0\0\x10\x04"),
+        format!("the file has the format WavPack, which is not supported {accepted}")
+    );
     assert!(open(b"OggS").contains("the ogg file is damaged"), "{}", open(b"OggS"));
 }
 
