@@ -2,7 +2,11 @@
 //!
 //! [The adaptive reader](crate::server::adaptive_read) schedules the reads of a client that streams.
 
-use std::{future::poll_fn, task::Poll};
+use std::{
+    future::poll_fn,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -11,6 +15,7 @@ use tokio::{
 
 use super::{SessionRegistration, SessionTask, flow::flow_control};
 use crate::bridge::Bridge;
+use crate::net::turn::wake_after_others;
 use crate::server::{
     adaptive_read::wake_slots::WakeSlots,
     session_task::socket_poll::{LaneSocket, ReadGate, Wakeup, poll_sockets, reads_no_answers},
@@ -19,6 +24,10 @@ use crate::server::{
         session_socket::{SessionSocket, SocketEvent},
     },
 };
+
+/// A deadline that is noticed this late comes after a stall of the process or its machine: the network has not been polled for as
+/// long.
+const STALL_MIN: Duration = Duration::from_millis(100);
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
     /// Waits for one event. `due` is the bridge's deadline.
@@ -98,7 +107,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             flow,
             ..
         } = self;
-        let mut has_waited = false;
+        let (mut has_waited, mut has_polled_network) = (false, false);
         let wakeup = poll_fn(|cx| {
             // Looked at before the sockets, which may use up the task's budget: one that always has bytes, and never a
             // message, must not keep the deadline waiting.
@@ -130,12 +139,19 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 is_lane_held: &|lane| flow.are_lanes_held && bridge.is_lane_held(lane),
             };
             if let Poll::Ready(wakeup) = poll_sockets(client, lanes, *lanes_first, gate, cx) {
-                // What came in time counts, although the machine has stalled until the deadline.
                 return Poll::Ready(Some(wakeup));
             }
-            let at_deadline = || Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Wakeup::Timer));
+            let mut at_deadline = |cx: &mut Context<'_>| {
+                // What came during a stall came in time.
+                let is_late = wake.is_some_and(|wake| Instant::now() >= wake + STALL_MIN);
+                if is_late && !std::mem::replace(&mut has_polled_network, true) {
+                    wake_after_others(cx);
+                    return Poll::Pending;
+                }
+                Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Wakeup::Timer))
+            };
             if is_over {
-                return at_deadline();
+                return at_deadline(cx);
             }
             // The client may have read.
             let flow_now = flow_control(client.as_ref(), report, memory.1);
@@ -150,7 +166,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 return Poll::Ready(None);
             }
             if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
-                return at_deadline();
+                return at_deadline(cx);
             }
             slice.end();
             Poll::Pending
