@@ -165,7 +165,9 @@ impl Listener {
                 self.client.pass(Duration::from_millis(after_ms));
                 self.set_reading_rate(Some(0));
                 self.client.pass(Duration::from_secs(for_s));
-                self.set_reading_rate(Some(self.reading_rate.unwrap_or(100 * PLAYBACK_BYTES)));
+                // From now on, an event is read some time after it is sent.
+                let rate = *self.reading_rate.get_or_insert(100 * PLAYBACK_BYTES);
+                self.set_reading_rate(Some(rate));
             }
         }
         let has_ended = self.wait_until(before, limit, "response.done");
