@@ -4,9 +4,9 @@
 //! milliseconds: call it off the async threads. [`demux`] takes containers apart into packets with their times, [`codec`]
 //! decodes them, most with symphonia, and [`timeline`] places the audio and resamples it.
 //!
-//! CPU time for a minute of audio, release build, on one core of an AMD EPYC (a test in tests/speech/media_files.rs
-//! prints it): wav 2 ms (48 kHz stereo: 30), flac 8, mp3 25 (44.1 kHz stereo: 66), AAC 46 (stereo: 67), Opus 27 to 35
-//! (stereo at 96 kb/s: 69), Vorbis stereo 69.
+//! CPU time for a minute of audio, release build, on one core of a server (a test in tests/speech/media_files.rs prints it):
+//! wav 4 ms (48 kHz stereo: 36), flac 10, mp3 19 (44.1 kHz stereo: 67), AAC 30 (stereo: 67), Opus 45 to 50 (stereo, of which
+//! both channels are decoded: 105), Vorbis stereo 67.
 //!
 //! All audio of a file is heard, at the time at which players show it: lengths that headers claim cut nothing off, further
 //! recordings in the same file follow the first, and silence fills gaps. Encoder delay is removed where the file states it:
