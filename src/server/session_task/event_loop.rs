@@ -142,7 +142,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 return Poll::Ready(Some(wakeup));
             }
             let mut at_deadline = |cx: &mut Context<'_>| {
-                // What came during a stall came in time.
+                // Messages that arrived during the stall have not been seen yet.
                 let is_late = wake.is_some_and(|wake| Instant::now() >= wake + STALL_MIN);
                 if is_late && !std::mem::replace(&mut has_polled_network, true) {
                     wake_after_others(cx);
