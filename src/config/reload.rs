@@ -17,7 +17,7 @@ use crate::{
     server::{
         ActiveConfig, ServiceConfig,
         admin::{AdminSecurity, ReloadOutcome, ReloadStats, ReloadableConfig, SharedAdminSecurity},
-        process::systemd::ServiceManager,
+        process::{lifecycle::Lifecycle, systemd::ServiceManager},
     },
     telemetry::{self, access_log::AccessLog, metrics::Metrics},
 };
@@ -47,6 +47,8 @@ pub struct ReloadTargets {
     pub manager: ServiceManager,
     /// Access log, reopened at each reload. This lets logrotate move its file.
     pub access_log: Option<AccessLog>,
+    /// The server's lifecycle: a drain that has begun keeps its times.
+    pub lifecycle: Lifecycle,
 }
 
 struct AppliedConfig {
@@ -141,6 +143,9 @@ impl ConfigReloader {
             .with_file_changes(&applied.files, &next.files, has_admin)
             .with_needed_turn_model(old.turn_model.as_deref(), service.turn_model.as_deref());
         service.turn_model.clone_from(&old.turn_model);
+        if self.targets.lifecycle.is_shutting_down() {
+            service.drain_policy = old.drain_policy;
+        }
         self.targets.current.replace(service);
         if let (Some((security, _)), Some(admin_security)) = (&self.targets.admin, admin_security) {
             security.replace(admin_security);
@@ -228,6 +233,8 @@ fn load(config: Config, old: &ServiceConfig, bound: Option<SocketAddr>) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::net::TcpListener;
 
     use super::*;
@@ -251,11 +258,38 @@ mod tests {
 
     /// Starts with the configuration, without an admin listener.
     fn reloader(LoadedConfig { applied, service, .. }: LoadedConfig) -> ConfigReloader {
-        let server = Server::new(service);
-        let (current, metrics) = (server.active_config(), server.metrics());
-        let manager = ServiceManager::default();
-        let targets = ReloadTargets { current, admin: None, metrics, manager, access_log: None };
-        ConfigReloader::new(Arc::new(|| Err("unused".to_owned())), applied.config, targets)
+        let find = Arc::new(|| Err("unused".to_owned()));
+        ConfigReloader::new(find, applied.config, targets(&Server::new(service)))
+    }
+
+    fn targets(server: &Server) -> ReloadTargets {
+        ReloadTargets {
+            current: server.active_config(),
+            admin: None,
+            metrics: server.metrics(),
+            manager: ServiceManager::default(),
+            access_log: None,
+            lifecycle: server.lifecycle(),
+        }
+    }
+
+    #[tokio::test]
+    async fn drain_that_has_begun_keeps_its_times() {
+        let with_timeout = |timeout: Duration| {
+            let LoadedConfig { applied, mut service, admin_security } = loaded(None);
+            service.drain_policy.timeout = timeout;
+            LoadedConfig { applied, service, admin_security }
+        };
+        let reloader = reloader(with_timeout(Duration::from_secs(1)));
+        let mut applied = reloader.applied.lock().await;
+        for (seconds, drains, expected) in [(2, false, 2), (3, true, 2)] {
+            if drains {
+                reloader.targets.lifecycle.start_drain();
+            }
+            reloader.apply(with_timeout(Duration::from_secs(seconds)), &mut applied);
+            let timeout = reloader.targets.current.get().drain_policy.timeout;
+            assert_eq!(timeout, Duration::from_secs(expected));
+        }
     }
 
     #[tokio::test]
@@ -305,11 +339,7 @@ mod tests {
         let reloaded = |text: String, known: &Config| {
             let (find, known) = (Arc::new(move || Ok(parse(&text))), known.clone());
             let LoadedConfig { applied, service, .. } = loaded(None);
-            let server = Server::new(service);
-            let (current, metrics) = (server.active_config(), server.metrics());
-            let manager = ServiceManager::default();
-            let targets = ReloadTargets { current, admin: None, metrics, manager, access_log: None };
-            let reloader = ConfigReloader::new(find, applied.config, targets);
+            let reloader = ConfigReloader::new(find, applied.config, targets(&Server::new(service)));
             async move { reloader.find_config(&known).await.unwrap().upstream[0].clone() }
         };
         let same = reloaded(entry.clone(), &known).await;

@@ -94,8 +94,14 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let admin_listener = admin.as_ref().map(|admin| Ok((admin.security(), admin.local_addr()?))).transpose();
     let admin_listener = admin_listener.map_err(|error: std::io::Error| CommandError::failed(error))?;
     let (current, metrics) = (server.active_config(), server.metrics());
-    let targets =
-        ReloadTargets { current, admin: admin_listener, metrics, manager: manager.clone(), access_log };
+    let targets = ReloadTargets {
+        current,
+        admin: admin_listener,
+        metrics,
+        manager: manager.clone(),
+        access_log,
+        lifecycle: server.lifecycle(),
+    };
     let upstreams = config.upstream.clone();
     let reloader = Arc::new(build_reloader(args, config, targets));
     let reloading = tokio::spawn(reload::reload_on_sighup(reloader.clone())?);
