@@ -1,14 +1,18 @@
-//! Decodes packets to interleaved float32: Opus with its own decoder, everything else with symphonia's.
+//! Decodes packets to interleaved float32: Opus and ima4 with their own decoders, everything else with symphonia's.
 
+mod ima4;
 mod opus;
 pub(super) mod vorbis_blocks;
 
-use symphonia::core::codecs::audio::well_known::{CODEC_ID_ALAC, CODEC_ID_OPUS, CODEC_ID_VORBIS};
+use symphonia::core::codecs::audio::well_known::{
+    CODEC_ID_ADPCM_IMA_QT, CODEC_ID_ALAC, CODEC_ID_OPUS, CODEC_ID_VORBIS,
+};
 use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error;
 use symphonia::core::packet::PacketRef;
 use symphonia::core::units::{Duration, Timestamp};
 
+use self::ima4::Ima4Track;
 use self::opus::OpusTrack;
 use super::guard::{alac, vorbis};
 use super::packet::{Packet, Stream};
@@ -16,6 +20,7 @@ use super::packet::{Packet, Stream};
 /// Decoder of one stream.
 pub(super) enum Codec {
     Opus(Box<OpusTrack>),
+    Ima4(Ima4Track),
     Other(Box<dyn AudioDecoder>),
 }
 
@@ -48,6 +53,7 @@ impl Codec {
             CODEC_ID_OPUS => {
                 return Ok(Self::Opus(Box::new(OpusTrack::new(headers)?)));
             }
+            CODEC_ID_ADPCM_IMA_QT => return Ima4Track::new(&params).map(Self::Ima4),
             CODEC_ID_VORBIS => vorbis::check_headers(headers).map_err(NoCodec::Damaged)?,
             CODEC_ID_ALAC => alac::check_config(headers).map_err(NoCodec::Damaged)?,
             _ => {}
@@ -67,6 +73,7 @@ impl Codec {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Opus(_) => "opus",
+            Self::Ima4(_) => "ima4",
             Self::Other(decoder) => decoder.codec_info().short_name,
         }
     }
@@ -75,6 +82,7 @@ impl Codec {
     pub(super) fn reset(&mut self) {
         match self {
             Self::Opus(track) => track.reset(),
+            Self::Ima4(track) => track.reset(),
             Self::Other(decoder) => decoder.reset(),
         }
     }
@@ -84,6 +92,7 @@ impl Codec {
         interleaved.clear();
         match self {
             Self::Opus(track) => track.decode(&packet.data, interleaved),
+            Self::Ima4(track) => track.decode(&packet.data, interleaved),
             Self::Other(decoder) => {
                 let packet =
                     PacketRef::new(0, Timestamp::new(0), Duration::new(packet.samples), &packet.data);
