@@ -78,7 +78,7 @@ pub(super) fn surrounded(files: &Files) -> Vec<(String, Vec<u8>)> {
         [b"HTTP/1.1 200 OK\r\n\r\n", &files["16k1_opus.ogg"][..]].concat(),
     ));
     let uuid = [&[0, 0, 0, 24][..], b"uuid", &[5; 16], &files["16k1_fast.m4a"]].concat();
-    made.push(("bom.wav".to_owned(), wav));
+    made.push(("bom_16k1_s16.wav".to_owned(), wav));
     made.push(("uuid.m4a".to_owned(), shift_chunks(uuid, 24)));
     made
 }

@@ -1,12 +1,12 @@
 //! Some 400 files of public encoders, as they are and as the world changes them, against what ffmpeg decodes of them.
 //!
-//! Length and energy agree within 50 ms and 1 dB, or the file is listed below with the reason.
+//! Length and energy agree within 50 ms and 1 dB.
 
 mod changes;
 mod compare;
 mod encode;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -16,15 +16,6 @@ use self::changes::Files;
 use crate::media_files::ffmpeg;
 use voxbridge::media::decode::{DecodeLimits, Decoder};
 use voxbridge_test_support::programs::{ensure, installed};
-
-/// Files that are decoded otherwise than by ffmpeg, by the beginning and the end of their names, and why.
-const DIFFERENT: [(&str, &str, &str); 5] = [
-    ("bom", ".wav", "ffmpeg knows no wav file behind other bytes"),
-    ("edit_twice_", "", "ffmpeg does not repeat a part that it has played"),
-    ("edit_", "44k1_alac.m4a", "ffmpeg plays whole packets of 93 ms"),
-    ("edit_", ".mov", "ffmpeg plays whole packets"),
-    ("44k1_ima4", "", "ffmpeg carries the state from block to block, which changes the noise"),
-];
 
 /// Files whose recordings are damaged or cut off, by the beginning of their names: decoded so far, and reported.
 const DAMAGED: [&str; 2] = ["cut_", "count_more_"];
@@ -75,7 +66,7 @@ fn make_corpus(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// The expected audio: what ffmpeg decodes, or what it decodes of the parts where it ends at the first, trims at positions that
-/// are wrong, or writes no silence.
+/// are wrong, plays more than an edit, or knows no file behind other bytes.
 fn expected(path: &Path, name: &str) -> Vec<i16> {
     let of_parts =
         |names: &str| names.split(' ').flat_map(|part| reference(&path.with_file_name(part), &[])).collect();
@@ -90,14 +81,38 @@ fn expected(path: &Path, name: &str) -> Vec<i16> {
     if name.starts_with("timed_") {
         return reference(path, &["-af", "aresample=16000:async=1:first_pts=0:min_hard_comp=0.05"]);
     }
-    let silence = if name.starts_with("edit_late_") { 32_000 } else { 0 };
-    [vec![0; silence], reference(path, &[])].concat()
+    if let Some((label, media)) = name.strip_prefix("edit_").and_then(|rest| rest.split_once('_')) {
+        return edited(
+            &decoded_by_ffmpeg(&["-ignore_editlist", "1"], &path.with_file_name(media), &[]),
+            label,
+        );
+    }
+    match name.strip_prefix("bom_") {
+        Some(without) => of_parts(without),
+        None => reference(path, &[]),
+    }
+}
+
+/// The audio of a movie with these edits. ffmpeg plays whole packets, up to 93 ms, and no part twice.
+fn edited(media: &[i16], label: &str) -> Vec<i16> {
+    let (_, edits) = changes::EDITS.iter().find(|(name, _)| *name == label).unwrap();
+    let samples = |seconds: f64| (seconds * 16_000.0) as usize;
+    let part = |(length, start): &(f64, Option<f64>)| match start {
+        None => vec![0; samples(*length)],
+        Some(start) => media[samples(*start)..samples(start + length).min(media.len())].to_vec(),
+    };
+    edits.iter().flat_map(part).collect()
 }
 
 /// The audio that ffmpeg decodes.
 fn reference(path: &Path, filter: &[&str]) -> Vec<i16> {
+    decoded_by_ffmpeg(&[], path, filter)
+}
+
+fn decoded_by_ffmpeg(options: &[&str], path: &Path, filter: &[&str]) -> Vec<i16> {
     let mut command = ffmpeg();
     command
+        .args(options)
         .arg("-i")
         .arg(path)
         .args(["-map", "a:0"])
@@ -153,32 +168,15 @@ fn check_all(paths: &[PathBuf]) -> BTreeMap<String, String> {
     })
 }
 
-/// Why a file differs: its index in the list.
-fn explanation(name: &str) -> Option<usize> {
-    DIFFERENT.iter().position(|(start, end, _)| name.starts_with(start) && name.ends_with(end))
-}
-
 #[test]
-fn files_decode_as_ffmpeg_does_or_the_difference_has_a_reason() {
+fn files_decode_as_ffmpeg_does() {
     if !has_programs() {
         return;
     }
     let paths = make_corpus(&new_dir("decoded_files"));
     assert!(paths.len() > 380, "{} files", paths.len());
     let wrong = check_all(&paths);
-    let unexplained: Vec<_> = wrong.iter().filter(|(name, _)| explanation(name).is_none()).collect();
-    assert!(
-        unexplained.is_empty(),
-        "{} of {} files differ: {unexplained:#?}",
-        unexplained.len(),
-        paths.len()
-    );
-    let used: BTreeSet<_> = wrong.keys().filter_map(|name| explanation(name)).collect();
-    let unused: Vec<_> =
-        (0..DIFFERENT.len()).filter(|index| !used.contains(index)).map(|index| DIFFERENT[index]).collect();
-    assert!(unused.is_empty(), "nothing differs for these reasons: {unused:#?}");
-    assert!(wrong.len() * 100 <= paths.len() * 3, "{} of {} files differ", wrong.len(), paths.len());
-    println!("{} of {} files differ: {wrong:#?}", wrong.len(), paths.len());
+    assert!(wrong.is_empty(), "{} of {} files differ: {wrong:#?}", wrong.len(), paths.len());
 }
 
 /// A folder for the files of a test.
