@@ -5,6 +5,7 @@ use bytes::Bytes;
 use voxbridge::audio::wav;
 use voxbridge::media::MediaError;
 use voxbridge::media::decode::{DecodeLimits, Decoder};
+use voxbridge_test_support::wait::thread_cpu_time;
 
 const RECORDER_WEBM: &[u8] = include_bytes!("../media/recorder.webm");
 const HYBRID_OGG: &[u8] = include_bytes!("../media/hybrid.ogg");
@@ -15,6 +16,9 @@ const SPEECH_M4A: &[u8] = include_bytes!("../media/moov_at_end.m4a");
 
 /// Size of the metadata in these files.
 const METADATA_BYTES: usize = 3_000_000;
+
+/// How many changes are tried. Each costs some milliseconds.
+const CHANGES_OF_EACH_FILE: usize = 24;
 
 /// Most memory for anything but the file. The decoder of the golden Vorbis file takes 1.9 MB.
 const MEMORY_MAX: u64 = 2_500_000;
@@ -358,4 +362,51 @@ fn packet_of_megabytes_is_not_decoded() {
     assert!(samples.is_empty() && error.contains("a packet is longer than 1 MiB"), "{error}");
     // The block and the packet.
     assert!(memory < 2 * METADATA_BYTES as u64 + MEMORY_MAX, "{memory} bytes");
+}
+
+/// Files of the golden recordings with some bytes changed: single ones, or a stretch, or a stretch repeated or left out.
+fn changed(file: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut bytes = file.to_vec();
+    for _ in 0..random.usize(1..6) {
+        let (at, len) = (random.usize(..bytes.len()), random.usize(1..2000));
+        let stretch = at..(at + len).min(bytes.len());
+        match random.u8(..4) {
+            0 => bytes[at] = random.u8(..),
+            1 => bytes[stretch].fill_with(|| random.u8(..)),
+            2 => {
+                let copy = bytes[stretch].to_vec();
+                bytes.splice(at..at, copy);
+            }
+            _ => drop(bytes.drain(stretch)),
+        }
+        if bytes.is_empty() {
+            return file.to_vec();
+        }
+    }
+    bytes
+}
+
+#[test]
+fn changed_files_cost_little_memory_and_time_for_the_audio_they_have() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let (mut worst, mut audio_s) = (0.0_f64, 0.0);
+    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/media")).unwrap() {
+        let path = entry.unwrap().path();
+        let Some(name) = path.file_name().filter(|_| path.extension().is_some()) else { continue };
+        let file = std::fs::read(&path).unwrap();
+        for _ in 0..CHANGES_OF_EACH_FILE {
+            let file = changed(&file, &mut random);
+            let memory_max = 10 * file.len() as u64 + 16_000_000;
+            let start = thread_cpu_time();
+            let (samples, _, memory) = decode(file);
+            let seconds = samples.len() as f64 / 16_000.0;
+            let cpu_s = (thread_cpu_time() - start).as_secs_f64();
+            assert!(memory < memory_max, "{name:?}: {memory} bytes");
+            assert!(cpu_s < 0.1 + 0.2 * seconds, "{name:?}: {cpu_s:.3} s of CPU for {seconds:.1} s of audio");
+            worst = worst.max(cpu_s - 0.2 * seconds);
+            audio_s += seconds;
+        }
+    }
+    assert!(audio_s > 100.0, "most of the audio is still heard: {audio_s} s");
+    println!("at most {:.0} ms beyond 0.2 s for each second; {audio_s:.0} s of audio", worst * 1e3);
 }

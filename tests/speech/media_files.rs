@@ -8,6 +8,7 @@ use voxbridge::audio::{pcm, wav};
 use voxbridge::media::decode::{DecodeLimits, Decoder};
 use voxbridge::media::encode::{AudioFormat, Encoder};
 use voxbridge_test_support::programs::{ensure, installed};
+use voxbridge_test_support::wait::thread_cpu_time;
 
 const RECORDINGS: [&str; 3] = ["cards_005_16k.wav", "goforward_16k.wav", "librivox_0880_16k.wav"];
 
@@ -192,14 +193,9 @@ fn cpu_time_of_decoding_a_minute_is_printed() {
             .arg(&path);
         assert!(command.status().unwrap().success(), "{name}");
         let file = std::fs::read(&path).unwrap();
-        let start_ms = cpu_ms();
+        let start = thread_cpu_time();
         let minutes = decode(file).len() as f64 / 16_000.0 / 60.0;
-        println!("{name:20} {:6.1} ms", (cpu_ms() - start_ms) / minutes);
+        let cost_ms = (thread_cpu_time() - start).as_secs_f64() * 1e3;
+        println!("{name:20} {:6.1} ms", cost_ms / minutes);
     }
-}
-
-/// CPU time of this thread so far.
-fn cpu_ms() -> f64 {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    stat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e6
 }

@@ -18,3 +18,10 @@ pub async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     };
     timeout(PATIENCE, holds).await.unwrap_or_else(|_| panic!("waited in vain: {what}"));
 }
+
+/// CPU time of this thread so far: what other programs do beside it is not in it. Zero where the system does not tell.
+pub fn thread_cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = stat.split(' ').next().and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or_default())
+}
