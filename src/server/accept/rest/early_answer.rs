@@ -167,8 +167,12 @@ fn without_start(body: Bytes, start: &str) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use hyper::StatusCode;
-    use tokio::time::sleep;
+    use hyper::{StatusCode, server::conn::http1, service::service_fn};
+    use hyper_util::rt::TokioIo;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        time::sleep,
+    };
 
     use super::*;
     use crate::server::accept::http_error::answer_with;
@@ -246,9 +250,10 @@ mod tests {
         assert_eq!(start.elapsed().as_secs(), 110);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn late_answer_has_where_it_is_incomplete_as_a_trailer() {
-        for marked in [true, false] {
+    /// What a client with this header line reads from its connection: an answer that takes a minute.
+    async fn bytes_of_late_answer(header: &str, marked: bool) -> String {
+        let (mut client, server) = tokio::io::duplex(1 << 16);
+        let answering = service_fn(move |_| async move {
             let making = async move {
                 sleep(Duration::from_secs(60)).await;
                 let mut made = answer_with("text/plain", "words");
@@ -259,12 +264,27 @@ mod tests {
             };
             let stage = watch::Sender::new(Stage::Opened);
             let how = (Filler::of(TranscriptFormat::Text), Style::OpenAi);
-            let answer = answer_in_time(making, stage.subscribe(), how, ()).await.map_err(|_| ()).unwrap();
-            assert_eq!(answer.headers()[TRAILER], INCOMPLETE_HEADER.as_str());
-            let body = answer.into_body().collect().await.unwrap();
-            let trailer = body.trailers().and_then(|trailers| trailers.get(INCOMPLETE_HEADER)).cloned();
-            assert_eq!(trailer.is_some_and(|value| value == "1.500"), marked);
-            assert!(body.to_bytes().ends_with(b"words"));
+            answer_in_time(making, stage.subscribe(), how, ()).await.map_err(|failure| failure.message)
+        });
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(server), answering));
+        let request = format!("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{header}\r\n");
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_answer_has_where_it_is_incomplete_as_a_trailer() {
+        for (header, marked, end) in [
+            ("te: trailers\r\n", true, "5\r\nwords\r\n0\r\nx-voxbridge-incomplete-from: 1.500\r\n\r\n"),
+            ("te: trailers\r\n", false, "5\r\nwords\r\n0\r\n\r\n"),
+            // Nobody who has not asked for it gets one (RFC 9110 §6.5.1).
+            ("", true, "5\r\nwords\r\n0\r\n\r\n"),
+        ] {
+            let answer = bytes_of_late_answer(header, marked).await;
+            assert!(answer.contains("\r\ntrailer: x-voxbridge-incomplete-from\r\n"), "{answer}");
+            assert!(answer.ends_with(end), "{answer}");
         }
     }
 
