@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
+    runtime::{self, Runtime},
     sync::watch,
     time::Instant,
 };
@@ -22,8 +23,8 @@ use voxbridge::simulator::{SimTiming, SimulatorConfig};
 
 use crate::server_process::{PATIENCE, Server, config};
 use voxbridge_test_support::bench::{
-    Client, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, open_websocket,
-    recording, scratch, start_simulator,
+    Client, ClientFrame, RunningServer, assert_pairs_closed, audio, bytes, events, instant_simulator,
+    open_websocket, recording, scratch, start_simulator,
 };
 use voxbridge_test_support::wait::wait_until;
 
@@ -263,6 +264,29 @@ impl Participant {
     }
 }
 
+/// A simulated model with a thread of its own, as a hundred clients on the threads of the test would delay its answers.
+struct ModelApart {
+    address: SocketAddr,
+    _simulator: RunningServer,
+    runtime: Option<Runtime>,
+}
+
+impl ModelApart {
+    async fn start(config: SimulatorConfig) -> Self {
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let starting = runtime.spawn(start_simulator("127.0.0.1:0", config, None));
+        let (address, simulator, _) = starting.await.unwrap();
+        Self { address, _simulator: simulator, runtime: Some(runtime) }
+    }
+}
+
+impl Drop for ModelApart {
+    fn drop(&mut self) {
+        // A runtime that waits for its tasks cannot be dropped within another.
+        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
 /// Outcomes of the same sentences and texts without a restart.
 async fn outcomes_without_restart(upstream: &str) -> [Outcome; 2] {
     let server = Server::start(upstream, &["--log", "error"]).await;
@@ -286,8 +310,8 @@ async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
     let timing = SimTiming { first_delta: Duration::from_millis(1_500), ..SimTiming::default() };
     let simulator =
         SimulatorConfig { record: false, workers: 120, timing, turn_units: 6, ..instant_simulator() };
-    let (address, _simulator, _) = start_simulator("127.0.0.1:0", simulator, None).await;
-    let upstream = format!("ws://{address}/v1/realtime");
+    let model = ModelApart::start(simulator).await;
+    let upstream = format!("ws://{}/v1/realtime", model.address);
     let toml = "[drain]\ngrace_ms = 1000\n[[route]]\nmodel = \"talk\"\nprofile = \"conversation\"\n\
                 [[route]]\nclient = \"minicpm-o*\"\nprofile = \"relay\"\n[[route]]\nprofile = \"speech\"\n";
     let path = config(&scratch("restart"), toml);
