@@ -17,8 +17,11 @@ use super::{
     upstream::{LEVELS, UpstreamEvent, lane_sample},
 };
 
-/// Limit of open lanes: one hears, one speaks, one drains, and two close while the last is dialled.
+/// Limit of open lanes that do not wait in a queue: one hears, one speaks, one drains, and two close while the last is dialled.
 const MAX_LANES: usize = 5;
+/// Limit of those that wait: one hears and one speaks, and four of each kind are not needed any more. To leave a queue costs a
+/// server a worker.
+const MAX_QUEUED: usize = 2 * (1 + 4);
 /// The profile's `init_max_ms`, `close_max_ms`.
 const INIT_MAX: Duration = Duration::from_secs(60);
 const CLOSE_MAX: Duration = Duration::from_secs(3);
@@ -86,6 +89,13 @@ struct LaneState {
     /// The last text sent for synthesis.
     text: Option<String>,
     units: UnitState,
+}
+
+impl LaneState {
+    /// True if the lane is in a queue.
+    const fn waits(&self) -> bool {
+        self.queued && self.init_at.is_none()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -162,8 +172,10 @@ impl Checks {
     /// Checks that each lane has a number of its own and that few are open.
     pub(crate) fn on_dial(&mut self, lane: Lane) {
         assert!(self.lanes.insert(lane, LaneState::default()).is_none(), "{lane:?} is used twice");
-        let open = self.lanes.values().filter(|lane| !lane.gone).count();
-        assert!(open <= MAX_LANES, "{open} lanes are open");
+        let (queued, others): (Vec<_>, Vec<_>) =
+            self.lanes.iter().filter(|(_, state)| !state.gone).partition(|(_, state)| state.waits());
+        assert!(others.len() <= MAX_LANES, "{} lanes are open: {others:?}", others.len());
+        assert!(queued.len() <= MAX_QUEUED, "{} lanes wait: {queued:?}", queued.len());
     }
 
     /// Records an upstream event. False if a driver would not deliver it.
@@ -345,7 +357,7 @@ impl Checks {
             assert!(sent as u64 <= account.recorded + account.silent, "{account:?}, {sent} sent");
         }
         // A lane that waits in the gateway's queue stays until it has a worker, and then closes politely.
-        let is_over = |lane: &LaneState| lane.gone || lane.queued && lane.init_at.is_none();
+        let is_over = |lane: &LaneState| lane.gone || lane.waits();
         assert!(self.lanes.values().all(is_over), "a lane is still open: {:?}", self.lanes);
     }
 
