@@ -13,7 +13,7 @@ use tokio::{
 use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::bench::{Client, instant_simulator, scratch, start_simulator};
 
-use crate::server_process::{Server, config};
+use crate::server_process::{Server, busy_machine, config};
 
 /// Clients of each kind in a round.
 const CLIENTS: usize = 50;
@@ -153,6 +153,7 @@ async fn offer_status(server: &Server, from: [u8; 4], offer: &str) -> u16 {
 #[cfg(feature = "webrtc")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_never_connect_are_bounded_in_number_and_memory() {
+    let _machine = busy_machine().await;
     const ADDRESSES: u8 = 50;
     let offer = include_str!("../calls/chromium");
     let (address, _simulator, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
@@ -185,6 +186,7 @@ async fn calls_that_never_connect_are_bounded_in_number_and_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_is_bounded_during_attacks_and_given_back() {
+    let _machine = busy_machine().await;
     let simulator = SimulatorConfig { record: false, workers: 8, ..instant_simulator() };
     let (address, _simulator, _) = start_simulator("127.0.0.1:0", simulator, None).await;
     let path = config(&scratch("hostile"), "sessions_max = 500\n");

@@ -27,7 +27,7 @@ use tokio_tungstenite::{
 };
 use voxbridge::simulator::SimulatorConfig;
 
-use crate::server_process::{PATIENCE, Server, config};
+use crate::server_process::{PATIENCE, Server, busy_machine, config};
 use crate::tls::Authority;
 use voxbridge_test_support::bench::{bytes, instant_simulator, recording, scratch, start_simulator};
 use voxbridge_test_support::wait::wait_until;
@@ -194,6 +194,7 @@ fn break_files(round: usize, dir: &Path, authority: &Authority) -> &'static str 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_under_load_drop_no_session() {
+    let _machine = busy_machine().await;
     let simulator = SimulatorConfig { record: false, workers: 32, ..instant_simulator() };
     let (address, _simulator, _) = start_simulator("127.0.0.1:0", simulator, None).await;
     fs::remove_dir_all(scratch("replaced")).unwrap();

@@ -11,7 +11,7 @@ use tokio::{
 use tokio_tungstenite::{accept_async, tungstenite::Message};
 use voxbridge_test_support::bench::{Client, open_websocket};
 
-use crate::server_process::Server;
+use crate::server_process::{Server, busy_machine};
 
 /// Clients at once.
 const CLIENTS: usize = 8;
@@ -119,6 +119,7 @@ async fn read_all(client: Client) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_is_bounded_when_upstreams_send_long_deltas() {
+    let _machine = busy_machine().await;
     let url = long_delta_upstream().await;
     let threads = std::thread::available_parallelism().unwrap().get() as u64;
     for (kind, is_relayed, reads) in

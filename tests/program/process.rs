@@ -15,6 +15,8 @@ use voxbridge_test_support::bench::{
 };
 use voxbridge_test_support::programs::send_signal;
 
+use crate::server_process::busy_machine;
+
 /// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -77,6 +79,7 @@ async fn stopping_server_says_goodbye_to_every_client() {
 
 #[tokio::test]
 async fn client_that_never_reads_uses_bounded_memory() {
+    let _machine = busy_machine().await;
     let (process, address) = bridge().await;
     let stalled = client(&address).await;
     let mut stalled = stalled.socket.into_inner();
@@ -121,6 +124,7 @@ async fn connect_and_leave(address: &str, number: usize) {
 
 #[tokio::test]
 async fn finished_clients_leave_no_memory() {
+    let _machine = busy_machine().await;
     let simulator = SimulatorConfig { workers: 2 * CONNECTION_COUNT, record: false, ..instant_simulator() };
     let (upstream, _simulator, _) = start_simulator("127.0.0.1:0", simulator, None).await;
     let (process, address) = bridge_to(&format!("ws://{upstream}/v1/realtime"), "conversation").await;

@@ -21,7 +21,7 @@ use tokio::{
 };
 use voxbridge::simulator::{SimTiming, SimulatorConfig};
 
-use crate::server_process::{PATIENCE, Server, config};
+use crate::server_process::{PATIENCE, Server, calm_machine, config};
 use voxbridge_test_support::bench::{
     Client, ClientFrame, RunningServer, assert_pairs_closed, audio, bytes, events, instant_simulator,
     open_websocket, recording, scratch, start_simulator,
@@ -306,6 +306,7 @@ async fn outcomes_without_restart(upstream: &str) -> [Outcome; 2] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
+    let _machine = calm_machine().await;
     // Slow enough that the restart hits sessions in mid-activity.
     let timing = SimTiming { first_delta: Duration::from_millis(1_500), ..SimTiming::default() };
     let simulator =

@@ -9,6 +9,7 @@ use tokio::{
     },
     net::TcpStream,
     process::{Child, ChildStderr, ChildStdout, Command},
+    sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::timeout,
 };
 
@@ -17,6 +18,19 @@ use voxbridge_test_support::programs::send_signal;
 
 /// Longer than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Tests that keep the machine busy, and those whose clients must keep up with the clock.
+static MACHINE: RwLock<()> = RwLock::const_new(());
+
+/// Lets this test keep the machine busy, beside others that do.
+pub(crate) async fn busy_machine() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().await
+}
+
+/// Runs this test without one that keeps the machine busy beside it.
+pub(crate) async fn calm_machine() -> RwLockWriteGuard<'static, ()> {
+    MACHINE.write().await
+}
 
 /// A server and its two addresses.
 pub(crate) struct Server {

@@ -19,7 +19,7 @@ use tokio::{
 };
 use voxbridge::simulator::SimulatorConfig;
 
-use crate::server_process::{PATIENCE, Server, config};
+use crate::server_process::{PATIENCE, Server, busy_machine, config};
 use crate::tls::certificate;
 use voxbridge_test_support::bench::{
     Client, bytes, instant_simulator, open_websocket, recording, scratch, start_simulator,
@@ -301,6 +301,7 @@ async fn raise_descriptor_limit(count: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_handshakes_cost_little_and_time_out() {
+    let _machine = busy_machine().await;
     let count = stalled_count();
     raise_descriptor_limit(4 * count + 2_000).await;
     let (address, _simulator, _) = start_simulator(
@@ -346,6 +347,7 @@ async fn stalled_handshakes_cost_little_and_time_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_sessions_cost_little_and_time_out() {
+    let _machine = busy_machine().await;
     let count = stalled_count();
     raise_descriptor_limit(8 * count + 2_000).await;
     // A worker for every session: this test does not measure the queue.

@@ -100,6 +100,7 @@ async fn speech_without_pauses_has_as_many_words_right_as_its_sentences() {
     }
     speech.extend(vec![0; 16_000]);
     let answer = transcribe(bench.address(), &speech).await;
+    assert!(answer.get("incomplete").is_none(), "{answer:#}");
     let text = answer["text"].as_str().unwrap();
     let expected = normalise(&SENTENCES.join(" "));
     let errors = |text: &str| word_errors(&expected, &normalise(text));

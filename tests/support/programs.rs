@@ -22,6 +22,14 @@ pub fn send_signal(process: u32, signal: &str) {
     kill(Pid::from_raw(process.try_into().unwrap()), signal).unwrap();
 }
 
+/// True if this process ignores SIGHUP, as `nohup` does it, and so will the programs that it starts.
+pub fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    // The lowest bit stands for signal 1.
+    u64::from_str_radix(mask.trim(), 16).unwrap() & 1 != 0
+}
+
 /// True where tests fetch what they need, and fail without it.
 fn is_ci() -> bool {
     env::var_os("CI").is_some()
