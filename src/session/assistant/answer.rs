@@ -473,6 +473,10 @@ impl Answer {
     fn end_failed(&mut self, now: Instant, tools: &mut Tools) {
         self.stop_making(now, tools);
         let Tools { floor, out, .. } = tools;
+        // Reports of a long answer come at intervals, so some of its words may not have been reported.
+        if self.turn.reported_bytes > 0 && self.turn.text.len() > self.turn.reported_bytes {
+            self.turn.report_partial(out);
+        }
         if let Some(turn) = self.turn.playing {
             floor.truncate(turn);
         }
