@@ -11,7 +11,7 @@ use super::{Decoded, NoCodec};
 const BLOCK_BYTES: usize = 34;
 const BLOCK_SAMPLES: usize = 64;
 
-/// What the seven bits behind the first sample leave of its precision.
+/// The first sample of a block is a multiple of this.
 const FIRST_SAMPLE_STEP: i32 = 0x80;
 
 /// How each half byte moves the index of the step.

@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(start.elapsed().as_secs(), 110);
     }
 
-    /// What a client with this header line reads from its connection: an answer that takes a minute.
+    /// The bytes of an answer that takes a minute, to a request with this header line.
     async fn bytes_of_late_answer(header: &str, marked: bool) -> String {
         let (mut client, server) = tokio::io::duplex(1 << 16);
         let answering = service_fn(move |_| async move {
@@ -279,7 +279,7 @@ mod tests {
         for (header, marked, end) in [
             ("te: trailers\r\n", true, "5\r\nwords\r\n0\r\nx-voxbridge-incomplete-from: 1.500\r\n\r\n"),
             ("te: trailers\r\n", false, "5\r\nwords\r\n0\r\n\r\n"),
-            // Nobody who has not asked for it gets one (RFC 9110 §6.5.1).
+            // Only clients that ask for trailers get one (RFC 9110 §6.5.1).
             ("", true, "5\r\nwords\r\n0\r\n\r\n"),
         ] {
             let answer = bytes_of_late_answer(header, marked).await;
