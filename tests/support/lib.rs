@@ -1,9 +1,10 @@
 //! Support for the test programs: a bridge with a simulated upstream, certificates, a TCP proxy that breaks connections,
-//! waiting for a state, tools that a machine may lack, frames of Pipecat, public
+//! waiting for a state, how many cases a test tries, tools that a machine may lack, frames of Pipecat, public
 //! servers, and the bodies of the fuzz targets.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 pub mod bench;
+pub mod cases;
 pub mod certs;
 pub mod fuzzing;
 pub mod programs;

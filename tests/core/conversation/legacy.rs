@@ -12,6 +12,7 @@ use voxbridge::{
     mapping::MappingKind,
     session::{Observation, VoiceCatalog},
 };
+use voxbridge_test_support::cases::some_of;
 
 use super::{
     harness::{HarnessConfig, recording},
@@ -87,7 +88,7 @@ fn permanently_failing_upstream_is_replaced_and_question_kept() {
 #[test]
 fn full_context_triggers_rollover() {
     for server_kind in ServerKind::LEGACY {
-        for tokens in (300..420).step_by(17) {
+        for tokens in some_of((300..420).step_by(17), 4) {
             let fault = format!("context-full={tokens},times=1");
             let mut conversation = Conversation::new(with_init(config(server_kind, &[&fault]), 1_000));
             for _ in 0..2 {

@@ -251,7 +251,7 @@ fn assert_accounts_balance(harness: &Harness) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
 
     #[test]
     fn conversation_invariants_hold(scenario in any_scenario(20), leaves in any::<bool>()) {
@@ -291,7 +291,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn same_conversation_is_identical_to_the_byte(scenario in any_scenario(8)) {

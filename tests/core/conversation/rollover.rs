@@ -6,7 +6,7 @@ use voxbridge::{
     event::RolloverReason::{ContextFull, TimeLimit, UpstreamLost},
     mapping::{Library, MappingKind},
 };
-use voxbridge_test_support::PICTURE;
+use voxbridge_test_support::{PICTURE, cases::some_of};
 
 use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};
 
@@ -80,7 +80,7 @@ fn initially_full_sessions_do_not_cause_rollover_storm() {
 #[test]
 fn rollover_precedes_full_context_outside_questions() {
     for backend in BACKENDS {
-        for kv in (7_040..7_200).step_by(13) {
+        for kv in some_of((7_040..7_200).step_by(13), 4) {
             let mut conversation =
                 Conversation::new(with_init(config(backend, &[&format!("kv={kv},times=1")]), 2_000));
             for _ in 0..3 {
@@ -161,7 +161,7 @@ fn endless_speaker_does_not_prevent_rollover() {
 #[test]
 fn question_that_a_hard_limit_leaves_unanswered_is_asked_again() {
     for backend in BACKENDS {
-        for kv in (7_880..8_000).step_by(20) {
+        for kv in some_of((7_880..8_000).step_by(20), 4) {
             let mut conversation =
                 Conversation::new(with_init(config(backend, &[&format!("kv={kv},times=1")]), 2_000));
             conversation.ask();
@@ -178,7 +178,7 @@ fn question_that_a_hard_limit_leaves_unanswered_is_asked_again() {
 #[test]
 fn server_ending_session_at_any_second_loses_nothing() {
     for backend in BACKENDS {
-        for second in 1..=24 {
+        for second in some_of(1..=24, 6) {
             let faults = [&*format!("timeout={second},times=1")];
             let mut conversation = Conversation::new(with_init(config(backend, &faults), 800));
             while conversation.harness.now() < secs(second + 2) {

@@ -3,6 +3,7 @@
 
 use serde_json::json;
 use voxbridge::event::RolloverReason::{ContextFull, UpstreamLost};
+use voxbridge_test_support::cases::some_of;
 
 use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};
 
@@ -37,7 +38,7 @@ fn standby_without_second_worker_has_no_effect() {
 #[test]
 fn dying_standby_is_not_noticed() {
     for backend in BACKENDS {
-        for after_ms in (0..4_500).step_by(300) {
+        for after_ms in some_of((0..4_500).step_by(300), 4) {
             let mut conversation = standby_conversation(backend, 2, 7_150);
             run_until_two_lanes(&mut conversation);
             conversation.stream_silence(after_ms);
@@ -59,7 +60,7 @@ fn dying_standby_is_not_noticed() {
 #[test]
 fn standby_takes_over_from_dying_session() {
     for backend in BACKENDS {
-        for after_ms in (0..4_500).step_by(300) {
+        for after_ms in some_of((0..4_500).step_by(300), 4) {
             let mut conversation = standby_conversation(backend, 2, 7_150);
             run_until_two_lanes(&mut conversation);
             conversation.stream_silence(after_ms);
@@ -81,7 +82,7 @@ fn standby_takes_over_from_dying_session() {
 #[test]
 fn active_and_standby_dying_together_are_replaced() {
     for backend in BACKENDS {
-        for after_ms in (0..4_500).step_by(300) {
+        for after_ms in some_of((0..4_500).step_by(300), 4) {
             let mut conversation = standby_conversation(backend, 2, 7_150);
             run_until_two_lanes(&mut conversation);
             conversation.stream_silence(after_ms);
@@ -120,7 +121,7 @@ fn outdated_standby_is_renewed() {
 #[test]
 fn successor_of_dying_session_knows_the_turn_spoken_since_the_standby_was_initialised() {
     for backend in BACKENDS {
-        for after_ms in (0..9_000).step_by(900) {
+        for after_ms in some_of((0..9_000).step_by(900), 4) {
             let mut conversation = standby_conversation(backend, 2, 7_150);
             run_until_two_lanes(&mut conversation);
             conversation.send_question();
@@ -137,7 +138,7 @@ fn successor_of_dying_session_knows_the_turn_spoken_since_the_standby_was_initia
 #[test]
 fn standby_without_the_last_turn_does_not_take_over_at_a_limit() {
     for backend in BACKENDS {
-        for kv in (7_600..7_880).step_by(40) {
+        for kv in some_of((7_600..7_880).step_by(40), 4) {
             let mut conversation = standby_conversation(backend, 2, kv);
             conversation.ask();
             let said = conversation.said();
