@@ -25,6 +25,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use serde_json::Value;
 use tokio::{process::Command, time::timeout};
 
@@ -41,10 +42,15 @@ pub(crate) fn generator_path() -> PathBuf {
     generator
 }
 
-/// Runs the generator against the program; returns its report and whether the run was clean. Its exit code
-/// for lateness of the generator itself is ignored, since that depends on the machine.
+/// Runs the generator against the program, without heavy tests beside it.
 async fn run_generator(name: &str, options: &[&str]) -> (Value, bool) {
     let _machine = calm_machine().await;
+    run_beside_others(name, options).await
+}
+
+/// Runs the generator against the program; returns its report and whether the run was clean. Its exit code
+/// for lateness of the generator itself is ignored, since that depends on the machine.
+async fn run_beside_others(name: &str, options: &[&str]) -> (Value, bool) {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("load-{name}.json"));
     let mut command = Command::new(generator_path());
     command.args(["--program", env!("CARGO_BIN_EXE_voxbridge"), "--warmup", "0.5"]).args(options);
@@ -77,11 +83,15 @@ async fn bridge_loses_no_samples_under_load() {
 
 #[tokio::test]
 async fn bridge_loses_no_samples_with_any_server() {
-    for server in ["sglang", "vllm", "legacy", "backend"] {
+    let _machine = calm_machine().await;
+    let servers = ["sglang", "vllm", "legacy", "backend"];
+    let runs = servers.map(async |server| {
         // One session is all that a back-end without a gateway has.
         let sessions = if server == "backend" { "1" } else { "4" };
         let options = ["--server", server, "--sessions", sessions, "--speech", "0.1", "--seconds", "4"];
-        let (run, clean) = run_generator(server, &options).await;
+        run_beside_others(server, &options).await
+    });
+    for (server, (run, clean)) in servers.into_iter().zip(join_all(runs).await) {
         assert!(clean && run["errors"] == 0 && run["units"]["strange"] == 0, "{server}: {run:#}");
         for direction in ["up", "down"] {
             assert!(run["samples"][direction]["received"].as_u64() >= Some(48_000), "{server}: {run:#}");

@@ -14,10 +14,10 @@ use voxbridge_test_support::bench::{Client, open_websocket};
 use crate::server_process::{Server, busy_machine};
 
 /// Clients at once.
-const CLIENTS: usize = 8;
+const CLIENTS: usize = 4;
 /// Length of the audio in each delta, characters of base64.
 const DELTA_CHARS: usize = 100_000_000;
-/// The server is at rest when it takes less CPU time than this in each of three seconds, clock ticks of 10 ms. Playing eight
+/// The server is at rest when it takes less CPU time than this in each of three seconds, clock ticks of 10 ms. Playing four
 /// texts takes less, and handling a message takes all there is.
 const REST_TICKS: u64 = 20;
 /// Longest time until then, s.

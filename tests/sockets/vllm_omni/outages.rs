@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures_util::future::join_all;
 use serde_json::json;
 use voxbridge::{
     config::Config,
@@ -25,7 +26,8 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 
 #[tokio::test]
 async fn broken_connection_is_resumed_in_its_own_place_past_the_line() {
-    for server in servers(Setup { max_sessions: 1, ..Setup::default() }).await {
+    let servers = servers(Setup { max_sessions: 1, ..Setup::default() }).await;
+    let runs = servers.into_iter().map(async |server| {
         let proxy = TcpProxy::to(server.address()).await;
         let bench = bench_at(proxy.address()).await;
         let mut first = bench.client("model=x").await;
@@ -42,7 +44,8 @@ async fn broken_connection_is_resumed_in_its_own_place_past_the_line() {
         assert_eq!(finals(&frames).len(), 3, "{}: {frames:?}", server.name());
         second.stream_until(&recording("goforward"), is("tts.speaking_end")).await;
         assert_pairs_closed(&second.close().await);
-    }
+    });
+    join_all(runs).await;
 }
 
 #[tokio::test]
