@@ -162,7 +162,8 @@ async fn command_that_ends_in_a_queue_stays_until_it_has_closed_its_session() {
             running.signal(signal);
         }
         running.wait_for(WAITS).await;
-        assert_eq!(gateway.status().await["queue_length"], 1, "{case}: {}", running.said);
+        // More than one if its recording had another utterance meanwhile.
+        assert!(gateway.status().await["queue_length"].as_u64() >= Some(1), "{case}: {}", running.said);
         let address = gateway.address;
         let _running = gateway.release().await;
         let ended = running.wait_for_end().await;
