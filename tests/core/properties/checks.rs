@@ -191,8 +191,11 @@ impl Checks {
                 state.ready |= state.init_at.is_some() && says("session.created");
                 state.units.in_flight &= !json.contains(r#""type":"response."#);
                 state.over |= says("session.closed") || says("error");
-                state.queued |=
-                    state.init_at.is_none() && (says("session.queued") || says("session.queue_update"));
+                // A gateway that has queued a client tells it its place.
+                let tells_place = json.contains(r#""position":"#);
+                state.queued |= state.init_at.is_none()
+                    && tells_place
+                    && (says("session.queued") || says("session.queue_update"));
             }
         }
         true
@@ -329,6 +332,15 @@ impl Checks {
         assert!(muted == 0 || self.client.speaking.is_some(), "muted outside speech output");
         self.muted += muted;
         self.dropped += dropped;
+    }
+
+    /// The clock is set back, so that less time has passed since the past instants.
+    pub(crate) fn on_clock_set_back(&mut self, by: Duration) {
+        for lane in self.lanes.values_mut() {
+            for at in [&mut lane.init_at, &mut lane.close_at, &mut lane.units.last].into_iter().flatten() {
+                *at -= by;
+            }
+        }
     }
 
     pub(crate) fn on_client_left(&mut self) {

@@ -195,7 +195,9 @@ impl Driver {
                 self.input(Input::Timeout);
             }
             Step::SetClockBack(time) => {
-                self.now = (self.now - *time).max(self.start);
+                let earlier = (self.now - *time).max(self.start);
+                self.checks.on_clock_set_back(self.now - earlier);
+                self.now = earlier;
                 self.input(Input::Timeout);
             }
             Step::Timeout => self.input(Input::Timeout),

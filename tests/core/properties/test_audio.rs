@@ -11,8 +11,10 @@ pub(crate) enum Sound {
     Speech(usize),
     /// Noise in bursts. Constant noise would count as background.
     Noise,
-    /// A hiss of −80 dBFS: silence to every detector.
+    /// A hiss of −80 dBFS, which counts as speech only if all noise does, and only after a gain.
     Hiss,
+    /// Zeros, which are never speech.
+    Zeros,
 }
 
 /// One client's microphone.
@@ -33,6 +35,7 @@ impl Microphone {
             Sound::Noise if (at / 1_600).is_multiple_of(2) => self.random.i16(-8000..8000),
             Sound::Noise => self.random.i16(-3000..3000),
             Sound::Hiss => self.random.i16(-3..=3),
+            Sound::Zeros => 0,
         };
         (0..samples).map(&mut sample).collect()
     }

@@ -18,9 +18,12 @@ pub(crate) type UpstreamEvents = Vec<(u64, UpstreamEvent)>;
 /// Number of samples' levels of a lane. Each delta has its own, in order.
 pub(crate) const LEVELS: i16 = 100;
 
-/// The lowest sample of a lane's voice. The levels are unique among 200 consecutive lanes.
+/// Voices of lanes. Lanes with the same voice have the same upstream, as there are one to six upstreams.
+const VOICES: u32 = 180;
+
+/// The lowest sample of a lane's voice. The levels are unique among `VOICES` consecutive lanes.
 pub(crate) const fn lane_sample(lane: u32) -> i16 {
-    LEVELS * (1 + (lane % 200) as i16)
+    LEVELS * (1 + (lane % VOICES) as i16)
 }
 
 impl Upstream {
