@@ -16,6 +16,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind},
     event::{ClientCommand, ClientEvent, CloseReason, EndCause},
+    mapping::client::LockStep,
 };
 
 /// Longest wait for progress of pending replies after the client's end of input: longer than any upstream queue.
@@ -211,6 +212,10 @@ impl Session {
         self.drop_report.flush(now, status::dropped(self), &mut self.tools.out);
         self.end_session(now);
         self.tools.out.push_replies(true);
+        if self.setup.lock_step == LockStep::EveryFrame {
+            // No frame follows whose answer could have the words that are held.
+            self.tools.out.release_transcripts(0);
+        }
         self.tools.out.push_client(ClientCommand::SessionClosed {
             reason,
             total_ms: millis(now - self.opened_at),

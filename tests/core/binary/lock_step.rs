@@ -59,6 +59,16 @@ fn real_time_speech_gets_finals_before_eof() {
 }
 
 #[test]
+fn final_that_waits_for_a_frame_is_sent_before_a_stopping_server_closes() {
+    let mut harness = open_vosk_client(&[]);
+    harness.stream(&utterance(), 200);
+    harness.drain();
+    harness.run_until(Harness::is_closed, secs(30));
+    assert_eq!(final_utterance_count(&harness), 1, "{:?}", harness.names());
+    assert_eq!(harness.names().last().unwrap(), "close 1001");
+}
+
+#[test]
 fn reset_returns_final_and_session_continues() {
     let mut harness = open_vosk_client(&[]);
     harness.stream(&voice(1500), 100);
