@@ -22,8 +22,7 @@ use crate::{
     error::ErrorKind,
     event::{AnswerPart, DisconnectReason, Frame, Lane, LaneCommand, Message, Mode},
     mapping::{
-        client::{EventName, EventSlot, Framing, RealtimeNames, Slot, Verb},
-        template::SlotValue,
+        client::{EventName, Framing, RealtimeNames, Slot, Verb},
         upstream::{ReceiveName, SendName},
     },
     session::{Observation, SessionSetup},
@@ -343,26 +342,8 @@ impl<'s> SessionRun<'s> {
 
     /// True for a final transcript with all words.
     fn is_transcript(&self, message: &str) -> bool {
-        let line = message;
-        let message: Value = serde_json::from_str(message).unwrap_or_default();
-        let client = &self.session.client;
-        let finals = [EventName::TranscriptFinal, EventName::UserTranscript].map(|name| client.event(name));
-        finals.into_iter().flatten().any(|it| {
-            let mut json = String::new();
-            it.render(&mut json, |slot| match slot {
-                EventSlot::Event(Slot::Text) => SlotValue::Str(WORDS),
-                _ => SlotValue::Null,
-            });
-            let lists_words = it.template.uses_slot(EventSlot::Event(Slot::Words));
-            if lists_words && !json.contains(WORDS) {
-                return WORDS.split(' ').all(|word| line.contains(word));
-            }
-            if it.is_text || it.template.uses_slot(EventSlot::Event(Slot::LastSegments)) {
-                return line.contains(WORDS);
-            }
-            let pattern: Value = serde_json::from_str(&json).unwrap_or_default();
-            json.contains(WORDS) && matches_pattern(&pattern, &message)
-        })
+        let finals = [EventName::TranscriptFinal, EventName::UserTranscript];
+        finals.into_iter().any(|name| self.session.client.is_event(name, (Slot::Text, WORDS), message))
     }
 
     /// Answers a message as a MiniCPM-o server does.
@@ -415,27 +396,5 @@ impl<'s> SessionRun<'s> {
 
     fn push_reply(&mut self, reply: Reply) {
         self.replies.push_back((self.now + REPLY_DELAY, reply));
-    }
-}
-
-/// True if the message has all values of the pattern but `null`, which stands for any value.
-fn matches_pattern(pattern: &Value, message: &Value) -> bool {
-    match (pattern, message) {
-        (Value::Null, _) => true,
-        (Value::Object(pattern), message) => pattern
-            .iter()
-            .all(|(key, value)| matches_pattern(value, message.get(key).unwrap_or(&Value::Null))),
-        (Value::Array(pattern), Value::Array(message)) => {
-            pattern.len() == message.len()
-                && pattern.iter().zip(message).all(|(one, other)| matches_pattern(one, other))
-        }
-        (Value::String(pattern), Value::String(message)) if pattern != message => {
-            // A number within a text, such as `utt-${segment_id:digits}`.
-            let around = pattern.split_once("null");
-            around
-                .and_then(|(start, end)| message.strip_prefix(start)?.strip_suffix(end))
-                .is_some_and(|number| number.parse::<i64>().is_ok())
-        }
-        _ => pattern == message,
     }
 }

@@ -89,7 +89,8 @@ impl Framing {
     }
 
     /// A message with audio of this rate, sent `at_s` seconds after the session opened.
-    pub(crate) fn write_audio(self, audio: &Bytes, rate_hz: u32, at_s: f64) -> Message {
+    #[must_use]
+    pub fn write_audio(self, audio: &Bytes, rate_hz: u32, at_s: f64) -> Message {
         let mut message = BytesMut::new();
         match self {
             Self::None | Self::Json | Self::WebRtc => return Message::Binary(audio.clone()),

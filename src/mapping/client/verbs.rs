@@ -82,15 +82,15 @@ pub(super) enum ScalarsFile {
 }
 
 impl CommandVerb {
-    /// Values with which the verb applies, by slot.
-    pub(super) fn example_values(&self) -> Vec<(usize, Value)> {
+    /// Values with which the verb applies, by slot, and whether any other value would do.
+    pub(super) fn example_values(&self) -> Vec<(usize, Value, bool)> {
         match &self.when {
             None => Vec::new(),
-            Some(Condition::Given(Place::Message(slot))) => vec![(*slot, "example".into())],
+            Some(Condition::Given(Place::Message(slot))) => vec![(*slot, "example".into(), true)],
             Some(Condition::Given(Place::Value(_))) => Vec::new(),
             Some(Condition::Equal(values)) => {
                 let in_message = |(place, values): &(Place, Vec<Scalar>)| match place {
-                    Place::Message(slot) => Some((*slot, values.first()?.to_json())),
+                    Place::Message(slot) => Some((*slot, values.first()?.to_json(), false)),
                     Place::Value(_) => None,
                 };
                 values.iter().filter_map(in_message).collect()
