@@ -15,11 +15,15 @@ use allocation_counter::{AllocationInfo, measure};
 use bytes::Bytes;
 use serde_json::Value;
 use voxbridge::{
+    audio::{pcm, wav},
     bridge::{Bridge, Input, Output},
     downstream::Codec,
     error::Error,
-    event::{DisconnectReason, Frame, Lane, Message, Mode, SpeechId},
-    mapping::Library,
+    event::{AnswerPart, DisconnectReason, Frame, Lane, LanePurpose, Message, Mode, SpeechId},
+    mapping::{
+        Library, UpstreamMapping,
+        upstream::{ReceiveName, SendName},
+    },
     session::{
         EndReason, Measurement, Observation, ReadWindow, RelaySetup, SessionReport, SessionSetup,
         VoiceCatalog,
@@ -75,7 +79,38 @@ pub(crate) struct HarnessConfig {
     pub(crate) judge: Option<ScriptedJudge>,
     /// A worker is free in every pause, and no one waits for it.
     pub(crate) has_free_worker: bool,
+    /// The server refuses this many handshakes.
+    pub(crate) refused_handshakes: usize,
+    /// Answers HTTP requests, for dialects that send them.
+    pub(crate) http: HttpScript,
 }
+
+/// A scripted server that answers HTTP requests.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HttpScript {
+    /// How it fails; `None` for answers.
+    pub(crate) failure: Option<HttpFailure>,
+    /// Number of requests that fail.
+    pub(crate) failures: usize,
+    /// Time before each part of an answer.
+    pub(crate) delay: Duration,
+}
+
+/// How an HTTP request fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HttpFailure {
+    /// Nothing ever comes.
+    Stuck,
+    /// This status.
+    Status(u16),
+    /// The connection breaks behind the first part.
+    DiesMidAnswer,
+}
+
+/// Words of the scripted server.
+pub(crate) const HTTP_WORDS: [&str; 2] = ["these words ", "are scripted"];
+/// Samples of its speech: a second at 24 kHz.
+pub(crate) static HTTP_SPEECH: [i16; 24_000] = [4000; 24_000];
 
 /// The probability that the user has finished, from the audio that ends in the pause; `None` if the model is too busy.
 pub(crate) type Judgement = dyn FnMut(&[i16]) -> Option<f32>;
@@ -116,6 +151,8 @@ impl Default for HarnessConfig {
             engines: None,
             judge: None,
             has_free_worker: true,
+            refused_handshakes: 0,
+            http: HttpScript::default(),
         }
     }
 }
@@ -159,6 +196,8 @@ pub(crate) enum Traffic {
     Sent(Lane, String),
     /// From the gateway.
     Received(Lane, String),
+    /// A piece of the body of an answer by HTTP.
+    Body(Lane, Vec<u8>),
     /// The bridge dropped the transport.
     Dropped(Lane),
     /// The transport was lost.
@@ -173,6 +212,8 @@ enum InFlight {
     Hangup(Lane),
     Opened(Lane),
     ToBridge(Lane, String),
+    Answer(Lane, AnswerPart),
+    Body(Lane, Vec<u8>),
     Closed(Lane, DisconnectReason),
 }
 
@@ -184,6 +225,8 @@ impl InFlight {
             | Self::Hangup(lane)
             | Self::Opened(lane)
             | Self::ToBridge(lane, _)
+            | Self::Answer(lane, _)
+            | Self::Body(lane, _)
             | Self::Closed(lane, _) => *lane,
         }
     }
@@ -215,6 +258,13 @@ pub(crate) struct Harness {
     pub(crate) log: Vec<(Duration, ClientFrame)>,
     /// The text frames among them, unchanged.
     pub(crate) texts: Vec<String>,
+    /// All messages the client received, unchanged, with their times.
+    pub(crate) received: Vec<(Duration, Message)>,
+    /// Purposes of all lanes.
+    pub(crate) purposes: BTreeMap<Lane, (Mode, LanePurpose)>,
+    mapping: Arc<UpstreamMapping>,
+    refused_handshakes: usize,
+    http: HttpScript,
     /// All traffic on the lanes.
     pub(crate) traffic: Vec<(Duration, Traffic)>,
     /// The bridge's observations for operators.
@@ -289,9 +339,16 @@ impl Harness {
             };
             TraceBuffer::new(epoch(), TraceHeader::new(parts, &setup), audio)
         });
-        let bridge = Bridge::open(epoch(), codec, connect, upstream, setup);
-        let mut harness =
-            Self::with_bridge(bridge, recorder, config.simulator, config.latency, config.taken_workers);
+        let bridge = Bridge::open(epoch(), codec, connect, upstream.clone(), setup);
+        let mut harness = Self::with_bridge(
+            (bridge, upstream),
+            recorder,
+            config.simulator,
+            config.latency,
+            config.taken_workers,
+        );
+        harness.refused_handshakes = config.refused_handshakes;
+        harness.http = config.http;
         harness.engines = config.engines;
         harness.judge = config.judge;
         harness.has_free_worker = config.has_free_worker;
@@ -321,8 +378,14 @@ impl Harness {
             };
             TraceBuffer::new(epoch(), TraceHeader::relayed(parts, &clients[1..], &setup), audio)
         });
-        let bridge = Bridge::open_relay(epoch(), &clients, &config.query, upstream, setup);
-        Self::with_bridge(bridge, recorder, config.simulator, config.latency, config.taken_workers)
+        let bridge = Bridge::open_relay(epoch(), &clients, &config.query, upstream.clone(), setup);
+        Self::with_bridge(
+            (bridge, upstream),
+            recorder,
+            config.simulator,
+            config.latency,
+            config.taken_workers,
+        )
     }
 
     /// Injects an upstream frame that the gateway would not send.
@@ -335,12 +398,12 @@ impl Harness {
     pub(crate) fn new_refused(config: HarnessConfig, error: &Error) -> Self {
         let codec = Codec::new(config.library.client(config.client).unwrap(), UNIX.as_secs_f64());
         let upstream = config.library.upstream(config.upstream).unwrap();
-        let bridge = Bridge::reject(epoch(), codec, upstream, error);
-        Self::with_bridge(bridge, None, config.simulator, config.latency, 0)
+        let bridge = Bridge::reject(epoch(), codec, upstream.clone(), error);
+        Self::with_bridge((bridge, upstream), None, config.simulator, config.latency, 0)
     }
 
     fn with_bridge(
-        bridge: Bridge,
+        (bridge, mapping): (Bridge, Arc<UpstreamMapping>),
         recorder: Option<TraceBuffer>,
         simulator: SimulatorConfig,
         latency: Duration,
@@ -365,6 +428,11 @@ impl Harness {
             sent_bytes: 0,
             log: Vec::new(),
             texts: Vec::new(),
+            received: Vec::new(),
+            purposes: BTreeMap::new(),
+            mapping,
+            refused_handshakes: 0,
+            http: HttpScript::default(),
             traffic: Vec::new(),
             observations: Vec::new(),
             question_audio: Vec::new(),
@@ -493,7 +561,10 @@ impl Harness {
 
     /// True if the bridge's driver does not read the frame now.
     fn is_held(&self, frame: &InFlight) -> bool {
-        let is_to_bridge = matches!(frame, InFlight::ToBridge(..) | InFlight::Closed(..));
+        let is_to_bridge = matches!(
+            frame,
+            InFlight::ToBridge(..) | InFlight::Answer(..) | InFlight::Body(..) | InFlight::Closed(..)
+        );
         is_to_bridge && self.reader.are_lanes_held() && self.bridge.is_lane_held(frame.lane())
     }
 
@@ -580,6 +651,14 @@ impl Harness {
     /// Injects this fault into the gateway from now on.
     pub(crate) fn inject_fault(&mut self, fault: &str) {
         self.feed_gateway(SimInput::AddFault(fault.parse().unwrap()));
+        self.process_due();
+    }
+
+    /// The server recovers: no fault is left, and it refuses nothing.
+    pub(crate) fn end_trouble(&mut self) {
+        self.refused_handshakes = 0;
+        self.http.failure = None;
+        self.feed_gateway(SimInput::ClearFaults);
         self.process_due();
     }
 
@@ -745,8 +824,9 @@ impl Harness {
                     self.pause_answers.push_front((self.now, Input::WorkerFound(pause)));
                 }
                 Output::FindWorker(..) => {}
-                Output::Request(lane, _) => panic!("{lane:?} has a WebSocket"),
-                Output::OpenLane(lane, mode, _) | Output::ReopenLane(lane, mode, _) => {
+                Output::Request(lane, request) => self.answer_request(lane, &request.path),
+                Output::OpenLane(lane, mode, purpose) | Output::ReopenLane(lane, mode, purpose) => {
+                    self.purposes.insert(lane, (mode, purpose));
                     assert!(self.lanes.insert(lane, false).is_none(), "{lane:?} is opened twice");
                     self.traffic.push((self.now(), Traffic::Dialled(lane)));
                     self.send_delayed(InFlight::Connect(lane, mode));
@@ -768,8 +848,58 @@ impl Harness {
         panic!("the bridge never waits; the client saw {:?}", self.names());
     }
 
+    /// Answers an HTTP request by a body of speech where only texts to speak go, otherwise by a stream.
+    fn answer_request(&mut self, lane: Lane, path: &str) {
+        assert!(self.mapping.is_http(), "{lane:?} has a WebSocket");
+        let failure = self.http.failure.filter(|_| self.http.failures > 0);
+        self.http.failures = self.http.failures.saturating_sub(1);
+        let is_for = |name| self.mapping.request_path(name) == Some(path);
+        let is_speech = is_for(SendName::Speak) && !is_for(SendName::Transcribe) && !is_for(SendName::Chat);
+        let head = |status, kind: &str| {
+            InFlight::Answer(lane, AnswerPart::Head { status, content_type: kind.to_owned() })
+        };
+        let mut parts = match failure {
+            Some(HttpFailure::Stuck) => return,
+            Some(HttpFailure::Status(status)) => {
+                let page = r#"{"error": {"message": "refused by script"}}"#;
+                vec![head(status, "application/json"), InFlight::ToBridge(lane, page.to_owned())]
+            }
+            _ if is_speech => {
+                let bytes = bytes_of(&HTTP_SPEECH);
+                let pieces = bytes.chunks(24_000).map(|piece| InFlight::Body(lane, piece.to_vec()));
+                std::iter::once(head(200, "audio/pcm")).chain(pieces).collect()
+            }
+            _ => {
+                let is_transcript = self.purposes[&lane].1 == LanePurpose::Transcribe;
+                let mut messages: Vec<_> = HTTP_WORDS
+                    .iter()
+                    .map(|words| self.mapping.example(ReceiveName::Text, words, ""))
+                    .collect();
+                if !is_transcript {
+                    let mut audio = String::new();
+                    pcm::encode_base64(&wav::write_s16(&HTTP_SPEECH, 24_000), &mut audio);
+                    let example = |event| self.mapping.example(event, "", &audio);
+                    messages.push(example(ReceiveName::Audio).or_else(|| example(ReceiveName::Text)));
+                }
+                let messages = messages.into_iter().flatten().map(|text| InFlight::ToBridge(lane, text));
+                std::iter::once(head(200, "text/event-stream")).chain(messages).collect()
+            }
+        };
+        if failure == Some(HttpFailure::DiesMidAnswer) {
+            parts.truncate(2);
+            let reason = "Connection reset by peer (os error 104)".to_owned();
+            parts.push(InFlight::Closed(lane, DisconnectReason::Lost(reason)));
+        } else {
+            parts.push(InFlight::Answer(lane, AnswerPart::End));
+        }
+        for (at, part) in (1..).zip(parts) {
+            self.send_after(self.http.delay * at, part);
+        }
+    }
+
     fn record_client_frame(&mut self, message: Message) {
         assert!(self.client_open, "message to a client that is gone: {message:?}");
+        self.received.push((self.now(), message.clone()));
         let frame = match message {
             Message::Text(text) => {
                 let is_json = text.starts_with('{');
@@ -840,7 +970,13 @@ impl Harness {
     }
 
     fn send_delayed(&mut self, frame: InFlight) {
-        self.in_flight.push_back((self.now + self.latency, frame));
+        self.send_after(self.latency, frame);
+    }
+
+    fn send_after(&mut self, delay: Duration, frame: InFlight) {
+        let at = self.now + delay;
+        let place = self.in_flight.iter().rposition(|(known, _)| *known <= at).map_or(0, |place| place + 1);
+        self.in_flight.insert(place, (at, frame));
     }
 
     /// Time of the next event.
@@ -890,6 +1026,13 @@ impl Harness {
 
     fn deliver(&mut self, frame: InFlight) {
         match frame {
+            InFlight::Connect(lane, _) if self.refused_handshakes > 0 => {
+                self.refused_handshakes -= 1;
+                self.send_delayed(InFlight::Closed(lane, DisconnectReason::HttpRejected(403)));
+            }
+            InFlight::Connect(lane, _) if self.mapping.is_http() => {
+                self.send_delayed(InFlight::Opened(lane));
+            }
             InFlight::Connect(lane, mode) => match self.dialect.parse_mode(Some(mode_query(mode))) {
                 Ok(mode) => {
                     self.send_delayed(InFlight::Opened(lane));
@@ -899,6 +1042,7 @@ impl Harness {
                     self.send_delayed(InFlight::Closed(lane, DisconnectReason::HttpRejected(refused.status)));
                 }
             },
+            InFlight::Hangup(_) if self.mapping.is_http() => {}
             InFlight::ToGateway(lane, Message::Text(text)) => {
                 self.feed_gateway(SimInput::Text(conn_of(lane), &text));
             }
@@ -909,7 +1053,11 @@ impl Harness {
                 self.feed_gateway(SimInput::Closed(conn_of(lane)));
             }
             // A lane that the bridge dropped delivers nothing, even if frames are in transit.
-            InFlight::Opened(lane) | InFlight::ToBridge(lane, _) | InFlight::Closed(lane, _)
+            InFlight::Opened(lane)
+            | InFlight::ToBridge(lane, _)
+            | InFlight::Answer(lane, _)
+            | InFlight::Body(lane, _)
+            | InFlight::Closed(lane, _)
                 if !self.lanes.contains_key(&lane) => {}
             InFlight::Opened(lane) => {
                 self.lanes.insert(lane, true);
@@ -919,6 +1067,11 @@ impl Harness {
             InFlight::ToBridge(lane, text) => {
                 self.traffic.push((self.now(), Traffic::Received(lane, text.clone())));
                 self.feed_bridge(Input::Lane(lane, Frame::Text(&text)));
+            }
+            InFlight::Answer(lane, part) => self.feed_bridge(Input::Answer(lane, part)),
+            InFlight::Body(lane, bytes) => {
+                self.traffic.push((self.now(), Traffic::Body(lane, bytes.clone())));
+                self.feed_bridge(Input::Lane(lane, Frame::Binary(&bytes)));
             }
             InFlight::Closed(lane, why) => {
                 self.lanes.remove(&lane);

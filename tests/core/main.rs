@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
 mod allocations;
+mod behaviour;
 mod binary;
 mod captured_exchange;
 mod client_pages;
