@@ -5,6 +5,7 @@ use std::time::Duration;
 use voxbridge::{
     audio::encoding::Encoding,
     event::{LanePurpose, Message},
+    mapping::client::EventName,
 };
 
 use super::{Checks, case, case::Case, play::*, run};
@@ -95,6 +96,24 @@ fn check_whole(checks: &mut Checks<'_>, play: &Play, request: Request, cell: &st
     is_whole
 }
 
+/// Checks that the client has got the words of the answer that it heard, if its protocol has them.
+fn check_model_words(checks: &mut Checks<'_>, play: &Play, request: Request) {
+    let names = [
+        EventName::TranscriptFinal,
+        EventName::TranscriptPartial,
+        EventName::AnswerSentence,
+        EventName::AnswerDelta,
+    ];
+    let has_words = names.into_iter().any(|name| !play.mapping().event(name).is_empty());
+    if request == Request::Text || !(has_words || play.client.is_rust()) {
+        return checks.gate();
+    }
+    let made = play.made(request.purpose(&play.case)).into_iter();
+    let words = made.map(|made| made.text).collect::<Vec<_>>().join(" ");
+    let has_all = !words.trim().is_empty() && play.texts().have(&words);
+    checks.that("words of the model", has_all, || format!("{words:?}; {}", play.story()));
+}
+
 /// The model speaks long enough to be stopped.
 fn talkative(config: &mut HarnessConfig) {
     config.simulator.turn_units = 10;
@@ -112,6 +131,7 @@ fn speech_is_whole_at_any_pace_of_reading() {
         if !check_whole(checks, &play, request, "speech is whole") {
             return;
         }
+        check_model_words(checks, &play, request);
         let bytes: usize = play.harness.received.iter().map(|(_, message)| bytes(message)).sum();
         // Bytes a second of playback, with room for the messages between.
         let pace = (bytes as f64 / play.heard_s() * 1.1) as u64;
