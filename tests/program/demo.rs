@@ -15,7 +15,7 @@ use tokio::{
 };
 use voxbridge_test_support::{
     bench::{scratch, speech_dir},
-    programs::send_signal,
+    programs::{ensure, installed, send_signal},
 };
 
 use crate::{
@@ -155,6 +155,11 @@ async fn run_on_terminal(dir: &Path, typed: &str) -> String {
 
 #[tokio::test]
 async fn demo_asks_once_at_a_terminal_and_fetches_nothing_without_a_yes() {
+    let makes_terminal = "script --quiet --return --command true /dev/null </dev/null";
+    let terminal = ensure(makes_terminal, "bsdutils", "a terminal needs `script` and /dev/pts");
+    if installed(&terminal).is_none() {
+        return;
+    }
     let dir = source_dir("demo-asks");
     std::fs::write(dir.join("silence.wav"), wav_of_silence(1)).unwrap();
     let first = run_on_terminal(&dir, "n\n").await;

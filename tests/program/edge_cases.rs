@@ -12,9 +12,12 @@ use tokio::{
 use voxbridge::simulator::SimulatorConfig;
 
 use crate::server_process::{PATIENCE, Server, config, run, voxbridge};
-use voxbridge_test_support::bench::{
-    Client, ClientFrame, RunningServer, instant_simulator, open_websocket, recording, scratch,
-    start_simulator,
+use voxbridge_test_support::{
+    bench::{
+        Client, ClientFrame, RunningServer, instant_simulator, open_websocket, recording, scratch,
+        start_simulator,
+    },
+    programs::installed,
 };
 
 async fn upstream() -> (String, RunningServer) {
@@ -245,6 +248,10 @@ async fn named_pipe_without_a_reader_stops_neither_check_nor_serve() {
 
 #[tokio::test]
 async fn server_listens_on_several_addresses() {
+    let ipv6 = std::net::TcpListener::bind("[::1]:0").map_err(|error| format!("IPv6 on loopback: {error}"));
+    if installed(&ipv6).is_none() {
+        return;
+    }
     let dir = scratch("several-addresses");
     let path = config(&dir, "listen = [\"127.0.0.1:0\", \"[::1]:0\"]\n");
     for addresses in [&["--config", &path][..], &["--listen", "127.0.0.1:0", "--listen", "[::1]:0"]] {
