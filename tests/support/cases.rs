@@ -2,6 +2,7 @@
 
 /// At most this many of all cases, evenly spread and the first among them; as many as `PROPTEST_CASES` says where it is set,
 /// as for properties.
+#[expect(clippy::disallowed_methods, reason = "as proptest does")]
 pub fn some_of<T>(all: impl IntoIterator<Item = T>, few: usize) -> Vec<T> {
     let all: Vec<T> = all.into_iter().collect();
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
