@@ -105,7 +105,7 @@ fn stopping_server_finishes_what_has_begun() {
         if play.client.sends_audio() && play.client.gets_user_words() && !case.converses() {
             play.set_mark();
             play.say(first_words());
-            // What a client has not committed is not transcribed.
+            // Audio without a commit is not transcribed.
             if let Some(end) = play.client.end_of_words().filter(|_| play.client.formats.commits) {
                 play.send(&end);
             }

@@ -55,7 +55,7 @@ struct Mark {
     observed: usize,
 }
 
-/// What the model made on one lane.
+/// The output of the model on one lane.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Made {
     pub(super) text: String,
@@ -155,7 +155,7 @@ impl Play {
         self.mark = Mark::default();
     }
 
-    /// What follows belongs to the next request.
+    /// Begins the next request: later messages belong to it.
     pub(super) fn set_mark(&mut self) {
         self.mark = self.here();
     }
@@ -262,7 +262,7 @@ impl Play {
         log
     }
 
-    /// What the client received for the current request, with the times.
+    /// Messages to the client for the current request, with their times.
     fn contents<T>(&self, keep: impl Fn(Duration, &Content) -> Option<T>) -> Vec<T> {
         let log = self.catch_up();
         log.contents[self.mark.received..].iter().filter_map(|(at, content)| keep(*at, content)).collect()
@@ -318,7 +318,7 @@ impl Play {
         errors.collect()
     }
 
-    /// What the model made for the current request, by lane, on lanes of this purpose.
+    /// Output of the model for the current request, by lane, on lanes of this purpose.
     pub(super) fn made(&self, purpose: LanePurpose) -> Vec<Made> {
         let mut log = self.log.borrow_mut();
         log.decode(self);
