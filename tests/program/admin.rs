@@ -13,7 +13,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::bench::{
-    ClientFrame, RunningServer, events, instant_simulator, recording, scratch, start_simulator,
+    ClientFrame, RunningServer, closed_port, events, instant_simulator, recording, scratch, start_simulator,
 };
 use voxbridge_test_support::certs::{authority, connector, signed};
 
@@ -324,7 +324,7 @@ async fn readiness_follows_upstream_availability() {
     let ready = without_upstream.request_until("/readyz", |answer| answer.status == 503).await;
     assert_eq!((ready.code().as_str(), &ready.json()["upstreams_usable"]), ("no_upstream", &json!(0)));
     assert_eq!(without_upstream.request("GET", "/healthz").await.status, 200);
-    let closed_port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let closed_port = closed_port().to_string();
     let (code, _, words) = run(&["health", "--admin", &closed_port]).await;
     assert!(code == 69 && words.contains("no admin listener answers"), "{code}: {words}");
     for bad in ["ftp://x:1", "http://"] {

@@ -7,7 +7,7 @@ use tokio::{
     process::{Child, Command},
     time::timeout,
 };
-use voxbridge_test_support::bench::{scratch, speech_dir};
+use voxbridge_test_support::bench::{closed_port, scratch, speech_dir};
 use voxbridge_test_support::programs::send_signal;
 
 /// Longer than any command takes on a busy machine.
@@ -470,7 +470,7 @@ async fn server_prints_address_and_stops_on_signal() {
 
 #[tokio::test]
 async fn unreachable_server_has_its_own_exit_code() {
-    let closed_port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let closed_port = closed_port();
     let url = format!("ws://{closed_port}/v1/realtime");
     let out = scratch("program").join("never.wav").display().to_string();
     let unreachable = run(&["speak", "Hello.", "-o", &out, "--url", &url]).await;

@@ -28,7 +28,8 @@ use voxbridge::{
     },
 };
 use voxbridge_test_support::bench::{
-    Bench, RunningServer, instant_simulator, open_websocket, scratch, speech_dir, start_simulator,
+    Bench, RunningServer, closed_port, instant_simulator, open_websocket, scratch, speech_dir,
+    start_simulator,
 };
 use voxbridge_test_support::certs::{acceptor, authority, serve_tls, signed_with};
 use voxbridge_test_support::programs::send_signal;
@@ -331,7 +332,7 @@ async fn advice_names_the_start_options_of_the_server() {
     report
         .assert_failed("init", &["Realtime API is not available", "session_mode: duplex", "vllm-omni serve"]);
 
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = closed_port();
     let url = format!("ws://{free}");
     let args = ["--upstream", &url, "--upstream-dialect", "sglang-omni", "--profile", "conversation"];
     Report::run(&args).await.assert_failed("tcp", &["Nothing listens", "--enable-realtime"]);
@@ -403,7 +404,7 @@ async fn http_status_is_explained() {
 
 #[tokio::test]
 async fn unresolvable_names_and_closed_ports_are_explained() {
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let closed = closed_port();
     let report = Report::run(&["--upstream", &format!("ws://{closed}")]).await;
     report.assert_failed("tcp", &["Nothing listens"]);
     assert_eq!(report.verdict("dns"), "skipped");
@@ -538,7 +539,7 @@ async fn client_side_check_passes() {
     let client = &report.json["checks"][1];
     let verdicts: Vec<_> = client["steps"].as_array().unwrap().iter().map(|step| &step["verdict"]).collect();
     assert_eq!(verdicts, ["skipped", "ok", "skipped", "ok", "ok", "ok"], "{client:#}");
-    let closed_port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let closed_port = closed_port();
     let report =
         Report::run(&["--upstream", &upstream, "--client-url", &format!("ws://{closed_port}")]).await;
     assert_eq!((report.code, &report.json["checks"][1]["steps"][1]["verdict"]), (1, &json!("failed")));

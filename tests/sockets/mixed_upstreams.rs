@@ -17,8 +17,9 @@ use voxbridge::{
 };
 use voxbridge_test_support::{
     bench::{
-        Bench, Client, ClientFrame, RunningServer, assert_pairs_closed, audio, conversation_profile_with,
-        events, http_upstream, instant_simulator, recording, speech_dir, start_simulator, upstream_of,
+        Bench, Client, ClientFrame, KEPT_PORT, RunningServer, assert_pairs_closed, audio, closed_port,
+        conversation_profile_with, events, http_upstream, instant_simulator, recording, speech_dir,
+        start_simulator, upstream_of,
     },
     servers::PackageServer,
 };
@@ -103,7 +104,7 @@ async fn dialect_of_each_server_is_found_by_its_pages() {
         let url = format!("ws://{address}");
         config.upstream.push(UpstreamConfig { url, ..UpstreamConfig::with_default_dialect() });
     }
-    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let closed = closed_port();
     let url = format!("ws://{closed}");
     config.upstream.push(UpstreamConfig { url, ..UpstreamConfig::with_default_dialect() });
     config.detect_dialects().await;
@@ -271,7 +272,7 @@ struct Mortal {
 
 impl Mortal {
     async fn start(config: SimulatorConfig) -> Self {
-        let (address, server, recorder) = start_simulator("127.0.0.1:0", config.clone(), None).await;
+        let (address, server, recorder) = start_simulator(KEPT_PORT, config.clone(), None).await;
         Self { config, address, server, lives: vec![recorder] }
     }
 

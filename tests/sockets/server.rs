@@ -27,7 +27,7 @@ use voxbridge::{
     simulator::{SimulatorConfig, socket::RecordedInput},
 };
 use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, bytes as bytes_of, events,
+    Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, bytes as bytes_of, closed_port, events,
     instant_simulator, open_websocket, recording, upstream_at,
 };
 
@@ -168,7 +168,7 @@ async fn unservable_connection_gets_error_and_close() {
 #[tokio::test]
 async fn session_is_created_independently_of_upstream() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let dead = closed_port();
     for upstream in [silent.local_addr().unwrap(), dead] {
         let config = Config { upstream: vec![upstream_at(upstream)], ..Config::default() };
         let bench = Bench::with_config(instant_simulator(), config).await;

@@ -20,8 +20,8 @@ use voxbridge::{
     simulator::{SimTiming, SimulatorConfig},
 };
 use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, assert_pairs_closed, events, instant_simulator, profile_with_numbers,
-    recording, start_simulator, upstream_at,
+    Bench, Client, ClientFrame, assert_pairs_closed, closed_port, events, instant_simulator,
+    profile_with_numbers, recording, start_simulator, upstream_at,
 };
 
 /// The default profile with short timeouts.
@@ -241,7 +241,7 @@ async fn empty_answer_is_empty_transcript() {
 
 #[tokio::test]
 async fn missing_upstream_is_reported_without_its_address_and_used_once_available() {
-    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let address = closed_port();
     let bench =
         Bench::with_config(instant_simulator(), Config { upstream: vec![upstream_at(address)], ..config() })
             .await;

@@ -13,8 +13,8 @@ use voxbridge::{
     },
 };
 use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, RunningServer, assert_pairs_closed, conversation_profile_with, events,
-    instant_simulator, macaw_with_ten_minute_lead, profile_with_numbers, recording, start_simulator,
+    Bench, Client, ClientFrame, KEPT_PORT, RunningServer, assert_pairs_closed, conversation_profile_with,
+    events, instant_simulator, macaw_with_ten_minute_lead, profile_with_numbers, recording, start_simulator,
     upstream_at,
 };
 use voxbridge_test_support::wait::wait_until;
@@ -130,7 +130,7 @@ async fn close_all(clients: Vec<Client>) {
 #[tokio::test]
 async fn load_is_balanced_and_sessions_survive_upstream_loss() {
     let (mut first, second) = join(
-        Upstream::start("127.0.0.1:0", reliable_simulator()),
+        Upstream::start(KEPT_PORT, reliable_simulator()),
         Upstream::start("127.0.0.1:0", reliable_simulator()),
     )
     .await;
@@ -215,8 +215,8 @@ async fn rejecting_upstream_is_avoided() {
 
 #[tokio::test]
 async fn unreachable_upstream_costs_no_session() {
-    let there = Upstream::start("127.0.0.1:0", reliable_simulator()).await;
-    let mut lost = Upstream::start("127.0.0.1:0", reliable_simulator()).await;
+    let there = Upstream::start(KEPT_PORT, reliable_simulator()).await;
+    let mut lost = Upstream::start(KEPT_PORT, reliable_simulator()).await;
     lost.running.stop();
     let config = config([&lost, &there]);
     lost.running.wait_for_end().await;
@@ -247,7 +247,7 @@ async fn ask_unanswered(client: &mut Client) {
 #[tokio::test]
 async fn conversations_survive_upstream_loss() {
     let (mut first, second) = join(
-        Upstream::start("127.0.0.1:0", simulator_with_workers()),
+        Upstream::start(KEPT_PORT, simulator_with_workers()),
         Upstream::start("127.0.0.1:0", simulator_with_workers()),
     )
     .await;

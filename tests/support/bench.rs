@@ -174,6 +174,14 @@ impl Bench {
     }
 }
 
+/// Where a server listens that comes back at its port. Connections come from 127.0.0.1, so that none takes the port meanwhile.
+pub const KEPT_PORT: &str = "127.0.0.2:0";
+
+/// An address that nothing listens on.
+pub fn closed_port() -> SocketAddr {
+    std::net::TcpListener::bind(KEPT_PORT).unwrap().local_addr().unwrap()
+}
+
 /// Starts a simulator; returns its address, the server, and its recorder.
 pub async fn start_simulator(
     address: &str,

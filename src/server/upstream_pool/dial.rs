@@ -542,7 +542,7 @@ mod tests {
     #[tokio::test]
     async fn probe_of_closed_port_fails() {
         let mapping = Library::embedded().unwrap().upstream("minicpm-o").unwrap();
-        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let address = TcpListener::bind("127.0.0.2:0").await.unwrap().local_addr().unwrap();
         let dialer = Dialer::new(&format!("ws://{address}"), None, None, mapping).unwrap();
         assert_eq!(dialer.probe().await, Err("connection refused".to_owned()));
     }
