@@ -1,6 +1,12 @@
 //! `voxbridge serve` as a process, and HTTP requests to its admin listener.
 
-use std::{net::SocketAddr, path::Path, process::Stdio, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::Path,
+    process::Stdio,
+    sync::{Arc, LazyLock, Weak},
+    time::Duration,
+};
 
 use serde_json::Value;
 use tokio::{
@@ -9,7 +15,7 @@ use tokio::{
     },
     net::TcpStream,
     process::{Child, ChildStderr, ChildStdout, Command},
-    sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Mutex, OwnedMutexGuard},
     time::timeout,
 };
 
@@ -19,17 +25,36 @@ use voxbridge_test_support::programs::send_signal;
 /// Longer than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Tests that keep the machine busy, and those whose clients must keep up with the clock.
-static MACHINE: RwLock<()> = RwLock::const_new(());
+/// Held by the kind of heavy tests that runs now.
+static MACHINE: LazyLock<Arc<Mutex<()>>> = LazyLock::default();
 
-/// Lets this test keep the machine busy, beside others that do.
-pub(crate) async fn busy_machine() -> RwLockReadGuard<'static, ()> {
-    MACHINE.read().await
+/// Heavy tests that run side by side, and not beside those of another kind.
+struct Kind(Mutex<Weak<OwnedMutexGuard<()>>>);
+
+static BUSY: Kind = Kind(Mutex::const_new(Weak::new()));
+static CALM: Kind = Kind(Mutex::const_new(Weak::new()));
+
+impl Kind {
+    /// Waits until no test of another kind runs. The last test to drop its handle lets others in.
+    async fn enter(&self) -> Arc<OwnedMutexGuard<()>> {
+        let mut running = self.0.lock().await;
+        if let Some(machine) = running.upgrade() {
+            return machine;
+        }
+        let machine = Arc::new(Arc::clone(&MACHINE).lock_owned().await);
+        *running = Arc::downgrade(&machine);
+        machine
+    }
 }
 
-/// Runs this test without one that keeps the machine busy beside it.
-pub(crate) async fn calm_machine() -> RwLockWriteGuard<'static, ()> {
-    MACHINE.write().await
+/// Lets this test keep the machine busy, beside others that do.
+pub(crate) async fn busy_machine() -> Arc<OwnedMutexGuard<()>> {
+    BUSY.enter().await
+}
+
+/// Runs this test, whose clients must keep up with the clock, without one that keeps the machine busy beside it.
+pub(crate) async fn calm_machine() -> Arc<OwnedMutexGuard<()>> {
+    CALM.enter().await
 }
 
 /// A server and its two addresses.
