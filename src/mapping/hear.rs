@@ -7,6 +7,7 @@ use toml::Spanned;
 
 use super::{
     check::{self, Document, FileError},
+    language::primary_language,
     template::{SlotValue, Template},
 };
 
@@ -86,9 +87,11 @@ impl HearRules {
 
     /// The language whose prompt serves this one, such as `en` for `en-GB`; `None` if the default language's does.
     #[must_use]
-    pub fn prompt_language<'l>(&self, language: &'l str) -> Option<&'l str> {
-        let base = language.split(['-', '_']).next().unwrap_or(language);
-        [language, base].into_iter().find(|name| self.prompts.contains_key(*name))
+    pub fn prompt_language(&self, language: &str) -> Option<&str> {
+        let base = primary_language(language);
+        let names = self.prompts.keys().map(String::as_str);
+        let named = |wanted: &str| names.clone().find(|name| *name == wanted);
+        named(language).or_else(|| named(&base))
     }
 
     /// Languages with their own prompt.

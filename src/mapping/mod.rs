@@ -18,6 +18,7 @@ pub mod extract;
 pub mod field;
 mod hear;
 mod inherit;
+pub mod language;
 pub mod profile;
 pub mod relay;
 pub mod scaffold;

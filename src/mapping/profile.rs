@@ -11,6 +11,7 @@ use super::{
     dialogue::ConverseFile,
     hear::HearFile,
     inherit::{OWN_KEYS, parse_extended},
+    language::primary_language,
     relay::RelayRules,
     template::Template,
     upstream::Mode,
@@ -269,8 +270,7 @@ impl SpeakRules {
     /// fallback.
     #[must_use]
     pub fn symbols(&self, language: &str) -> Option<&BTreeMap<String, String>> {
-        let base = language.split(['-', '_']).next().unwrap_or(language);
-        self.symbols.get(base).or_else(|| self.symbols.get("en"))
+        self.symbols.get(&*primary_language(language)).or_else(|| self.symbols.get("en"))
     }
 }
 

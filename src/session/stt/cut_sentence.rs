@@ -8,6 +8,7 @@
 use super::utterance::Transcript;
 use crate::{
     audio::sentence_marks::{ends_sentence, is_full_stop},
+    mapping::language::primary_language,
     session::tts::abbreviations::is_inside_sentence,
 };
 
@@ -104,7 +105,7 @@ fn is_lower_word(word: &str, language: &str) -> bool {
     let mut letters = word.chars();
     let has_one_capital =
         letters.next().is_some_and(char::is_uppercase) && !letters.clone().any(char::is_uppercase);
-    let language = language.split(['-', '_']).next().unwrap_or_default().to_lowercase();
+    let language = primary_language(language);
     let list = LOWER_WORDS.iter().find(|(tag, _)| *tag == language).map(|(_, list)| *list);
     // `It's`, `l'eau`: the word before the apostrophe decides.
     let stem = word.split(['\'', '’']).next().unwrap_or_default().to_lowercase();

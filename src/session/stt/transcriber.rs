@@ -31,6 +31,7 @@ use crate::{
     event::TranscribePrompt,
     mapping::{
         Profile,
+        language::primary_language,
         profile::{HearRules, PromptRequest, SensitivityPreset},
     },
 };
@@ -144,7 +145,7 @@ impl Transcriber {
         TranscribePrompt {
             instruction: self.rules().prompt(&request),
             // `en-GB` is English.
-            language: language.split(['-', '_']).next().unwrap_or_default().to_owned(),
+            language: primary_language(language).into_owned(),
             hints: hints.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" "),
         }
     }
