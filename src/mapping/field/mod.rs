@@ -2,6 +2,7 @@
 
 mod items;
 mod list;
+mod media_type;
 mod unit;
 mod validate;
 
@@ -333,14 +334,19 @@ impl ProtocolField {
     }
 
     /// Looks up a word in `value_map`. A `*` at the end of a word in the map stands for anything, and `*` as its value for that.
+    /// Media types are compared by their parts.
     fn translate<'w>(&'w self, word: &'w str) -> Option<Cow<'w, str>> {
         let map = &self.file.value_map;
         if let Some(value) = map.get(word) {
             return Some(Cow::Borrowed(value.as_str()));
         }
-        map.iter().find_map(|(known, value)| {
+        let by_start = map.iter().find_map(|(known, value)| {
             let rest = word.strip_prefix(known.strip_suffix('*')?)?;
             Some(if value == "*" { Cow::Borrowed(rest) } else { Cow::Borrowed(value.as_str()) })
+        });
+        by_start.filter(|rest| !word.contains('/') || !rest.contains(';')).or_else(|| {
+            let (value, rest) = media_type::find_media_type(map.iter(), word)?;
+            Some(if value == "*" { Cow::Owned(rest) } else { Cow::Borrowed(value) })
         })
     }
 
