@@ -8,6 +8,7 @@ use crate::{
     mapping::{
         ClientMapping, Library, Profile,
         check::quoted_list,
+        client::canonical_path,
         compatibility::{check_client_with_profile, check_profile_with_dialects},
         upstream::{LanePurpose, Mode},
     },
@@ -140,7 +141,7 @@ impl PlannedRoute {
             return Err(("profile", message));
         }
         Ok(Some(Route {
-            path: self.file.path,
+            path: canonical_path(&self.file.path).into_owned(),
             protocol: self.protocol,
             client: self.file.client,
             model: self.file.model,

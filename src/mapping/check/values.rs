@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-/// Path of a URL. It begins with `/` and has no query.
+use crate::mapping::client::canonical_path;
+
+/// Path of a URL. It begins with `/` and has no query. A slash at its end does not count.
 #[derive(Debug, Clone)]
 pub(in crate::mapping) struct UrlPath(pub(in crate::mapping) String);
 
@@ -16,7 +18,7 @@ impl<'de> Deserialize<'de> for UrlPath {
             let message = "a URL path has no query, no spaces and only ASCII characters";
             return Err(D::Error::custom(message));
         }
-        Ok(Self(path))
+        Ok(Self(canonical_path(&path).into_owned()))
     }
 }
 

@@ -62,10 +62,9 @@ struct Application {
 
 /// The protocol whose page this is; `None` for any other request, and without a route for the protocol.
 pub(super) fn protocol<B>(request: &Request<B>, config: &ServiceConfig) -> Option<Arc<ClientMapping>> {
-    let path = request.uri().path().trim_end_matches('/');
-    let is_page = |page: &String| page.trim_end_matches('/') == path;
+    let path = request.uri().path();
     let mut clients = config.library.clients();
-    let found = clients.find(|client| client.setup_page.as_ref().is_some_and(|page| is_page(&page.path)));
+    let found = clients.find(|client| client.setup_page.as_ref().is_some_and(|page| page.path == path));
     found.filter(|client| config.routes.can_serve(client)).cloned()
 }
 

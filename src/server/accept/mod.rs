@@ -40,6 +40,7 @@ mod sideband;
 pub(crate) mod upgrade;
 
 use std::{
+    borrow::Cow,
     convert::Infallible,
     error::Error,
     io, iter,
@@ -53,7 +54,7 @@ use std::{
 
 use http_body_util::Either;
 use hyper::{
-    Request, Response, StatusCode,
+    Request, Response, StatusCode, Uri,
     body::Body as _,
     header::{CONNECTION, HeaderValue},
     server::conn::http1,
@@ -79,7 +80,7 @@ use super::{
         stream::{ClientStream, set_options},
     },
 };
-use crate::telemetry::metrics::RejectReason;
+use crate::{mapping::client::canonical_path, telemetry::metrics::RejectReason};
 
 /// Size limit of a request head; hyper allows no smaller one.
 const HEAD_MAX_BYTES: usize = 8 * 1024;
@@ -211,7 +212,7 @@ async fn serve_connection(
 
 /// Upgrades a request to a session, serves a REST request or one for a client secret, or answers with an HTTP error.
 async fn answer_request(
-    request: Request<RequestBody>,
+    mut request: Request<RequestBody>,
     peer: &ClientPeer,
     server: &Arc<ServerContext>,
     (served, gate): (&ServedRequests, &Gate),
@@ -224,6 +225,7 @@ async fn answer_request(
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         return response;
     }
+    find_at_canonical_path(&mut request);
     let path = request.uri().path();
     let of_mapping = || rest::Endpoint::of_mapping(path, &server.config());
     let endpoint = rest::Endpoint::of(request.method(), path).or_else(of_mapping);
@@ -258,6 +260,26 @@ async fn answer_request(
     }
     rest::let_page_read(response.headers_mut(), page);
     response.map(Either::Left)
+}
+
+/// The path as the client wrote it, in the extensions of a request that is served at the canonical one.
+#[derive(Clone)]
+struct WrittenPath(String);
+
+/// Serves a request at its canonical path. The files of the playground have relative links, for which a slash at the end counts.
+fn find_at_canonical_path<B>(request: &mut Request<B>) {
+    let Cow::Owned(path) = canonical_path(request.uri().path()) else { return };
+    if playground::is_addressed_by(request) {
+        return;
+    }
+    let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut parts = request.uri().clone().into_parts();
+    parts.path_and_query = format!("{path}{query}").parse().ok();
+    let written = WrittenPath(request.uri().path().to_owned());
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+        request.extensions_mut().insert(written);
+    }
 }
 
 /// Rejects heads that a proxy in front may have read differently (RFC 9112 §2.2, §3.2).

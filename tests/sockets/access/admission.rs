@@ -199,6 +199,14 @@ async fn signed_request_needs_no_key() {
     }
     assert_eq!(server.connect("/twilio?x=1", signed).await.status, 401, "a signature is for one URL");
     assert_eq!(server.connect("/twilio", signed).await.status, 101);
+    // From the same for ".../twilio/".
+    let with_slash = "X-Twilio-Signature: x/ER56YFhXMdwWfLqLMbVO5Y8YI=\r\n";
+    assert_eq!(
+        server.connect("/twilio/", with_slash).await.status,
+        101,
+        "the URL is signed as it is written"
+    );
+    assert_eq!(server.connect("/twilio/", signed).await.status, 401);
     assert_eq!(server.connect(MACAW, "").await.status, 101, "other protocols are not signed");
 
     server.reload(&format!("{ACCESS_CONFIG}{SIGNATURE}")).unwrap();
