@@ -1,5 +1,7 @@
 //! Decodes the client's frames: they become [`ClientEvent`]s or neutral errors.
 
+use serde_json::Value;
+
 use super::{
     Codec, CodecKind, IgnoredField,
     field_values::{
@@ -17,7 +19,7 @@ use crate::{
     mapping::{
         ClientMapping,
         client::{Framing, ProtocolCommand, Verb},
-        extract::{ExtractError, ExtractedValues, Node},
+        extract::{ExtractError, ExtractedValues, Node, to_snake_case},
         field::{FieldRole, FieldValue, ProtocolField, display_node},
     },
 };
@@ -135,6 +137,11 @@ impl Codec {
         mut handle: impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
         let command = self.find_command(&mapping.commands, found)?;
+        if let Some(each) = &command.each
+            && found.get(each.second).is_some()
+        {
+            return self.decode_each(text, &each.list, &mut handle);
+        }
         let mut verbs = command.verbs.iter().map(|it| it.verb);
         match &mut self.kind {
             CodecKind::Mapped => {}
@@ -156,6 +163,27 @@ impl Codec {
         self.reply_to(command);
         if let (CodecKind::Realtime(realtime), Some(verb)) = (&mut self.kind, command.verbs.first()) {
             realtime.acknowledge(verb.verb, self.audio_bytes.len());
+        }
+        Ok(())
+    }
+
+    /// Reads a message with a list of commands as one message for each of its elements.
+    fn decode_each(
+        &mut self,
+        text: &str,
+        list: &str,
+        handle: &mut dyn FnMut(ClientEvent<'_>),
+    ) -> Result<(), Error> {
+        let malformed = |error: serde_json::Error| Error::new(ErrorKind::MalformedJson, error.to_string());
+        let mut message: Value = serde_json::from_str(text).map_err(malformed)?;
+        let in_snake_case = to_snake_case(list);
+        let list = if message.pointer(list).is_some() { list } else { &in_snake_case };
+        let elements = message.pointer_mut(list).and_then(Value::as_array_mut).map(std::mem::take);
+        for element in elements.unwrap_or_default() {
+            if let Some(list) = message.pointer_mut(list) {
+                *list = Value::Array(vec![element]);
+            }
+            self.decode_command(&message.to_string(), &mut *handle)?;
         }
         Ok(())
     }

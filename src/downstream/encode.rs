@@ -14,6 +14,7 @@ use crate::{
             CloseSpelling, EventMessage, EventName, EventSlot, ProtocolCommand, ReportedAs, ValueScope,
         },
         error_spelling::ErrorSpelling,
+        template::SlotValue,
     },
 };
 
@@ -67,6 +68,7 @@ impl Codec {
                 self.begin(ValueScope::Turn);
             }
             ClientCommand::SpeechStarted { .. } => self.begin(ValueScope::Utterance),
+            ClientCommand::AnswerEnded { .. } => self.has_user_text = false,
             ClientCommand::SpeakingEnded { cancelled: true, .. } => {
                 self.framing.interruption().into_iter().for_each(&mut send);
             }
@@ -98,6 +100,10 @@ impl Codec {
                 if text.is_empty() {
                     return;
                 }
+                self.joined_text.clear();
+                self.joined_text.push_str(if self.has_user_text { " " } else { "" });
+                self.joined_text.push_str(text);
+                self.has_user_text = true;
                 EventName::UserTranscript
             }
             ClientCommand::SpeakingEnded { cancelled: true, .. }
@@ -151,17 +157,22 @@ impl Codec {
         };
         self.event_time = OnceLock::new();
         for message in messages {
-            let is_given = |slot| match slot {
-                EventSlot::Event(slot) => self.slot_value(source, slot, at_s).is_given(),
-                EventSlot::Value(at) => self.values.get(at).is_given(),
+            let value = |slot| match slot {
+                EventSlot::Event(slot) => self.slot_value(source, slot, at_s),
+                EventSlot::Value(at) => self.values.get(at),
             };
-            if message.when.is_some_and(|slot| !is_given(slot)) || message.unless.is_some_and(is_given) {
+            if message.when.as_ref().is_some_and(|when| !when.holds(value))
+                || message.unless.as_ref().is_some_and(|unless| unless.holds(value))
+            {
                 continue;
             }
             message.renewed.iter().for_each(|at| self.values.renew(&self.mapping.values, *at));
             let mut json = String::with_capacity(256 + audio_chars);
             message.render(&mut json, |slot| match slot {
-                EventSlot::Event(slot) => self.slot_value(source, slot, at_s),
+                EventSlot::Event(slot) => match self.slot_value(source, slot, at_s) {
+                    SlotValue::Str(text) => SlotValue::Str(self.mapping.slot_word(slot, text)),
+                    value => value,
+                },
                 EventSlot::Value(at) => self.values.get(at),
             });
             send(self.framing.write_json(json));

@@ -26,7 +26,7 @@ mod sentences;
 mod slot_values;
 mod tools;
 mod user_words;
-mod values;
+pub(crate) mod values;
 
 use std::sync::{Arc, OnceLock};
 
@@ -99,6 +99,10 @@ pub struct Codec {
     speaking_id: String,
     /// The user's words, for protocols with [`crate::mapping::client::EventName::UserDelta`].
     user_words: UserWords,
+    /// The transcript that is being sent, behind a space if it is not the first of the user's turn.
+    joined_text: String,
+    /// The user's turn has a transcript.
+    has_user_text: bool,
     /// The time of the event that is rendered as RFC 3339, once its message needs it.
     event_time: OnceLock<String>,
     /// The model takes texts of the user.
@@ -171,6 +175,8 @@ impl Codec {
             deltas: Sentences::default(),
             speaking_id: String::new(),
             user_words: UserWords::default(),
+            joined_text: String::new(),
+            has_user_text: false,
             event_time: OnceLock::new(),
             takes_text: true,
             calls_tools: true,

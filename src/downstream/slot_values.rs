@@ -10,6 +10,9 @@ use crate::{
     },
 };
 
+/// What [`Slot::ExpiresUnixS`] says of a session without a time limit, s after its opening.
+const UNLIMITED_S: u64 = 24 * 3600;
+
 /// Source of the values of an event's slots.
 #[derive(Debug)]
 pub(super) enum EventSource<'e> {
@@ -55,12 +58,15 @@ impl Codec {
         slot: Slot,
         at_s: f64,
     ) -> SlotValue<'v> {
-        if slot == Slot::UnixS {
-            return SlotValue::Float(self.opened_unix_s + at_s);
-        }
         let own = match source {
             EventSource::Command(ClientCommand::SessionClosed { reason, .. }) if slot == Slot::Reason => {
                 self.mapping.close(*reason).map(|spelling| SlotValue::Str(&spelling.reason))
+            }
+            EventSource::Command(ClientCommand::SessionCreated { limit_ms, .. })
+                if slot == Slot::ExpiresUnixS =>
+            {
+                let limit_s = limit_ms.map_or(UNLIMITED_S, |ms| ms / 1000);
+                Some(SlotValue::Int((self.opened_unix_s + limit_s as f64) as i64))
             }
             EventSource::Command(_) if matches!(slot, Slot::Words | Slot::HotWords | Slot::CallIds) => {
                 Some(SlotValue::Elements(&self.words_json))
@@ -71,6 +77,7 @@ impl Codec {
             EventSource::CancelledCalls => {
                 (slot == Slot::CallIds).then_some(SlotValue::Elements(&self.words_json))
             }
+            EventSource::Command(_) if slot == Slot::JoinedText => Some(SlotValue::Str(&self.joined_text)),
             EventSource::Command(command) => command
                 .value(slot)
                 .or_else(|| (slot == Slot::RequestId).then_some(SlotValue::Str(&self.speaking_id))),
@@ -106,6 +113,8 @@ impl Codec {
             Slot::Time => {
                 SlotValue::Str(self.event_time.get_or_init(|| date::rfc3339(self.opened_unix_s + at_s)))
             }
+            Slot::UnixS => SlotValue::Float(self.opened_unix_s + at_s),
+            Slot::OpenedUnixS => SlotValue::Float(self.opened_unix_s),
             Slot::OpenedAt => {
                 SlotValue::Str(self.opened_at.get_or_init(|| date::rfc3339(self.opened_unix_s)))
             }
@@ -148,7 +157,9 @@ mod tests {
     fn example(name: EventName) -> Option<ClientCommand> {
         let text = || "t".to_owned();
         Some(match name {
-            EventName::SessionCreated => ClientCommand::SessionCreated { language: Some(text()) },
+            EventName::SessionCreated => {
+                ClientCommand::SessionCreated { language: Some(text()), limit_ms: Some(1) }
+            }
             EventName::AudioReceived => {
                 ClientCommand::AudioReceived { sequence: 1, bytes: (1, 2), ms: (1, 2) }
             }

@@ -65,7 +65,7 @@ fn partial(text: &str) -> ClientCommand {
 
 fn ended(segment_id: u32, cancelled: bool) -> ClientCommand {
     let usage = TokenUsage { input_text: 5, output_audio: 7, ..TokenUsage::default() };
-    ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms: 0, usage, hit_limit: false }
+    ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms: 1000, usage, hit_limit: false }
 }
 
 #[test]
@@ -255,4 +255,30 @@ fn written_answers_have_parts_of_text() {
     decode_text(&mut codec, setup);
     let sent = encode(&mut codec, &partial("Hello again"));
     assert_eq!(sent[0]["serverContent"]["outputTranscription"]["text"], " again");
+}
+
+#[test]
+fn transcripts_of_one_turn_are_joined_by_a_space() {
+    let mut codec = gemini();
+    let heard = |codec: &mut Codec, text: &str| {
+        let command = ClientCommand::TranscriptFinal {
+            speaker: Speaker::User,
+            text: text.to_owned(),
+            segment_id: 1,
+            duration_ms: 1,
+            start_ms: 1,
+            speech_ms: (1, 1),
+            utterance_ended: true,
+            finalized: false,
+            language: None,
+            words: Vec::new(),
+        };
+        let sent = encode(codec, &command);
+        sent.iter().map(|it| it["serverContent"]["inputTranscription"]["text"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(heard(&mut codec, "Hello."), ["Hello."]);
+    assert_eq!(heard(&mut codec, ""), [""; 0]);
+    assert_eq!(heard(&mut codec, "Are you there?"), [" Are you there?"]);
+    encode(&mut codec, &ended(1, false));
+    assert_eq!(heard(&mut codec, "Good."), ["Good."]);
 }

@@ -1,7 +1,8 @@
 //! The contents of a protocol's `[values]` on one connection: remembered, generated or counted.
 
 use crate::mapping::{
-    client::{ValueRule, ValueScope, ValueSource},
+    ClientMapping,
+    client::{IdForm, ValueRule, ValueScope, ValueSource},
     extract::Node,
     field::{FieldValue, display_node},
     template::SlotValue,
@@ -23,6 +24,18 @@ enum ValueContent {
     Text(String),
     Number(i64),
     Flag(bool),
+}
+
+impl ValueContent {
+    /// The value without quotes; empty for none.
+    fn to_text(&self) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Text(text) => text.clone(),
+            Self::Number(number) => number.to_string(),
+            Self::Flag(flag) => flag.to_string(),
+        }
+    }
 }
 
 impl std::fmt::Display for ValueContent {
@@ -64,8 +77,12 @@ impl ConnectionValues {
         let content = &mut self.contents[at];
         match &rules[at].source {
             ValueSource::Remembered { .. } => {}
-            ValueSource::Generated { prefix, .. } => {
-                *content = ValueContent::Text(format!("{prefix}{:016x}", self.random.u64(..)));
+            ValueSource::Generated { prefix, form, .. } => {
+                let random = match form {
+                    IdForm::Hex => format!("{:016x}", self.random.u64(..)),
+                    IdForm::Uuid => uuid(self.random.u128(..)),
+                };
+                *content = ValueContent::Text(format!("{prefix}{random}"));
             }
             ValueSource::Counted { first, per } => {
                 *content = ValueContent::Number(match content {
@@ -125,6 +142,23 @@ impl ConnectionValues {
     }
 }
 
+/// The headers of the answer to a handshake, whose session gets this seed.
+pub(crate) fn answer_headers(mapping: &ClientMapping, seed: u64) -> Vec<(&str, String)> {
+    if mapping.answer_headers.is_empty() {
+        return Vec::new();
+    }
+    let values = ConnectionValues::new(&mapping.values, seed);
+    let headers = mapping.answer_headers.iter();
+    headers.map(|(name, at)| (name.as_str(), values.contents[*at].to_text())).collect()
+}
+
+/// A random UUID (RFC 9562 §5.4): version 4, and the variant of that RFC.
+fn uuid(random: u128) -> String {
+    let bits = random & !(0xf << 76) & !(0b11 << 62) | 4 << 76 | 0b10 << 62;
+    let digits = format!("{bits:032x}");
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,5 +181,11 @@ mod tests {
         values.remember(0, &text(&long));
         assert_eq!(values.check_same(0, &text(&long)), Ok(()));
         assert!(values.check_same(0, &text("y")).unwrap_err().len() < 100);
+    }
+
+    #[test]
+    fn generated_uuid_has_version_and_variant() {
+        assert_eq!(uuid(0), "00000000-0000-4000-8000-000000000000");
+        assert_eq!(uuid(u128::MAX), "ffffffff-ffff-4fff-bfff-ffffffffffff");
     }
 }

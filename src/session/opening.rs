@@ -49,9 +49,10 @@ impl SessionSetup {
             timers: Timers::default(),
             segment_ids: SegmentIds::default(),
         };
+        let limit_ms = Some(self.session_max_ms).filter(|ms| *ms > 0);
         let session_id = format!("sess_{:012x}", tools.lanes.rng().u64(..) & 0xffff_ffff_ffff);
-        if self.session_max_ms > 0 {
-            tools.timers.set(Timer::TimeLimit, now + Duration::from_millis(self.session_max_ms));
+        if let Some(limit_ms) = limit_ms {
+            tools.timers.set(Timer::TimeLimit, now + Duration::from_millis(limit_ms));
         }
         tools.lanes.reports_queue = self.is_request;
         if self.lock_step != LockStep::Off {
@@ -125,7 +126,7 @@ impl SessionSetup {
             Setting::Language(language) => Some(language.clone()),
             _ => None,
         });
-        session.tools.out.push_client(ClientCommand::SessionCreated { language });
+        session.tools.out.push_client(ClientCommand::SessionCreated { language, limit_ms });
         session.note_missing_judge(TurnEnd::OfProfile);
         open_assistant(&mut session);
         session.apply_settings(now, settings);

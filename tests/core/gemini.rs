@@ -89,12 +89,35 @@ impl Gemini {
         assert!(self.harness.run_until(found, MINUTE).is_some(), "no {pointer}: {:?}", self.names(0));
     }
 
+    /// The user's transcripts.
+    fn transcripts(&self) -> Vec<String> {
+        let all = self.all().into_iter();
+        let texts = all.filter_map(|it| it.pointer("/serverContent/inputTranscription/text")?.as_str());
+        texts.map(str::to_owned).collect()
+    }
+
+    /// Length of the utterance that the simulator heard, which its transcript names, s.
+    fn heard_s(&self) -> f64 {
+        let transcripts = self.transcripts();
+        let [words] = transcripts.as_slice() else { panic!("not one transcript: {transcripts:?}") };
+        words.split(' ').find_map(|word| word.parse().ok()).unwrap_or_else(|| panic!("{words}"))
+    }
+
     fn close(&self) -> Option<(u16, String)> {
         self.harness.log.iter().find_map(|(_, frame)| match frame {
             ClientFrame::Close(code, reason) => Some((*code, reason.clone())),
             _ => None,
         })
     }
+}
+
+/// Length of the recording as the simulator hears it in the plain spelling, s.
+fn spoken_s() -> f64 {
+    let mut client = Gemini::connect(&["Good morning."], json!({}));
+    client.say(&recording("goforward_16k.wav"));
+    client.say(&zeros(1500));
+    client.wait_for("/serverContent/inputTranscription", 1);
+    client.heard_s()
 }
 
 #[test]
@@ -202,10 +225,66 @@ fn written_answers_have_no_audio() {
         Gemini::connect(&["Good morning."], json!({"generation_config": {"response_modalities": ["TEXT"]}}));
     client.ask("Hello.");
     client.wait_for("/serverContent/turnComplete", 1);
-    assert_eq!(client.names(1), ["modelTurn", "turnComplete"]);
+    assert_eq!(client.names(1), ["modelTurn", "generationComplete", "turnComplete"]);
     assert!(
         client.all().iter().all(|it| it.pointer("/serverContent/modelTurn/parts/0/inlineData").is_none())
     );
+}
+
+#[test]
+fn blank_text_interrupts_and_asks_nothing() {
+    for blank in ["", " ", "\n\t"] {
+        let mut client = Gemini::connect(&["Good morning."], json!({}));
+        client.ask("Hello.");
+        client.send(&json!({"realtime_input": {"text": blank}}));
+        client.wait_for("/serverContent/turnComplete", 1);
+        client.harness.advance(MINUTE);
+        let names = client.names(1);
+        assert!(names.contains(&"modelTurn".to_owned()), "{blank:?}: {names:?}");
+        assert!(!names.contains(&"interrupted".to_owned()), "{blank:?}: {names:?}");
+        assert_eq!(names.iter().filter(|name| *name == "turnComplete").count(), 1, "{blank:?}: {names:?}");
+    }
+}
+
+#[test]
+fn media_type_may_have_spaces_any_case_and_further_parameters() {
+    let speech: Vec<i16> = recording("goforward_16k.wav").iter().flat_map(|sample| [*sample; 3]).collect();
+    let speech = [speech, zeros(4500)].concat();
+    for mime_type in ["audio/pcm; rate=48000", "Audio/PCM;rate=48000", "audio/pcm;rate=48000;channels=1"] {
+        for key in ["audio", "mediaChunks"] {
+            let mut client = Gemini::connect(&["Good morning."], json!({}));
+            for frame in speech.chunks(4800) {
+                let blob = json!({"data": URL_SAFE.encode(bytes_of(frame)), "mimeType": mime_type});
+                let blob = if key == "audio" { blob } else { json!([blob]) };
+                client.send(&json!({"realtimeInput": {key: blob}}));
+                client.harness.advance(Duration::from_millis(100));
+            }
+            client.wait_for("/serverContent/inputTranscription", 1);
+            assert_eq!(client.close(), None, "{mime_type} {key}");
+            let (heard, spoken) = (client.heard_s(), spoken_s());
+            assert!((heard - spoken).abs() < 0.2, "{mime_type} {key}: {heard} of {spoken} s");
+        }
+    }
+}
+
+#[test]
+fn every_one_of_several_media_chunks_counts() {
+    let mut client = Gemini::connect(&["Good morning."], json!({}));
+    let speech = [recording("goforward_16k.wav"), zeros(1500)].concat();
+    for (at, frames) in speech.chunks(4800).enumerate() {
+        let chunk =
+            |frame: &[i16]| json!({"data": URL_SAFE.encode(bytes_of(frame)), "mimeType": "audio/pcm"});
+        let chunks: Vec<Value> = frames.chunks(1600).map(chunk).collect();
+        let message = match at % 2 {
+            0 => json!({"realtimeInput": {"mediaChunks": chunks}}),
+            _ => json!({"realtime_input": {"media_chunks": chunks}}),
+        };
+        client.send(&message);
+        client.harness.advance(Duration::from_millis(300));
+    }
+    client.wait_for("/serverContent/inputTranscription", 1);
+    let (heard, spoken) = (client.heard_s(), spoken_s());
+    assert!((heard - spoken).abs() < 0.2, "{heard} of {spoken} s");
 }
 
 #[test]

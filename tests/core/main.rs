@@ -14,6 +14,7 @@ mod harness;
 mod http_lanes;
 mod nothing_to_say;
 mod openai;
+mod own_protocol;
 mod pipecat;
 mod properties;
 mod protocol_checks;

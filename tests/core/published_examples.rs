@@ -423,7 +423,7 @@ fn documented_macaw_server_messages_are_encoded() {
     let events = [
         (
             "session.created",
-            ClientCommand::SessionCreated { language: None },
+            ClientCommand::SessionCreated { language: None, limit_ms: None },
             json!({"type": "session.created", "session_id": "abc123"}),
         ),
         (

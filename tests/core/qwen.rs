@@ -83,6 +83,22 @@ fn formats_have_the_protocols_rates_or_the_clients() {
 }
 
 #[test]
+fn smart_turn_is_the_protocols_name_of_semantic_detection() {
+    let mut harness = connect();
+    let session =
+        json!({"instructions": "Be brief.", "turn_detection": {"type": "smart_turn", "threshold": 0.5}});
+    let updated = update(&mut harness, &session);
+    assert_eq!(updated["turn_detection"]["type"], "smart_turn", "{updated}");
+    assert_eq!(updated["instructions"], "Be brief.", "the other settings hold, too");
+    say(&mut harness, &recording("goforward_16k.wav"), 1);
+    say(&mut harness, &zeros(3000), 1);
+    let answered = harness.run_until(|harness| !harness.events("response.done").is_empty(), MINUTE);
+    assert!(answered.is_some(), "{:?}", harness.names());
+    harness.send_json(&json!({"type": "session.update", "session": {"turn_detection": {"type": "psychic"}}}));
+    assert_eq!(harness.events("error").len(), 1, "{:?}", harness.names());
+}
+
+#[test]
 fn unknown_format_is_an_error_and_the_session_goes_on() {
     let mut harness = connect();
     harness.send_json(&json!({"type": "session.update", "session": {"input_audio_format": "mp3"}}));

@@ -10,6 +10,7 @@ mod batched_reads;
 mod calls;
 mod cloud_sockets;
 mod conversations;
+mod handshakes;
 mod http_upstreams;
 mod llama_cpp_omni;
 mod matrix;

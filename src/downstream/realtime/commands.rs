@@ -9,9 +9,12 @@ use super::{
     fields::{missing, read_object, read_text, shortened, wrong_type, wrong_value},
 };
 use crate::{
-    downstream::json_text::{Fields, read_str},
+    downstream::{
+        json_text::{Fields, read_str},
+        messages::NO_TEXT,
+    },
     error::{Error, ErrorKind},
-    event::{ClientEvent, Entry, EntryId, EntryPart, EntryPlace},
+    event::{ClientEvent, Entry, EntryId, EntryPart, EntryPlace, Role},
     mapping::client::{RealtimeEvent, Verb},
 };
 
@@ -128,6 +131,10 @@ impl Realtime {
         };
         let added = read_item(&fields, "item", (id, number), self.session.input)?;
         self.check_result(&added.parts)?;
+        let is_text = |part: &EntryPart| matches!(part, EntryPart::Text(_));
+        if self.hears_only() && added.role == Role::User && added.parts.iter().any(is_text) {
+            return Err(Error::new(ErrorKind::Invalid, NO_TEXT).of_field("item"));
+        }
         if added.parts.is_empty() {
             self.ignore("conversation.item.create", "item", "MiniCPM-o has no use for it");
         } else {

@@ -36,8 +36,14 @@ impl Default for Detection {
 }
 
 impl Detection {
-    /// The detection after an update of some of its fields. Another type begins with its own defaults.
-    pub(super) fn updated(&self, update: &Map<String, Value>, path: &str) -> Result<Self, Error> {
+    /// The detection after an update of some of its fields. Another type begins with its own defaults. `semantic` are the protocol's
+    /// own names of `semantic_vad`.
+    pub(super) fn updated(
+        &self,
+        update: &Map<String, Value>,
+        path: &str,
+        semantic: &[String],
+    ) -> Result<Self, Error> {
         let (earlier, earlier_end) = match self {
             Self::On { fields, turn_end, .. } => (fields.clone(), *turn_end),
             Self::Off => (Map::new(), TurnEnd::OfProfile),
@@ -45,9 +51,10 @@ impl Detection {
         let kind = match update.get("type").or_else(|| earlier.get("type")) {
             None => "server_vad",
             Some(Value::String(kind)) if kind == "server_vad" || kind == "semantic_vad" => kind,
+            Some(Value::String(kind)) if semantic.contains(kind) => kind,
             Some(_) => return Err(wrong_value(&format!("{path}.type"), "'server_vad' or 'semantic_vad'")),
         };
-        let is_semantic = kind == "semantic_vad";
+        let is_semantic = kind != "server_vad";
         let defaults = match is_semantic {
             true => {
                 json!({ "type": kind, "eagerness": "auto", "create_response": true, "interrupt_response": true })

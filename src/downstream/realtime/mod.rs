@@ -115,6 +115,9 @@ impl Realtime {
         if events.numbered.is_some() {
             session.input.rate_hz = events.mapping.audio_in.rate_hz;
         }
+        if let Some(names) = &events.mapping.realtime {
+            session.semantic_detection.clone_from(&names.semantic_detection);
+        }
         if events.mapping.realtime.as_ref().is_some_and(|names| names.has_own_rates) {
             session.set_own_rates(events.mapping.audio_in.rate_hz, events.mapping.audio_out.rate_hz);
         }
@@ -150,6 +153,11 @@ impl Realtime {
         if let Some(input) = &mut self.events.numbered {
             input.sees = sees;
         }
+    }
+
+    /// True if the model takes neither texts nor requests for answers. Clients of numbered input make none that would matter.
+    pub(super) const fn hears_only(&self) -> bool {
+        !self.takes_turns && self.events.numbered.is_none()
     }
 
     /// The profile calls no tools.

@@ -26,12 +26,19 @@ const INPUT_ITEMS_MAX: usize = 256;
 /// OpenAI's bounds of `metadata`: pairs, characters of a key, characters of a value.
 const METADATA_MAX: (usize, usize, usize) = (16, 64, 512);
 
+/// Error text for a request in full duplex.
+const NO_REQUESTS: &str = "The model of this profile speaks when it decides to, so that no response can be requested. \
+                           Use the profile `assistant` for answers on request.";
+
 impl Realtime {
     pub(super) fn create_response(
         &mut self,
         message: &Fields<'_>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
+        if self.hears_only() {
+            return Err(Error::new(ErrorKind::Invalid, NO_REQUESTS));
+        }
         let fields = message.given("response").map(|fields| read_object(fields, "response"));
         let fields = fields.transpose()?.unwrap_or_default();
         let is_out_of_band = fields.get("conversation").and_then(read_str).as_deref() == Some("none");

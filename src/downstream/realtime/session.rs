@@ -71,6 +71,8 @@ pub(super) struct SessionConfig {
     pub(super) output: AudioFormat,
     /// Rates of the protocol's linear audio, from the client and to it; `None` for OpenAI's.
     own_rates_hz: Option<(u32, u32)>,
+    /// Types of `turn_detection` that mean the same as `semantic_vad`.
+    pub(super) semantic_detection: Vec<String>,
     transcription: Option<Transcription>,
     noise_reduction: Value,
     turn_detection: Detection,
@@ -308,7 +310,9 @@ impl SessionConfig {
                 self.check_range(&TURN_DETECTION, value, path)?;
                 self.turn_detection = match read_small(value, path)? {
                     Value::Null => Detection::Off,
-                    Value::Object(fields) => self.turn_detection.updated(&fields, path)?,
+                    Value::Object(fields) => {
+                        self.turn_detection.updated(&fields, path, &self.semantic_detection)?
+                    }
                     other => return Err(wrong_type(path, "an object or null", &other)),
                 }
             }

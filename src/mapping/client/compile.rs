@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 
 use super::{
-    PathPattern, ProtocolCommand, ValueRule, Verb,
+    EachElement, PathPattern, ProtocolCommand, Slot, ValueRule, ValueScope, Verb,
     file::CommandFile,
     values::{compile_reply, find_remembered},
 };
 use crate::mapping::{
-    check::{Document, FileError, values::UrlPath},
+    check::{self, Document, FileError, values::UrlPath},
     extract::Extractor,
     field::{FieldFile, FieldRole, ProtocolField},
 };
@@ -62,6 +62,56 @@ pub(super) fn check_lists(commands: &[ProtocolCommand], document: &Document<'_>)
         document.problem_at_key(&["commands", command, "fields", &field.name], message)
     };
     mixed.map(problem).collect()
+}
+
+/// Finds the values of the headers in the answer to a handshake. Only a value of the whole session is known by then.
+pub(super) fn compile_answer_headers(
+    headers: BTreeMap<Spanned<String>, String>,
+    values: &[ValueRule],
+    document: &Document<'_>,
+) -> Result<Vec<(String, usize)>, FileError> {
+    let is_known = |rule: &&ValueRule| rule.source.scope() == Some(ValueScope::Session);
+    let mut problems = Vec::new();
+    let mut compiled = Vec::new();
+    for (name, value) in headers {
+        let at = values.iter().position(|rule| rule.name == value && is_known(&rule));
+        let is_name = is_token(name.get_ref());
+        let message = match at.filter(|_| is_name) {
+            Some(at) => {
+                compiled.push((name.get_ref().to_ascii_lowercase(), at));
+                continue;
+            }
+            None if !is_name => "a header is letters, digits and `-` or `_`".to_owned(),
+            None => {
+                let known = || values.iter().filter(is_known).map(|rule| rule.name.as_str());
+                let known = check::suggest_known(&value, known);
+                format!("[values] generates or counts no `{value}` per session{known}")
+            }
+        };
+        problems.push(document.problem(name.span().start, message));
+    }
+    FileError::combine(problems).map(|()| compiled)
+}
+
+/// Compiles the protocol's words in slots.
+pub(super) fn compile_slot_words(
+    words: BTreeMap<Spanned<String>, BTreeMap<String, String>>,
+    document: &Document<'_>,
+) -> Result<BTreeMap<Slot, BTreeMap<String, String>>, FileError> {
+    let mut problems = Vec::new();
+    let mut compiled = BTreeMap::new();
+    for (name, words) in words {
+        match Slot::ALL.into_iter().find(|slot| slot.name() == name.get_ref()) {
+            Some(slot) => drop(compiled.insert(slot, words)),
+            None => {
+                let known = || Slot::ALL.iter().map(|slot| slot.name());
+                let known = check::suggest_known(name.get_ref(), known);
+                let message = format!("no event has a slot `{}`{known}", name.get_ref());
+                problems.push(document.problem(name.span().start, message));
+            }
+        }
+    }
+    FileError::combine(problems).map(|()| compiled)
 }
 
 /// Compiles the paths that have parameters.
@@ -167,7 +217,10 @@ impl CommandFile {
         }
         let has_own_rate = audio.is_some() && has(FieldRole::InputRateHz);
         let exactly = self.exactly.map(Spanned::into_inner);
+        let each = self
+            .each
+            .map(|list| EachElement { second: extractor.add(&format!("{}/1", list.0)), list: list.0 });
         let reply = self.reply.map_or(Ok(Vec::new()), |reply| compile_reply(&reply, values, document))?;
-        Ok(ProtocolCommand { name, verbs, present, exactly, audio, has_own_rate, fields, reply })
+        Ok(ProtocolCommand { name, verbs, present, exactly, each, audio, has_own_rate, fields, reply })
     }
 }

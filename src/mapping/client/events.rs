@@ -90,8 +90,10 @@ client_events! {
     SessionCreated {
         /// Language requested at connect.
         language: Option<String>,
+        /// Time until the session reaches its limit, ms; `None` without a limit.
+        limit_ms: Option<u64>,
     } from "the bridge"
-    [Language = language.as_deref().into()]
+    [Language = language.as_deref().into(), ExpiresUnixS]
     and
     /// A voice that the client may name: not a message, but an element of [`Slot::Voices`].
     VoiceEntry from "an element of replies: a configured voice, or `default`"
@@ -108,7 +110,7 @@ client_events! {
     } from "the bridge, for each message with audio"
     [
         Sequence = int(*sequence), FromByte = int(bytes.0), ToByte = int(bytes.1), FromS = seconds(ms.0),
-        ToS = seconds(ms.1), UnixS
+        ToS = seconds(ms.1)
     ];
 
     /// The user started to speak.
@@ -122,7 +124,7 @@ client_events! {
     } from "the bridge's voice activity detection"
     [
         AtMs = int(*at_ms), AtS = seconds(*at_ms), SpeechFromMs = int(*from_ms), FromS = seconds(*from_ms),
-        ToS = seconds(*at_ms), SegmentId = int(*segment_id), UnixS
+        ToS = seconds(*at_ms), SegmentId = int(*segment_id)
     ];
 
     /// Transcript so far.
@@ -141,28 +143,28 @@ client_events! {
     [
         Text = Str(text), SegmentId = int(*segment_id), AtMs = int(*audio_ms), FromMs = int(*start_ms),
         ToMs = int(start_ms + audio_ms), FromS = seconds(*start_ms), ToS = seconds(start_ms + audio_ms), DurationS = seconds(*audio_ms), Speaker = Str(speaker.name()),
-        Source = Str(speaker.source()), UnixS, Words, LastSegments
+        Source = Str(speaker.source()), Words, LastSegments
     ]
     and
     /// A sentence of the model's words, as soon as it is complete.
     AnswerSentence from "the model's words, a sentence at a time"
-    [Text, SegmentId, UnixS]
+    [Text, SegmentId]
     and
     /// The words that are new in a transcript of the model so far.
     AnswerDelta from "the model's words, as they stream in"
-    [Text, SegmentId, UnixS]
+    [Text, SegmentId]
     and
     /// The same in an answer that is written, not spoken; without a template, [`EventName::AnswerDelta`] is sent.
     AnswerTextDelta from "the model's words, as they stream in, if the client wants no speech"
-    [Text, SegmentId, UnixS]
+    [Text, SegmentId]
     and
     /// The user's words so far; without a template, [`EventName::TranscriptPartial`] is sent.
     UserPartial from "the user's words so far, if they are transcribed while the user speaks"
-    [Text, SegmentId, FromMs, ToMs, FromS, ToS, UnixS, LastSegments]
+    [Text, SegmentId, FromMs, ToMs, FromS, ToS, LastSegments]
     and
     /// The words that are new in the user's transcript so far; without a template, [`EventName::TranscriptPartial`] is sent.
     UserDelta from "the words that are new in the model's answer so far"
-    [Text, SegmentId, UnixS];
+    [Text, SegmentId];
 
     /// Final transcript.
     TranscriptFinal {
@@ -194,7 +196,7 @@ client_events! {
         ToS = seconds(start_ms + duration_ms), SpeechFromMs = int(speech_ms.0),
         SpeechToMs = int(speech_ms.1), Ended = Bool(*utterance_ended), Finalized = Bool(*finalized),
         Language = language.as_deref().into(), Speaker = Str(speaker.name()), Source = Str(speaker.source()),
-        UnixS, Words, LastSegments
+        Words, LastSegments
     ]
     and
     /// One segment of the user's transcript: not a message, but an element of [`Slot::LastSegments`].
@@ -209,12 +211,12 @@ client_events! {
     /// The user's final words; without a template, [`EventName::TranscriptFinal`] is sent.
     UserTranscript from "the user's words, if they are transcribed"
     [
-        Text, SegmentId, FromMs, ToMs, FromS, ToS, SpeechFromMs, SpeechToMs, Finalized, Language, UnixS, LastSegments
+        Text, JoinedText, SegmentId, FromMs, ToMs, FromS, ToS, SpeechFromMs, SpeechToMs, Finalized, Language, LastSegments
     ];
 
     /// Everything that came before the client's [`super::Verb::Complete`] is transcribed and spoken.
     Completed from "the bridge, after the last transcript and audio of what came before the client's request to complete"
-    [UnixS];
+    [];
 
     /// Words that are final and part of a transcript that the client has not asked for yet. Only where the
     /// client asks for finals: with `lock_step`, or `finals_only`.
@@ -224,7 +226,7 @@ client_events! {
         /// Utterance.
         segment_id: u32,
     } from "the model's answer to the transcription prompt, before the client asks for all words"
-    [Text = Str(text), SegmentId = int(*segment_id), UnixS];
+    [Text = Str(text), SegmentId = int(*segment_id)];
 
     /// The user stopped speaking.
     SpeechEnded {
@@ -233,7 +235,7 @@ client_events! {
         /// Utterance.
         segment_id: u32,
     } from "the bridge's voice activity detection"
-    [AtMs = int(*at_ms), AtS = seconds(*at_ms), SegmentId = int(*segment_id), UnixS];
+    [AtMs = int(*at_ms), AtS = seconds(*at_ms), SegmentId = int(*segment_id)];
 
     /// The user pauses, and the turn is likely over. Only for clients with [`Slot::EndLikelyThreshold`]'s setting.
     TurnEndLikely {
@@ -250,7 +252,7 @@ client_events! {
     } from "the bridge, in a pause: the end-of-turn model's judgement, and the words so far"
     [
         Text = Str(text), SegmentId = int(*segment_id), EndConfidence = Float((*confidence).into()),
-        FromS = seconds(*start_ms), ToS = seconds(start_ms + audio_ms), Words, UnixS
+        FromS = seconds(*start_ms), ToS = seconds(start_ms + audio_ms), Words
     ];
 
     /// The user goes on after [`ClientCommand::TurnEndLikely`].
@@ -266,7 +268,7 @@ client_events! {
     } from "the bridge's voice activity detection, after `turn_end_likely`"
     [
         Text = Str(text), SegmentId = int(*segment_id), FromS = seconds(*start_ms),
-        ToS = seconds(start_ms + audio_ms), Words, UnixS
+        ToS = seconds(start_ms + audio_ms), Words
     ];
 
     /// The user's turn is over: its words are final. Follows the final transcript, and exists without one, too.
@@ -286,7 +288,7 @@ client_events! {
     } from "the end of an utterance, with the model's answer to the transcription prompt"
     [
         Text = Str(text), SegmentId = int(*segment_id), EndConfidence = Float((*confidence).into()),
-        EndCause = Str(cause.name()), FromS = seconds(*start_ms), ToS = seconds(start_ms + audio_ms), Words, UnixS
+        EndCause = Str(cause.name()), FromS = seconds(*start_ms), ToS = seconds(start_ms + audio_ms), Words
     ];
 
     /// The audio of an utterance is complete.
@@ -300,18 +302,18 @@ client_events! {
         /// Start and end in the audio of a silence that the client wanted answered, ms. There is no speech in it.
         silence_ms: Option<(u64, u64)>,
     } from "the end of an utterance, or the client's commit"
-    [SegmentId = int(*segment_id), AudioMs = int(*audio_ms), UnixS];
+    [SegmentId = int(*segment_id), AudioMs = int(*audio_ms)];
 
     /// The audio of the current utterance was discarded at the client's request.
     AudioCleared from "the bridge, when the audio is discarded"
-    [UnixS];
+    [];
 
     /// The model has answered the user's audio up to here. In full duplex only.
     AudioAnswered {
         /// Received audio that it has answered or that was dropped, samples at 16 kHz.
         samples: u64,
     } from "the model's answer to a second of audio"
-    [UnixS];
+    [];
 
     /// The model begins an answer.
     AnswerStarted {
@@ -320,11 +322,11 @@ client_events! {
         /// The client asked for it; otherwise the model or the end of an utterance did.
         by_client: bool,
     } from "the bridge, before the first word of an answer"
-    [SegmentId = int(*segment_id), UnixS]
+    [SegmentId = int(*segment_id)]
     and
     /// The results of these calls are no longer awaited, because another answer begins without them.
     ToolsCancelled from "the bridge, when another answer begins before the results of calls have come"
-    [CallIds, UnixS];
+    [CallIds];
 
     /// The model calls a tool of the client. Sent when the words before it have been heard, and before the end of the answer.
     ToolCalled {
@@ -337,7 +339,7 @@ client_events! {
     } from "the model's answer, if the client offers tools"
     [
         CallId = Str(&call.call_id), Name = Str(&call.name), Arguments = Raw(&call.arguments),
-        SegmentId = int(*segment_id), UnixS
+        SegmentId = int(*segment_id)
     ];
 
     /// An answer is complete: nothing of it follows.
@@ -359,14 +361,15 @@ client_events! {
         OutputTokens = int(usage.output()), TotalTokens = int(usage.input().saturating_add(usage.output())),
         InputTextTokens = int(usage.input_text), InputAudioTokens = int(usage.input_audio),
         InputImageTokens = int(usage.input_images), CachedTokens = int(usage.cached),
-        OutputTextTokens = int(usage.output_text), OutputAudioTokens = int(usage.output_audio), UnixS
+        OutputTextTokens = int(usage.output_text), OutputAudioTokens = int(usage.output_audio),
+        AudioMs = int(*audio_ms)
     ]
     and
     /// The end of an answer that was interrupted; without a template, [`EventName::AnswerEnded`] is sent.
     AnswerCancelled from "the bridge, at a barge-in or cancel, or when the rest of an answer is lost"
     [
         SegmentId, InputTokens, OutputTokens, TotalTokens, InputTextTokens, InputAudioTokens, InputImageTokens, CachedTokens,
-        OutputTextTokens, OutputAudioTokens, UnixS
+        OutputTextTokens, OutputAudioTokens
     ]
     and
     /// The end of an answer with calls of tools, whose results the model waits for; without a template,
@@ -374,7 +377,7 @@ client_events! {
     AnswerAwaitsTools from "the bridge, after the calls of an answer; the next answer follows the client's results"
     [
         SegmentId, InputTokens, OutputTokens, TotalTokens, InputTextTokens, InputAudioTokens, InputImageTokens, CachedTokens,
-        OutputTextTokens, OutputAudioTokens, UnixS
+        OutputTextTokens, OutputAudioTokens
     ];
 
     /// The user has been silent for the requested gap.
@@ -382,7 +385,7 @@ client_events! {
         /// End of the last utterance in the received audio, ms.
         last_ms: u64,
     } from "the bridge's voice activity detection, for clients that ask for it"
-    [LastS = seconds(*last_ms), UnixS];
+    [LastS = seconds(*last_ms)];
 
     /// Audio follows.
     SpeakingStarted {
@@ -393,18 +396,18 @@ client_events! {
         /// The text being spoken.
         text: String,
     } from "the first audio of the model's read-aloud answer"
-    [RequestId = Str(request_id), AtMs = int(*at_ms), Text = Str(text), UnixS];
+    [RequestId = Str(request_id), AtMs = int(*at_ms), Text = Str(text)];
 
     /// Audio of a text or turn. Its template has base64; without one, audio leaves as binary frames.
     Audio(audio: ClientAudio) from "the model's voice"
-    [Audio = Base64(&audio.bytes), Turn = int(audio.turn.0), RequestId, UnixS];
+    [Audio = Base64(&audio.bytes), Turn = int(audio.turn.0), RequestId];
 
     /// All audio of a text or turn was sent. It may still be heard. Only for protocols with a template.
     AudioComplete {
         /// The text or turn.
         turn: SpeechId,
     } from "the bridge, after the last audio of a text or turn"
-    [Turn = int(turn.0), UnixS];
+    [Turn = int(turn.0)];
 
     /// No more audio follows.
     SpeakingEnded {
@@ -418,13 +421,12 @@ client_events! {
         audio_ms: u64,
     } from "the end of that audio, a cancel, or a failure"
     [
-        RequestId = Str(request_id), AtMs = int(*at_ms), Cancelled = Bool(*cancelled), AudioMs = int(*audio_ms),
-        UnixS
+        RequestId = Str(request_id), AtMs = int(*at_ms), Cancelled = Bool(*cancelled), AudioMs = int(*audio_ms)
     ]
     and
     /// No more audio follows because of a cancel or barge-in; without a template, [`EventName::SpeakingEnded`] is sent.
     SpeakingCancelled from "the bridge, at a barge-in or cancel"
-    [RequestId, AtMs, Cancelled, AudioMs, UnixS];
+    [RequestId, AtMs, Cancelled, AudioMs];
 
     /// All texts up to a flush have been spoken.
     Flushed {
@@ -433,7 +435,7 @@ client_events! {
         /// The client's name for the flushed text.
         request_id: Option<String>,
     } from "the bridge, after the last audio of the flushed text"
-    [Sequence = int(*sequence), RequestId = request_id.as_deref().into(), UnixS];
+    [Sequence = int(*sequence), RequestId = request_id.as_deref().into()];
 
     /// Speech was stopped and the queue is empty, or has no text with this id.
     Cleared {
@@ -442,7 +444,7 @@ client_events! {
         /// The client's name for the text that was discarded; `None` for all.
         request_id: Option<String>,
     } from "the bridge, after playback has stopped"
-    [Sequence = int(*sequence), RequestId = request_id.as_deref().into(), UnixS];
+    [Sequence = int(*sequence), RequestId = request_id.as_deref().into()];
 
     /// Settings have changed. The event has those in force.
     Configured {
@@ -457,12 +459,12 @@ client_events! {
     } from "the bridge"
     [
         HotWords, EndThreshold = optional(*end_threshold), EndLikelyThreshold = optional(*end_likely_threshold),
-        EndWaitMaxMs = end_wait_max_ms.map_or(SlotValue::Null, int), UnixS
+        EndWaitMaxMs = end_wait_max_ms.map_or(SlotValue::Null, int)
     ];
 
     /// The client got no message for `idle_event_ms`.
     StillHere from "the bridge, when it has had nothing to say for `idle_event_ms`"
-    [UnixS];
+    [];
 
     /// A conversation waits for a model, because all workers are taken. Repeated while it waits.
     Queued {
@@ -473,7 +475,7 @@ client_events! {
         /// Longest time in the queue, ms.
         wait_max_ms: u64,
     } from "the bridge, every 5 s while the conversation waits in the upstream's queue"
-    [Position = int(*position), WaitedMs = int(*waited_ms), WaitMaxMs = int(*wait_max_ms), UnixS];
+    [Position = int(*position), WaitedMs = int(*waited_ms), WaitMaxMs = int(*wait_max_ms)];
 
     /// Audio arrives faster than real time.
     RateLimited {
@@ -506,7 +508,7 @@ client_events! {
     } from "the bridge, when the conversation moves to another upstream session (extension, for clients that ask for it)"
     [
         Reason = Str(reason.name()), GapMs = int(*gap_ms), Standby = Bool(*standby), KeptMs = int(*kept_ms),
-        KnownLines = int(*known_lines), MissingLines = int(*missing_lines), UnixS
+        KnownLines = int(*known_lines), MissingLines = int(*missing_lines)
     ];
 
     /// An error. The protocol's `[errors]` have its code and message.
@@ -530,7 +532,7 @@ client_events! {
         /// Time until then at most, ms.
         left_ms: u64,
     } from "the bridge, before a restart, an operator's close or the time limit"
-    [LeftMs = int(*left_ms), LeftS = seconds(*left_ms), UnixS];
+    [LeftMs = int(*left_ms), LeftS = seconds(*left_ms)];
 
     /// The session has ended. This is the last event. The protocol's `[closes]` have the spelling of the reason.
     SessionClosed {
@@ -543,7 +545,7 @@ client_events! {
         /// Number of utterances.
         segments: u32,
     } from "the bridge"
-    [Reason, TotalMs = int(*total_ms), AudioS = seconds(*audio_ms), Segments = int(*segments)];
+    [Reason, TotalMs = int(*total_ms), TotalS = seconds(*total_ms), AudioS = seconds(*audio_ms), Segments = int(*segments)];
 }
 
 impl ClientCommand {

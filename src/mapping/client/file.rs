@@ -69,11 +69,15 @@ pub(super) struct ClientFile {
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
     #[serde(default)]
+    pub(super) answer_headers: BTreeMap<Spanned<String>, String>,
+    #[serde(default)]
     pub(super) query: BTreeMap<Spanned<String>, FieldFile>,
     pub(super) audio_in: AudioIn,
     pub(super) audio_out: Option<AudioOut>,
     #[serde(default)]
     pub(super) transcripts: TranscriptRules,
+    #[serde(default)]
+    pub(super) slot_words: BTreeMap<Spanned<String>, BTreeMap<String, String>>,
     #[serde(default)]
     pub(super) values: BTreeMap<Spanned<String>, ValueSource>,
     pub(super) commands: BTreeMap<Spanned<String>, CommandFile>,
@@ -234,6 +238,7 @@ pub(super) struct CommandFile {
     pub(super) verb: Spanned<VerbsFile>,
     pub(super) present: Option<Spanned<String>>,
     pub(super) exactly: Option<Spanned<ExactMessage>>,
+    pub(super) each: Option<JsonPointer>,
     pub(super) reply: Option<Spanned<EventFile>>,
     #[serde(default)]
     pub(super) fields: BTreeMap<Spanned<String>, FieldFile>,

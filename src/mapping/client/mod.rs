@@ -2,6 +2,7 @@
 
 mod audio_check;
 mod compile;
+mod event_condition;
 mod events;
 mod example;
 mod file;
@@ -20,23 +21,27 @@ use std::{collections::BTreeMap, sync::Arc};
 
 pub(crate) use self::events::seconds;
 use self::{
-    compile::{check_lists, compile_fields, compile_key_headers, compile_patterns, compile_subprotocols},
+    compile::{
+        check_lists, compile_answer_headers, compile_fields, compile_key_headers, compile_patterns,
+        compile_slot_words, compile_subprotocols,
+    },
     file::{ClientFile, ErrorKey},
     recognition::{FirstMessage, longest_exact_message},
     tcp::TcpProtocol,
     values::{compile_event, compile_values},
 };
 pub use self::{
+    event_condition::EventCondition,
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
     file::{
         AudioIn, AudioOut, CloseSpelling, EchoMode, ExactMessage, FieldNames, ReportedAs, TranscriptRules,
     },
-    paths::PathPattern,
+    paths::{PathPattern, canonical_path},
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
     slot::Slot,
     token_usage::TokenUsage,
-    values::{EventMessage, EventSlot, ValueRule, ValueScope, ValueSource},
+    values::{EventMessage, EventSlot, IdForm, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
     vocabulary::{
         CloseReason, CommandSyntax, EndCause, Framing, LockStep, RolloverReason, SetupSlot, Speaker, Verb,
@@ -103,6 +108,8 @@ pub struct ClientMapping {
     pub field_names: FieldNames,
     /// Headers of the request and the query parameters that they stand for.
     pub headers: BTreeMap<String, String>,
+    /// Headers of the answer to the handshake, in lower case, each with the index of its value in [`ClientMapping::values`].
+    pub answer_headers: Vec<(String, usize)>,
     /// Query parameters.
     pub query: Vec<ProtocolField>,
     /// Audio from the client.
@@ -111,6 +118,8 @@ pub struct ClientMapping {
     pub audio_out: AudioOut,
     /// How utterances are transcribed.
     pub transcripts: TranscriptRules,
+    /// The protocol's words for voxbridge's own in slots of events.
+    slot_words: BTreeMap<Slot, BTreeMap<String, String>>,
     /// Values that the codec remembers, generates or counts.
     pub values: Vec<ValueRule>,
     /// Stock clients that the tests run.
@@ -177,6 +186,8 @@ pub struct ProtocolCommand {
     pub present: Option<usize>,
     /// The command is this whole message.
     pub exactly: Option<ExactMessage>,
+    /// The list of whose elements each is a command; its fields stand in the first.
+    pub each: Option<EachElement>,
     /// Slot of the audio.
     pub audio: Option<usize>,
     /// Its messages of audio may say their own rate.
@@ -185,6 +196,15 @@ pub struct ProtocolCommand {
     pub fields: Vec<ProtocolField>,
     /// Messages that answer it at once.
     pub reply: Vec<EventMessage>,
+}
+
+/// A list in a message, each of whose elements is a command.
+#[derive(Debug)]
+pub struct EachElement {
+    /// JSON pointer to the list.
+    pub list: String,
+    /// Slot of its second element.
+    pub second: usize,
 }
 
 impl ClientMapping {
@@ -231,10 +251,12 @@ impl ClientMapping {
             framing: read.framing,
             field_names: read.field_names,
             headers: read.headers,
+            answer_headers: compile_answer_headers(read.answer_headers, &values, document)?,
             query: compile_fields(read.query, &mut Extractor::default(), &values, true, document)?,
             audio_in: read.audio_in,
             audio_out: read.audio_out.unwrap_or_else(AudioOut::none),
             transcripts: read.transcripts,
+            slot_words: compile_slot_words(read.slot_words, document)?,
             values,
             has_audio_in_json: has_verb(&commands, Verb::Audio),
             confirms_playback: has_verb(&commands, Verb::Played),
@@ -281,6 +303,11 @@ impl ClientMapping {
             relay: Some(read.compile(document)?),
             ..Self::default()
         })
+    }
+
+    /// The protocol's word for a text in a slot of an event.
+    pub(crate) fn slot_word<'t>(&'t self, slot: Slot, text: &'t str) -> &'t str {
+        self.slot_words.get(&slot).and_then(|words| words.get(text)).map_or(text, String::as_str)
     }
 
     /// True if each session is relayed, message by message, to one upstream session. Such a client needs a profile with

@@ -160,6 +160,8 @@ pub(super) struct RealtimeFile {
     capabilities: Option<String>,
     #[serde(default)]
     own_rates: bool,
+    #[serde(default)]
+    semantic_detection: Vec<String>,
 }
 
 /// Names of the server's events, in the current shape of the protocol and in its beta shape, and the settings without effect.
@@ -173,6 +175,8 @@ pub struct RealtimeNames {
     pub capabilities: Option<Value>,
     /// Linear audio has the rates of the file where the client gives none.
     pub has_own_rates: bool,
+    /// Types of `turn_detection` that mean the same as `semantic_vad`.
+    pub semantic_detection: Vec<String>,
 }
 
 impl RealtimeNames {
@@ -237,6 +241,7 @@ impl RealtimeFile {
             without_effect: self.without_effect,
             capabilities,
             has_own_rates: self.own_rates,
+            semantic_detection: self.semantic_detection,
         })
     }
 }

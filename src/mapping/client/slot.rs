@@ -33,6 +33,8 @@ named_enum! {
         Completed = "completed",
         /// How long the client should wait, ms.
         DelayMs = "delay_ms",
+        /// Latest end of the session, whole seconds since 1970; a day after the opening of a session without a time limit.
+        ExpiresUnixS = "expires_unix_s",
         /// How much audio was dropped, ms.
         DroppedMs = "dropped_ms",
         /// Length of the utterance, s.
@@ -99,6 +101,8 @@ named_enum! {
         Name = "name",
         /// When the session was opened, RFC 3339 in UTC.
         OpenedAt = "opened_at",
+        /// When the session was opened, seconds since 1970.
+        OpenedUnixS = "opened_unix_s",
         /// Tokens of the audio of an answer.
         OutputAudioTokens = "output_audio_tokens",
         /// Tokens of the text of an answer.
@@ -121,6 +125,8 @@ named_enum! {
         Sequence = "sequence",
         /// The session's id.
         SessionId = "session_id",
+        /// Text of the transcript, behind a space if it is not the first of the user's turn.
+        JoinedText = "joined_text",
         /// Where a transcript comes from.
         Source = "source",
         /// `user` or `assistant`.
@@ -147,6 +153,8 @@ named_enum! {
         ToS = "to_s",
         /// Length of the session, ms.
         TotalMs = "total_ms",
+        /// [`Slot::TotalMs`] in seconds.
+        TotalS = "total_s",
         /// All tokens of an answer and of its input.
         TotalTokens = "total_tokens",
         /// Number of the text or turn in this session.
@@ -170,8 +178,10 @@ named_enum! {
 
 impl Slot {
     /// Slots that every event knows.
-    pub const COMMON: [Self; 4] = [Self::SessionId, Self::Model, Self::OpenedAt, Self::Time];
+    pub const COMMON: [Self; 6] =
+        [Self::SessionId, Self::Model, Self::OpenedAt, Self::OpenedUnixS, Self::Time, Self::UnixS];
 
     /// Slots that the reply to a command knows, beside the protocol's values.
-    pub const OF_REPLIES: [Self; 4] = [Self::SessionId, Self::Model, Self::OpenedAt, Self::Voices];
+    pub const OF_REPLIES: [Self; 5] =
+        [Self::SessionId, Self::Model, Self::OpenedAt, Self::OpenedUnixS, Self::Voices];
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{EventName, Slot};
+use super::{EventCondition, EventName, Slot, verbs::ConditionFile};
 use crate::mapping::{
     check::{Document, FileError, suggest_known},
     template::{SlotValue, Template},
@@ -44,6 +44,9 @@ pub enum ValueSource {
         /// Text before the random part.
         #[serde(default)]
         prefix: String,
+        /// The form of the random part.
+        #[serde(default)]
+        form: IdForm,
         /// How long a value is valid.
         per: ValueScope,
     },
@@ -55,6 +58,17 @@ pub enum ValueSource {
         #[serde(default)]
         first: i64,
     },
+}
+
+/// Form of a random id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdForm {
+    /// 16 hexadecimal digits.
+    #[default]
+    Hex,
+    /// A random UUID (RFC 9562 §5.4).
+    Uuid,
 }
 
 /// How long a generated or counted value is valid.
@@ -91,10 +105,10 @@ pub struct EventMessage {
     pub is_text: bool,
     /// The values that get a new content before this message.
     pub renewed: Vec<usize>,
-    /// The message is sent only if this slot is given.
-    pub when: Option<EventSlot>,
-    /// The message is sent only if this slot is not given.
-    pub unless: Option<EventSlot>,
+    /// The message is sent only if this holds.
+    pub when: Option<EventCondition>,
+    /// The message is sent only if this does not hold.
+    pub unless: Option<EventCondition>,
     /// The conditions for people; empty if there are none.
     pub conditions: String,
 }
@@ -133,31 +147,31 @@ pub(super) enum MessageFile {
     Conditional(ConditionalMessage),
 }
 
-/// A message of plain text: its template, a slot that must be given, and one that must not.
+/// A message of plain text: its template, a condition that must hold, and one that must not.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PlainText {
     text: String,
-    when: Option<String>,
-    unless: Option<String>,
+    when: Option<ConditionFile>,
+    unless: Option<ConditionFile>,
 }
 
-/// A message of JSON that is sent under a condition: a slot that must be given, and one that must not.
+/// A message of JSON that is sent under a condition that must hold, and one that must not.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ConditionalMessage {
     message: String,
-    when: Option<String>,
-    unless: Option<String>,
+    when: Option<ConditionFile>,
+    unless: Option<ConditionFile>,
 }
 
 impl MessageFile {
-    /// The slots of the conditions.
-    fn conditions(&self) -> (Option<&str>, Option<&str>) {
+    /// What must hold, and what must not.
+    const fn conditions(&self) -> (Option<&ConditionFile>, Option<&ConditionFile>) {
         match self {
             Self::Json(_) => (None, None),
-            Self::Plain(it) => (it.when.as_deref(), it.unless.as_deref()),
-            Self::Conditional(it) => (it.when.as_deref(), it.unless.as_deref()),
+            Self::Plain(it) => (it.when.as_ref(), it.unless.as_ref()),
+            Self::Conditional(it) => (it.when.as_ref(), it.unless.as_ref()),
         }
     }
 }
@@ -262,15 +276,19 @@ fn compile_messages(
         let per_message = |at: &usize| values[*at].source.scope() == Some(ValueScope::Message);
         let renewed = (0..values.len()).filter(per_message);
         let renewed = renewed.filter(|at| template.uses_slot(EventSlot::Value(*at))).collect();
-        let conditions = when.map(|slot| format!("if `{slot}`"));
-        let conditions = conditions.into_iter().chain(unless.map(|slot| format!("unless `{slot}`")));
+        let conditions = when.map(|condition| format!("if {}", condition.on_slots()));
+        let conditions =
+            conditions.into_iter().chain(unless.map(|condition| format!("unless {}", condition.on_slots())));
+        let condition = |file: Option<&ConditionFile>| {
+            file.map(|file| EventCondition::compile(file, find_slot)).transpose()
+        };
         Ok(EventMessage {
             template,
             is_text,
             renewed,
             conditions: conditions.collect::<Vec<_>>().join(" and "),
-            when: when.map(find_slot).transpose()?,
-            unless: unless.map(find_slot).transpose()?,
+            when: condition(when)?,
+            unless: condition(unless)?,
         })
     };
     texts.iter().map(compile).collect()

@@ -30,7 +30,7 @@ pub struct CommandVerb {
 /// A condition on a message, and on what earlier messages left in `[values]`.
 #[derive(Debug)]
 pub(super) enum Condition {
-    /// There is a value other than `null`, `false` and `""`.
+    /// There is a value other than `null`, `false` and a blank text.
     Given(Place),
     /// Each place has one of these values.
     Equal(Vec<(Place, Vec<Scalar>)>),
@@ -67,7 +67,10 @@ struct VerbFile {
 
 /// A condition in a file.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(untagged, expecting = "expected a JSON pointer, or a table of JSON pointers and values")]
+#[serde(
+    untagged,
+    expecting = "expected a JSON pointer or the name of a slot, or a table of these and values"
+)]
 pub(super) enum ConditionFile {
     Given(String),
     Equal(BTreeMap<String, ScalarsFile>),
@@ -110,6 +113,16 @@ impl CommandVerb {
 }
 
 impl Scalar {
+    /// True if a slot has this value.
+    pub(super) fn equals(&self, found: &SlotValue<'_>) -> bool {
+        match (found, self) {
+            (SlotValue::Bool(found), Self::Flag(value)) => found == value,
+            (SlotValue::Int(found), Self::Integer(value)) => found == value,
+            (SlotValue::Str(found), Self::Text(value)) => found == value,
+            _ => false,
+        }
+    }
+
     fn to_json(&self) -> Value {
         match self {
             Self::Flag(value) => (*value).into(),
@@ -128,11 +141,13 @@ impl Condition {
         match self {
             Self::Given(Place::Message(slot)) => match found.get(*slot) {
                 None | Some(Node::Null | Node::Bool(false)) => false,
-                Some(node) => node.as_str() != Some(""),
+                Some(node) => node.as_str().is_none_or(|text| !text.trim().is_empty()),
             },
-            Self::Given(Place::Value(at)) => {
-                !matches!(remembered(*at), SlotValue::Null | SlotValue::Bool(false) | SlotValue::Str(""))
-            }
+            Self::Given(Place::Value(at)) => match remembered(*at) {
+                SlotValue::Null | SlotValue::Bool(false) => false,
+                SlotValue::Str(text) => !text.trim().is_empty(),
+                _ => true,
+            },
             Self::Equal(places) => places.iter().all(|(place, values)| match place {
                 Place::Message(slot) => values.iter().any(|value| match (found.get(*slot), value) {
                     (Some(Node::Bool(found)), Scalar::Flag(value)) => found == value,
@@ -140,19 +155,17 @@ impl Condition {
                     (Some(Node::Str(found)), Scalar::Text(value)) => found == value,
                     _ => false,
                 }),
-                Place::Value(at) => values.iter().any(|value| match (remembered(*at), value) {
-                    (SlotValue::Bool(found), Scalar::Flag(value)) => found == *value,
-                    (SlotValue::Int(found), Scalar::Integer(value)) => found == *value,
-                    (SlotValue::Str(found), Scalar::Text(value)) => found == value,
-                    _ => false,
-                }),
+                Place::Value(at) => {
+                    let found = remembered(*at);
+                    values.iter().any(|value| value.equals(&found))
+                }
             }),
         }
     }
 }
 
 impl ScalarsFile {
-    fn as_slice(&self) -> &[Scalar] {
+    pub(super) fn as_slice(&self) -> &[Scalar] {
         match self {
             Self::One(value) => std::slice::from_ref(value),
             Self::Several(values) => values,
@@ -186,6 +199,14 @@ impl std::fmt::Display for ConditionFile {
 }
 
 impl ConditionFile {
+    /// The condition for people, where its names are slots.
+    pub(super) fn on_slots(&self) -> String {
+        match self {
+            Self::Given(slot) => format!("`{slot}`"),
+            Self::Equal(_) => self.to_string(),
+        }
+    }
+
     /// Without `rules`, the condition is on a message alone.
     pub(super) fn compile(self, extractor: &mut Extractor, rules: &[ValueRule]) -> Result<Condition, String> {
         let mut place = |spelled: &str| {

@@ -97,7 +97,7 @@ named_enum! {
         Sized = "sized",
         /// A header before the audio of each utterance says its rate and length.
         Announced = "announced",
-        /// Every message of the client is JSON, also a binary one.
+        /// Every message is JSON: text or binary from the client, binary to it.
         Json = "json",
         /// Every message is one of Pipecat's frames.
         Protobuf = "protobuf",

@@ -6,12 +6,13 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
+    str::FromStr as _,
     sync::Arc,
 };
 
 use hyper::{
     Request, StatusCode,
-    header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL},
+    header::{AUTHORIZATION, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL},
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
@@ -21,6 +22,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
+    WrittenPath,
     client_signs::{self, DetectedBy},
     http_error::{HttpError, HttpResponse},
     not_found,
@@ -31,7 +33,7 @@ use super::{
     upgrade::{ANSWERS_HEADER, answers_header, check_upgrade, handshake_response, negotiate_subprotocol},
 };
 use crate::{
-    downstream::Codec,
+    downstream::{Codec, values::answer_headers},
     mapping::ClientMapping,
     server::{
         ServerContext, ServiceConfig,
@@ -178,7 +180,8 @@ pub(super) fn admit(
     }
     check_upgrade(&request, (&path, &query), candidates.as_deref().unwrap_or_default())?;
     check_origin(&config, headers)?;
-    let key = match check_signature(&config, headers, &path, request.uri().query())? {
+    let written = request.extensions().get().map_or(&path, |WrittenPath(written)| written);
+    let key = match check_signature(&config, headers, (&path, written), request.uri().query())? {
         true => None,
         false => authenticate(&config, headers, (&query_keys, &places), peer, Some(&server.client_secrets))?,
     };
@@ -202,6 +205,10 @@ pub(super) fn admit(
         .extend(negotiate_subprotocol(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
     let answers = answers_header(&config, headers, (&path, &query), &candidates);
     response.headers_mut().extend(answers.map(|answers| (ANSWERS_HEADER, answers)));
+    let seed = fastrand::u64(..);
+    for (name, value) in candidates.first().map(|client| answer_headers(client, seed)).unwrap_or_default() {
+        response.headers_mut().extend(HeaderName::from_str(name).ok().zip(value.parse().ok()));
+    }
     let watch_name = find_watch_name(headers).filter(|_| config.playground).map(str::to_owned);
     let connect_request = ConnectRequest {
         path,
@@ -211,6 +218,7 @@ pub(super) fn admit(
         candidates,
         detected_by,
         watch_name,
+        seed,
     };
     let upgraded = hyper::upgrade::on(&mut request);
     // Boxed, because otherwise the task's future would hold it twice.
@@ -253,18 +261,19 @@ pub(super) fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Resul
 }
 
 /// Checks the signature of a request whose protocol signs requests. True if it is valid and no key is needed. Rejects a
-/// missing or wrong one, unless keys are configured and may admit the client instead.
+/// missing or wrong one, unless keys are configured and may admit the client instead. The signature is of the path as the client
+/// wrote it.
 fn check_signature(
     config: &ServiceConfig,
     headers: &HeaderMap,
-    path: &str,
+    (path, written): (&str, &str),
     query: Option<&str>,
 ) -> Result<bool, Box<HttpError>> {
     let mut at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
     let Some(header) = at_path.find_map(|client| client.signature_header.as_deref()) else {
         return Ok(false);
     };
-    match config.access.check_signature(headers, header, (path, query.unwrap_or_default())) {
+    match config.access.check_signature(headers, header, (written, query.unwrap_or_default())) {
         Some(true) => Ok(true),
         Some(false) if config.access.keys.is_none() => {
             info!(path, header, "rejected: missing or wrong signature");
@@ -310,10 +319,8 @@ pub(super) fn secret_session(
 /// Where the protocols at a path expect a key.
 pub(super) fn key_places<'c>(config: &'c ServiceConfig, path: &str) -> KeyPlaces<'c> {
     let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
-    let path = path.trim_end_matches('/');
-    let with_page_at = |client: &&Arc<ClientMapping>| {
-        client.setup_page.as_ref().is_some_and(|page| page.path.trim_end_matches('/') == path)
-    };
+    let with_page_at =
+        |client: &&Arc<ClientMapping>| client.setup_page.as_ref().is_some_and(|page| page.path == path);
     let mut places = KeyPlaces::default();
     for client in at_path.chain(config.library.clients().filter(with_page_at)) {
         places.subprotocols.extend(client.subprotocols.iter().map(String::as_str));

@@ -147,6 +147,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, service: &TcpService, server
         candidates,
         detected_by,
         watch_name: None,
+        seed: fastrand::u64(..),
     };
     let cut_off = server.cut_off.clone();
     let greeted = GreetedClient { client, eviction, first_message };

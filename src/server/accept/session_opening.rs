@@ -37,6 +37,8 @@ pub(crate) struct ConnectRequest {
     pub(crate) detected_by: DetectedBy,
     /// The name by which the playground watches the session.
     pub(crate) watch_name: Option<String>,
+    /// Seed of the session's ids, some of which the answer to the handshake has.
+    pub(crate) seed: u64,
 }
 
 /// A session that was opened, or a rejected connection.
@@ -83,7 +85,7 @@ pub(super) fn open_session(
         }
     };
     let dialects = &route.upstreams.dialects;
-    let mut setup = SessionSetup::new(mapping, route.profile.clone(), dialects, fastrand::u64(..));
+    let mut setup = SessionSetup::new(mapping, route.profile.clone(), dialects, request.seed);
     setup.audio_in.idle_ms = config.idle_ms.unwrap_or(setup.audio_in.idle_ms);
     setup.session_max_ms = limits.session_duration_max_ms;
     setup.voice_catalog = config.voices.clone();
@@ -118,7 +120,7 @@ pub(super) fn open_relay_session(
         idle_ms: config.idle_ms,
         session_max_ms: limits.session_duration_max_ms,
         unix_s: opened_unix.as_secs_f64(),
-        seed: fastrand::u64(..),
+        seed: request.seed,
     };
     let start = is_traced.then(|| {
         let (library, dialects, query) = (&config.library, &upstreams.dialects, request.query.as_str());

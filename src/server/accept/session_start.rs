@@ -35,7 +35,12 @@ use crate::server::{
         stream::ClientStream,
     },
 };
-use crate::{bridge::Bridge, downstream::Codec, mapping::ClientMapping, telemetry::metrics::RejectReason};
+use crate::{
+    bridge::Bridge,
+    downstream::Codec,
+    mapping::{ClientMapping, client::Framing},
+    telemetry::metrics::RejectReason,
+};
 
 /// Everything a session was admitted with. Dropping it releases the session slot and the quota.
 pub(crate) struct Admission {
@@ -207,6 +212,7 @@ fn open_connection(
     let limits = config.limits.for_key(admission.key.as_deref());
     client.set_message_max(message_max(&request.candidates, limits));
     let mapping = request.candidates.first()?;
+    client.sends_binary_json = mapping.framing == Framing::Json;
     let key_name = admission.key.as_ref().map(|key| key.name.clone());
     let watcher =
         request.watch_name.as_ref().and_then(|name| server.watchers.take(name, key_name.as_deref()));

@@ -103,6 +103,8 @@ pub struct WebSocket<S> {
     wire: Wire,
     /// The peer answers pings.
     pub(super) has_pings: bool,
+    /// JSON for the peer is in binary messages, as on Google's servers.
+    pub(crate) sends_binary_json: bool,
     role: Role,
     /// Bytes read beyond the handshake, before they are looked at.
     early_bytes: Vec<u8>,
@@ -155,6 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             has_read: false,
             has_written: false,
             has_pings: matches!(wire, Wire::WebSocket(_)),
+            sends_binary_json: false,
             wire,
             role,
             early_bytes,

@@ -1,6 +1,9 @@
 //! Speech to text: results, optional events, and the commands between audio frames.
 
-use voxbridge::audio::{encoding::Encoding, pcm};
+use voxbridge::{
+    audio::{encoding::Encoding, pcm},
+    session::Observation,
+};
 
 use super::*;
 
@@ -32,7 +35,7 @@ fn default_query_yields_finals_only() {
     let (start, length) = (event["start"].as_f64().unwrap(), event["duration"].as_f64().unwrap());
     assert!((0.3..1.1).contains(&start) && (2.2..2.9).contains(&(start + length)), "{start} {length}");
     assert_eq!(event["metadata"]["model_info"]["name"], "nova-3");
-    assert!(event["metadata"]["request_id"].as_str().unwrap().starts_with("sess_"));
+    assert_eq!(event["metadata"]["request_id"].as_str().unwrap().len(), 36);
     assert_session_ends(&mut harness);
 }
 
@@ -109,6 +112,74 @@ fn audio_before_close_stream_is_transcribed_before_metadata() {
     assert!(metadata["created"].as_str().unwrap().ends_with('Z'), "{metadata}");
     assert_all_heard(&harness, file.len());
     assert_session_ends(&mut harness);
+}
+
+#[test]
+fn assemblyais_times_are_whole_seconds() {
+    let mut harness = open_client("assemblyai", "sample_rate=16000", &[]);
+    harness.stream(&utterance(), 50);
+    send_command(&mut harness, "Terminate");
+    assert!(harness.run_until(Harness::is_closed, secs(60)).is_some());
+    let begin = events(&harness, "Begin")[0];
+    let termination = events(&harness, "Termination")[0];
+    for (name, seconds) in [
+        ("expires_at", &begin["expires_at"]),
+        ("audio_duration_seconds", &termination["audio_duration_seconds"]),
+        ("session_duration_seconds", &termination["session_duration_seconds"]),
+    ] {
+        assert!(seconds.is_u64(), "{name}: {seconds}");
+    }
+    assert!(termination["session_duration_seconds"].as_u64() >= Some(1), "{termination}");
+}
+
+#[test]
+fn languages_are_recognised_in_every_spelling() {
+    for (tag, prompt) in [
+        ("zh", "请"),
+        ("ZH-cn", "请"),
+        ("cmn", "请"),
+        ("cmn-Hans-CN", "请"),
+        ("zho", "请"),
+        ("eng", "Please"),
+        ("EN", "Please"),
+        ("en-GB", "Please"),
+    ] {
+        let mut harness = open_listen_client(&format!("language={tag}"));
+        upload(&mut harness, &[utterance(), voice(500)].concat(), 8000);
+        send_command(&mut harness, "CloseStream");
+        harness.run_until(Harness::is_closed, secs(60));
+        assert!(!harness.sent_containing(prompt).is_empty(), "{tag}");
+        let ignored = harness.observations.iter().filter(|it| matches!(it, Observation::NoEffect(_))).count();
+        assert_eq!(ignored, 0, "{tag}: {:?}", harness.observations);
+    }
+}
+
+#[test]
+fn empty_message_ends_the_stream_where_the_protocol_says_so() {
+    for (client, first, last) in [
+        ("deepgram-listen", None, "/type"),
+        (
+            "soniox",
+            Some(r#"{"audio_format": "pcm_s16le", "sample_rate": 16000, "num_channels": 1}"#),
+            "/finished",
+        ),
+    ] {
+        let mut harness = open_client(client, "", &[]);
+        first.into_iter().for_each(|first| harness.send_text(first));
+        let file = [utterance(), voice(1000)].concat();
+        upload(&mut harness, &file, 1600);
+        harness.send_binary(b"");
+        assert!(harness.run_until(Harness::is_closed, secs(60)).is_some(), "{client}: {:?}", harness.names());
+        let sent = harness.log.iter().filter_map(|(_, frame)| match frame {
+            ClientFrame::Event(event) => Some(event),
+            _ => None,
+        });
+        let sent: Vec<&Value> = sent.collect();
+        let end = sent.last().and_then(|event| event.pointer(last)).cloned();
+        assert!(end == Some(json!("Metadata")) || end == Some(json!(true)), "{client}: {sent:?}");
+        assert_all_heard(&harness, file.len());
+        assert_session_ends(&mut harness);
+    }
 }
 
 #[test]

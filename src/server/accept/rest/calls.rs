@@ -109,6 +109,7 @@ pub(super) async fn start(
             candidates: vec![client],
             detected_by: DetectedBy::Path,
             watch_name: watch_name.flatten(),
+            seed: fastrand::u64(..),
         };
         let cut_off = server.cut_off.clone();
         let stream = (ClientStream::Memory(far), Vec::new());

@@ -121,6 +121,7 @@ impl RestSession {
             candidates: vec![client],
             detected_by: DetectedBy::Path,
             watch_name: None,
+            seed: fastrand::u64(..),
         };
         let (stream, cut_off) = ((ClientStream::Memory(far), Vec::new()), server.cut_off.clone());
         let session = Box::pin(run_session_on(stream, request, (server, config), admission));

@@ -124,6 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
     /// Puts a message into the outbox that [`SessionSocket::drop_turn`] may discard.
     pub(crate) fn send_tagged(&mut self, message: Message, turn: Option<SpeechId>) {
         let message = match message {
+            Message::Text(text) if self.stream.sends_binary_json => WsMessage::binary(text),
             Message::Text(text) => WsMessage::text(text),
             Message::Binary(bytes) => WsMessage::Binary(bytes),
             Message::Close(code, reason) => {
