@@ -176,7 +176,8 @@ pub(super) fn admit(
     if let Err(cause @ NotServed::NotFound) = &candidates {
         return Err(not_served_error(&config, &path, cause));
     }
-    check_upgrade(&request, (&path, &query), candidates.as_deref().unwrap_or_default())?;
+    let scheme = config.websocket_scheme();
+    check_upgrade(&request, (scheme, &path, &query), candidates.as_deref().unwrap_or_default())?;
     check_origin(&config, headers)?;
     let key = match check_signature(&config, headers, &path, request.uri().query())? {
         true => None,
