@@ -194,7 +194,7 @@ pub enum ClientError {
         error: Box<Self>,
     },
     /// Some utterances could not be transcribed; the transcript marks them.
-    #[error("{}; --resume asks for them again", gaps_text(*gaps, *utterances))]
+    #[error("{}; the same command asks for them again", gaps_text(*gaps, *utterances))]
     Gaps {
         /// Number of utterances that were not transcribed.
         gaps: usize,
@@ -203,8 +203,7 @@ pub enum ClientError {
     },
     /// The journal beside an output is about something else.
     #[error(
-        "{} belongs to another recording, or to other options; without --resume, or with --overwrite, the transcript begins \
-         anew", .0.display()
+        "{} belongs to another recording, or to other options; with --overwrite, the transcript begins anew", .0.display()
     )]
     OtherJournal(PathBuf),
     /// Another run works on the result.

@@ -6,7 +6,7 @@ use super::error::ClientError;
 use crate::secret::Secret;
 
 /// Environment variable with the key.
-const KEY_VARIABLE: &str = "VOXBRIDGE_KEY";
+pub(super) const KEY_VARIABLE: &str = "VOXBRIDGE_KEY";
 /// Upper bound of a key file; keys are shorter.
 const KEY_FILE_MAX_BYTES: u64 = 4096;
 

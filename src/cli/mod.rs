@@ -41,6 +41,7 @@ mod synthetic_session;
 mod target;
 #[cfg(test)]
 mod tests;
+mod unknown_variables;
 mod view;
 
 pub use args::{Cli, CliCommand};

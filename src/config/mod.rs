@@ -383,6 +383,14 @@ impl Config {
         routes::shadowed_route_warnings(&service.routes, &service.library)
     }
 
+    /// Warnings about keys that have expired at this Unix time, in seconds.
+    pub fn key_warnings(service: &ServiceConfig, unix_s: u64) -> Vec<String> {
+        let expired = service.access.keys.iter().flat_map(|keys| keys.expired(unix_s));
+        expired
+            .map(|name| format!("access.keys: key {name:?} has expired; clients that use it are rejected"))
+            .collect()
+    }
+
     /// Applies the configured `language` to a profile.
     fn with_language(&self, profile: Arc<Profile>) -> Result<Arc<Profile>, String> {
         let Some(language) = &self.language else { return Ok(profile) };

@@ -173,6 +173,7 @@ impl ConfigReloader {
 
     fn record_outcome(&self, reloaded: &Result<ReloadOutcome, String>) {
         self.targets.metrics.record_reload(reloaded.is_ok());
+        self.targets.metrics.add_session_kinds(self.targets.current.get().session_kinds());
         let mut stats = self.lock_stats();
         match reloaded {
             Ok(_) => stats.succeeded += 1,

@@ -167,6 +167,24 @@ fn route_behind_others_that_take_its_connections_is_warned_about() {
 }
 
 #[test]
+fn expired_key_is_warned_about() {
+    let keys = std::env::temp_dir().join(format!("voxbridge-expired-{}.toml", std::process::id()));
+    let key =
+        |name: &str, expires: &str| format!("[[key]]\nname = {name:?}\nkey = \"{name}-key\"\n{expires}\n");
+    fs::write(
+        &keys,
+        key("old", "expires = 2027-01-15") + &key("new", "expires = 2027-01-16") + &key("none", ""),
+    )
+    .unwrap();
+    let toml = format!("{UPSTREAM}[access]\nkeys = {keys:?}\n");
+    let service = config(&toml).build_service().unwrap_or_else(|problem| panic!("{problem}"));
+    fs::remove_file(keys).unwrap();
+    // 2027-01-15T08:00:00Z.
+    let warnings = Config::key_warnings(&service, 1_800_000_000);
+    assert_eq!(warnings, ["access.keys: key \"old\" has expired; clients that use it are rejected"]);
+}
+
+#[test]
 fn routes_without_catch_all_reject_unknown_models() {
     let routed = format!("{UPSTREAM}[[route]]\nmodel = \"whisper*\"\nprofile = \"speech\"\n");
     let service = config(&routed).build_service().unwrap_or_else(|problem| panic!("{problem}"));

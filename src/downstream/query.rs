@@ -1,18 +1,26 @@
 //! Reads the query string of a connection: the model, and settings.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use super::{Codec, decode::invalid_error, field_values::to_settings};
+use super::{Codec, IgnoredField, decode::invalid_error, field_values::to_settings};
 use crate::{
     audio::encoding::Encoding,
-    error::Error,
+    error::{Error, ErrorKind},
     event::Setting,
     mapping::{
-        client::Framing,
+        check::did_you_mean,
+        client::{EventName, Framing},
         extract::Node,
         field::{FieldRole, FieldValue, ProtocolField},
     },
 };
+
+/// Most unknown parameters of a connection that are noted, and the length to which their names are cut.
+const UNKNOWN_NOTED_MAX: usize = 8;
+const UNKNOWN_NAME_MAX_CHARS: usize = 64;
 
 /// Settings from the query string of a connection.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -26,7 +34,7 @@ pub struct ConnectQuery {
 }
 
 impl Codec {
-    /// Reads the query string (percent-encoded, without `?`); unknown parameters are ignored, as clients expect.
+    /// Reads the query string (percent-encoded, without `?`). Unknown parameters are ignored, as clients expect, and noted.
     #[must_use]
     pub fn decode_query(&mut self, query: &str) -> ConnectQuery {
         let mut connect = ConnectQuery::default();
@@ -51,9 +59,39 @@ impl Codec {
                 self.decode_parameter(field, all.collect(), &mut connect);
             }
         }
+        self.note_unknown_parameters(given.iter().map(|(name, _)| &**name), &mut connect);
         connect.settings.extend(self.realtime_mut().into_iter().flat_map(|realtime| realtime.settings()));
         add_default_rates(&mapping.audio_in.rates_hz, &mapping.audio_out.rates_hz, &mut connect.settings);
         connect
+    }
+
+    /// Notes the parameters that the protocol does not have. One that is probably misspelt is also reported to clients whose
+    /// protocol has warnings.
+    fn note_unknown_parameters<'q>(
+        &mut self,
+        given: impl Iterator<Item = &'q str>,
+        connect: &mut ConnectQuery,
+    ) {
+        let mapping = self.mapping.clone();
+        let known = || mapping.query.iter().map(|field| field.name.as_str());
+        let names: BTreeSet<&str> = given.filter(|name| known().all(|known| known != *name)).collect();
+        for name in names.into_iter().take(UNKNOWN_NOTED_MAX) {
+            let name: String = name.chars().take(UNKNOWN_NAME_MAX_CHARS).collect();
+            let hint = did_you_mean(&name, known());
+            let because = format!("unknown parameter of the URL{hint}");
+            let warning = Error::new(ErrorKind::UnknownField, format!("{name}: {because}"));
+            let has_warnings = !mapping.event(EventName::Warning).is_empty();
+            if has_warnings && !hint.is_empty() && self.error_close_frame(&warning).is_none() {
+                connect.problems.push(Error { param: Some(name.clone()), ..warning });
+            }
+            let is_needed = !hint.is_empty();
+            self.ignored.push(IgnoredField {
+                command: "connect".to_owned(),
+                field: name,
+                because,
+                is_needed,
+            });
+        }
     }
 
     /// Reads a query parameter; only a list has several values.
@@ -178,6 +216,30 @@ mod tests {
         let stereo = [encoding.clone(), Setting::InputRate(48_000), Setting::InputChannels(2)];
         assert!(settings("format=stereo").ends_with(&stereo));
         assert!(settings("format=mono").ends_with(&[encoding, Setting::InputRate(16_000)]));
+    }
+
+    #[test]
+    fn unknown_parameters_are_noted_with_the_nearest_name() {
+        let library = Library::embedded().unwrap();
+        let noted = |client: &str, query: &str| {
+            let mut codec = Codec::new(library.client(client).unwrap(), 0.0);
+            let problems = codec.decode_query(query).problems;
+            (codec.take_ignored_fields(), problems)
+        };
+        let (ignored, problems) = noted("plivo", "langauge=zh&vad_sensitivity=low&utm=1&utm=2");
+        let words: Vec<_> = ignored.iter().map(|it| (&*it.field, &*it.because, it.is_needed)).collect();
+        let (unknown, near) = ("unknown parameter of the URL", ", did you mean `language`?");
+        assert_eq!(words, [("langauge", &*format!("{unknown}{near}"), true), ("utm", unknown, false)]);
+        assert!(problems.is_empty(), "the protocol has no warnings: {problems:?}");
+
+        let (_, problems) = noted("assemblyai", "sample_rate=16000&format_turn=true&other=1");
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert_eq!(problems[0].param.as_deref(), Some("format_turn"));
+        assert!(problems[0].to_string().contains("did you mean `format_turns`?"), "{problems:?}");
+
+        let many: String = (0..100).map(|n| format!("{}{n}&", "x".repeat(200))).collect();
+        let (ignored, _) = noted("plivo", &many);
+        assert!(ignored.len() <= 8 && ignored.iter().all(|it| it.field.len() == 64), "{ignored:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The configuration that new sessions use. It is checked as a whole and replaced as a whole.
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
@@ -16,7 +17,10 @@ use super::{
     trace_files::TraceDirectory,
     upstream_pool::Pool,
 };
-use crate::{mapping::Library, session::VoiceCatalog};
+use crate::{
+    mapping::{ClientMapping, Library},
+    session::VoiceCatalog,
+};
 
 /// Everything a server is configured with.
 pub struct ServiceConfig {
@@ -77,22 +81,54 @@ impl ServiceConfig {
             .map(|it| it.profile.name.clone())
     }
 
+    /// The protocols and profiles of sessions that routes lead to.
+    pub fn session_kinds(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        self.routes.session_kinds(&self.library)
+    }
+
+    /// The protocols that a route serves.
+    fn served_clients(&self) -> impl Iterator<Item = &Arc<ClientMapping>> {
+        self.library.clients().filter(|client| self.routes.can_serve(client))
+    }
+
+    /// The protocols that routes serve at the addresses for HTTP and WebSockets: their names by family.
+    pub fn served_families(&self) -> BTreeMap<&str, Vec<&str>> {
+        let mut families: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let is_listened_for = |client: &&Arc<ClientMapping>| !client.paths.is_empty() || client.is_rest;
+        for client in self.served_clients().filter(is_listened_for) {
+            families.entry(&client.family).or_default().push(&client.name);
+        }
+        families
+    }
+
+    /// URL for WebSocket clients at this address, without a path.
+    pub fn websocket_url(&self, address: &str) -> String {
+        format!("{}://{address}", self.websocket_scheme())
+    }
+
+    /// Scheme of URLs for WebSocket clients.
+    pub const fn websocket_scheme(&self) -> &'static str {
+        if self.tls.is_some() { "wss" } else { "ws" }
+    }
+
     /// URLs for clients at this address: the name of each protocol that a route serves, and an example for each of its
     /// paths.
     pub fn client_urls(&self, address: &str) -> Vec<(String, String)> {
-        let scheme = if self.tls.is_some() { "wss" } else { "ws" };
-        let served = self.library.clients().filter(|client| self.routes.can_serve(client));
-        let urls = served.flat_map(|client| {
+        let base = self.websocket_url(address);
+        let urls = self.served_clients().flat_map(|client| {
             let model = client.required_model_parameter().map(|model| format!("?{model}=NAME"));
             let mode = client.relay.as_ref().and_then(|relay| {
                 let mode = relay.mode.values.keys().next()?;
                 Some(format!("?{}={mode}", relay.mode.key))
             });
             let query = model.or(mode).unwrap_or_default();
-            let url = move |path: &String| format!("{scheme}://{address}{path}{query}");
-            client.paths.iter().map(move |path| (client.name.clone(), url(path)))
+            let base = base.clone();
+            let url = move |path: &String| format!("{base}{path}{query}");
+            // Some libraries double the first slash. People need not.
+            let paths = client.paths.iter().filter(|path| !path.starts_with("//"));
+            paths.map(move |path| (client.name.clone(), url(path)))
         });
-        let rest = self.library.client(REST_PROTOCOL).is_ok_and(|client| self.routes.can_serve(&client));
+        let rest = self.served_clients().any(|client| client.name == REST_PROTOCOL);
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let rest =
             rest.then(|| (REST_PROTOCOL.to_owned(), format!("{scheme}://{address}/v1/audio/transcriptions")));

@@ -223,6 +223,7 @@ impl Server {
         let access_log = Arc::<OnceLock<AccessLog>>::default();
         let log = access_log.clone();
         let metrics = Metrics::new(move || metrics_snapshot(&active_config.get(), &sessions, log.get()));
+        metrics.add_session_kinds(config.get().session_kinds());
         let (ping_sender, pings) = mpsc::channel(1);
         let session_slots = SessionSlots::new(config.get().sessions_max);
         Self {
@@ -491,7 +492,7 @@ fn metrics_snapshot(
             }
         };
     ServerSnapshot {
-        kinds: config.routes.session_kinds(&config.library),
+        kinds: config.session_kinds(),
         sessions: sessions.map(kind).collect(),
         waiting: registry.waiting().counts().into(),
         upstreams: config.pool.statuses().into_iter().zip(config.pool.dialects()).map(upstream).collect(),

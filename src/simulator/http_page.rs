@@ -10,6 +10,9 @@ use serde::Serialize;
 use super::{SimDialect, SimMode, gateway::Gateway, model::WorkerTask, sglang};
 use crate::downstream::date;
 
+/// Header of every page of a simulated server, so that clients can tell it from a real one.
+pub const SIMULATED_HEADER: &str = "x-simulated-by";
+
 /// vLLM's list of models, shortened.
 const VLLM_MODELS: &str =
     r#"{"object":"list","data":[{"id":"openbmb/MiniCPM-o-4_5","object":"model","owned_by":"vllm"}]}"#;

@@ -60,7 +60,7 @@ pub use backend::{Backend, ParseBackendError};
 pub use duplex::{DuplexOpening, DuplexUnit, read_watermark, watermark_sample};
 pub use fault::{Fault, FaultKind, ParseFaultError};
 pub use gateway::Gateway;
-pub use http_page::HttpPage;
+pub use http_page::{HttpPage, SIMULATED_HEADER};
 pub use script::{CORRUPTED_PREFIX, READ_ALOUD_PROMPT};
 
 /// Number of one WebSocket connection. The driver chooses it and never reuses one.

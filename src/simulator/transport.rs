@@ -25,7 +25,9 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{ConnId, EngineAnswer, Fault, HandshakeRejected, HttpPage, JobId, SimDialect, SimMode};
+use super::{
+    ConnId, EngineAnswer, Fault, HandshakeRejected, HttpPage, JobId, SIMULATED_HEADER, SimDialect, SimMode,
+};
 
 /// Capacity of the channel to one client, above the length of the longest answer. The owner never waits: it drops a
 /// client whose channel is full.
@@ -184,7 +186,7 @@ async fn write_page(stream: &mut TcpStream, head: &str, dialect: SimDialect, pag
     let reason = StatusCode::from_u16(*status).ok()?.canonical_reason().unwrap_or_default();
     let server = if dialect == SimDialect::LlamaCppOmni { "X-Engine: comni" } else { "server: uvicorn" };
     let answer = format!(
-        "HTTP/1.1 {status} {reason}\r\n{server}\r\ncontent-length: {}\r\ncontent-type: application/json\r\n\
+        "HTTP/1.1 {status} {reason}\r\n{server}\r\n{SIMULATED_HEADER}: voxbridge\r\ncontent-length: {}\r\ncontent-type: application/json\r\n\
          connection: close\r\n\r\n{json}",
         json.len()
     );

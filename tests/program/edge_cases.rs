@@ -196,8 +196,8 @@ async fn orders_during_shutdown_do_not_change_it() {
 }
 
 #[tokio::test]
-async fn start_logs_url_of_each_served_protocol() {
-    let mut server = Server::start("ws://127.0.0.1:9/v1/realtime", &[]).await;
+async fn start_logs_url_of_each_served_protocol_at_debug() {
+    let mut server = Server::start("ws://127.0.0.1:9/v1/realtime", &["--log", "voxbridge=debug"]).await;
     let address = server.address;
     for (protocol, target) in [
         ("deepgram-flux", "/v2/listen"),
@@ -214,6 +214,60 @@ async fn start_logs_url_of_each_served_protocol() {
     }
     let line = server.wait_for_log("upstream cannot be reached: connection refused").await;
     assert!(line.contains("ws://127.0.0.1:9/v1/realtime") && line.contains("auto"), "{line}");
+}
+
+#[tokio::test]
+async fn first_screen_has_at_most_15_lines_and_ends_with_the_addresses_to_use() {
+    let (url, _simulator) = upstream().await;
+    let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &url, "--playground"];
+    let mut process = voxbridge(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut printed = BufReader::new(process.stdout.take().unwrap()).lines();
+    let listening = timeout(PATIENCE, printed.next_line()).await.unwrap().unwrap().unwrap();
+    let address = listening.trim_start_matches("listening on ").to_owned();
+    let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+    let mut lines = Vec::new();
+    while !lines.last().is_some_and(|line: &String| line.contains("clients connect to")) {
+        lines.push(timeout(PATIENCE, log.next_line()).await.unwrap().unwrap().unwrap());
+    }
+    // The addresses and the playground are printed, too.
+    assert!(lines.len() + 2 <= 15, "{lines:#?}");
+    let last = lines.last().unwrap();
+    let expected =
+        format!("clients connect to ws://{address}; open http://{address}/playground in a browser");
+    assert!(last.ends_with(&expected), "{last}");
+    let families = lines.iter().filter(|line| line.contains("serving clients"));
+    assert!(families.count() > 3 && lines.iter().any(|line| line.contains("twilio")), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("://") && line.contains("//ws/")), "{lines:#?}");
+    let simulated = "upstream is simulated by voxbridge: no model runs";
+    assert!(lines.iter().any(|line| line.contains(simulated)), "{lines:#?}");
+    process.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn misspelt_variables_and_url_parameters_are_logged_with_the_nearest_name() {
+    let (url, _simulator) = upstream().await;
+    let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &url];
+    let mut server = voxbridge(&args);
+    server.env("VOXBRIDGE_LANGAUGE", "zh").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = server.spawn().unwrap();
+    let mut printed = BufReader::new(process.stdout.take().unwrap()).lines();
+    let listening = timeout(PATIENCE, printed.next_line()).await.unwrap().unwrap().unwrap();
+    let stream = TcpStream::connect(listening.trim_start_matches("listening on ")).await.unwrap();
+    let (head, _client) = open_websocket(stream, "/plivo?langauge=zh", "", &[]).await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+    let mut wait_for = async |words: &str| loop {
+        let line = timeout(PATIENCE, log.next_line()).await.expect(words).unwrap().unwrap();
+        if line.contains(words) {
+            break line;
+        }
+    };
+    let line =
+        wait_for("VOXBRIDGE_LANGAUGE is unknown and ignored, did you mean `VOXBRIDGE_LANGUAGE`?").await;
+    assert!(line.contains("WARN"), "{line}");
+    let line = wait_for("connect.langauge: unknown parameter of the URL, did you mean `language`?").await;
+    assert!(line.contains("WARN") && line.contains("plivo"), "{line}");
+    process.kill().await.unwrap();
 }
 
 #[tokio::test]

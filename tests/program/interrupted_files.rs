@@ -121,8 +121,9 @@ async fn failed_utterance_is_marked_and_asked_for_again() {
     let healthy = simulator(&[]).await;
     let other = run_with(&healthy.url(), &["--resume", "--language", "zh"]).await;
     assert!(other.code == 2 && other.stderr.contains("talk.srt.resume belongs to"), "{}", other.stderr);
-    let second = run_with(&healthy.url(), &["--resume"]).await;
-    assert_eq!(second.code, 0, "{}", second.stderr);
+    // What is kept is not dropped without --overwrite.
+    let second = run_with(&healthy.url(), &[]).await;
+    assert!(second.code == 0 && second.stderr.contains("talk.srt: goes on at "), "{}", second.stderr);
     let closed = fs::read_to_string(&srt).unwrap();
     assert!(closed.matches("simulated transcript").count() == 4 && !closed.contains("[not"), "{closed}");
     let rest = |srt: &str| srt.split_once("\n\n2\n").unwrap().1.to_owned();

@@ -36,7 +36,7 @@ fn read(file: &str) -> String {
 #[test]
 fn first_pages_are_short() {
     for (page, lines_max) in
-        [("README.md", 180), ("mappings/README.md", 150), (".github/CONTRIBUTING.md", 80)]
+        [("README.md", 130), ("mappings/README.md", 150), (".github/CONTRIBUTING.md", 80)]
     {
         assert!(read(page).lines().count() <= lines_max, "{page}: move details beside what they are about");
     }

@@ -3,7 +3,7 @@
 
 use crate::client_programs::{node, project, python, recording, run_in_turn};
 use crate::engines::{start_engines_for_clients, word_error_rate};
-use crate::readme_rows::row;
+use crate::readme_rows::{page_row, row};
 use serde_json::Value;
 use tokio::{process::Command, task::JoinSet};
 use voxbridge::simulator::SimulatorConfig;
@@ -43,7 +43,7 @@ fn assert_words(reference: &str, heard: &str, who: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn vosk_clients_receive_words() {
     let Some(bench) = start_bench().await else { return };
-    let url = row("Vosk server").code_for(bench.address());
+    let url = page_row("vosk", "the steps of vosk-server").code_for(bench.address());
     let mut running = JoinSet::new();
     for (way, websockets) in [
         ("transcriber", "websockets-13.1"),
@@ -78,8 +78,8 @@ async fn deepgram_libraries_transcribe_and_speak() {
     let Some(bench) = start_bench().await else { return };
     let mut running = JoinSet::new();
     for (row, websockets) in [
-        (row("Deepgram Python SDK 3"), "websockets-13.1"),
-        (row("Deepgram Python SDK 5"), "websockets-17.4"),
+        (page_row("deepgram-listen", "deepgram-sdk 3."), "websockets-13.1"),
+        (page_row("deepgram-listen", "deepgram-sdk 5."), "websockets-17.4"),
         (row("Deepgram Python SDK 7"), "websockets-17.4"),
     ] {
         for library in row.packages(".", "deepgram") {
@@ -89,7 +89,9 @@ async fn deepgram_libraries_transcribe_and_speak() {
             running.spawn(async move { (library, run_client(client).await) });
         }
     }
-    for row in [row("Deepgram JavaScript SDK 3"), row("Deepgram JavaScript SDK 5")] {
+    for row in
+        [page_row("deepgram-listen", "@deepgram/sdk 3."), page_row("deepgram-listen", "@deepgram/sdk 5.")]
+    {
         let libraries = row.packages("node_modules", "deepgram");
         // The browser's WebSocket sends the key in another way.
         let in_browser = libraries.first().filter(|library| library.starts_with("deepgram-3."));

@@ -10,14 +10,14 @@ use voxbridge_test_support::{
 };
 
 use crate::client_programs::{installed_clients, node, project, python, run};
-use crate::readme_rows::row;
+use crate::readme_rows::{ReadmeRow, page_row, row};
 
 const WRONG_CALL: &str = "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"town\": \"Rome\"}}";
 const CALL: &str = "```json\n<tool_call>{\"name\": \"get_weather\", \"arguments\": \"{\\\"city\\\": \\\"Rome\\\"}\"}</tool_call>\n```";
 const ANSWER: &str = "It is sunny in Rome.";
 
-/// The library, its row in README, its driver, and whether it always uses TLS.
-fn clients() -> Vec<(&'static str, &'static str, tokio::process::Command, bool)> {
+/// The library, its row in README or on the page of its protocol, its driver, and whether it always uses TLS.
+fn clients() -> Vec<(&'static str, ReadmeRow, tokio::process::Command, bool)> {
     let driver = |packages: &[&str], script: &str| {
         let mut client = python(packages);
         client.arg(project().join("tests/clients").join(script));
@@ -26,19 +26,29 @@ fn clients() -> Vec<(&'static str, &'static str, tokio::process::Command, bool)>
     let pipecat = &["pipecat", "openai", "aiohttp"];
     let livekit = &["livekit", "openai", "aiohttp", "pipecat"];
     vec![
-        ("openai", "OpenAI, Python 2", driver(&["openai"], "openai_tools.py"), false),
-        ("openai-agents", "OpenAI Agents, Python", driver(&["openai"], "openai_agents_tools.py"), false),
-        ("agents-realtime", "OpenAI Agents, JavaScript", node("openai_agents_tools.cjs"), false),
-        ("pipecat", "Pipecat", driver(pipecat, "pipecat_tools.py"), false),
-        ("livekit", "LiveKit", driver(livekit, "livekit_tools.py"), false),
-        ("openai for JavaScript", "OpenAI, JavaScript", node("openai_tools.cjs"), true),
+        ("openai", row("OpenAI, Python 2"), driver(&["openai"], "openai_tools.py"), false),
+        (
+            "openai-agents",
+            page_row("openai-realtime", "openai-agents "),
+            driver(&["openai"], "openai_agents_tools.py"),
+            false,
+        ),
+        (
+            "agents-realtime",
+            page_row("openai-realtime", "@openai/agents-realtime "),
+            node("openai_agents_tools.cjs"),
+            false,
+        ),
+        ("pipecat", row("Pipecat"), driver(pipecat, "pipecat_tools.py"), false),
+        ("livekit", row("LiveKit"), driver(livekit, "livekit_tools.py"), false),
+        ("openai for JavaScript", row("OpenAI, JavaScript"), node("openai_tools.cjs"), true),
     ]
 }
 
 /// Runs every client against a bench of its own, whose model gives these answers first.
 async fn run_clients(answers: &[&str]) -> Vec<(&'static str, Value)> {
     let mut running = JoinSet::new();
-    for (name, row_name, mut client, needs_tls) in clients() {
+    for (name, row, mut client, needs_tls) in clients() {
         let answers = answers.iter().map(|answer| (*answer).to_owned()).collect();
         let simulator = SimulatorConfig { workers: 4, answers, ..instant_simulator() };
         let bench = Bench::with_config(simulator, Config::default()).await;
@@ -51,7 +61,7 @@ async fn run_clients(answers: &[&str]) -> Vec<(&'static str, Value)> {
             client.env("NODE_EXTRA_CA_CERTS", trusted);
             address = format!("localhost:{}", tls.port());
         }
-        client.arg(row(row_name).code_for(address));
+        client.arg(row.code_for(address));
         running.spawn(async move {
             let came = run(client).await;
             drop(bench);

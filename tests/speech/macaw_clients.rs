@@ -5,7 +5,7 @@ use std::{net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
 
 use crate::client_programs::{clients_dir, installed_clients, node, project, python, recording, run};
 use crate::engines::{start_engines_for_clients, word_error_rate};
-use crate::readme_rows::row;
+use crate::readme_rows::page_row;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
@@ -236,7 +236,7 @@ async fn websocket_libraries_receive_words() {
     let mut running = JoinSet::new();
     for (package, library) in libraries {
         for (bench, profile) in [(&bench, "speech"), (&conversation_bench, "conversation")] {
-            let url = row("Macaw OpenVoice").code_for(bench.address);
+            let url = page_row("macaw", "websockets").code_for(bench.address);
             let mut client = python(&[package]);
             client
                 .arg(project().join("tests/clients/talk.py"))

@@ -14,7 +14,7 @@ use voxbridge_test_support::{
 
 use crate::client_programs::{installed_clients, node, project, python, recording, run};
 use crate::engines::{start_engines_for_clients, word_error_rate};
-use crate::readme_rows::row;
+use crate::readme_rows::{page_row, row};
 
 /// Recordings, and the words in them.
 const QUESTIONS: [(&str, &str); 3] = [
@@ -139,8 +139,16 @@ async fn openai_libraries_talk_and_interrupt() {
     for (name, row, driver) in [
         ("openai", row("OpenAI, Python 2"), with_service(&["openai"], "openai_client.py", "realtime")),
         (BETA, row("OpenAI, Python 2"), with_service(&["openai"], "openai_client.py", "beta")),
-        ("openai-agents", row("OpenAI Agents, Python"), driver(&["openai"], "openai_agents_client.py")),
-        ("agents-realtime", row("OpenAI Agents, JavaScript"), node("openai_agents_client.cjs")),
+        (
+            "openai-agents",
+            page_row("openai-realtime", "openai-agents "),
+            driver(&["openai"], "openai_agents_client.py"),
+        ),
+        (
+            "agents-realtime",
+            page_row("openai-realtime", "@openai/agents-realtime "),
+            node("openai_agents_client.cjs"),
+        ),
         ("pipecat", row("Pipecat"), with_service(PIPECAT, "pipecat_client.py", "llm")),
         (
             "pipecat with its own detector",
@@ -182,7 +190,7 @@ async fn openai_libraries_converse_and_interrupt() {
         ("openai", row("OpenAI, Python 2"), with_service(&["openai"], "openai_client.py", "converse")),
         ("pipecat", row("Pipecat"), with_service(PIPECAT, "pipecat_client.py", "converse")),
         ("livekit", row("LiveKit"), with_service(LIVEKIT, "livekit_client.py", "converse")),
-        ("live", row("OpenAI Live"), with_service(&["openai"], "openai_client.py", "live")),
+        ("live", page_row("openai-live", "openai 3."), with_service(&["openai"], "openai_client.py", "live")),
     ] {
         let route = RouteConfig { model: "gpt-*".into(), ..RouteConfig::catch_all("conversation") };
         let bench = start_bench_with(&engines, Config { routes: vec![route], ..Config::default() }).await;
@@ -279,7 +287,7 @@ async fn all_versions_of_openai_libraries_connect() {
     let trusted = scratch("all_versions_of_openai_libraries").join("trusted.pem");
     std::fs::write(&trusted, &certificate.0).unwrap();
     let mut running = JoinSet::new();
-    for row in [row("OpenAI, Python 1"), row("OpenAI, Python 2")] {
+    for row in [page_row("openai-realtime", "openai 1."), row("OpenAI, Python 2")] {
         for library in row.packages(".", "openai") {
             let mut asking = driver(&[&library, "openai", "deepgram"], "openai_ask.py");
             asking.arg(row.code_for(bench.address()));

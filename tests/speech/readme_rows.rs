@@ -1,4 +1,5 @@
-//! The client table of README. Tests run each client with the code of its row, so that no row shows code that fails.
+//! The client table of README, and those of the pages in `mappings/pages`. Tests run each client with the code of its row, so
+//! that no row shows code that fails.
 
 use std::{fs, net::SocketAddr};
 
@@ -16,9 +17,10 @@ pub(crate) struct ReadmeRow {
     change: String,
 }
 
-fn rows() -> Vec<ReadmeRow> {
-    let readme = fs::read_to_string(project().join("README.md")).unwrap();
-    let (_, table) = readme.split_once("| client | what to change |\n|---|---|\n").unwrap();
+/// The rows of a page.
+fn rows(page: &str) -> Vec<ReadmeRow> {
+    let page = fs::read_to_string(project().join(page)).unwrap();
+    let (_, table) = page.split_once("| client | what to change |\n|---|---|\n").unwrap();
     let rows = table.lines().take_while(|line| line.starts_with('|'));
     let cells = rows.map(|row| row.trim_matches('|').split_once(" | ").unwrap());
     cells
@@ -26,11 +28,20 @@ fn rows() -> Vec<ReadmeRow> {
         .collect()
 }
 
-/// The row of the client whose name begins like this.
+/// README's row of the client whose name begins like this.
 pub(crate) fn row(client: &str) -> ReadmeRow {
-    let mut found = rows().into_iter().filter(|row| row.client.starts_with(client));
-    let row = found.next().unwrap_or_else(|| panic!("README has no row for {client}"));
-    assert!(found.next().is_none(), "README has several rows for {client}");
+    only_row("README.md", client)
+}
+
+/// The row of the client whose name begins like this, on the page of a protocol.
+pub(crate) fn page_row(protocol: &str, client: &str) -> ReadmeRow {
+    only_row(&format!("mappings/pages/{protocol}.md"), client)
+}
+
+fn only_row(page: &str, client: &str) -> ReadmeRow {
+    let mut found = rows(page).into_iter().filter(|row| row.client.starts_with(client));
+    let row = found.next().unwrap_or_else(|| panic!("{page} has no row for {client}"));
+    assert!(found.next().is_none(), "{page} has several rows for {client}");
     row
 }
 
@@ -67,7 +78,8 @@ impl ReadmeRow {
 
     /// The installed packages of this kind that the row speaks of: the newest of each major version that it names.
     pub(crate) fn packages(&self, folder: &str, kind: &str) -> Vec<String> {
-        let majors: Vec<u32> = self.client.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        let major = |word: &str| word.split('.').next()?.parse().ok();
+        let majors: Vec<u32> = self.client.split([' ', ',']).filter_map(major).collect();
         assert!(!majors.is_empty(), "{} names no version", self.client);
         let installed: Vec<String> = fs::read_dir(clients_dir().join(folder))
             .unwrap()
@@ -97,7 +109,7 @@ fn every_row_is_run_by_a_test() {
     let sources: String = files.map(|file| fs::read_to_string(file).unwrap()).collect();
     let mut asked = sources.split("row(\"").skip(1).map(|rest| rest.split('"').next().unwrap());
     let asked: Vec<&str> = asked.by_ref().filter(|name| !name.is_empty()).collect();
-    for row in rows() {
+    for row in rows("README.md") {
         let ReadmeRow { client, change } = &row;
         let is_run = asked.iter().any(|name| client.starts_with(name));
         assert!(is_run || row.pieces().next().is_none(), "no test runs the row of {client}");
@@ -110,12 +122,13 @@ fn every_row_is_run_by_a_test() {
     }
 }
 
-/// The row of MiniCPM-o's own API shows paths: each mode's session is set up.
+/// The page of MiniCPM-o's own API shows paths: each mode's session is set up.
 #[tokio::test(flavor = "multi_thread")]
 async fn own_api_opens_its_modes_at_the_shown_path() {
     let bench = Bench::start().await;
-    let row = row("MiniCPM-o's own API");
-    let mut pieces = row.pieces();
+    let page = fs::read_to_string(project().join("mappings/pages/minicpm-o.md")).unwrap();
+    let shown = page.lines().find(|line| line.starts_with("- Clients change host and port")).unwrap();
+    let mut pieces = shown.split('`').skip(1).step_by(2);
     let first = pieces.next().unwrap();
     let (path, _) = first.split_once('=').unwrap();
     let others = pieces.map(|mode| format!("{path}={mode}"));

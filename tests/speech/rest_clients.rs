@@ -7,7 +7,7 @@ use voxbridge_test_support::bench::{Bench, Options, recording as samples_of};
 
 use crate::client_programs::{node, project, python, recording, run, run_in_turn};
 use crate::engines::{start_engines_for_clients, word_error_rate};
-use crate::readme_rows::{ReadmeRow, row};
+use crate::readme_rows::{ReadmeRow, page_row, row};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const EXPECTED_WORDS: &str = "he was not an ill disposed young man";
@@ -81,15 +81,15 @@ async fn rest_clients_upload_recordings_and_have_texts_spoken() {
     .map(|(name, driver)| (name.to_owned(), driver, base_url.clone()))
     .collect();
     for (row, websockets, name) in [
-        (row("Deepgram Python SDK 3"), "websockets-13.1", "deepgram-3"),
-        (row("Deepgram Python SDK 5"), "websockets-17.4", "deepgram-5"),
+        (page_row("rest", "deepgram-sdk 3."), "websockets-13.1", "deepgram-3"),
+        (page_row("rest", "deepgram-sdk 5."), "websockets-17.4", "deepgram-5"),
         (row("Deepgram Python SDK 7"), "websockets-17.4", "deepgram-5"),
     ] {
         for (library, driver) in deepgram_drivers(&row, websockets, name) {
             drivers.push((library, driver, row.program_for(address)));
         }
     }
-    for row in [row("Deepgram JavaScript SDK 3"), row("Deepgram JavaScript SDK 5")] {
+    for row in [page_row("rest", "@deepgram/sdk 3."), page_row("rest", "@deepgram/sdk 5.")] {
         for library in row.packages("node_modules", "deepgram") {
             drivers.push((format!("{library} for Node"), node_driver(&library), row.program_for(address)));
         }
@@ -119,7 +119,7 @@ async fn curl_uploads_to_the_shown_paths() {
     let Some(bench) = start_bench().await else { return };
     let base_url = row("OpenAI's REST API").code_for(bench.address());
     let openai = format!("{}/audio/transcriptions", base_url.split('"').nth(1).unwrap());
-    let row = row("Deepgram's REST API");
+    let row = page_row("rest", "curl");
     assert_eq!(row.path("with `", '`'), "http://");
     let own = format!("http://{}", bench.address());
     let file = recording(RECORDING).display().to_string();

@@ -6,7 +6,7 @@ use voxbridge_test_support::bench::{Bench, Options, scratch};
 
 use crate::client_programs::{project, python, recording, run};
 use crate::engines::{start_engines_for_clients, word_error_rate};
-use crate::readme_rows::row;
+use crate::readme_rows::page_row;
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const WORDS: &str = "he was not an ill disposed young man";
@@ -25,7 +25,8 @@ async fn device_talks(mode: &str) {
     // The package has its own libopus; its other needs are those of the packages beside it.
     let mut client = python(&["xiaozhi", "livekit", "openai", "pipecat", "aiohttp"]);
     client.arg(project().join("tests/clients/xiaozhi_client.py"));
-    client.arg(row("xiaozhi").code_for(bench.address())).arg(mode).arg(recording(RECORDING)).arg(&heard);
+    let shown = page_row("xiaozhi", "xiaozhi-sdk").code_for(bench.address());
+    client.arg(shown.split('"').nth(1).unwrap()).arg(mode).arg(recording(RECORDING)).arg(&heard);
     let came: Value = serde_json::from_str(&run(client).await).unwrap();
     let messages = came["messages"].as_array().unwrap();
     let texts = |key: &str, value: &str| -> Vec<&str> {

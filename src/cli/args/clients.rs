@@ -37,11 +37,11 @@ pub struct TranscribeArgs {
     /// Also take the recordings in subfolders of folders
     #[arg(short, long)]
     pub recursive: bool,
-    /// Go on where an interrupted command has stopped, ask again for what failed, and leave out recordings that are done. For
-    /// folders, this is the default
+    /// Leave out recordings that are done, and report transcripts that are older than their recording. For folders, this is the
+    /// default. What an interrupted command has left is continued, and what failed asked for again, without it, too
     #[arg(long)]
     pub resume: bool,
-    /// Begin anew, also for recordings of a folder that are done, and replace files that are older than their recordings
+    /// Begin anew where a command was interrupted, also for recordings of a folder that are done, and replace files that are older than their recordings
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
     /// Most columns of a line of subtitles; a Chinese, Japanese or Korean character takes two
@@ -123,11 +123,11 @@ pub struct SpeakArgs {
     /// Speak all texts into one file; as mp3, it has a chapter for each text and each heading
     #[arg(long, requires = "file")]
     pub join: bool,
-    /// Go on where an interrupted command has stopped, and leave out texts whose audio file exists. For folders, this is the
-    /// default
+    /// Leave out texts whose audio file exists. For folders, this is the default. What an interrupted command has left is
+    /// continued without it, too
     #[arg(long)]
     pub resume: bool,
-    /// Speak all texts, also those of a folder whose audio file exists
+    /// Speak all texts anew, also those of a folder whose audio file exists
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
     /// Pause between paragraphs, in seconds

@@ -126,9 +126,9 @@ not stop the others; the last line says how many failed. If all failures have th
 reason.
 
 A file is written as the transcript comes, JSON at the end. With --upstream, Ctrl-C, SIGTERM, a crash or a lost upstream keep what
-is there: FILE.resume beside the transcript says how far it is, and --resume goes on there. It stays until the transcript is
+is there: FILE.resume beside the transcript says how far it is, and the same command goes on there. It stays until the transcript is
 complete, and is locked while a command works on it. An utterance that fails is marked, as in `[not transcribed: 0:12 to 0:19]`,
-and reported; the others are transcribed, and the exit code is 75. --resume asks for it again. With --url, a recording that was
+and reported; the others are transcribed, and the exit code is 75. The same command asks for it again. With --url, a recording that was
 interrupted begins anew. When no server answers any more, no further recording begins.
 
 Subtitles end with sentences and clauses. Their times are estimated from the sound, because MiniCPM-o has no times of words.
@@ -144,7 +144,7 @@ Examples:
   voxbridge speak \"Good morning.\" -o - | aplay
 
 A file appears under its name when it is complete. --upstream and --url are as for transcribe. If a text of several parts is
-interrupted, those that were spoken are kept in OUT.resume, and --resume goes on after them.
+interrupted, those that were spoken are kept in OUT.resume, and the same command goes on after them.
 Empty lines separate paragraphs. A Markdown heading, or a line such as `Chapter 1` between empty lines, begins a chapter; an mp3
 file with several chapters lists them (ID3 CHAP). There is no m4b: no encoder for AAC is built in.";
 

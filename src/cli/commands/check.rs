@@ -15,12 +15,14 @@ use crate::{
         args::{CheckArgs, ConfigArgs},
         output,
         synthetic_session::SyntheticSession,
+        unknown_variables,
     },
     config::{CheckedConfig, Config, ConfigFile, ConfigProblem, NO_UPSTREAM, UpstreamConfig},
     mapping::{
         ClientMapping, FileError, Library, MappingKind, UpstreamMapping, client::EventName,
         compatibility::check_compatible,
     },
+    server::{ServiceConfig, unix_now},
 };
 
 pub(super) fn run(args: CheckArgs) -> Result<(), CommandError> {
@@ -160,12 +162,16 @@ fn all_warnings(config: &Config, library: &Library) -> Vec<String> {
         problems.map(move |problem| format!("{session} does not work: {problem}"))
     };
     let sessions = sessions_to_try(config, library);
-    let routes = config.build_service().map(|service| Config::route_warnings(&service)).unwrap_or_default();
+    let of_service = |service: ServiceConfig| {
+        [Config::route_warnings(&service), Config::key_warnings(&service, unix_now().as_secs())].concat()
+    };
+    let of_service = config.build_service().map(of_service).unwrap_or_default();
     let mute = clients_without_transcripts(library);
     config
         .warnings()
         .into_iter()
-        .chain(routes)
+        .chain(unknown_variables::warnings(config))
+        .chain(of_service)
         .chain(mute)
         .chain(sessions.into_iter().flat_map(warnings_of))
         .collect()

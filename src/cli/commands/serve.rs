@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::JoinHandle;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{CommandError, SESSIONS_CUT_OFF, check, config_layers::load_config, reload, signals};
 use crate::{
-    cli::{args::ServeArgs, error::SIGNAL_BASE, output},
+    cli::{args::ServeArgs, error::SIGNAL_BASE, output, unknown_variables},
     config::{AdminSettings, Config, ConfigReloader, ReloadTargets, UpstreamConfig},
     secret::redacted_url,
     server::{
@@ -22,6 +22,7 @@ use crate::{
             workers::Workers,
         },
         tls::self_signed::SelfSignedCertificate,
+        unix_now,
     },
 };
 
@@ -49,7 +50,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         };
         traces.create_dir().map_err(trace_error)?;
     }
-    for warning in config.warnings().into_iter().chain(Config::route_warnings(&service)) {
+    let (of_variables, now) = (unknown_variables::warnings(&config), unix_now().as_secs());
+    let of_service = [Config::route_warnings(&service), Config::key_warnings(&service, now)];
+    for warning in config.warnings().into_iter().chain(of_service.concat()).chain(of_variables) {
         warn!("{warning}");
     }
     let workers = Workers::start(config.workers)
@@ -124,6 +127,8 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         server.active_config(),
     ));
     let control = admin_control(&server, reloader);
+    let service = control.current.get();
+    log_served_protocols(&service, &addresses);
     let serving = tokio::spawn(server.serve());
     // The server already serves when a script reads this line.
     lifecycle.wait_for(LifecycleState::Serving).await;
@@ -138,15 +143,10 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         let _ =
             output::print_line(format_args!("clients must trust {}, SHA-256 {fingerprint}", cert.display()));
     }
-    let service = control.current.get();
-    for (protocol, url) in addresses.iter().flat_map(|address| service.client_urls(address)) {
-        let profile = service.usual_profile(&protocol).unwrap_or_default();
-        info!(protocol, url, profile, "serving clients");
-    }
     let playground = addresses.iter().find_map(|address| service.playground_url(address));
     let probing =
         tokio::spawn(control.current.clone().probe_upstreams_every(IDLE_PROBE_INTERVAL, admin.is_some()));
-    tokio::spawn(report_upstreams(upstreams, service));
+    tokio::spawn(report_start(upstreams, service, addresses));
     let answering = admin.map(|admin| serve_admin(admin, control)).transpose()?;
     if let Some(url) = playground {
         let _ = output::print_line(format_args!("playground at {url}"));
@@ -164,13 +164,41 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     exit_result(outcome, signals).await
 }
 
+/// Logs what is served: a line for each family of protocols, and at debug a URL for each path.
+fn log_served_protocols(service: &ServiceConfig, addresses: &[String]) {
+    for (family, protocols) in service.served_families() {
+        info!(family, protocols = protocols.join(", "), "serving clients");
+    }
+    for (protocol, url) in addresses.iter().flat_map(|address| service.client_urls(address)) {
+        let profile = service.usual_profile(&protocol).unwrap_or_default();
+        debug!(protocol, url, profile, "serving clients");
+    }
+}
+
+/// Logs the upstreams, and last where clients connect and which page to open.
+async fn report_start(upstreams: Vec<UpstreamConfig>, service: Arc<ServiceConfig>, addresses: Vec<String>) {
+    report_upstreams(upstreams, service.clone()).await;
+    let clients = addresses.iter().map(|address| service.websocket_url(address)).collect::<Vec<_>>();
+    let playground = addresses.iter().find_map(|address| service.playground_url(address));
+    let open = playground.map_or_else(String::new, |url| format!("; open {url} in a browser"));
+    info!("clients connect to {}{open}", clients.join(" or "));
+}
+
 /// Logs each upstream with its dialect and whether it can be reached.
 async fn report_upstreams(upstreams: Vec<UpstreamConfig>, service: Arc<ServiceConfig>) {
     let states = service.pool.clone().probe_all().await;
-    for (UpstreamConfig { url, dialect, .. }, (upstream, state)) in upstreams.iter().zip(states) {
-        let url = redacted_url(url);
+    for (entry, (upstream, state)) in upstreams.iter().zip(states) {
+        let (url, dialect) = (redacted_url(&entry.url), &entry.dialect);
         match state {
-            Ok(()) => info!(upstream, url, dialect, "upstream can be reached"),
+            Ok(()) => {
+                info!(upstream, url, dialect, "upstream can be reached");
+                if entry.is_simulated(&service.library).await {
+                    info!(
+                        upstream,
+                        "upstream is simulated by voxbridge: no model runs; it knows words only of recordings that it was given"
+                    );
+                }
+            }
             Err(problem) => warn!(
                 upstream,
                 url,

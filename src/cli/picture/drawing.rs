@@ -14,10 +14,10 @@ const ENVELOPE: f64 = 32.0;
 const LINE: f64 = 17.0;
 /// Most lines of labels of one kind.
 const ROWS_MAX: usize = 16;
-/// Estimated width of a letter.
-const LETTER: f64 = 6.3;
+/// Estimated width of a letter: that of a wide font.
+const LETTER: f64 = 7.0;
 /// Longest line of a label, and most lines of one.
-const LABEL_MAX_CHARS: usize = 44;
+const LABEL_MAX_CHARS: usize = 56;
 const LABEL_LINES_MAX: usize = 3;
 const STYLE: &str = "svg{background:#fff;font:12px system-ui,sans-serif}text{fill:#1f2933}.dim{fill:#7b8794}\
     .up{fill:#0b69a3}.down{fill:#2f855a}.up-wave{stroke:#0b69a3}.down-wave{stroke:#2f855a}.line{stroke:#cbd2d9}.late{stroke:#c05621;stroke-width:2}.lane{fill:#e4e7eb}\
@@ -36,6 +36,8 @@ pub(super) struct Drawing {
 pub(super) struct LabelRows {
     top: f64,
     ends: Vec<f64>,
+    /// Times without a label are marked in a line of their own, below the labels.
+    has_bare_marks: bool,
 }
 
 impl Drawing {
@@ -52,8 +54,14 @@ impl Drawing {
     }
 
     fn text(&mut self, x: f64, class: &str, text: &str) {
+        self.anchored_text(x, class, "", text);
+    }
+
+    /// Writes a text whose attributes may say on which side of `x` it stands.
+    fn anchored_text(&mut self, x: f64, class: &str, attributes: &str, text: &str) {
         let (y, text) = (self.y, escape_markup(text));
-        let _ = writeln!(self.body, r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{text}</text>"#);
+        let _ =
+            writeln!(self.body, r#"<text class="{class}" x="{x:.1}" y="{y:.1}"{attributes}>{text}</text>"#);
     }
 
     /// The title of a part, to the left of the time axis.
@@ -85,7 +93,7 @@ impl Drawing {
     pub(super) fn rows(&mut self, title: &str) -> LabelRows {
         self.y += 8.0;
         self.title(title);
-        LabelRows { top: self.y, ends: Vec::new() }
+        LabelRows { top: self.y, ends: Vec::new(), has_bare_marks: false }
     }
 
     /// The time axis: a tick at each full 1, 2 or 5 times a power of ten.
@@ -126,12 +134,14 @@ impl LabelRows {
     ) {
         let (from, to) = (drawing.x(from), drawing.x(to));
         let lines = wrap(label);
-        let chars = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
-        let width = chars as f64 * LETTER;
+        let columns = lines.iter().map(|line| console::measure_text_width(line)).max().unwrap_or(0);
+        let width = columns as f64 * LETTER;
         // A label that does not fit to the right of its time stands to the left of it.
-        let start = if from + width > WIDTH { from - width } else { from };
+        let is_left = from + width > WIDTH;
+        let start = if is_left { from - width } else { from };
         let free = self.take_rows(lines.len(), start, to.max(start + width) + LETTER);
-        drawing.y = self.top + free.unwrap_or(0) as f64 * LINE;
+        self.has_bare_marks |= free.is_none();
+        drawing.y = self.top + free.unwrap_or(ROWS_MAX) as f64 * LINE;
         let _ = writeln!(drawing.body, "<g><title>{}</title>", escape_markup(label));
         let (top, bottom) = (drawing.y - 10.0, drawing.y + 4.0);
         let _ = match class {
@@ -152,8 +162,12 @@ impl LabelRows {
         };
         // Without room for its label, the time alone is marked.
         if free.is_some() {
+            let class = if class == "dim" { "" } else { class };
             for line in &lines {
-                drawing.text(start + 3.0, if class == "dim" { "" } else { class }, line);
+                match is_left {
+                    true => drawing.anchored_text(from - 3.0, class, r#" text-anchor="end""#, line),
+                    false => drawing.text(start + 3.0, class, line),
+                }
                 drawing.y += LINE;
             }
         }
@@ -171,7 +185,9 @@ impl LabelRows {
 
     /// Ends the lines of labels.
     pub(super) fn finish(self, drawing: &mut Drawing) {
-        drawing.y = self.top + self.ends.len().max(1) as f64 * LINE;
+        let labels = self.ends.len().max(1);
+        let rows = if self.has_bare_marks { ROWS_MAX + 1 } else { labels };
+        drawing.y = self.top + rows as f64 * LINE;
     }
 }
 

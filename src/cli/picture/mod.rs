@@ -58,8 +58,18 @@ pub(super) struct SessionPicture {
     up: AudioTrack,
     down: AudioTrack,
     marks: Vec<Mark>,
-    /// First and last frame of each upstream session, and the last text from it.
-    lanes: BTreeMap<u32, (Duration, Duration, String)>,
+    lanes: BTreeMap<u32, UpstreamSpan>,
+}
+
+/// What happened in an upstream session.
+struct UpstreamSpan {
+    /// First and last frame.
+    from: Duration,
+    to: Duration,
+    /// The last frame to it before its first words: its question.
+    asked: Duration,
+    /// The last text from it.
+    said: String,
 }
 
 impl SessionPicture {
@@ -88,8 +98,12 @@ impl SessionPicture {
                 self.marks.push(Mark { at, is_up, name, text });
             }
             (TapPoint::FromLane(lane) | TapPoint::ToLane(lane), frame) => {
-                let (from, to, said) = self.lanes.entry(lane.0).or_insert((at, at, String::new()));
+                let new = UpstreamSpan { from: at, to: at, asked: at, said: String::new() };
+                let UpstreamSpan { from, to, asked, said } = self.lanes.entry(lane.0).or_insert(new);
                 (*from, *to) = (at.min(*from), at.max(*to));
+                if matches!(point, TapPoint::ToLane(_)) && said.is_empty() {
+                    *asked = at;
+                }
                 if let (TapPoint::FromLane(_), TapFrame::Text(text)) = (point, frame) {
                     let json: Value = serde_json::from_str(text).unwrap_or_default();
                     let text = json["text"].as_str().unwrap_or_default();
@@ -106,7 +120,7 @@ impl SessionPicture {
     /// Draws the picture.
     pub(super) fn draw_svg(&mut self) -> String {
         self.marks.sort_by_key(|mark| mark.at);
-        let ends = self.marks.iter().map(|mark| mark.at).chain(self.lanes.values().map(|lane| lane.1));
+        let ends = self.marks.iter().map(|mark| mark.at).chain(self.lanes.values().map(|lane| lane.to));
         let end = ends.chain([self.up.end, self.down.end, Duration::from_secs(1)]).max().unwrap_or_default();
         let mut drawing = Drawing::new(&format!("A session of {:.1} s", end.as_secs_f64()), end);
         drawing.envelope("client speaks", "up", &self.up.peaks);
@@ -144,8 +158,8 @@ impl SessionPicture {
         rows.finish(drawing);
     }
 
-    /// Times from the end of the client's sound to its final transcript, and from a command or the end of the client's sound
-    /// to the audio that follows.
+    /// Times from the end of an utterance to its final transcript, and from a command or the end of the client's sound to the
+    /// audio that follows.
     fn latencies(&self) -> Vec<(Duration, Duration, &'static str)> {
         let sound_end = |until: Duration| {
             let sounds = self.up.peaks.iter().take_while(|(at, _)| *at < until);
@@ -153,7 +167,7 @@ impl SessionPicture {
         };
         let finals = self.marks.iter().filter(|mark| mark.is_final_transcript() && !mark.text.is_empty());
         let to_transcript =
-            finals.filter_map(|mark| Some((sound_end(mark.at)?, mark.at, "to the transcript")));
+            finals.filter_map(|mark| Some((sound_end(self.asked_for(mark))?, mark.at, "to the transcript")));
         let to_audio = self.down.arrivals.iter().filter_map(|at| {
             let command = self.marks.iter().rfind(|mark| mark.is_up && mark.at <= *at).map(|mark| mark.at);
             Some((command.max(sound_end(*at))?, *at, "to the first audio"))
@@ -162,9 +176,17 @@ impl SessionPicture {
         to_transcript.chain(to_audio).filter(|(from, to, _)| from < to).collect()
     }
 
+    /// When the model was asked for a transcript. The user may speak again before it comes. Its own time if no upstream session
+    /// said these words.
+    fn asked_for(&self, transcript: &Mark) -> Duration {
+        let said_it = |lane: &&UpstreamSpan| lane.said.trim() == transcript.text.trim();
+        let asked = self.lanes.values().filter(said_it).map(|lane| lane.asked);
+        asked.filter(|asked| *asked <= transcript.at).max().unwrap_or(transcript.at)
+    }
+
     fn draw_lanes(&self, drawing: &mut Drawing) {
         let mut rows = drawing.rows("upstream");
-        for (lane, (from, to, said)) in &self.lanes {
+        for (lane, UpstreamSpan { from, to, said, .. }) in &self.lanes {
             let text = if said.is_empty() { String::new() } else { format!(" “{said}”") };
             rows.place(drawing, (*from, *to), &format!("#{lane}{text}"), "dim");
         }
@@ -267,6 +289,54 @@ mod tests {
             assert!(svg.contains(words), "no {words}: {svg}");
         }
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn latency_begins_at_the_end_of_the_utterance_even_if_the_user_speaks_again() {
+        let (loud, quiet) = ([0x40; 32_000], [0; 16_000]);
+        let words = TapFrame::Text(r#"{"text":"words"}"#);
+        let svg = picture(&[
+            (1000, TapPoint::FromClient, TapFrame::Binary(&loud)),
+            (1500, TapPoint::FromClient, TapFrame::Binary(&quiet)),
+            (1510, TapPoint::ToLane(Lane(1)), TapFrame::Text("{}")),
+            (2510, TapPoint::FromClient, TapFrame::Binary(&loud)),
+            (2550, TapPoint::FromLane(Lane(1)), words),
+            (2560, TapPoint::ToLane(Lane(1)), TapFrame::Text(r#"{"type":"session.close"}"#)),
+            (2600, TapPoint::ToClient, TapFrame::Text(r#"{"type":"transcript.final","text":"words"}"#)),
+        ]);
+        assert!(svg.contains("1.60 s to the transcript"), "{svg}");
+    }
+
+    /// The number after `name="` in a line.
+    fn number(line: &str, name: &str) -> f64 {
+        let (_, rest) = line.split_once(&format!("{name}=\"")).unwrap_or_else(|| panic!("{line}"));
+        rest.split('"').next().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn marks_of_messages_are_not_drawn_over_labels() {
+        let names: Vec<String> =
+            (0..60).map(|n| format!(r#"{{"type":"conversation.item.transcription.{n}"}}"#)).collect();
+        let frames = (0..).zip(&names).map(|(n, text)| (n * 90, TapPoint::ToClient, TapFrame::Text(text)));
+        let svg = picture(&frames.collect::<Vec<_>>());
+        let (mut labels, mut marks) = (Vec::new(), Vec::new());
+        for line in svg.lines().filter(|line| line.contains("class=\"down\" x")) {
+            let (x, y) = (number(line, " x"), number(line, " y"));
+            let Some((tag, text)) = line.split_once('>').filter(|_| line.starts_with("<text")) else {
+                marks.push((x, y));
+                continue;
+            };
+            let width = 6.0 * text.trim_end_matches("</text>").chars().count() as f64;
+            let left = if tag.contains("anchor=\"end\"") { x - width } else { x };
+            labels.push((left, left + width, y));
+        }
+        assert!(labels.len() > 16 && marks.len() == 60, "{} {}", labels.len(), marks.len());
+        for (x, top) in marks {
+            let over = labels.iter().find(|(left, right, baseline)| {
+                (left + 1.0..right - 1.0).contains(&x) && (top..top + 14.0).contains(baseline)
+            });
+            assert!(over.is_none(), "a mark at {x}, {top} over the label at {over:?}: {svg}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Parts of a text that were spoken, kept beside the audio file until it is complete. `--resume` goes on after them.
+//! Parts of a text that were spoken, kept beside the audio file until it is complete. The same command goes on after them.
 //!
 //! `FILE.resume` has a line of JSON, which says what the speech is of; then, for each part, the number of its bytes (8 bytes,
 //! little endian) and its samples (int16 at 24 kHz). The number of a part that was not finished is 0.
@@ -180,7 +180,7 @@ impl Drop for KeptParts<'_> {
         }
         let path = self.path.display();
         self.terminal.print_message(format_args!(
-            "{path}: {complete} of {total} parts are kept; --resume goes on there"
+            "{path}: {complete} of {total} parts are kept; the same command goes on there"
         ));
     }
 }

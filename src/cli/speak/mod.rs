@@ -232,7 +232,7 @@ impl SpeakJob<'_> {
                 if (parts.len() > 1 || path_beside(path).exists()) && !is_special(path) =>
             {
                 let of = (parts, self.args.voice.as_deref());
-                KeptParts::open(path, of, resumes(self.args, &self.inputs), self.terminal).map(Some)
+                KeptParts::open(path, of, !self.args.overwrite, self.terminal).map(Some)
             }
             _ => Ok(None),
         }

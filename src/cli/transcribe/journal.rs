@@ -1,6 +1,6 @@
 //! Journal: what of a recording was transcribed, kept beside its transcript until this is complete.
 //!
-//! A line of JSON each: first the subject of the transcript, then the segments and gaps as they arrived. `--resume` reads it.
+//! A line of JSON each: first the subject of the transcript, then the segments and gaps as they arrived. The same command reads it.
 //! While a run has it, it is locked: no other run works on the transcript.
 
 use std::fs::{self, File};

@@ -292,7 +292,9 @@ impl TranscribeJob<'_> {
         recording: Option<String>,
     ) -> Result<(), ClientError> {
         let subject = Subject { recording, task: self.task(), language: self.args.language.clone() };
-        output.keep_journal(subject, resumes(self.args, &self.input), self.input.in_folder.is_some())
+        // What an interrupted run has kept is not dropped unasked.
+        let follows_recording = !self.args.resume || self.input.in_folder.is_some();
+        output.keep_journal(subject, !self.args.overwrite, follows_recording)
     }
 
     const fn task(&self) -> Task {

@@ -363,7 +363,7 @@ impl Drop for TranscriptOutput<'_> {
         if let Some(path) = self.path() {
             let at = clock(Duration::from_millis(end_ms));
             let is_continued = self.journal.as_ref().is_some_and(Journal::can_be_continued);
-            let how = if is_continued { "; --resume goes on there" } else { "" };
+            let how = if is_continued { "; the same command goes on there" } else { "" };
             self.terminal
                 .print_message(format_args!("{}: the transcript is kept up to {at}{how}", path.display()));
         }

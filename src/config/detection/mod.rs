@@ -8,7 +8,7 @@ mod socket_sign;
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, info};
 
 use super::{Config, UpstreamConfig};
@@ -16,10 +16,13 @@ use crate::{
     mapping::{Library, upstream::DialectSign},
     secret::redacted_url,
     server::upstream_pool::http_page::HttpPage,
+    simulator::SIMULATED_HEADER,
 };
 
 /// Time for all pages of one server.
 const DETECTION_TIMEOUT: Duration = Duration::from_secs(2);
+/// A page that every server answers, if only with an error.
+const HEALTH_PAGE: &str = "/health";
 /// Bytes of a page that are searched.
 const PAGE_MAX_BYTES: usize = 64 * 1024;
 
@@ -68,6 +71,14 @@ impl UpstreamConfig {
     fn is_found_as(&self, other: &Self) -> bool {
         let dialect = other.dialect.clone();
         other.is_dialect_found && Self { dialect, is_dialect_found: true, ..self.clone() } == *other
+    }
+
+    /// True if a simulated server answers at this URL, which says so in its pages.
+    pub async fn is_simulated(&self, library: &Library) -> bool {
+        let dialer = self.mapping(library).and_then(|mapping| self.build_dialer(&mapping));
+        let Ok((_, dialer)) = dialer else { return false };
+        let page = timeout(DETECTION_TIMEOUT, dialer.fetch_page(HEALTH_PAGE, PAGE_MAX_BYTES)).await;
+        page.is_ok_and(|page| page.is_ok_and(|page| page.text.contains(&format!("\r\n{SIMULATED_HEADER}:"))))
     }
 
     async fn detect_dialect(&mut self, library: &Library) {

@@ -39,12 +39,21 @@ pub(super) fn compile_fields(
         };
         let (remember, same_as) = (find(&file.remember), find(&file.same_as));
         let field = ProtocolField { name, slot, remember, same_as, items: items.unwrap_or_default(), file };
-        let found = unknown.into_iter().chain(field.validate(in_query));
+        let is_pointer = field.name.starts_with('/').then(|| pointer_as_name(&field));
+        let found = unknown.into_iter().chain(is_pointer).chain(field.validate(in_query));
         problems.extend(found.map(|problem| document.problem(at, problem)));
         field
     });
     let fields = compiled.collect();
     FileError::combine(problems).map(|()| fields)
+}
+
+/// The error for a field whose name is a JSON pointer: it would look for a member of that name.
+fn pointer_as_name(field: &ProtocolField) -> String {
+    let pointer = &field.name;
+    let last = pointer.rsplit('/').find(|part| !part.is_empty() && part.parse::<usize>().is_err());
+    let name = last.unwrap_or("value");
+    format!("a field's name has no `/` in front: write `{name} = {{ at = \"{pointer}\", … }}`")
 }
 
 /// Reports a place in messages that one command reads as a list with `items`, whose value is taken as it stands, and another

@@ -20,6 +20,7 @@ mod vocabulary;
 use std::{collections::BTreeMap, sync::Arc};
 
 pub(crate) use self::events::seconds;
+pub(super) use self::file::default_family;
 use self::{
     compile::{
         check_lists, compile_answer_headers, compile_fields, compile_key_headers, compile_patterns,
@@ -74,6 +75,8 @@ pub struct ClientMapping {
     pub name: String,
     /// Name for people.
     pub title: String,
+    /// Family of protocols that the log of the start names together.
+    pub family: String,
     /// Notes for readers of `mappings explain`, a line each.
     pub notes: Vec<String>,
     /// URL paths of the protocol; empty for the protocol of REST requests.
@@ -234,6 +237,7 @@ impl ClientMapping {
         let mapping = Self {
             name: read.name,
             title: read.title,
+            family: read.family,
             notes: read.notes,
             path_patterns: compile_patterns(&read.paths, document)?,
             paths: read.paths.into_iter().map(|path| path.0).collect(),
@@ -294,6 +298,7 @@ impl ClientMapping {
         Ok(Self {
             name: std::mem::take(&mut read.name),
             title: std::mem::take(&mut read.title),
+            family: std::mem::take(&mut read.family),
             notes: std::mem::take(&mut read.notes),
             paths: read.paths.drain(..).map(|path| path.0).collect(),
             command_key: read.command_key.0.clone(),

@@ -38,6 +38,13 @@ fn invalid_entries_are_rejected_with_their_position() {
             "config = {",
             "no remembered value `task`",
         ),
+        (
+            VOSK,
+            "config = { type = \"object\",",
+            "\"/data/chunk\" = { type = \"object\",",
+            "\"/data/chunk\" = {",
+            "write `chunk = { at = \"/data/chunk\", … }`",
+        ),
         (AUDIOSOCKET, "idle_ms = 60000", "idle_ms = 0", "idle_ms", "answers no pings"),
         (WHISPER, "segments_max = 10", "segments_max = 101", "segments_max", "must be 1 to 100"),
         (

@@ -17,6 +17,7 @@ use super::{
 use crate::error::ErrorKind;
 use crate::mapping::{
     check::values::{JsonPointer, UrlPath},
+    client::default_family,
     tested_with::TestedClient,
 };
 
@@ -27,6 +28,8 @@ pub(in crate::mapping) struct RelayProtocolFile {
     pub(in crate::mapping) kind: super::super::MappingKind,
     pub(in crate::mapping) name: String,
     pub(in crate::mapping) title: String,
+    #[serde(default = "default_family")]
+    pub(in crate::mapping) family: String,
     #[serde(default)]
     pub(in crate::mapping) notes: Vec<String>,
     pub(in crate::mapping) paths: Vec<UrlPath>,

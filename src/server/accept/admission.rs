@@ -178,7 +178,8 @@ pub(super) fn admit(
     if let Err(cause @ NotServed::NotFound) = &candidates {
         return Err(not_served_error(&config, &path, cause));
     }
-    check_upgrade(&request, (&path, &query), candidates.as_deref().unwrap_or_default())?;
+    let scheme = config.websocket_scheme();
+    check_upgrade(&request, (scheme, &path, &query), candidates.as_deref().unwrap_or_default())?;
     check_origin(&config, headers)?;
     let written = request.extensions().get().map_or(&path, |WrittenPath(written)| written);
     let key = match check_signature(&config, headers, (&path, written), request.uri().query())? {

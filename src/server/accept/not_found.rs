@@ -1,8 +1,7 @@
-//! The answer to a request for an unknown path: the paths that there are, and a replacement for APIs that voxbridge does not
+//! The answer to a request for an unknown path: a guess at what was meant, and a replacement for APIs that voxbridge does not
 //! have.
 
-use crate::mapping::Library;
-use std::collections::BTreeSet;
+use crate::mapping::{Library, check::did_you_mean};
 
 /// The paths of REST requests, for people.
 pub(super) const REST_PATHS: [&str; 9] = [
@@ -17,8 +16,11 @@ pub(super) const REST_PATHS: [&str; 9] = [
     "/v1/speak",
 ];
 
+/// Length to which the path is cut in the message.
+const SHOWN_PATH_MAX_CHARS: usize = 80;
+
 /// The ends of paths of other APIs, and what to use instead.
-const INSTEAD: [(&str, &str); 5] = [
+const INSTEAD: [(&str, &str); 9] = [
     (
         "/v1/realtime/calls",
         "calls by WebRTC are off ([webrtc] in the configuration), and SIP is not served; open a WebSocket at /v1/realtime instead",
@@ -41,18 +43,79 @@ const INSTEAD: [(&str, &str); 5] = [
         "/v1/agent/converse",
         "Deepgram's Voice Agent API is not served; use OpenAI's Realtime API, a WebSocket at /v1/realtime, instead",
     ),
+    (
+        "/v1/realtime/translations",
+        "OpenAI's translation sessions are not served; open a WebSocket at /v1/realtime on a route with a profile that translates",
+    ),
+    (
+        "/v2/agent",
+        "this is the path of Speechmatics' agent protocol, which is not served; its real-time transcription is, at /v2",
+    ),
+    (
+        "/v1/convai/conversation",
+        "this is the path of ElevenLabs' agents, which are not served; use OpenAI's Realtime API, a WebSocket at /v1/realtime",
+    ),
+    ("/playground", "the playground is off; `voxbridge serve --playground` serves it"),
 ];
 
-/// The message for an unknown path.
+/// Where all paths are told.
+const ALL_PATHS: &str = "`voxbridge serve --log debug` logs all paths";
+
+/// The message for an unknown path: at most three lines on a terminal.
 pub(super) fn message(path: &str, library: &Library) -> String {
-    let paths = library.clients().flat_map(|client| &client.paths).map(String::as_str);
+    let shown: String = path.chars().take(SHOWN_PATH_MAX_CHARS).collect();
+    let guess = guess(path, library).map_or(String::new(), |guess| format!(": {guess}"));
+    format!("There is nothing at {shown}{guess}; {ALL_PATHS}")
+}
+
+/// What the client probably wants.
+fn guess(path: &str, library: &Library) -> Option<String> {
+    let trimmed = path.trim_end_matches('/');
+    if let Some((_, instead)) = INSTEAD.iter().find(|(end, _)| trimmed.ends_with(end)) {
+        return Some((*instead).to_owned());
+    }
     // Some libraries double the first slash. People need not.
-    let sockets: BTreeSet<_> = paths.filter(|path| !path.starts_with("//")).collect();
-    let sockets = sockets.into_iter().collect::<Vec<_>>().join(", ");
-    let instead = INSTEAD.iter().find(|(end, _)| path.trim_end_matches('/').ends_with(end));
-    let problem = instead.map_or(String::new(), |(_, instead)| format!(": {instead}"));
-    let rest = REST_PATHS.join(", ");
-    format!(
-        "There is nothing at {path}{problem}. WebSocket clients are served at {sockets}; REST clients at {rest}"
-    )
+    let is_shown = |path: &&str| path.len() > 1 && !path.starts_with("//");
+    let of_clients = library
+        .clients()
+        .flat_map(|client| client.paths.iter().map(|path| (path.as_str(), client.title.as_str())));
+    let known: Vec<(&str, &str)> = of_clients
+        .chain(REST_PATHS.map(|path| (path, "REST requests")))
+        .filter(|(path, _)| is_shown(path))
+        .collect();
+    let is_below =
+        |long: &str, short: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('/'));
+    let around = known.iter().filter(|(known, _)| is_below(trimmed, known) || is_below(known, trimmed));
+    if let Some((known, title)) = around.max_by_key(|(known, _)| known.len()) {
+        return Some(format!("{known} serves {title}"));
+    }
+    let near = did_you_mean(trimmed, known.iter().map(|(path, _)| *path));
+    let near = near.strip_prefix(", ")?.strip_suffix('?')?;
+    Some(near.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_paths_get_a_guess_in_three_lines() {
+        let library = Library::embedded().unwrap();
+        for (path, guess) in [
+            ("/v2/agent", "Speechmatics' agent protocol"),
+            ("/proxy/v1/chat/completions", "the Chat Completions API is not served"),
+            ("/v1/realtime/translations", "a profile that translates"),
+            ("/playground/", "--playground"),
+            ("/plivo/x", "/plivo serves Plivo audio streaming"),
+            ("/stt", "serves Cartesia speech to text"),
+            ("/v1/realtme", "did you mean `/v1/realtime`"),
+            ("/v1/audio/transcription", "did you mean `/v1/audio/transcriptions`"),
+            ("/nothing-like-this", "There is nothing at /nothing-like-this; "),
+        ] {
+            let message = message(path, &library);
+            assert!(message.contains(guess), "{path}: {message}");
+            assert!(message.len() <= 3 * 80, "{path}: {message}");
+        }
+        assert!(message(&"/x".repeat(4000), &library).len() <= 3 * 80);
+    }
 }

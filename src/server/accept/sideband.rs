@@ -51,7 +51,7 @@ pub(super) async fn join(
     (calls, id): (&Calls, &str),
     (peer, server): (&ClientPeer, &Arc<ServerContext>),
 ) -> Result<HttpResponse, Box<HttpError>> {
-    check_upgrade(&request, (request.uri().path(), ""), &[])?;
+    check_upgrade(&request, (server.config().websocket_scheme(), request.uri().path(), ""), &[])?;
     let caller = Caller::identify(&server.config(), &request, peer, Some(&server.client_secrets))?;
     let response = handshake_response(&request)?;
     let key = caller.key.as_ref().map(|key| &*key.name);

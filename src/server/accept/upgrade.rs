@@ -33,7 +33,7 @@ use crate::{
 /// Rejects requests that are no WebSocket upgrade, in the words of the real Macaw server (field notes macaw.md §1.1).
 pub(super) fn check_upgrade(
     request: &Request<RequestBody>,
-    (path, query): (&str, &str),
+    (scheme, path, query): (&str, &str, &str),
     candidates: &[Arc<ClientMapping>],
 ) -> Result<(), Box<HttpError>> {
     if request.method() != Method::GET {
@@ -61,7 +61,7 @@ pub(super) fn check_upgrade(
         model.map_or_else(String::new, |(name, value)| format!("?{name}={}", value.unwrap_or_default()));
     let body = json!({
         "error": "This endpoint requires a WebSocket connection",
-        "hint": format!("Connect using: ws://<host>{path}{model}"),
+        "hint": format!("Connect using: {scheme}://<host>{path}{model}"),
     });
     Err(HttpError::with_body(reason, StatusCode::UPGRADE_REQUIRED, body.to_string())
         .with_header(UPGRADE, "websocket"))

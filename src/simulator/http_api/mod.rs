@@ -32,7 +32,7 @@ use tokio::{
 
 use self::{answer::AnswerWriter, request::Question};
 use super::{
-    ConnId, HttpApi, HttpPage, SimMode,
+    ConnId, HttpApi, HttpPage, SIMULATED_HEADER, SimMode,
     record::{InputRecorder, RecordedInput},
     transport::{ConnectionCommand, OwnerMessage},
 };
@@ -169,6 +169,8 @@ fn response(status: u16, content_type: &'static str, body: Body) -> Response<Bod
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content_type));
     response.headers_mut().insert(SERVER, hyper::header::HeaderValue::from_static("uvicorn"));
+    let simulated = hyper::header::HeaderValue::from_static("voxbridge");
+    response.headers_mut().insert(SIMULATED_HEADER, simulated);
     response
 }
 

@@ -12,6 +12,11 @@ use super::labels::{
     ResultLabel, SessionEndLabels, SessionLabels, StageLabel, TrafficLabels, TriggerLabel, UpstreamLabels,
 };
 
+use crate::{
+    error::{ErrorKind, Origin},
+    session::EndReason,
+};
+
 /// Counter of seconds.
 pub(super) type SecondsCounter = Counter<f64, AtomicU64>;
 type FloatGauge = Gauge<f64, AtomicU64>;
@@ -159,11 +164,11 @@ impl Families {
                 "Time the current configuration was loaded, since 1970",
             ),
         }
-        .with_zeroed_alarm_metrics()
+        .with_zeroed_metrics()
     }
 
-    /// Sets metrics used by alerts to zero, so that they exist before the first event.
-    fn with_zeroed_alarm_metrics(self) -> Self {
+    /// Sets metrics without a session's labels to zero, so that they exist before the first event.
+    fn with_zeroed_metrics(self) -> Self {
         for result in ["ok", "failed"] {
             self.config_reloads.get_or_create(&ResultLabel { result }).inc_by(0);
         }
@@ -172,8 +177,34 @@ impl Families {
                 .get_or_create(&RejectionLabels { reason: reason.name(), status: reason.status() })
                 .inc_by(0);
         }
+        for (side, direction) in
+            [("client", "in"), ("client", "out"), ("upstream", "in"), ("upstream", "out")]
+        {
+            let labels = TrafficLabels { side, direction };
+            self.transferred_bytes.get_or_create(&labels).inc_by(0);
+            self.frames.get_or_create(&labels).inc_by(0);
+        }
         self.config_reloaded_at.set(super::scrape::unix_now_s());
         self
+    }
+
+    /// Sets the counters of sessions of a protocol and profile to zero, unless they exist: `increase()` counts the first event
+    /// only if the counter was there before. Errors that clients cause are not among them.
+    pub(super) fn add_session_kind(&self, labels: &SessionLabels) {
+        for counters in [&self.sessions_opened, &self.interruptions, &self.underruns, &self.lane_retries] {
+            counters.get_or_create(labels).inc_by(0);
+        }
+        for counters in [&self.audio_in, &self.audio_out, &self.audio_appended] {
+            counters.get_or_create(labels).inc_by(0.0);
+        }
+        for reason in EndReason::ALL {
+            let end_labels = SessionEndLabels { reason: reason.name(), origin: reason.side() };
+            self.sessions_ended.get_or_create(&(labels.clone(), end_labels)).inc_by(0);
+        }
+        for kind in ErrorKind::SESSION_KINDS.into_iter().filter(|kind| kind.origin() == Origin::Upstream) {
+            let error_labels = ErrorLabels { kind: kind.name(), origin: "upstream" };
+            self.errors.get_or_create(&(labels.clone(), error_labels)).inc_by(0);
+        }
     }
 
     pub(super) fn record_reload(&self, is_ok: bool, now_unix_s: f64) {

@@ -87,6 +87,13 @@ impl Metrics {
         self.0.families.connections_rejected.get_or_create(&RejectionLabels { reason, status }).inc();
     }
 
+    /// Sets the counters of sessions of these protocols and profiles to zero, unless they exist.
+    pub fn add_session_kinds(&self, kinds: impl IntoIterator<Item = (Arc<str>, Arc<str>)>) {
+        for (protocol, profile) in kinds {
+            self.0.families.add_session_kind(&SessionLabels { protocol, profile });
+        }
+    }
+
     /// Records a configuration reload; on failure, the previous configuration stays in effect.
     pub fn record_reload(&self, is_ok: bool) {
         self.0.families.record_reload(is_ok, scrape::unix_now_s());

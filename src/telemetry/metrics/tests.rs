@@ -135,6 +135,37 @@ fn rendered_metrics_are_valid_openmetrics_with_expected_values() {
 }
 
 #[test]
+fn counters_of_served_protocols_exist_before_the_first_event() {
+    let metrics = Metrics::new(|| ServerSnapshot::default());
+    metrics.add_session_kinds([("macaw".into(), "speech".into())]);
+    let zero = |text: &str| {
+        let samples = parse_samples(text);
+        for name in [
+            "voxbridge_sessions_opened_total{LABELS}",
+            "voxbridge_interruptions_total{LABELS}",
+            "voxbridge_audio_in_seconds_total{LABELS}",
+            "voxbridge_sessions_ended_total{LABELS,reason=\"upstream\",origin=\"upstream\"}",
+            "voxbridge_errors_total{LABELS,kind=\"unavailable\",origin=\"upstream\"}",
+            "voxbridge_frames_total{side=\"client\",direction=\"in\"}",
+        ] {
+            let series = name.replace("LABELS", r#"protocol="macaw",profile="speech""#);
+            assert_eq!(samples.get(&series), Some(&0.0), "{series}\n{text}");
+        }
+    };
+    zero(&metrics.render());
+    // Known kinds, as a reload finds them, keep their counts.
+    metrics
+        .families()
+        .interruptions
+        .get_or_create(&SessionLabels { protocol: "macaw".into(), profile: "speech".into() })
+        .inc();
+    metrics.add_session_kinds([("macaw".into(), "speech".into())]);
+    assert!(
+        metrics.render().contains("voxbridge_interruptions_total{protocol=\"macaw\",profile=\"speech\"} 1")
+    );
+}
+
+#[test]
 fn session_gauges_stay_after_the_last_session() {
     let seen = std::sync::atomic::AtomicBool::new(false);
     let metrics = Metrics::new(move || {

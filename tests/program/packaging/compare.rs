@@ -187,7 +187,7 @@ fn published_figures_replace_those_between_the_markers_and_nothing_else() {
     ] {
         assert!(readme.contains(words), "no {words:?}");
     }
-    assert!(readme.lines().count() <= 180);
+    assert!(readme.lines().count() <= 130);
     assert!(read("examples/compare/cpu.svg").contains("voxbridge 700"));
 }
 

@@ -46,6 +46,15 @@ async fn session_works_over_tls() {
     assert_eq!(served.status, 101, "{}", served.body);
     served.assert_alive().await;
 
+    let stream = connect_tls(&server, &connector(&ca, None)).await.unwrap();
+    let page = send_request(stream, b"GET /v1/listen HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert!(
+        page.status == 426 && page.body.contains("wss://<host>/v1/listen"),
+        "{} {}",
+        page.status,
+        page.body
+    );
+
     let plain = send_request(server.tcp().await, b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert_eq!((plain.status, plain.code().as_str()), (400, "tls_required"));
     assert!(connect_tls(&server, &connector(&authority("other"), None)).await.is_err());

@@ -1,7 +1,7 @@
 //! Speech engines of a demo: finds them, and fetches them where the user agrees.
 //!
 //! `examples/engines/setup` fetches them, so this works in voxbridge's source directory only. Elsewhere the simulated model
-//! hums, and `--engines DIR` names engines that were fetched before. Nothing is downloaded unasked: `--engines` alone is the
+//! knows the words of the demo's own recording and else hums, and `--engines DIR` names engines that were fetched before. Nothing is downloaded unasked: `--engines` alone is the
 //! user's order, and a terminal is asked once.
 
 use std::{
@@ -28,13 +28,14 @@ const DEFAULT_DIR: &str = "target/engines";
 const DECLINED: &str = "target/engines-declined";
 
 const QUESTION: &str = "\
-The simulated model recognises no words yet. Real speech engines for it can be fetched into target/engines: Moonshine (MIT) to
+The simulated model knows the words of one recording only. Real speech engines for it can be fetched into target/engines: Moonshine (MIT) to
 recognise English and flite (BSD) to speak it, with their Python packages, about 130 MB to download (190 MB without npm) and
 250 MB on the disk. As root on Debian this also installs Python and pip where they are missing.
 
 Fetch them now? You are asked only once. [Y/n] ";
 
-/// Starts the speech engines that the arguments ask for, or those that are there. Without engines, the simulated model hums.
+/// Starts the speech engines that the arguments ask for, or those that are there. Without engines, the simulated model knows
+/// the words of the demo's own recording; for other speech it hums.
 pub(super) async fn load_engines(args: &DemoArgs) -> Result<Option<Arc<dyn SpeechEngines>>, CommandError> {
     let dir = match &args.engines {
         Some(Some(dir)) => dir.clone(),
@@ -44,11 +45,21 @@ pub(super) async fn load_engines(args: &DemoArgs) -> Result<Option<Arc<dyn Speec
         }
         None if has_engines() || fetch_with_consent().await? => PathBuf::from(DEFAULT_DIR),
         None => {
-            output::print_line(
-                "The simulated model recognises no words; voxbridge demo --engines, in voxbridge's source directory, fetches \
-                 real speech engines for it.\n",
-            )?;
-            return Ok(None);
+            // It would have no words for others, not even how long the speech was.
+            let knows_recording = args.recording.is_none() && !args.browser;
+            let words = if knows_recording {
+                "knows the words of its own recording only"
+            } else {
+                "recognises no words"
+            };
+            output::print_line(format_args!(
+                "The simulated model {words}; voxbridge demo --engines, in voxbridge's source directory, fetches real speech \
+                 engines for it.\n"
+            ))?;
+            return Ok(match knows_recording {
+                true => Some(simulated_server::known_speech(None).await?),
+                false => None,
+            });
         }
     };
     output::print_line(format_args!(

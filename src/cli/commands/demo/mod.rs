@@ -7,7 +7,7 @@ mod servers;
 use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
@@ -65,7 +65,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
         result = playing => result.map_err(CommandError::from),
         signal = &mut stop => Err(CommandError::stopped_by(signal)),
     };
-    view.printed.flush();
+    view.end_session();
     let drawn = result.is_ok().then(|| view.write_picture(&args.output.with_extension("svg"))).transpose();
     let mut printed = result.as_ref().map_or(Ok(()), |result| output::print(format_result(result)));
     if let (Ok(Some(path)), true) = (&drawn, printed.is_ok()) {
@@ -94,16 +94,29 @@ struct DemoTap {
 struct DrawnSession {
     picture: SessionPicture,
     started_at: Option<(String, Instant)>,
+    /// The summary follows: no more of its messages are shown.
+    is_over: bool,
 }
 
 impl DemoTap {
     fn new(printed: SideBySide, picture: SessionPicture) -> Self {
-        Self { printed, drawn: Mutex::new(DrawnSession { picture, started_at: None }) }
+        Self { printed, drawn: Mutex::new(DrawnSession { picture, started_at: None, is_over: false }) }
+    }
+
+    /// Prints what is pending of the first session, and nothing of it from now on.
+    fn end_session(&self) {
+        self.drawn().is_over = true;
+        self.printed.flush();
+    }
+
+    fn drawn(&self) -> MutexGuard<'_, DrawnSession> {
+        // A panic while drawing leaves at most a message out, so the picture remains usable.
+        self.drawn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes the picture and returns its path.
     fn write_picture(&self, path: &Path) -> Result<PathBuf, CommandError> {
-        write_picture(path, &mut self.drawn.lock().unwrap_or_else(PoisonError::into_inner).picture)?;
+        write_picture(path, &mut self.drawn().picture)?;
         Ok(path.to_owned())
     }
 }
@@ -112,11 +125,15 @@ impl Tap for DemoTap {
     fn on_frame(&self, session_id: &str, at: Instant, point: TapPoint, frame: TapFrame<'_>) {
         let audio = json_audio(point, frame);
         let frame = audio.as_deref().map_or(frame, TapFrame::Binary);
-        self.printed.on_frame(session_id, at, point, frame);
-        let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut drawn = self.drawn();
         let (session, started_at) = drawn.started_at.get_or_insert_with(|| (session_id.to_owned(), at));
-        if session == session_id {
-            let after = at.saturating_duration_since(*started_at);
+        let (is_first, after) = (session == session_id, at.saturating_duration_since(*started_at));
+        if is_first && drawn.is_over {
+            return;
+        }
+        // Printed under the lock, so that nothing follows `end_session`.
+        self.printed.on_frame(session_id, at, point, frame);
+        if is_first {
             drawn.picture.add(after, point, frame);
         }
     }

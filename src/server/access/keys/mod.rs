@@ -52,6 +52,9 @@ struct KeysFile {
     keys: Vec<KeyEntry>,
 }
 
+/// The form of `expires`, for messages.
+const EXPIRES_FORM: &str = "expires: must look like 2026-12-31T00:00:00Z or 2026-12-31, without quotes";
+
 fn any_glob() -> Vec<String> {
     vec!["*".to_owned()]
 }
@@ -208,6 +211,11 @@ impl ApiKeys {
         found.ok_or(KeyRejection::Unknown)?.check_expiry(unix_s)
     }
 
+    /// Names of the keys that have expired at this Unix time, in seconds.
+    pub fn expired(&self, unix_s: u64) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |key| key.check_expiry(unix_s).is_err()).map(|key| &*key.name)
+    }
+
     /// Iterates over all keys.
     pub fn iter(&self) -> impl Iterator<Item = &ApiKey> {
         self.0.iter().map(|key| &**key)
@@ -319,16 +327,27 @@ fn problem_without_values(file: &str, source: &str, error: &toml::de::Error) -> 
     if key_name_errors.iter().any(|words| error.message().starts_with(words)) {
         return FileError::from_toml(file, source, error);
     }
-    let message = "invalid value (not shown, because it may be a secret)";
+    let key = error.span().map_or("", |span| key_at(source, span.start));
+    let message = match key {
+        "expires" => EXPIRES_FORM,
+        _ => "invalid value (not shown, because it may be a secret)",
+    };
     match error.span() {
         Some(span) => FileError::at_offset(file, source, span.start, message),
         None => FileError::for_file(file, message),
     }
 }
 
+/// The key of the line that has this byte of a TOML text.
+fn key_at(source: &str, at: usize) -> &str {
+    let before = source.get(..at).unwrap_or_default();
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    line.split('=').next().unwrap_or_default().trim()
+}
+
 /// Unix time in seconds of a time with an offset, or of the start of a day in UTC.
 fn datetime_to_unix_s(at: &Datetime) -> Result<u64, String> {
-    let format_error = || "expires: must look like 2026-12-31T00:00:00Z or 2026-12-31".to_owned();
+    let format_error = || EXPIRES_FORM.to_owned();
     let date = at.date.ok_or_else(format_error)?;
     let offset_s = match (&at.time, &at.offset) {
         (None, None) | (Some(_), Some(toml::value::Offset::Z)) => 0,

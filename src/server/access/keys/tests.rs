@@ -54,7 +54,10 @@ fn parse_errors_never_contain_secrets() {
         ("[[key]]\nname = \"a\"\n".to_owned(), "is required"),
         (valid.replace("\"a\"", "\" \""), "name is empty"),
         (format!("{valid}expires = 2026-12-31T00:00:00\n"), "2026-12-31T00:00:00Z"),
-        (format!("{valid}expires = \"{secret}\"\n"), "keys.toml:4:11"),
+        (
+            format!("{valid}expires = \"{secret}\"\n"),
+            "keys.toml:4:11: expires: must look like 2026-12-31T00:00:00Z or 2026-12-31, without quotes",
+        ),
         (valid.replace("]]\n", "]\n"), "invalid value"),
         (valid.replace("\"\n", "\n"), "keys.toml:2"),
     ] {

@@ -73,6 +73,7 @@ function showProfiles() {
   const client = CLIENTS[$('protocol').value];
   $('profile').replaceChildren(...profiles.map(({ profile, model }) => option(model, profile)));
   $('speak').textContent = client.speakLabel ?? 'Speak';
+  $('text-label').textContent = client.textLabel ?? 'Text to speak';
   $('source').disabled = !client.audio;
   $('transport-field').hidden = !canCall();
   showSourceNote();

@@ -43,6 +43,7 @@ const openai = {
   audio: (samples) => json({ type: 'input_audio_buffer.append', audio: base64Of(bytes(samples)) }),
   stopsAtSpeech: true,
   speakLabel: 'Ask',
+  textLabel: 'Question to ask',
   speak: (text) => [
     json({ type: 'conversation.item.create', item: { type: 'message', role: 'user', content: [{ type: 'input_text', text }] } }),
     json({ type: 'response.create' }),
