@@ -24,7 +24,7 @@ use super::{
     transcript,
     upload::RECORDING_MAX_BYTES,
 };
-use crate::{downstream::date::rfc3339, media::encode::AudioFormat, server::unix_now};
+use crate::{audio::encode::AudioFormat, downstream::date::rfc3339, server::unix_now};
 
 /// Longest text of a request to speak, characters.
 const TEXT_MAX_CHARS: usize = 2000;

@@ -23,7 +23,7 @@ use super::{
     transcribe::{event_stream, event_text},
 };
 use crate::{
-    media::encode::{AudioFormat, Encoder},
+    audio::encode::{AudioFormat, Encoder},
     server::{
         ServerContext, accept::session_start::Admission, codec_threads::CodecThreads, memory::MemoryShare,
     },

@@ -1,19 +1,16 @@
-//! Encodes speech output to the formats of OpenAI's `POST /v1/audio/speech`, as a stream.
+//! Encodes speech output to the formats of OpenAI's `POST /v1/audio/speech`, as a stream. Their tests are in [`crate::media`],
+//! which decodes them.
 //!
 //! Every format leaves as the audio comes: the first [`Encoder::push`] returns the file's header, and nothing that was
 //! written changes later. The length is therefore unknown to the headers.
 
 mod bits;
 mod flac;
-pub mod id3;
 mod mp3;
 mod opus;
-#[cfg(test)]
-mod tests;
 mod wav;
 
-use super::MediaError;
-use crate::audio::resample;
+use super::resample;
 use crate::named_enum::named_enum;
 
 named_enum! {
@@ -59,6 +56,18 @@ impl AudioFormat {
     }
 }
 
+/// Sample rate that a file format does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the audio's sample rate is {actual} Hz (accepted: {min} to {max} Hz)")]
+pub struct UnsupportedFileRate {
+    /// The requested rate in Hz.
+    pub actual: u32,
+    /// Lowest rate of the format.
+    pub min: u32,
+    /// Highest rate of the format.
+    pub max: u32,
+}
+
 /// Encodes one mono answer.
 pub struct Encoder {
     stream: Stream,
@@ -76,8 +85,8 @@ impl Encoder {
     /// An encoder for audio at this rate. Every format takes 24 kHz, the model's rate.
     ///
     /// # Errors
-    /// [`MediaError::RateNotSupported`] if the format cannot have this rate.
-    pub fn new(format: AudioFormat, rate_hz: u32) -> Result<Self, MediaError> {
+    /// [`UnsupportedFileRate`] if the format cannot have this rate.
+    pub fn new(format: AudioFormat, rate_hz: u32) -> Result<Self, UnsupportedFileRate> {
         let unsupported = || rate_error(format, rate_hz);
         if format.rates_hz().is_some_and(|rates| !rates.contains(&rate_hz))
             || resample::check_rate(rate_hz).is_err()
@@ -119,11 +128,11 @@ impl Encoder {
     }
 }
 
-fn rate_error(format: AudioFormat, actual: u32) -> MediaError {
+fn rate_error(format: AudioFormat, actual: u32) -> UnsupportedFileRate {
     let rates = format.rates_hz().unwrap_or_default();
     let min = rates.first().copied().unwrap_or(*resample::SUPPORTED_HZ.start());
     let max = rates.last().copied().unwrap_or(*resample::SUPPORTED_HZ.end());
-    MediaError::RateNotSupported { actual, min, max }
+    UnsupportedFileRate { actual, min, max }
 }
 
 fn push_s16le(samples: &[i16], out: &mut Vec<u8>) {

@@ -1,4 +1,6 @@
-use super::*;
+//! Files of [`crate::audio::encode`], read back.
+
+use crate::audio::encode::{AudioFormat, Encoder};
 use crate::media::decode::{DecodeLimits, Decoder};
 use bytes::Bytes;
 
@@ -56,16 +58,6 @@ fn flac_keeps_extreme_samples_and_noise() {
         assert!(file.len() < 2 * samples.len() + 200, "{}", file.len());
         assert!(decode(file) == samples);
     }
-}
-
-#[test]
-fn flac_frame_numbers_are_coded_like_utf8() {
-    for (number, code) in [(0x7f, vec![0x7f]), (0x80, vec![0xc2, 0x80]), (0x7ff, vec![0xdf, 0xbf])] {
-        assert_eq!(flac::coded_number(number), code, "{number:#x}");
-    }
-    assert_eq!(flac::coded_number(0x800), [0xe0, 0xa0, 0x80]);
-    assert_eq!(flac::coded_number(0x10_ffff), [0xf4, 0x8f, 0xbf, 0xbf]);
-    assert_eq!(flac::coded_number(0xf_ffff_ffff), [0xfe, 0xbf, 0xbf, 0xbf, 0xbf, 0xbf, 0xbf]);
 }
 
 #[test]
