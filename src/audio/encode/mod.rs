@@ -6,25 +6,27 @@
 
 mod bits;
 mod flac;
+mod live;
 mod mp3;
 mod opus;
 mod wav;
 
-use super::resample;
+pub use self::live::LiveEncoder;
+use super::{encoding::Encoding, resample};
 use crate::named_enum::named_enum;
 
 named_enum! {
     /// File format of an answer.
     pub enum AudioFormat {
-        /// MP3 at 96 kb/s, OpenAI's default.
+        /// MP3, OpenAI's default; at 96 kb/s by default.
         Mp3 = "mp3",
-        /// Opus in Ogg at about 48 kb/s.
+        /// Opus in Ogg; at about 48 kb/s by default.
         Opus = "opus",
         /// FLAC with 16 bits.
         Flac = "flac",
-        /// RIFF WAVE with int16 samples.
+        /// RIFF WAVE; with int16 samples by default.
         Wav = "wav",
-        /// int16 little endian samples without a header.
+        /// Samples without a header; int16 by default.
         Pcm = "pcm",
     }
 }
@@ -50,7 +52,7 @@ impl AudioFormat {
     pub const fn rates_hz(self) -> Option<&'static [u32]> {
         match self {
             Self::Mp3 => Some(mp3::RATES_HZ),
-            Self::Opus => Some(&[8_000, 12_000, 16_000, 24_000, 48_000]),
+            Self::Opus => Some(&super::opus::RATES_HZ),
             Self::Flac | Self::Wav | Self::Pcm => None,
         }
     }
@@ -77,8 +79,13 @@ enum Stream {
     Mp3(Box<mp3::Mp3Stream>),
     Opus(Box<opus::OpusStream>),
     Flac(flac::FlacStream),
-    Wav(wav::WavStream),
-    Pcm,
+    Samples(wav::SampleStream),
+}
+
+impl std::fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Encoder").finish_non_exhaustive()
+    }
 }
 
 impl Encoder {
@@ -87,22 +94,44 @@ impl Encoder {
     /// # Errors
     /// [`UnsupportedFileRate`] if the format cannot have this rate.
     pub fn new(format: AudioFormat, rate_hz: u32) -> Result<Self, UnsupportedFileRate> {
+        Self::with_options(format, Encoding::S16le, rate_hz, None)
+    }
+
+    /// Like [`Encoder::new`]. The encoding of samples counts for `Wav` and `Pcm`; the bit rate, bit/s, for `Mp3` and `Opus`,
+    /// which take the nearest that they have.
+    ///
+    /// # Errors
+    /// As for [`Encoder::new`].
+    pub fn with_options(
+        format: AudioFormat,
+        samples: Encoding,
+        rate_hz: u32,
+        bit_rate: Option<u32>,
+    ) -> Result<Self, UnsupportedFileRate> {
+        Self::check_rate(format, rate_hz)?;
         let unsupported = || rate_error(format, rate_hz);
-        if format.rates_hz().is_some_and(|rates| !rates.contains(&rate_hz))
-            || resample::check_rate(rate_hz).is_err()
-        {
-            return Err(unsupported());
-        }
         let stream = match format {
-            AudioFormat::Mp3 => Stream::Mp3(Box::new(mp3::Mp3Stream::new(rate_hz))),
+            AudioFormat::Mp3 => {
+                Stream::Mp3(Box::new(mp3::Mp3Stream::new(rate_hz, bit_rate).ok_or_else(unsupported)?))
+            }
             AudioFormat::Opus => {
-                Stream::Opus(Box::new(opus::OpusStream::new(rate_hz).ok_or_else(unsupported)?))
+                Stream::Opus(Box::new(opus::OpusStream::new(rate_hz, bit_rate).ok_or_else(unsupported)?))
             }
             AudioFormat::Flac => Stream::Flac(flac::FlacStream::new(rate_hz)),
-            AudioFormat::Wav => Stream::Wav(wav::WavStream::new(rate_hz)),
-            AudioFormat::Pcm => Stream::Pcm,
+            AudioFormat::Wav => Stream::Samples(wav::SampleStream::with_header(samples, rate_hz)),
+            AudioFormat::Pcm => Stream::Samples(wav::SampleStream::bare(samples)),
         };
         Ok(Self { stream })
+    }
+
+    /// Checks that the format has this rate.
+    ///
+    /// # Errors
+    /// [`UnsupportedFileRate`] if not.
+    pub fn check_rate(format: AudioFormat, rate_hz: u32) -> Result<(), UnsupportedFileRate> {
+        let is_known = format.rates_hz().is_none_or(|rates| rates.contains(&rate_hz));
+        let is_valid = is_known && resample::check_rate(rate_hz).is_ok();
+        if is_valid { Ok(()) } else { Err(rate_error(format, rate_hz)) }
     }
 
     /// Encodes samples and appends the bytes that are ready to `out`.
@@ -111,8 +140,7 @@ impl Encoder {
             Stream::Mp3(mp3) => mp3.push(samples, out),
             Stream::Opus(opus) => opus.push(samples, out),
             Stream::Flac(flac) => flac.push(samples, out),
-            Stream::Wav(wav) => wav.push(samples, out),
-            Stream::Pcm => push_s16le(samples, out),
+            Stream::Samples(file) => file.push(samples, out),
         }
     }
 
@@ -122,8 +150,7 @@ impl Encoder {
             Stream::Mp3(mp3) => mp3.finish(out),
             Stream::Opus(opus) => opus.finish(out),
             Stream::Flac(flac) => flac.finish(out),
-            Stream::Wav(wav) => wav.push(&[], out),
-            Stream::Pcm => {}
+            Stream::Samples(file) => file.push(&[], out),
         }
     }
 }
@@ -133,8 +160,4 @@ fn rate_error(format: AudioFormat, actual: u32) -> UnsupportedFileRate {
     let min = rates.first().copied().unwrap_or(*resample::SUPPORTED_HZ.start());
     let max = rates.last().copied().unwrap_or(*resample::SUPPORTED_HZ.end());
     UnsupportedFileRate { actual, min, max }
-}
-
-fn push_s16le(samples: &[i16], out: &mut Vec<u8>) {
-    out.extend(samples.iter().flat_map(|sample| sample.to_le_bytes()));
 }

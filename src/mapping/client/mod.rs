@@ -18,7 +18,6 @@ mod vocabulary;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-pub(crate) use self::events::seconds;
 use self::{
     compile::{check_lists, compile_fields, compile_key_headers, compile_patterns, compile_subprotocols},
     file::{ClientFile, ErrorKey},
@@ -26,6 +25,7 @@ use self::{
     tcp::TcpProtocol,
     values::{compile_event, compile_values},
 };
+pub(crate) use self::{events::seconds, paths::decode_percent};
 pub use self::{
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
     file::{

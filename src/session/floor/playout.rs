@@ -79,6 +79,7 @@ impl Floor {
             else {
                 return;
             };
+            speech.send_rest(out);
             if self.options.reports_complete && speech.start_reported {
                 speech.report_complete(out);
             }
@@ -189,8 +190,11 @@ impl Floor {
             if let Some(log) = &mut self.playback_log {
                 log.note_sent(now, length, &speech.converter, &frame);
             }
-            let frame = speech.converter.encode_packet(frame);
             sent_bytes += frame.len();
+            if speech.converter.is_file() && self.begun_file.replace(speech.file) == Some(speech.file) {
+                speech.converter.continue_file();
+            }
+            let frame = speech.converter.encode_frame(frame);
             speech.send_frame(now, samples, frame, out);
         }
     }
