@@ -30,7 +30,7 @@ pub(crate) const SPEECH: &str = "/v1/audio/speech";
 pub(crate) struct Answer {
     pub(crate) status: u16,
     head: String,
-    body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {

@@ -5,7 +5,7 @@ use crate::mapping::Library;
 use std::collections::BTreeSet;
 
 /// The paths of REST requests, for people.
-pub(super) const REST_PATHS: [&str; 9] = [
+pub(super) const REST_PATHS: [&str; 14] = [
     "/v1/audio/transcriptions",
     "/v1/audio/translations",
     "/v1/audio/speech",
@@ -15,6 +15,11 @@ pub(super) const REST_PATHS: [&str; 9] = [
     "/v1/voices",
     "/v1/listen",
     "/v1/speak",
+    "/v1/text-to-speech/{voice_id}",
+    "/v1/text-to-speech/{voice_id}/stream",
+    "/v1/speech-to-text",
+    "/tts/bytes",
+    "/generate/{voice}",
 ];
 
 /// The ends of paths of other APIs, and what to use instead.
