@@ -6,6 +6,8 @@ Prints one JSON object. Cells: speech (the code of the vendor's first page; mp3 
 import json
 import sys
 
+# A script here has the library's name.
+sys.path.pop(0)
 from cartesia import APIStatusError, Cartesia
 
 cell, base_url, recording, heard, text = sys.argv[1:6]

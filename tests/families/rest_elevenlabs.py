@@ -7,6 +7,8 @@ error.
 import json
 import sys
 
+# A script here has the library's name.
+sys.path.pop(0)
 from elevenlabs.client import ElevenLabs
 from elevenlabs.core.api_error import ApiError
 

@@ -7,6 +7,8 @@ import asyncio
 import json
 import sys
 
+# A script here has the library's name.
+sys.path.pop(0)
 from speechmatics.tts import AsyncClient, OutputFormat, Voice
 
 cell, base_url, recording, heard, text = sys.argv[1:6]

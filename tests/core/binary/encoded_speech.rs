@@ -54,7 +54,9 @@ fn elevenlabs_speech_is_whole_in_every_format() {
         // Each text has the delay of the encoder and fills its last frame.
         assert!((spoken - 0.01..spoken + 0.25).contains(&length), "{query}: {length} of {spoken} s");
     }
-    assert_eq!(elevenlabs("&output_format=ulaw_8000").len(), (spoken * 8_000.0) as usize);
+    // Each text is resampled alone, and its length rounded.
+    let telephone = elevenlabs("&output_format=ulaw_8000").len();
+    assert!(telephone.abs_diff((spoken * 8_000.0) as usize) <= TEXTS.len(), "{telephone}");
 }
 
 #[test]
