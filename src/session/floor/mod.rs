@@ -60,6 +60,9 @@ const UNPLAYED_MAX: Duration = Duration::from_secs(900);
 /// Most audio that leaves at once without a pace, bytes. The rest waits until the driver has sent these bytes, or reports that
 /// the client is behind.
 const BURST_MAX_BYTES: usize = 256 * 1024;
+/// Weight of a byte of a file format in this bound, before it is encoded. MP3 takes up to 10 ms for a second of audio, and one
+/// session must not delay others for longer than a few.
+const FILE_WEIGHT: usize = 8;
 
 /// How a session's audio is sent.
 #[derive(Debug, Clone, Copy, Default)]

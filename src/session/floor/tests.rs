@@ -569,3 +569,26 @@ fn interrupted_stream_begins_anew() {
     play(&mut floor, cut_at, &mut out);
     assert_eq!(client_audio(&mut out), whole, "nothing of the cut speech is in it");
 }
+
+#[test]
+fn burst_of_a_file_format_is_encoded_in_small_steps() {
+    let (mut floor, now, mut out) = floor();
+    floor.options.playout.pace = PlayoutPace::Burst;
+    floor.options.frame_max_bytes = 16_384;
+    floor.pace = PlayoutPacer::new(None, Duration::ZERO);
+    floor.set_format(format(Encoding::Mp3, MODEL_RATE_HZ)).unwrap();
+    let id = floor.begin(now, SpeechSource::Text, "t".into(), String::new());
+    for _ in 0..20 {
+        floor.push_audio(now, id, &SECOND, &mut out);
+    }
+    let (mut steps, mut longest) = (0, 0);
+    let mut heard = client_audio(&mut out).len();
+    floor.finish(now, id, &mut out);
+    while floor.is_busy() {
+        floor.advance(now, &mut out);
+        let step = client_audio(&mut out).len();
+        (steps, longest, heard) = (steps + 1, longest.max(step), heard + step);
+    }
+    assert!(steps < 100 && longest < 12_000 * 2, "{steps} steps, the longest has {longest} bytes");
+    assert!((240_000..242_000).contains(&heard), "20 s at 96 kbit/s: {heard} bytes");
+}
