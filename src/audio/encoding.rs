@@ -1,6 +1,7 @@
-//! Encodings of audio in client messages: int16, float32, G.711 μ-law and A-law (ITU-T G.711, tables 1 and 2), and Opus.
+//! Encodings of audio in client messages: int16, float32, G.711 μ-law and A-law (ITU-T G.711, tables 1 and 2), Opus, and files as
+//! streams.
 //!
-//! All but Opus encode every sample on its own. Its packets belong to [`super::opus`]; containers are not supported.
+//! The first four encode every sample on its own. Opus packets belong to [`super::opus`], and files to [`super::encode`].
 
 use fearless_simd::{Level, Simd, dispatch};
 use serde::Deserialize;
@@ -22,16 +23,25 @@ pub enum Encoding {
     Alaw,
     /// Opus, one packet in a message. Its samples are int16 before they are encoded.
     Opus,
+    /// MP3 frames. To clients only, as the following.
+    Mp3,
+    /// Opus in Ogg.
+    OggOpus,
+    /// A WAV file of int16, whose header comes once.
+    Wav,
 }
 
 impl Encoding {
     /// Every encoding with its name in mapping files.
-    pub const ALL: [(&'static str, Self); 5] = [
+    pub const ALL: [(&'static str, Self); 8] = [
         ("s16le", Self::S16le),
         ("f32le", Self::F32le),
         ("mulaw", Self::Mulaw),
         ("alaw", Self::Alaw),
         ("opus", Self::Opus),
+        ("mp3", Self::Mp3),
+        ("ogg_opus", Self::OggOpus),
+        ("wav", Self::Wav),
     ];
 
     /// Largest size of a sample in any encoding.
@@ -50,13 +60,21 @@ impl Encoding {
             Self::Mulaw => "G.711 μ-law",
             Self::Alaw => "G.711 A-law",
             Self::Opus => "Opus packets",
+            Self::Mp3 => "MP3",
+            Self::OggOpus => "Opus in Ogg",
+            Self::Wav => "a WAV file",
         }
+    }
+
+    /// True for a file format, which only clients receive. Its samples are int16 before they are encoded.
+    pub const fn is_file(self) -> bool {
+        matches!(self, Self::Mp3 | Self::OggOpus | Self::Wav)
     }
 
     /// Size of a sample.
     pub const fn bytes_per_sample(self) -> usize {
         match self {
-            Self::S16le | Self::Opus => 2,
+            Self::S16le | Self::Opus | Self::Mp3 | Self::OggOpus | Self::Wav => 2,
             Self::F32le => 4,
             Self::Mulaw | Self::Alaw => 1,
         }
@@ -65,7 +83,9 @@ impl Encoding {
     /// Decodes the first sample; silence if there are too few bytes for one.
     pub fn decode_first(self, bytes: &[u8]) -> i16 {
         match (self, bytes) {
-            (Self::S16le | Self::Opus, [a, b, ..]) => i16::from_le_bytes([*a, *b]),
+            (Self::S16le | Self::Opus | Self::Mp3 | Self::OggOpus | Self::Wav, [a, b, ..]) => {
+                i16::from_le_bytes([*a, *b])
+            }
             (Self::F32le, [a, b, c, d, ..]) => pcm::to_i16(f32::from_le_bytes([*a, *b, *c, *d])),
             (Self::Mulaw, [code, ..]) => from_mulaw(*code),
             (Self::Alaw, [code, ..]) => from_alaw(*code),
@@ -104,7 +124,9 @@ impl Encoding {
     /// Encodes float32 samples, rounded and clipped, and appends them to `out`.
     pub fn encode(self, samples: &[f32], out: &mut Vec<u8>) {
         match self {
-            Self::S16le | Self::Opus => pcm::encode_s16le(samples, out),
+            Self::S16le | Self::Opus | Self::Mp3 | Self::OggOpus | Self::Wav => {
+                pcm::encode_s16le(samples, out)
+            }
             Self::F32le => out.extend(samples.iter().flat_map(|sample| sample.to_le_bytes())),
             Self::Mulaw => out.extend(samples.iter().map(|sample| to_mulaw(pcm::to_i16(*sample)))),
             Self::Alaw => out.extend(samples.iter().map(|sample| to_alaw(pcm::to_i16(*sample)))),

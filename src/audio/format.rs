@@ -1,6 +1,6 @@
 //! Audio formats that are not supported.
 
-use super::resample::UnsupportedRate;
+use super::{encode::UnsupportedFileRate, resample::UnsupportedRate};
 
 /// Most channels a client may send. All but the first one are ignored.
 pub const MAX_CHANNELS: u16 = 8;
@@ -16,6 +16,15 @@ pub enum FormatError {
     Channels {
         /// The requested number of channels.
         actual: u16,
+    },
+    /// A file format at a sample rate that it does not have.
+    #[error(transparent)]
+    FileRate(#[from] UnsupportedFileRate),
+    /// A file format, of which clients send no audio.
+    #[error("audio from a client cannot be {name}")]
+    OutputOnly {
+        /// Name of the encoding.
+        name: &'static str,
     },
     /// Opus at a sample rate that it does not have.
     #[error("Opus has no sample rate of {actual} Hz (it has 8000, 12000, 16000, 24000 and 48000 Hz)")]

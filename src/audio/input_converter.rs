@@ -278,6 +278,7 @@ impl InputConverter {
 fn group_rate(encoding: Encoding, rate_hz: u32) -> Result<u32, FormatError> {
     match encoding {
         Encoding::Opus => opus::check_rate(rate_hz).map(|()| DECODED_RATE_HZ),
+        file if file.is_file() => Err(FormatError::OutputOnly { name: file.description() }),
         _ => Ok(rate_hz),
     }
 }

@@ -2,7 +2,7 @@
 //! pacing.
 //!
 //! To change here: sample formats and rates, as functions over slices; each runs per frame, and `tests/instructions`
-//! counts it. Not here: file formats ([`crate::media`]), and the JSON around audio (the codecs).
+//! counts it. Not here: reading files ([`crate::media`]), and the JSON around audio (the codecs).
 //!
 //! Audio towards the model is int16 mono at 16 kHz ([`SPEECH_RATE_HZ`]). Audio from the model is float32 mono at
 //! 24 kHz ([`MODEL_RATE_HZ`]).
@@ -11,6 +11,7 @@ pub mod agc;
 pub mod delta_pack;
 pub mod downmix;
 pub mod echo;
+pub mod encode;
 pub mod encoding;
 pub mod format;
 pub mod g722;

@@ -4,12 +4,24 @@ use bytes::Bytes;
 
 use super::{
     MODEL_RATE_HZ,
+    encode::LiveEncoder,
     encoding::Encoding,
     format::FormatError,
     opus::{PacketEncoder, PacketOptions},
     playout_queue::PlayoutQueue,
     resample::Resampler,
 };
+
+/// Format of the audio to a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputFormat {
+    /// Encoding.
+    pub encoding: Encoding,
+    /// Sample rate, Hz.
+    pub rate_hz: u32,
+    /// Bits per second of a compressed encoding; `None` for its default.
+    pub bit_rate: Option<u32>,
+}
 
 /// Converter for one client.
 #[derive(Debug)]
@@ -18,6 +30,8 @@ pub struct OutputConverter {
     encoding: Encoding,
     /// Encoder of a client that plays Opus. Its samples wait as int16, so that only those that leave are encoded.
     packets: Option<PacketEncoder>,
+    /// Encoder of a client that plays a file format. Its samples wait as int16, too.
+    file: Option<LiveEncoder>,
     /// Samples per second of the converted audio.
     pub(crate) rate_hz: u32,
     /// Size of a converted sample.
@@ -38,24 +52,24 @@ impl OutputConverter {
     /// # Errors
     /// [`FormatError`] for a rate outside 8 to 192 kHz, or one that Opus does not have.
     pub fn new(encoding: Encoding, rate_hz: u32) -> Result<Self, FormatError> {
-        Self::with_packets(encoding, rate_hz, PacketOptions::default())
+        Self::with_options(OutputFormat { encoding, rate_hz, bit_rate: None }, PacketOptions::default())
     }
 
     /// Like [`OutputConverter::new`], with these options if the encoding is Opus.
     ///
     /// # Errors
     /// As for [`OutputConverter::new`].
-    pub fn with_packets(
-        encoding: Encoding,
-        rate_hz: u32,
-        options: PacketOptions,
-    ) -> Result<Self, FormatError> {
+    pub fn with_options(format: OutputFormat, options: PacketOptions) -> Result<Self, FormatError> {
+        let OutputFormat { encoding, rate_hz, bit_rate } = format;
+        let file = LiveEncoder::new(encoding, rate_hz, bit_rate)?;
+        let rate_hz = file.as_ref().map_or(rate_hz, LiveEncoder::rate_hz);
         Ok(Self {
             resampler: Resampler::new(MODEL_RATE_HZ, rate_hz)?,
             packets: match encoding {
                 Encoding::Opus => Some(PacketEncoder::new(rate_hz, options)?),
                 _ => None,
             },
+            file,
             encoding,
             rate_hz,
             bytes_per_sample: encoding.bytes_per_sample(),
@@ -68,6 +82,7 @@ impl OutputConverter {
         Self {
             resampler: self.resampler.renewed(),
             packets: self.packets.as_ref().map(PacketEncoder::renewed),
+            file: self.file.as_ref().map(LiveEncoder::renewed),
             ..*self
         }
     }
@@ -99,11 +114,25 @@ impl OutputConverter {
     pub fn clear(&mut self) {
         self.resampler.reset();
         self.packets = self.packets.as_ref().map(PacketEncoder::renewed);
+        self.file = self.file.as_ref().map(LiveEncoder::renewed);
     }
 
-    /// Encoding of the converted samples: int16 for a client that plays Opus, until [`encode_packet`](Self::encode_packet).
+    /// Encoding of the converted samples: int16 for a client that plays Opus or a file format, until
+    /// [`encode_frame`](Self::encode_frame).
     pub fn sample_encoding(&self) -> Encoding {
-        if self.packets.is_some() { Encoding::S16le } else { self.encoding }
+        if self.packets.is_some() || self.file.is_some() { Encoding::S16le } else { self.encoding }
+    }
+
+    /// True if the client plays a file format.
+    pub const fn is_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// The client has the beginning of its file: a WAV header is not repeated.
+    pub fn continue_file(&mut self) {
+        if let Some(file) = &mut self.file {
+            file.continue_file();
+        }
     }
 
     /// Samples of each packet of a client that plays Opus.
@@ -111,12 +140,19 @@ impl OutputConverter {
         self.packets.as_ref().map(PacketEncoder::packet_samples)
     }
 
-    /// Encodes a frame that leaves to a packet, for a client that plays Opus. A short one is filled up with silence.
-    pub fn encode_packet(&mut self, frame: Bytes) -> Bytes {
-        match &mut self.packets {
-            Some(packets) => packets.encode(&frame),
-            None => frame,
+    /// Encodes a frame that leaves: for a client that plays Opus to a packet, where a short one is filled up with silence; for one
+    /// that plays a file format to the part of the stream that is ready, which may be empty.
+    pub fn encode_frame(&mut self, frame: Bytes) -> Bytes {
+        match (&mut self.packets, &mut self.file) {
+            (Some(packets), _) => packets.encode(&frame),
+            (None, Some(file)) => file.encode(&frame),
+            (None, None) => frame,
         }
+    }
+
+    /// The rest of a stream whose audio has left; empty if there is none.
+    pub fn finish_stream(&mut self) -> Bytes {
+        self.file.as_mut().map_or_else(Bytes::new, LiveEncoder::finish)
     }
 
     /// Fills a frame up with silence.

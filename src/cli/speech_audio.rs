@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::audio::encode::{AudioFormat, Encoder};
 use crate::audio::{MODEL_RATE_HZ, wav};
-use crate::media::encode::id3::{self, Chapter};
-use crate::media::encode::{AudioFormat, Encoder};
+use crate::media::id3::{self, Chapter};
 
 use super::error::ClientError;
 use super::output_file::{Destination, OutputFile};

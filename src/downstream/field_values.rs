@@ -120,13 +120,14 @@ pub(super) fn settings_of(role: FieldRole, value: FieldValue) -> impl Iterator<I
         _ => None,
     };
     let settings = match format {
-        Some(AudioFormat { encoding, rate_hz, channels }) if role == FieldRole::InputFormat => [
+        Some(AudioFormat { encoding, rate_hz, channels, .. }) if role == FieldRole::InputFormat => [
             Some(Setting::InputEncoding(encoding)),
             Some(Setting::InputRate(rate_hz)),
             channels.map(Setting::InputChannels),
         ],
-        Some(AudioFormat { encoding, rate_hz, .. }) => {
-            [Some(Setting::OutputEncoding(encoding)), Some(Setting::OutputRate(rate_hz)), None]
+        Some(AudioFormat { encoding, rate_hz, bit_rate, .. }) => {
+            let bit_rate = bit_rate.map(Setting::OutputBitRate);
+            [Some(Setting::OutputEncoding(encoding)), Some(Setting::OutputRate(rate_hz)), bit_rate]
         }
         None => [to_setting(role, value), None, None],
     };
@@ -174,6 +175,7 @@ fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> {
             Setting::InputChannels(u16::try_from(count).unwrap_or(u16::MAX))
         }
         (FieldRole::OutputRateHz, FieldValue::Integer(rate)) => Setting::OutputRate(as_u32(rate)),
+        (FieldRole::OutputBitRate, FieldValue::Integer(rate)) => Setting::OutputBitRate(as_u32(rate)),
         (FieldRole::Microphone, FieldValue::Text(name)) => Setting::Microphone(match name.as_str() {
             "muted" => MicrophoneMode::Muted,
             _ => MicrophoneMode::Open,

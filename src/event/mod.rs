@@ -170,6 +170,8 @@ pub enum Setting {
     OutputEncoding(Encoding),
     /// Sample rate of the audio to the client, Hz.
     OutputRate(u32),
+    /// Bit rate of compressed audio to the client, bit/s.
+    OutputBitRate(u32),
     /// Whether the client receives speech start and speech end events.
     SpeechEvents(bool),
     /// Only final transcripts that the client asks for are sent, each with all words since the last.
@@ -203,7 +205,11 @@ impl Setting {
     pub(crate) const fn is_audio_format(&self) -> bool {
         matches!(
             self,
-            Self::InputEncoding(_) | Self::InputRate(_) | Self::OutputEncoding(_) | Self::OutputRate(_)
+            Self::InputEncoding(_)
+                | Self::InputRate(_)
+                | Self::OutputEncoding(_)
+                | Self::OutputRate(_)
+                | Self::OutputBitRate(_)
         )
     }
 }

@@ -1,16 +1,18 @@
-//! File formats of uploads and answers: decodes audio files to speech input, and encodes speech output.
+//! File formats of uploads and answers: decodes audio files to speech input, and the tags of speech files.
 //!
 //! To change here: a new container or codec of files, bounded in memory and safe on damaged input. Not here: requests
 //! and answers of REST ([`crate::server`]).
 //!
 //! Pure computation over bytes in memory, without sockets, clocks or tasks. [`decode`] reads any common audio file,
-//! because clients upload what their platform records, and [`levelled`] raises quiet speech in it. [`encode`] writes the formats
-//! of OpenAI's `POST /v1/audio/speech`, and [`transcript`] those of transcripts. [`book`] divides long texts. Formats of live audio
+//! because clients upload what their platform records, and [`levelled`] raises quiet speech in it. [`id3`] writes the
+//! chapters of speech, and [`transcript`] the formats of transcripts. [`crate::audio::encode`] encodes speech. [`book`] divides long texts. Formats of live audio
 //! messages belong to [`crate::audio`].
 
 pub mod book;
 pub mod decode;
-pub mod encode;
+#[cfg(test)]
+mod encode_tests;
+pub mod id3;
 pub mod levelled;
 pub mod transcript;
 

@@ -84,7 +84,7 @@ impl SessionSetup {
                 voice: None,
                 microphone: self.profile.microphone(),
                 rollover_events: false,
-                output_format: (self.audio_out.encoding, self.audio_out.rate_hz),
+                output_format: self.audio_out.format(),
                 utterance_gap: None,
             },
             session_id,

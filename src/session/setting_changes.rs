@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{Session, dialogue::DialogueSettings, millis, outbox::Observation, settings::EndSettings};
 use crate::{
-    audio::encoding::Encoding,
+    audio::output_converter::OutputFormat,
     error::{Error, ErrorKind},
     event::{ClientCommand, Eagerness, Setting, TurnEnd, VoiceSample},
     mapping::profile::TurnEndRule,
@@ -92,10 +92,14 @@ impl Session {
                 }
                 Setting::UtteranceGap(gap) => self.settings.utterance_gap = Some(gap),
                 Setting::OutputEncoding(encoding) => {
-                    self.set_output_format((encoding, self.settings.output_format.1));
+                    self.set_output_format(OutputFormat { encoding, ..self.settings.output_format });
                 }
                 Setting::OutputRate(rate_hz) => {
-                    self.set_output_format((self.settings.output_format.0, rate_hz));
+                    self.set_output_format(OutputFormat { rate_hz, ..self.settings.output_format });
+                }
+                Setting::OutputBitRate(bit_rate) => {
+                    let bit_rate = Some(bit_rate);
+                    self.set_output_format(OutputFormat { bit_rate, ..self.settings.output_format });
                 }
             }
         }
@@ -165,9 +169,9 @@ impl Session {
         }
     }
 
-    fn set_output_format(&mut self, (encoding, rate_hz): (Encoding, u32)) {
-        match self.tools.floor.set_format(encoding, rate_hz) {
-            Ok(()) => self.settings.output_format = (encoding, rate_hz),
+    fn set_output_format(&mut self, format: OutputFormat) {
+        match self.tools.floor.set_format(format) {
+            Ok(()) => self.settings.output_format = format,
             Err(error) => {
                 self.report_error(Error::new(ErrorKind::BadSetting, format!("audio to the client: {error}")));
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{input::speech_input::InputSettings, setup::SessionSetup};
 use crate::{
-    audio::encoding::Encoding,
+    audio::output_converter::OutputFormat,
     event::{Eagerness, JudgedEnd, MicrophoneMode},
 };
 
@@ -51,8 +51,8 @@ pub(super) struct Settings {
     pub(super) voice: Option<String>,
     pub(super) microphone: MicrophoneMode,
     pub(super) rollover_events: bool,
-    /// Encoding and sample rate of audio to the client.
-    pub(super) output_format: (Encoding, u32),
+    /// Format of audio to the client.
+    pub(super) output_format: OutputFormat,
     /// Silence after an utterance that the client wants reported.
     pub(super) utterance_gap: Option<Duration>,
 }

@@ -729,13 +729,22 @@ impl Harness {
 
     /// All audio the client received, int16.
     pub(crate) fn audio(&self) -> Vec<i16> {
-        let frames = self.log.iter().filter_map(|(_, frame)| match frame {
-            ClientFrame::Binary(bytes) => Some(bytes),
-            _ => None,
-        });
+        let frames = self.binary_frames();
         frames
             .flat_map(|frame| frame.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])))
             .collect()
+    }
+
+    /// The bytes of all binary frames that the client received.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.binary_frames().flatten().copied().collect()
+    }
+
+    fn binary_frames(&self) -> impl Iterator<Item = &Bytes> {
+        self.log.iter().filter_map(|(_, frame)| match frame {
+            ClientFrame::Binary(bytes) => Some(bytes),
+            _ => None,
+        })
     }
 
     /// Messages of the bridge that contain this text.

@@ -97,21 +97,19 @@ def transcription(recording):
     return {"text": " ".join(it["text"] for it in heard.sentences)}
 
 
-def write(path, audio):
-    with wave.open(path, "wb") as heard:
-        heard.setnchannels(1)
-        heard.setsampwidth(2)
-        heard.setframerate(RATE_HZ)
-        heard.writeframes(audio)
-
-
-def synthesizer(callback=None, format=AudioFormat.PCM_24000HZ_MONO_16BIT):
-    return SpeechSynthesizer(model="cosyvoice-v3", voice="longxiaochun", format=format, callback=callback)
+def synthesizer(callback=None, format=AudioFormat.PCM_24000HZ_MONO_16BIT, **settings):
+    return SpeechSynthesizer(model="cosyvoice-v3", voice="longxiaochun", format=format, callback=callback, **settings)
 
 
 def speech(heard, text):
     audio = synthesizer().call(text)
-    write(heard, audio)
+    # The default is mp3.
+    compressed = SpeechSynthesizer(model="cosyvoice-v3", voice="longxiaochun").call(text)
+    with open(heard, "wb") as file:
+        file.write(compressed)
+    opus = synthesizer(format=AudioFormat.OGG_OPUS_24KHZ_MONO_32KBPS).call(text)
+    wav = synthesizer(format=AudioFormat.WAV_24000HZ_MONO_16BIT).call(text)
+    assert opus[:4] == b"OggS" and wav[:4] == b"RIFF" and len(wav) - 44 == len(audio), (opus[:4], len(wav), len(audio))
     # Streamed texts are spoken in order; a flush speaks what was collected.
     streamed = Stream()
     client = synthesizer(streamed)
@@ -156,7 +154,7 @@ def interruption(text):
 def error(recording):
     heard = recognize(recording, format="mp3")
     try:
-        synthesizer(format=AudioFormat.MP3_24000HZ_MONO_256KBPS).call("Hello.")
+        synthesizer(additional_params={"format": "amr"}).call("Hello.")
         refused = ""
     except Exception as problem:
         refused = str(problem)

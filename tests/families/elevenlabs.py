@@ -16,7 +16,6 @@ from elevenlabs import AudioFormat, CommitStrategy, RealtimeEvents
 from elevenlabs.client import ElevenLabs
 
 CHUNK_S = 0.05
-RATE = 24000
 cell, base_url, recording, heard, text = sys.argv[1:6]
 client = ElevenLabs(base_url=base_url, api_key="any-key")
 
@@ -79,13 +78,13 @@ def speech():
     # A model that writes: the text comes in pieces.
     pieces = (word + " " for word in text.split())
     chunks = list(
-        client.text_to_speech.convert_realtime("any-voice", text=pieces, model_id="eleven_flash_v2_5", output_format="pcm_24000")
+        client.text_to_speech.convert_realtime("any-voice", text=pieces, model_id="eleven_flash_v2_5")
     )
     audio = b"".join(chunks)
-    with wave.open(heard, "wb") as file:
-        file.setparams((1, 2, RATE, 0, "NONE", ""))
-        file.writeframes(audio)
-    return {"audio_s": len(audio) / 2 / RATE, "took_s": round(time.monotonic() - began, 2)}
+    # The default is mp3_44100_128.
+    with open(heard, "wb") as file:
+        file.write(audio)
+    return {"audio_s": len(audio) / 16000, "took_s": round(time.monotonic() - began, 2)}
 
 
 if cell == "speech":

@@ -25,6 +25,7 @@ mod rest;
 mod rest_break_off;
 mod rest_limits;
 mod rest_queue;
+mod rest_vendors;
 mod server;
 mod sglang_omni;
 mod single_worker;

@@ -30,7 +30,7 @@ pub(crate) const SPEECH: &str = "/v1/audio/speech";
 pub(crate) struct Answer {
     pub(crate) status: u16,
     head: String,
-    body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
@@ -351,6 +351,12 @@ async fn deepgram_clients_upload_and_speak() {
     let spoken = request(bench.address(), "POST", path, token, br#"{"text":"Hello there."}"#).await;
     assert_eq!((spoken.status, spoken.header("dg-model-name")), (200, Some("aura-2-thalia-en")));
     assert!(!spoken.body.is_empty());
+    let body = br#"{"text":"Hello there."}"#;
+    let g711 = "/v1/speak?encoding=mulaw&container=none";
+    let g711 = request(bench.address(), "POST", g711, token, body).await;
+    assert_eq!(g711.body.len(), spoken.body.len() / 2, "8 kHz is the default of mulaw");
+    let mp3 = request(bench.address(), "POST", "/v1/speak?encoding=mp3&bit_rate=32000", token, body).await;
+    assert_eq!(mp3.body[2] >> 4, 4, "32 kbit/s");
 }
 
 #[tokio::test]

@@ -12,12 +12,13 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::{process::Command, sync::Semaphore, task::JoinSet, time::timeout};
 use voxbridge::{
-    audio::{SPEECH_RATE_HZ, wav},
+    audio::pcm,
     config::{Config, TcpConfig},
     mapping::{
         Library,
         tested_with::{TestCell, TestedClient},
     },
+    media::decode::{DecodeLimits, Decoder},
     server::route::RouteConfig,
     simulator::{SimulatorConfig, process::EngineProcess},
 };
@@ -73,6 +74,9 @@ families! {
     jambonz "jambonz",
     plivo "plivo",
     qwen_omni "qwen",
+    rest_by_cartesia "rest_cartesia",
+    rest_by_elevenlabs "rest_elevenlabs",
+    rest_by_speechmatics "rest_speechmatics",
     sherpa_onnx "sherpa_onnx",
     sherpa_onnx_offline "sherpa_onnx_offline",
     soniox "soniox",
@@ -201,9 +205,7 @@ async fn run_cell(
     let came = run(client).await?;
     let words = |of: &str| came[of].as_str().unwrap_or_default().to_owned();
     let spoken = || async {
-        let file = std::fs::read(&heard).unwrap_or_default();
-        let (samples, rate_hz) = wav::read(&file, Duration::from_secs(120)).unwrap_or_default();
-        let samples = wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ).unwrap_or_default();
+        let samples = decoded(std::fs::read(&heard).unwrap_or_default());
         engines.recognise(samples).await.unwrap_or_default()
     };
     let are_close = |reference: &str, words: &str| word_error_rate(reference, words) <= WER;
@@ -232,6 +234,13 @@ async fn run_cell(
         TestCell::Close => came["clean"] == true,
     };
     if is_right { Ok(()) } else { Err(format!("{came}, heard {:?}", spoken().await)) }
+}
+
+/// The samples of a file in any format, at 16 kHz.
+fn decoded(file: Vec<u8>) -> Vec<f32> {
+    let Ok(mut decoder) = Decoder::open(file.into(), DecodeLimits::default()) else { return Vec::new() };
+    let chunks = std::iter::from_fn(|| decoder.next_chunk()?.ok());
+    chunks.flatten().map(pcm::to_f32).collect()
 }
 
 /// Last line that the client's script printed. The error is what it complained about.

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
+use voxbridge::audio::encode::{AudioFormat, Encoder};
 use voxbridge::audio::{pcm, wav};
 use voxbridge::media::decode::{DecodeLimits, Decoder};
-use voxbridge::media::encode::{AudioFormat, Encoder};
 use voxbridge_test_support::programs::{ensure, installed};
 use voxbridge_test_support::wait::thread_cpu_time;
 

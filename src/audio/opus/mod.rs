@@ -21,6 +21,11 @@ use super::format::FormatError;
 /// Sample rates that Opus has, Hz.
 pub const RATES_HZ: [u32; 5] = [8_000, 12_000, 16_000, 24_000, 48_000];
 
+/// The lowest rate of Opus that is not below this one; its highest for a higher one.
+pub(super) fn next_rate(rate_hz: u32) -> u32 {
+    RATES_HZ.into_iter().find(|known| *known >= rate_hz).unwrap_or(48_000)
+}
+
 /// Checks that Opus has this rate.
 ///
 /// # Errors

@@ -9,8 +9,8 @@ use clap::{
 
 use super::examples::{SPEAK_EXAMPLES, TALK_EXAMPLES, TRANSCRIBE_EXAMPLES};
 use crate::{
+    audio::encode::AudioFormat,
     cli::{dial::ServerTarget, error::ClientError, key::load_key},
-    media::encode::AudioFormat,
 };
 
 /// Arguments of `voxbridge transcribe`.

@@ -30,9 +30,9 @@ use super::resume_file::path_beside;
 use super::speech_audio::SpeechFile;
 use super::target::Target;
 use super::view::{FileView, Printed, Progress, Terminal};
+use crate::audio::encode::AudioFormat;
 use crate::media::book::{TextChapter, chapters_of};
-use crate::media::encode::AudioFormat;
-use crate::media::encode::id3::CHAPTERS_MAX;
+use crate::media::id3::CHAPTERS_MAX;
 use crate::session::tts::text_normalization::split_parts;
 
 /// Maximum characters of a `tts.speak` (Macaw field notes §1.4) and of `POST /v1/audio/speech`.

@@ -19,7 +19,6 @@ mod vocabulary;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-pub(crate) use self::events::seconds;
 pub(super) use self::file::default_family;
 use self::{
     compile::{
@@ -31,6 +30,7 @@ use self::{
     tcp::TcpProtocol,
     values::{compile_event, compile_values},
 };
+pub(crate) use self::{events::seconds, paths::decode_percent};
 pub use self::{
     event_condition::EventCondition,
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},

@@ -106,7 +106,7 @@ fn is_language_tag(text: &str) -> bool {
 }
 
 /// Decodes `%2F` and its like (RFC 3986 §2.1). Other bytes stay, `+` too; wrong UTF-8 becomes U+FFFD.
-fn decode_percent(part: &str) -> String {
+pub(crate) fn decode_percent(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();
     while let [first, behind @ ..] = rest {

@@ -269,7 +269,10 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         FieldRole::InputEncoding => "encoding of the binary frames",
         FieldRole::OutputEncoding => "encoding of the audio sent back",
         FieldRole::InputFormat => "encoding, sample rate and perhaps channels of the client's audio",
-        FieldRole::OutputFormat => "encoding and sample rate of the audio sent back",
+        FieldRole::OutputFormat => {
+            "encoding and sample rate of the audio sent back, and bit rate of a compressed encoding"
+        }
+        FieldRole::OutputBitRate => "bit rate of compressed audio sent back",
         FieldRole::SpeechEvents => "enables events for the start and end of speech",
         FieldRole::FinalsOnly => {
             "sends only final transcripts that the client asks for, each with all words since the last"

@@ -66,9 +66,11 @@ pub enum FieldRole {
     OutputEncoding,
     /// Sample rate of the audio for the client, Hz.
     OutputRateHz,
+    /// Bit rate of compressed audio for the client, bit/s.
+    OutputBitRate,
     /// Encoding, sample rate and perhaps channels of the client's audio, in one word.
     InputFormat,
-    /// Encoding and sample rate of the audio for the client, in one word.
+    /// Encoding, sample rate and perhaps bit rate of the audio for the client, in one word.
     OutputFormat,
     /// Whether `speech_started` and `speech_ended` are sent.
     SpeechEvents,

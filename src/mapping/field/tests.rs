@@ -190,6 +190,33 @@ fn format_names_encoding_and_rate() {
 }
 
 #[test]
+fn file_formats_are_for_audio_to_clients_and_may_name_their_bit_rate() {
+    let output = "to = \"output_format\"\ntype = \"choice\"\nvalue_map = { best = \"mp3 44100 192\" }";
+    assert_eq!(field(output).validate(true), None);
+    let format = AudioFormat::parse("mp3 44100 192").unwrap();
+    assert_eq!((format.rate_hz, format.bit_rate, format.channels), (44_100, Some(192_000), None));
+    for wrong in ["mp3 44100 0", "mp3 44100 321", "mp3 44100 192 2", "flac 44100"] {
+        assert!(field(&output.replace("mp3 44100 192", wrong)).validate(true).is_some(), "{wrong}");
+    }
+    let input = field(&output.replace("output_format", "input_format")).validate(true).unwrap();
+    assert!(!input.contains("ogg_opus"), "{input}");
+    for (role, is_known) in [("output_encoding", true), ("input_encoding", false)] {
+        let encoding = format!("to = \"{role}\"\ntype = \"choice\"\nvalues = [\"mp3\"]");
+        assert_eq!(field(&encoding).validate(true).is_none(), is_known, "{role}");
+    }
+    let bit_rate = field("to = \"output_bit_rate\"\ntype = \"number\"\nunit = \"kbit/s\"\nmin = 6");
+    assert_eq!(
+        (bit_rate.validate(false), bit_rate.read_text("32")),
+        (None, Ok(Some(FieldValue::Integer(32_000))))
+    );
+    let seconds = field("to = \"output_bit_rate\"\ntype = \"number\"\nunit = \"s\"").validate(false).unwrap();
+    assert!(seconds.contains("role is in milliseconds"), "{seconds}");
+    let rate =
+        field("to = \"end_silence_ms\"\ntype = \"number\"\nunit = \"kbit/s\"").validate(false).unwrap();
+    assert!(rate.contains("role is a bit rate"), "{rate}");
+}
+
+#[test]
 fn value_outside_effective_range_is_accepted() {
     let silence = field("type = \"integer\"\neffective_range = [100, 2000]");
     assert!(silence.is_effective(&FieldValue::Integer(500)));

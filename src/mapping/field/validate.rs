@@ -46,10 +46,10 @@ impl ProtocolField {
         if file.type_name == FieldType::Choice && file.values.is_empty() && file.value_map.is_empty() {
             return problem_with("is a `choice` without `values` and without `value_map`");
         }
-        if file.unit.is_some()
-            && (file.type_name != FieldType::Number || !file.to.is_some_and(FieldRole::is_in_ms))
+        if let Some(unit) = file.unit
+            && (file.type_name != FieldType::Number || !file.to.is_some_and(|role| role.takes(unit)))
         {
-            return problem_with("has a `unit`, which is for numbers whose role is in milliseconds");
+            return problem_with(unit.rule());
         }
         if file.to.is_some_and(FieldRole::is_format)
             && (file.type_name != FieldType::Choice || file.value_map.is_empty())
@@ -95,12 +95,15 @@ impl ProtocolField {
     fn unknown_format(&self) -> Option<String> {
         let formats = self.file.value_map.values().filter(|_| self.file.to.is_some_and(FieldRole::is_format));
         let takes_channels = self.file.to == Some(FieldRole::InputFormat);
-        let is_valid = |format: &AudioFormat| takes_channels || format.channels.is_none();
+        let is_valid = |format: &AudioFormat| match takes_channels {
+            true => !format.encoding.is_file(),
+            false => format.channels.is_none(),
+        };
         let wrong =
             formats.into_iter().find(|format| !AudioFormat::parse(format).as_ref().is_some_and(is_valid))?;
         let channels =
             if takes_channels { ", and perhaps a number of channels, such as `s16le 48000 2`" } else { "" };
-        let known = Encoding::ALL.map(|(name, _)| name);
+        let known: Vec<_> = self.known_encodings().collect();
         Some(format!(
             "field `{}` has the format `{wrong}`; a format is an encoding ({}) and a rate in Hz, such as `s16le 16000`{channels}",
             self.name,
@@ -112,14 +115,21 @@ impl ProtocolField {
         if !matches!(self.file.to, Some(FieldRole::InputEncoding | FieldRole::OutputEncoding)) {
             return None;
         }
-        let known = || Encoding::ALL.into_iter().map(|(name, _)| name);
         let named = if self.file.value_map.is_empty() {
             self.file.values.iter().collect::<Vec<_>>()
         } else {
             self.file.value_map.values().collect()
         };
-        let wrong = named.into_iter().find(|name| Encoding::from_name(name).is_none())?;
-        Some(format!("field `{}` knows no encoding `{wrong}`{}", self.name, suggest_known(wrong, known)))
+        let wrong = named.into_iter().find(|name| !self.known_encodings().any(|known| known == *name))?;
+        let nearest = suggest_known(wrong, || self.known_encodings());
+        Some(format!("field `{}` knows no encoding `{wrong}`{nearest}", self.name))
+    }
+
+    /// Names of the encodings that the field may have: clients send no file formats.
+    fn known_encodings(&self) -> impl Iterator<Item = &'static str> {
+        let to_client = matches!(self.file.to, Some(FieldRole::OutputEncoding | FieldRole::OutputFormat));
+        let known = Encoding::ALL.into_iter().filter(move |(_, encoding)| to_client || !encoding.is_file());
+        known.map(|(name, _)| name)
     }
 }
 

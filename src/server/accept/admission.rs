@@ -84,7 +84,9 @@ impl Caller {
         let headers = request.headers();
         check_single_key(headers)?;
         check_origin(config, headers)?;
-        let (places, query) = (key_places(config, request.uri().path()), request.uri().query());
+        let (mut places, query) = (key_places(config, request.uri().path()), request.uri().query());
+        let rest = config.library.clients().filter(|client| client.is_rest);
+        places.headers.extend(rest.flat_map(|client| &client.key_headers).map(String::as_str));
         let (_, query_keys) = config.access.extract_query_keys(query.unwrap_or_default(), &places);
         let key = authenticate(config, headers, (&query_keys, &places), peer, secrets)?;
         Ok(Self::with_key(config, headers, peer, key))

@@ -30,6 +30,8 @@ const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(5);
 pub(crate) struct HttpError {
     pub(crate) reason: RejectReason,
     pub(crate) response: HttpResponse,
+    /// Its code and message, for APIs that have other forms.
+    pub(crate) words: Option<(String, String)>,
 }
 
 impl HttpError {
@@ -41,14 +43,22 @@ impl HttpError {
             _ => "invalid_request_error",
         };
         let body = json!({"error": {"message": message, "type": kind, "code": code, "param": null}});
-        Self::with_body(reason, status, body.to_string())
+        let mut error = Self::with_body(reason, status, body.to_string());
+        error.words = Some((code.to_owned(), message.to_owned()));
+        error
+    }
+
+    /// The same error with another body.
+    pub(crate) fn with_other_body(mut self: Box<Self>, body: String) -> Box<Self> {
+        *self.response.body_mut() = Full::new(body.into());
+        self
     }
 
     /// An error response with a body of another shape.
     pub(crate) fn with_body(reason: RejectReason, status: StatusCode, body: String) -> Box<Self> {
         let mut response = answer_with("application/json", body);
         *response.status_mut() = status;
-        Box::new(Self { reason, response })
+        Box::new(Self { reason, response, words: None })
     }
 
     /// Adds a header.

@@ -4,7 +4,7 @@
 use crate::mapping::{Library, check::did_you_mean};
 
 /// The paths of REST requests, for people.
-pub(super) const REST_PATHS: [&str; 9] = [
+pub(super) const REST_PATHS: [&str; 14] = [
     "/v1/audio/transcriptions",
     "/v1/audio/translations",
     "/v1/audio/speech",
@@ -14,6 +14,11 @@ pub(super) const REST_PATHS: [&str; 9] = [
     "/v1/voices",
     "/v1/listen",
     "/v1/speak",
+    "/v1/text-to-speech/{voice_id}",
+    "/v1/text-to-speech/{voice_id}/stream",
+    "/v1/speech-to-text",
+    "/tts/bytes",
+    "/generate/{voice}",
 ];
 
 /// Length to which the path is cut in the message.

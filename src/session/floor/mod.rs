@@ -39,8 +39,12 @@ use crate::session::{
 };
 use crate::{
     audio::{
-        MODEL_RATE_HZ, echo::Playback, encoding::Encoding, format::FormatError, opus::PacketOptions,
-        output_converter::OutputConverter, playout::PlayoutPacer,
+        MODEL_RATE_HZ,
+        echo::Playback,
+        format::FormatError,
+        opus::PacketOptions,
+        output_converter::{OutputConverter, OutputFormat},
+        playout::PlayoutPacer,
     },
     event::{ClientCommand, SpeechId},
     mapping::profile::{PlayoutPace, PlayoutRules},
@@ -56,6 +60,9 @@ const UNPLAYED_MAX: Duration = Duration::from_secs(900);
 /// Most audio that leaves at once without a pace, bytes. The rest waits until the driver has sent these bytes, or reports that
 /// the client is behind.
 const BURST_MAX_BYTES: usize = 256 * 1024;
+/// Weight of a byte of a file format in this bound, before it is encoded. MP3 takes up to 10 ms for a second of audio, and one
+/// session must not delay others for longer than a few.
+const FILE_WEIGHT: usize = 8;
 
 /// How a session's audio is sent.
 #[derive(Debug, Clone, Copy, Default)]
@@ -103,6 +110,10 @@ pub(crate) enum Permission {
 pub(crate) struct Floor {
     /// Encoding and rate of the next speech; no audio goes through it.
     format: OutputConverter,
+    /// Number of the file that the next speech belongs to, for a client that plays a file format.
+    file: u32,
+    /// The file that the client has the beginning of.
+    begun_file: Option<u32>,
     next_id: u32,
     options: FloorOptions,
     pace: PlayoutPacer,
@@ -134,6 +145,8 @@ impl Floor {
         let lead = (playout.pace == PlayoutPace::RealTime).then(|| ms(playout.lead_ms));
         Self {
             format: OutputConverter::default(),
+            file: 0,
+            begun_file: None,
             next_id: 0,
             options,
             pace: PlayoutPacer::new(lead, ms(playout.hold_max_ms)),
@@ -159,12 +172,13 @@ impl Floor {
         self.playback_log.as_mut().map_or_else(Vec::new, PlaybackLog::take)
     }
 
-    /// Sets encoding and rate from the next speech on.
+    /// Sets the format from the next speech on. A file begins anew with it.
     ///
     /// # Errors
     /// [`FormatError`] for a rate out of range; the old one stays.
-    pub(crate) fn set_format(&mut self, encoding: Encoding, rate_hz: u32) -> Result<(), FormatError> {
-        self.format = OutputConverter::with_packets(encoding, rate_hz, self.options.packets)?;
+    pub(crate) fn set_format(&mut self, format: OutputFormat) -> Result<(), FormatError> {
+        self.format = OutputConverter::with_options(format, self.options.packets)?;
+        self.file += 1;
         Ok(())
     }
 
@@ -179,7 +193,9 @@ impl Floor {
         let id = SpeechId(self.next_id);
         self.next_id += 1;
         let converter = self.format.renewed();
-        self.speeches.push_back(Speech::new(now, source, id, converter, request_id, text));
+        let mut speech = Speech::new(now, source, id, converter, request_id, text);
+        speech.file = self.file;
+        self.speeches.push_back(speech);
         id
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{BURST_MAX_BYTES, Floor, SpeechSource, speech::Speech};
+use super::{BURST_MAX_BYTES, FILE_WEIGHT, Floor, SpeechSource, speech::Speech};
 use crate::{
     event::SpeechId,
     session::{
@@ -79,6 +79,7 @@ impl Floor {
             else {
                 return;
             };
+            speech.send_rest(out);
             if self.options.reports_complete && speech.start_reported {
                 speech.report_complete(out);
             }
@@ -148,7 +149,7 @@ impl Floor {
         }
     }
 
-    /// Sends the first speech's due audio: without a pace, [`BURST_MAX_BYTES`] at once.
+    /// Sends the first speech's due audio: without a pace, [`BURST_MAX_BYTES`] at once, and less of a file format.
     fn send_due(&mut self, now: Instant, out: &mut Actions) {
         let mut sent_bytes = 0;
         while sent_bytes < BURST_MAX_BYTES
@@ -189,8 +190,12 @@ impl Floor {
             if let Some(log) = &mut self.playback_log {
                 log.note_sent(now, length, &speech.converter, &frame);
             }
-            let frame = speech.converter.encode_packet(frame);
-            sent_bytes += frame.len();
+            let is_file = speech.converter.is_file();
+            sent_bytes += frame.len() * if is_file { FILE_WEIGHT } else { 1 };
+            if is_file && self.begun_file.replace(speech.file) == Some(speech.file) {
+                speech.converter.continue_file();
+            }
+            let frame = speech.converter.encode_frame(frame);
             speech.send_frame(now, samples, frame, out);
         }
     }

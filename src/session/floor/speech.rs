@@ -33,6 +33,8 @@ pub(super) struct Speech {
     pub(super) id: SpeechId,
     /// To the client's format as of its beginning.
     pub(super) converter: OutputConverter,
+    /// Number of the file that it belongs to.
+    pub(super) file: u32,
     pub(super) request_id: String,
     /// The model's turn, if it is one.
     pub(super) segment_id: Option<u32>,
@@ -76,6 +78,7 @@ impl Speech {
             source,
             id,
             converter,
+            file: 0,
             request_id,
             segment_id: None,
             text,
@@ -222,8 +225,21 @@ impl Speech {
         }
         self.first_sent_at.get_or_insert(now);
         self.sent_samples += samples as u64;
-        self.sent_bytes += bytes.len() as u64;
-        out.push_client(ClientCommand::Audio(ClientAudio { bytes, turn: self.id }));
+        self.send_bytes(bytes, out);
+    }
+
+    /// Sends the rest of a stream, once all samples were sent.
+    pub(super) fn send_rest(&mut self, out: &mut Actions) {
+        let rest = self.converter.finish_stream();
+        self.send_bytes(rest, out);
+    }
+
+    /// Sends encoded audio, if there is any: an encoder may need more samples for its next bytes.
+    fn send_bytes(&mut self, bytes: Bytes, out: &mut Actions) {
+        if !bytes.is_empty() {
+            self.sent_bytes += bytes.len() as u64;
+            out.push_client(ClientCommand::Audio(ClientAudio { bytes, turn: self.id }));
+        }
     }
 
     /// Reports once that all audio was sent.

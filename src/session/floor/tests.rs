@@ -1,7 +1,12 @@
 //! Tests of the floor: when audio leaves, and what is held.
 
 use super::*;
+use crate::audio::encoding::Encoding;
 use crate::session::outbox::Observation;
+
+fn format(encoding: Encoding, rate_hz: u32) -> OutputFormat {
+    OutputFormat { encoding, rate_hz, bit_rate: None }
+}
 
 static SECOND: [f32; MODEL_RATE_HZ as usize] = [0.25; MODEL_RATE_HZ as usize];
 
@@ -62,7 +67,7 @@ fn chunks_of_any_size_are_sent_in_whole_frames_at_playout_pace() {
 fn packets_bridge_the_gap_between_two_seconds_of_the_model() {
     let (mut floor, now, mut out) = floor_with_hold(600);
     floor.options.packets = PacketOptions { frame_ms: 60, ..PacketOptions::default() };
-    floor.set_format(Encoding::Opus, MODEL_RATE_HZ).unwrap();
+    floor.set_format(format(Encoding::Opus, MODEL_RATE_HZ)).unwrap();
     let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
     let (mut underruns, mut at) = (0, now);
     for second in 0..3 {
@@ -379,7 +384,7 @@ fn cancel_silences_one_source() {
 fn late_audio_of_a_finished_speech_leaves_nothing_for_the_next() {
     for rate_hz in [16_000, 44_100, 48_000] {
         let (mut floor, now, mut out) = floor();
-        floor.set_format(Encoding::S16le, rate_hz).unwrap();
+        floor.set_format(format(Encoding::S16le, rate_hz)).unwrap();
         let first = floor.begin(now, SpeechSource::Model, "a".into(), String::new());
         floor.push_audio(now, first, &SECOND[..4_800], &mut out);
         floor.finish(now, first, &mut out);
@@ -479,4 +484,111 @@ fn speech_that_was_played_to_its_end_is_not_cut_any_more() {
         floor.cancel(cut_at, SpeechSource::Model, &mut out);
         assert_eq!(ends(&mut out), [end], "{after_ms} ms");
     }
+}
+
+/// Audio bytes to the client, in order.
+fn client_audio(out: &mut Actions) -> Vec<u8> {
+    let bytes = |action| match action {
+        Action::ToClient(ClientCommand::Audio(audio)) => Some(audio.bytes),
+        _ => None,
+    };
+    std::iter::from_fn(|| out.pop()).filter_map(bytes).flatten().collect()
+}
+
+/// Plays everything, and returns the instant of the end.
+fn play(floor: &mut Floor, mut at: Instant, out: &mut Actions) -> Instant {
+    while let Some(next) = floor.next_timeout(at) {
+        at = next;
+        floor.advance(at, out);
+    }
+    at
+}
+
+#[test]
+fn file_formats_are_streams_that_end_with_each_speech() {
+    for encoding in [Encoding::Mp3, Encoding::OggOpus] {
+        let (mut floor, now, mut out) = floor();
+        floor.set_format(format(encoding, MODEL_RATE_HZ)).unwrap();
+        let mut at = now;
+        let mut heard = Vec::new();
+        for _ in 0..2 {
+            let id = floor.begin(at, SpeechSource::Text, "t".into(), String::new());
+            floor.push_audio(at, id, &SECOND, &mut out);
+            floor.finish(at, id, &mut out);
+            let end = play(&mut floor, at, &mut out);
+            assert_eq!((end - at).as_millis(), 1000, "the pace is that of the samples");
+            at = end;
+            heard.push(client_audio(&mut out));
+        }
+        assert_eq!(heard[0], heard[1], "each speech is encoded alone");
+        let magic: &[u8] = if encoding == Encoding::Mp3 { &[0xff, 0xf3] } else { b"OggS" };
+        assert!(heard[0].starts_with(magic) && heard[0].len() > 3000, "{:?}", heard[0].len());
+    }
+}
+
+#[test]
+fn wav_header_comes_once_for_each_format() {
+    let (mut floor, now, mut out) = floor();
+    let mut at = now;
+    let mut bytes = Vec::new();
+    for new_format in [true, false, true] {
+        if new_format {
+            floor.set_format(format(Encoding::Wav, MODEL_RATE_HZ)).unwrap();
+        }
+        // Cut before it was heard: the header is still due.
+        let cut = floor.begin(at, SpeechSource::Text, "t".into(), String::new());
+        floor.cancel(at, SpeechSource::Text, &mut out);
+        assert!(floor.speech_mut(cut).is_none());
+        let id = floor.begin(at, SpeechSource::Text, "t".into(), String::new());
+        floor.push_audio(at, id, &SECOND, &mut out);
+        floor.finish(at, id, &mut out);
+        at = play(&mut floor, at, &mut out);
+        bytes.push(client_audio(&mut out).len());
+    }
+    assert_eq!(bytes, [48_044, 48_000, 48_044]);
+}
+
+#[test]
+fn interrupted_stream_begins_anew() {
+    let (mut floor, now, mut out) = floor();
+    floor.set_format(format(Encoding::Mp3, 22_050)).unwrap();
+    let speak = |floor: &mut Floor, at, out: &mut Actions| {
+        let id = floor.begin(at, SpeechSource::Text, "t".into(), String::new());
+        floor.push_audio(at, id, &SECOND, out);
+        floor.finish(at, id, out);
+    };
+    speak(&mut floor, now, &mut out);
+    let end = play(&mut floor, now, &mut out);
+    let whole = client_audio(&mut out);
+    speak(&mut floor, end, &mut out);
+    let cut_at = end + Duration::from_millis(500);
+    floor.advance(cut_at, &mut out);
+    floor.cancel(cut_at, SpeechSource::Text, &mut out);
+    assert!(client_audio(&mut out).len() < whole.len());
+    speak(&mut floor, cut_at, &mut out);
+    play(&mut floor, cut_at, &mut out);
+    assert_eq!(client_audio(&mut out), whole, "nothing of the cut speech is in it");
+}
+
+#[test]
+fn burst_of_a_file_format_is_encoded_in_small_steps() {
+    let (mut floor, now, mut out) = floor();
+    floor.options.playout.pace = PlayoutPace::Burst;
+    floor.options.frame_max_bytes = 16_384;
+    floor.pace = PlayoutPacer::new(None, Duration::ZERO);
+    floor.set_format(format(Encoding::Mp3, MODEL_RATE_HZ)).unwrap();
+    let id = floor.begin(now, SpeechSource::Text, "t".into(), String::new());
+    for _ in 0..20 {
+        floor.push_audio(now, id, &SECOND, &mut out);
+    }
+    let (mut steps, mut longest) = (0, 0);
+    let mut heard = client_audio(&mut out).len();
+    floor.finish(now, id, &mut out);
+    while floor.is_busy() {
+        floor.advance(now, &mut out);
+        let step = client_audio(&mut out).len();
+        (steps, longest, heard) = (steps + 1, longest.max(step), heard + step);
+    }
+    assert!(steps < 100 && longest < 12_000 * 2, "{steps} steps, the longest has {longest} bytes");
+    assert!((240_000..242_000).contains(&heard), "20 s at 96 kbit/s: {heard} bytes");
 }

@@ -2,6 +2,7 @@
 
 mod acknowledged;
 mod contexts;
+mod encoded_speech;
 mod invalid_messages;
 mod lock_step;
 mod plain_sockets;

@@ -43,6 +43,21 @@ async fn key_permissions_and_quotas_hold_for_rest() {
     assert!(third.header("retry-after").is_some());
 }
 
+/// ElevenLabs' clients have a header of their own for the key, and read the code of an error.
+#[tokio::test]
+async fn elevenlabs_clients_show_their_key_and_get_their_errors() {
+    let server = AccessServer::start("rest-elevenlabs", CONFIG, &[("keys.toml", KEYS)]).await;
+    for (key, status) in [("cid-s3cret", 200), ("wrong", 401)] {
+        let body = r#"{"text":"Hello."}"#;
+        let request = format!(
+            "POST /v1/text-to-speech/any HTTP/1.0\r\nHost: x\r\nxi-api-key: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let answer = send_request(server.tcp().await, request.as_bytes()).await;
+        assert_eq!((answer.status, answer.body.contains("invalid_api_key")), (status, status == 401));
+    }
+}
+
 /// A browser asks first whether a page may send a request with these headers.
 #[tokio::test]
 async fn pages_of_allowed_origins_may_use_rest() {

@@ -117,6 +117,7 @@ impl<'m> Reading<'m> {
     fn seconds(&self, audio: &[u8]) -> f64 {
         match self.formats.encoding_out {
             Encoding::Opus => packet_samples(audio).unwrap() as f64 / 48_000.0,
+            Encoding::Mp3 => mp3_seconds(audio),
             encoding => {
                 audio.len() as f64 / encoding.bytes_per_sample() as f64 / f64::from(self.formats.rate_out_hz)
             }
@@ -254,4 +255,25 @@ fn has_leaf(message: &Value, text: &str) -> bool {
     let mut leaves = Vec::new();
     collect(message, "", &mut leaves);
     leaves.iter().any(|(_, leaf)| leaf == text)
+}
+
+/// Length of whole MP3 frames (ISO 11172-3 §2.4.1.3, ISO 13818-3 §2.4.2.3).
+fn mp3_seconds(mut audio: &[u8]) -> f64 {
+    const KBPS: [[usize; 15]; 2] = [
+        [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160],
+        [0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320],
+    ];
+    let mut seconds = 0.0;
+    while let [0xff, version, rates, ..] = audio {
+        let is_mpeg_1 = version & 8 != 0;
+        let divisor = [4, 0, 2, 1][usize::from(version >> 3 & 3)];
+        let rate_hz = [44_100, 48_000, 32_000][usize::from(rates >> 2 & 3)] / divisor;
+        let samples = if is_mpeg_1 { 1152 } else { 576 };
+        let kbps = KBPS[usize::from(is_mpeg_1)][usize::from(rates >> 4)];
+        let bytes = samples / 8 * kbps * 1000 / rate_hz + usize::from(rates >> 1 & 1);
+        seconds += samples as f64 / rate_hz as f64;
+        audio = &audio[bytes..];
+    }
+    assert!(audio.is_empty(), "no whole frames");
+    seconds
 }

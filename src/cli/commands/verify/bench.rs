@@ -11,6 +11,7 @@ use tokio::{
 use super::ledger::Ledger;
 
 use crate::{
+    audio::encode::AudioFormat,
     cli::{
         ClientError, ClientTiming, ServerTarget,
         client::Client,
@@ -22,7 +23,7 @@ use crate::{
         transcribe,
         view::Progress,
     },
-    media::{encode::AudioFormat, transcript::partial::Span},
+    media::transcript::partial::Span,
     session::measurement::SessionState,
     verify::figure::{Expectation, Figure},
 };

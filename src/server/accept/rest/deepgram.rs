@@ -17,42 +17,25 @@ use super::{
     early_answer::{Filler, answer_in_time},
     endpoint::Task,
     members::Members,
+    query::Query,
     session::{Opening, Segment},
     speak::{self, Delivery, text_of},
+    speech_format::SpeechFormat,
     style::{Failure, Style, set_header},
     transcribe::{Job, Recognized, Transcription},
     transcript,
     upload::RECORDING_MAX_BYTES,
 };
-use crate::{downstream::date::rfc3339, media::encode::AudioFormat, server::unix_now};
+use crate::{
+    audio::{encode::AudioFormat, encoding::Encoding},
+    downstream::date::rfc3339,
+    server::unix_now,
+};
 
 /// Longest text of a request to speak, characters.
 const TEXT_MAX_CHARS: usize = 2000;
 /// Most key words.
 const KEYWORDS_MAX: usize = 100;
-
-/// The query of a request.
-struct Query(Vec<(String, String)>);
-
-impl Query {
-    fn of(request: &Request<RequestBody>) -> Self {
-        let query = request.uri().query().unwrap_or_default();
-        Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
-    }
-
-    fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        let named = self.0.iter().filter(move |(known, _)| known == name);
-        named.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
-    }
-
-    fn get(&self, name: &str) -> Option<&str> {
-        self.all(name).next()
-    }
-
-    fn is_set(&self, name: &str) -> bool {
-        self.get(name) == Some("true")
-    }
-}
 
 /// Answers `POST /v1/listen`: the body is the recording.
 pub(super) async fn answer_listen(
@@ -159,11 +142,11 @@ pub(super) async fn answer_speak(
     let mut memory = opening.memory_share();
     let read = |body: Bytes| speech_text(&body);
     let text = speak::read_speech_body(request, &mut memory, &opening.server, read).await?;
-    let (format, rate_hz) = speech_format(&query)?;
+    let format = speech_format(&query)?;
     let model = query.get("model").unwrap_or("aura-asteria-en").to_owned();
     let admission = opening.admit()?;
     let command = json!({"type": "speak", "text": text, "voice": model});
-    let job = speak::Job { model: model.clone(), format, rate_hz, command, delivery: Delivery::Bytes };
+    let job = speak::Job { model: model.clone(), format, command, delivery: Delivery::Bytes };
     let mut response = speak::speak(opening, admission, job, Style::Deepgram).await?;
     let headers = response.headers_mut();
     // The library of version 3 reads all four.
@@ -187,19 +170,31 @@ fn speech_text(body: &[u8]) -> Result<String, Failure> {
     Ok(text.into_owned())
 }
 
-/// Format and sample rate of the speech; mp3 at 24 kHz by default.
-fn speech_format(query: &Query) -> Result<(AudioFormat, u32), Failure> {
-    let name = match (query.get("encoding").unwrap_or("mp3"), query.get("container")) {
-        ("linear16", Some("none")) => "pcm",
-        ("linear16", _) => "wav",
-        (other, _) => other,
+/// Format of the speech; mp3 at 24 kHz by default.
+fn speech_format(query: &Query) -> Result<SpeechFormat, Failure> {
+    let encoding = query.get("encoding").unwrap_or("mp3");
+    let raw = match query.get("container") {
+        Some("none") => AudioFormat::Pcm,
+        _ => AudioFormat::Wav,
     };
-    let format = AudioFormat::from_name(name).ok_or_else(|| {
-        let message = format!("Unsupported encoding {name:?}; there are linear16, mp3, opus and flac");
-        Failure::invalid(message)
-    })?;
-    let rate = query.get("sample_rate").map(str::parse::<u32>).transpose();
-    let rate = rate.ok().filter(|rate| rate.is_none_or(|rate| (8000..=48_000).contains(&rate)));
+    let (file, samples, default_hz) = match encoding {
+        "linear16" => (raw, Encoding::S16le, 24_000),
+        "mulaw" => (raw, Encoding::Mulaw, 8_000),
+        "alaw" => (raw, Encoding::Alaw, 8_000),
+        other => {
+            let file = AudioFormat::from_name(other).ok_or_else(|| {
+                let message = format!(
+                    "Unsupported encoding {other:?}; there are linear16, mulaw, alaw, mp3, opus and flac"
+                );
+                Failure::invalid(message)
+            })?;
+            (file, Encoding::S16le, 24_000)
+        }
+    };
+    let number = |name: &str| query.get(name).map(str::parse::<u32>).transpose();
+    let rate =
+        number("sample_rate").ok().filter(|rate| rate.is_none_or(|rate| (8000..=48_000).contains(&rate)));
     let rate = rate.ok_or_else(|| Failure::invalid("sample_rate must be from 8000 to 48000"))?;
-    Ok((format, rate.unwrap_or(24_000)))
+    let bit_rate = number("bit_rate").map_err(|_| Failure::invalid("bit_rate must be a number of bit/s"))?;
+    Ok(SpeechFormat { file, samples, rate_hz: rate.unwrap_or(default_hz), bit_rate })
 }

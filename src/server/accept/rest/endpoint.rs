@@ -5,7 +5,10 @@ use std::sync::Arc;
 use hyper::Method;
 
 pub(crate) use crate::media::transcript::Task;
-use crate::{mapping::ClientMapping, server::ServiceConfig};
+use crate::{
+    mapping::{ClientMapping, client::decode_percent},
+    server::ServiceConfig,
+};
 
 /// One path of an API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +35,14 @@ pub(crate) enum Endpoint {
     Listen,
     /// Deepgram: `POST /v1/speak`.
     DeepgramSpeak,
+    /// ElevenLabs: `POST /v1/text-to-speech/{voice_id}`, and `/stream` below it, with the id of the voice.
+    ElevenLabsSpeak(String),
+    /// ElevenLabs: `POST /v1/speech-to-text`.
+    ElevenLabsListen,
+    /// Cartesia: `POST /tts/bytes`.
+    CartesiaSpeak,
+    /// Speechmatics: `POST /generate/{voice}`, with the name of the voice.
+    SpeechmaticsSpeak(String),
     /// OpenAI: `POST /v1/realtime/calls`, and `POST /v1/realtime` of its beta.
     Call,
     /// OpenAI: `POST /v1/realtime/calls/{id}/hangup`.
@@ -45,10 +56,15 @@ pub(crate) enum Endpoint {
 impl Endpoint {
     /// The endpoint of a request; `None` if the path belongs to WebSocket clients or is unknown.
     pub(crate) fn of(method: &Method, path: &str) -> Option<Self> {
-        if path == "/health" {
-            return Some(Self::Health);
+        match path {
+            "/health" => return Some(Self::Health),
+            "/tts/bytes" => return Some(Self::CartesiaSpeak),
+            _ => {}
         }
-        // Deepgram's WebSocket clients use the same paths with GET.
+        if let Some(voice) = path.strip_prefix("/generate/").and_then(one_segment) {
+            return Some(Self::SpeechmaticsSpeak(voice));
+        }
+        // WebSocket clients of Deepgram and ElevenLabs use the same or similar paths with GET.
         let is_upgrade = method == Method::GET;
         let (_, path) = path.split_once("/v1/").filter(|(before, _)| ["", "/openai"].contains(before))?;
         Some(match path {
@@ -61,6 +77,11 @@ impl Endpoint {
             "voices" => Self::Voices,
             "listen" if !is_upgrade => Self::Listen,
             "speak" if !is_upgrade => Self::DeepgramSpeak,
+            "speech-to-text" => Self::ElevenLabsListen,
+            other if !is_upgrade && other.starts_with("text-to-speech/") => {
+                let voice = &other["text-to-speech/".len()..];
+                Self::ElevenLabsSpeak(one_segment(voice.strip_suffix("/stream").unwrap_or(voice))?)
+            }
             "realtime" | "realtime/calls" if !is_upgrade => Self::Call,
             other if other.starts_with("realtime/calls/") => {
                 let id = &other["realtime/calls/".len()..];
@@ -114,6 +135,12 @@ impl Endpoint {
     }
 }
 
+/// The decoded text of a path's last segment; `None` for an empty one, or several.
+fn one_segment(path: &str) -> Option<String> {
+    let is_one = !path.is_empty() && !path.contains('/');
+    is_one.then(|| decode_percent(path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +173,13 @@ mod tests {
         assert_eq!(of(Method::GET, "/v1/models/a/b"), Some(Endpoint::Model("a/b".into())));
         assert_eq!(of(Method::POST, "/v1/listen"), Some(Endpoint::Listen));
         assert_eq!(of(Method::POST, "/v1/realtime"), Some(Endpoint::Call));
+        for path in ["/v1/text-to-speech/a%20b", "/v1/text-to-speech/a%20b/stream"] {
+            assert_eq!(of(Method::POST, path), Some(Endpoint::ElevenLabsSpeak("a b".into())));
+        }
+        assert_eq!(of(Method::POST, "/generate/sarah"), Some(Endpoint::SpeechmaticsSpeak("sarah".into())));
+        for path in ["/v1/text-to-speech/", "/v1/text-to-speech/a/b", "/generate/", "/tts", "/generate/a/b"] {
+            assert_eq!(of(Method::POST, path), None, "{path}");
+        }
         assert_eq!(
             of(Method::POST, "/v1/realtime/calls/rtc_1/hangup"),
             Some(Endpoint::HangUp("rtc_1".into()))
@@ -158,6 +192,8 @@ mod tests {
             (Method::GET, "/v1/listen"),
             (Method::GET, "/v1/speak"),
             (Method::GET, "/v1/realtime"),
+            (Method::GET, "/v1/text-to-speech/a/stream-input"),
+            (Method::GET, "/v1/speech-to-text/realtime"),
             (Method::POST, "/v1/realtime/client_secrets"),
             (Method::GET, "/"),
             (Method::POST, "/v2/v1/audio/speech"),

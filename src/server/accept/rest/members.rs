@@ -47,6 +47,22 @@ impl<'b> Members<'b> {
         members.collect::<serde_json::Result<_>>().map(Self)
     }
 
+    /// Reads members of the object that is this member of the body; none if it is missing, or no object.
+    ///
+    /// # Errors
+    /// As for [`Members::read`].
+    pub(super) fn read_within(
+        body: &'b [u8],
+        outer: &'static [&'static str; 1],
+        names: &'static [&'static str],
+    ) -> serde_json::Result<Self> {
+        let found = NamedMembers(outer).deserialize(&mut serde_json::Deserializer::from_slice(body))?;
+        match found.last() {
+            Some((_, json)) if json.get().starts_with('{') => Self::read(json.get().as_bytes(), names),
+            _ => Ok(Self(Vec::new())),
+        }
+    }
+
     /// Takes the member with this name.
     pub(super) fn take(&mut self, name: &str) -> Member<'b> {
         let found = self.0.iter_mut().find(|(known, _)| *known == name);

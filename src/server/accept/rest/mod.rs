@@ -13,15 +13,18 @@
 //! - [`transcribe`]: a recording to a transcript; [`transcript`] answers with it
 //! - [`speak`]: a text to speech
 //! - [`early_answer`] begins before its words are known; [`streamed_body`] is sent as it is made; [`super::super::codec_threads`] decodes and encodes
-//! - [`deepgram`]: requests and answers in Deepgram's form
+//! - [`deepgram`], [`elevenlabs`], [`cartesia`] and [`speechmatics`]: requests and answers in the forms of these APIs; what they share
+//!   is in [`query`] and [`speech_format`]
 //! - [`calls`]: begins and ends calls by WebRTC; [`offers`]: as Pipecat's clients do
 //! - [`models`]: lists of models and voices, and the server's state
 
 pub(crate) mod bodies;
 mod body;
 mod calls;
+mod cartesia;
 mod deepgram;
 mod early_answer;
+mod elevenlabs;
 mod endpoint;
 pub(crate) mod event;
 mod form;
@@ -31,8 +34,11 @@ mod members;
 mod models;
 mod offers;
 mod parse;
+mod query;
 pub(crate) mod session;
 mod speak;
+mod speech_format;
+mod speechmatics;
 mod streamed_body;
 mod style;
 mod transcribe;
@@ -143,9 +149,10 @@ async fn answer_checked(
         return Ok(complete(models::health(&config, server)));
     }
     check_local_host(&config, request.headers(), peer.address.ip())?;
-    let caller = Caller::identify(&config, &request, peer, Some(&server.client_secrets))?;
     let keys_are_asked_for = config.access.keys.is_some();
     let style = Style::of(&endpoint, &config.library, request.headers(), keys_are_asked_for);
+    let caller = Caller::identify(&config, &request, peer, Some(&server.client_secrets))
+        .map_err(|refusal| style.restyle(refusal))?;
     let opening = Opening {
         server: server.clone(),
         config: config.clone(),
@@ -158,6 +165,10 @@ async fn answer_checked(
         Endpoint::Speak => speak::answer(request, style, opening).await,
         Endpoint::Listen => deepgram::answer_listen(request, opening).await,
         Endpoint::DeepgramSpeak => deepgram::answer_speak(request, opening).await,
+        Endpoint::ElevenLabsSpeak(voice) => elevenlabs::answer_speak(&voice, request, opening).await,
+        Endpoint::ElevenLabsListen => elevenlabs::answer_listen(request, opening).await,
+        Endpoint::CartesiaSpeak => cartesia::answer_speak(request, opening).await,
+        Endpoint::SpeechmaticsSpeak(voice) => speechmatics::answer_speak(&voice, request, opening).await,
         Endpoint::Call => calls::begin(request, opening).await,
         Endpoint::Offer(protocol) => offers::answer(&protocol, request, opening).await,
         Endpoint::HangUp(id) | Endpoint::DeleteCall(id) => calls::end(&id, &opening).map(complete),

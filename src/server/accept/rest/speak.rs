@@ -18,12 +18,13 @@ use super::{
     members::{Member, Members},
     parse::parse,
     session::{Commands, Event, Events, Opening},
+    speech_format::SpeechFormat,
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style, set_header},
     transcribe::{event_stream, event_text},
 };
 use crate::{
-    media::encode::{AudioFormat, Encoder},
+    audio::encode::{AudioFormat, Encoder},
     server::{
         ServerContext, accept::session_start::Admission, codec_threads::CodecThreads, memory::MemoryShare,
     },
@@ -54,11 +55,21 @@ const NOTHING_SAID: Duration = Duration::from_millis(200);
 /// Sample rate of speech in OpenAI's and Macaw's APIs, Hz.
 const RATE_HZ: u32 = 24_000;
 
+/// Checks a text that must not be empty, nor longer than this many characters.
+pub(super) fn check_length(name: &'static str, text: &str, max_chars: usize) -> Result<(), Failure> {
+    if text.is_empty() {
+        return Err(Failure::parameter(name, format!("The '{name}' field cannot be empty.")));
+    }
+    if text.chars().count() > max_chars {
+        return Err(Failure::parameter(name, format!("'{name}' is longer than {max_chars} characters.")));
+    }
+    Ok(())
+}
+
 /// A text and how to speak it.
 pub(super) struct Job {
     pub(super) model: String,
-    pub(super) format: AudioFormat,
-    pub(super) rate_hz: u32,
+    pub(super) format: SpeechFormat,
     /// The command to the session.
     pub(super) command: Value,
     pub(super) delivery: Delivery,
@@ -130,7 +141,8 @@ fn read_job(body: &[u8], style: Style) -> Result<Job, Failure> {
             command[name] = value.into();
         }
     }
-    Ok(Job { model: model.into_owned(), format, rate_hz: RATE_HZ, command, delivery })
+    let format = SpeechFormat::new(format, RATE_HZ);
+    Ok(Job { model: model.into_owned(), format, command, delivery })
 }
 
 fn check_text(text: &str, style: Style) -> Result<(), Failure> {
@@ -220,9 +232,10 @@ pub(super) async fn speak(
     style: Style,
 ) -> Result<Response<Body>, Failure> {
     let threads = opening.server.codec_threads.clone();
-    let Job { model, format, rate_hz, command, delivery } = job;
+    let Job { model, format, command, delivery } = job;
+    let rate_hz = format.rate_hz;
     let request_id = format!("{:016x}", fastrand::u64(..));
-    let encoder = Encoder::new(format, rate_hz).map_err(|error| Failure::invalid(error.to_string()))?;
+    let encoder = format.encoder().map_err(|error| Failure::invalid(error.to_string()))?;
     let (mut session, served) = opening.open(&model, admission).await?;
     session.commands.send(&json!({"type": "configure", "output_rate_hz": rate_hz})).await;
     session.commands.send(&command).await;
@@ -256,7 +269,7 @@ pub(super) async fn speak(
         Delivery::Events => event_stream(body),
         Delivery::Bytes => {
             let mut response = Response::new(Body::Right(body));
-            set_header(response.headers_mut(), CONTENT_TYPE.as_str(), format.mime_type());
+            set_header(response.headers_mut(), CONTENT_TYPE.as_str(), format.file.mime_type());
             response
         }
     };

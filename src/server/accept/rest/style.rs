@@ -1,4 +1,4 @@
-//! The API that a client expects: OpenAI's, Macaw's, Deepgram's or Pipecat's. They differ in defaults and in the form of errors.
+//! The API that a client expects: OpenAI's, Macaw's, or that of another vendor. They differ in defaults and in the form of errors.
 
 use std::ops::RangeInclusive;
 
@@ -19,6 +19,9 @@ pub(super) enum Style {
     Macaw,
     Deepgram,
     Pipecat,
+    ElevenLabs,
+    Cartesia,
+    Speechmatics,
 }
 
 impl Style {
@@ -33,6 +36,9 @@ impl Style {
         match endpoint {
             Endpoint::Listen | Endpoint::DeepgramSpeak => Self::Deepgram,
             Endpoint::Offer(_) => Self::Pipecat,
+            Endpoint::ElevenLabsSpeak(_) | Endpoint::ElevenLabsListen => Self::ElevenLabs,
+            Endpoint::CartesiaSpeak => Self::Cartesia,
+            Endpoint::SpeechmaticsSpeak(_) => Self::Speechmatics,
             Endpoint::Call | Endpoint::HangUp(_) | Endpoint::DeleteCall(_) => Self::OpenAi,
             _ => {
                 let mut candidates: Vec<_> = ["macaw", "openai-realtime"]
@@ -42,6 +48,42 @@ impl Style {
                 let sign = client_signs::narrow_by_signs(&mut candidates, headers, "", asks_for_keys);
                 let shows_key = headers.contains_key(AUTHORIZATION);
                 if sign.is_some() || shows_key { Self::OpenAi } else { Self::Macaw }
+            }
+        }
+    }
+}
+
+impl Style {
+    /// A refusal in the form of the API, where its clients read more than the status.
+    pub(super) fn restyle(self, refusal: Box<HttpError>) -> Box<HttpError> {
+        let is_vendors = matches!(self, Self::ElevenLabs | Self::Cartesia | Self::Speechmatics);
+        match refusal.words.clone().filter(|_| is_vendors) {
+            Some((code, message)) => {
+                let body = self.vendor_body(refusal.response.status(), &code, &message);
+                refusal.with_other_body(body.to_string())
+            }
+            None => refusal,
+        }
+    }
+
+    /// An error in the form of ElevenLabs (a code and words below `detail`), Cartesia (its page "API Errors") or Speechmatics (that
+    /// of its batch API).
+    fn vendor_body(self, status: StatusCode, code: &str, message: &str) -> Value {
+        let title = status.canonical_reason().unwrap_or("Error");
+        match self {
+            Self::ElevenLabs => {
+                let code = match status {
+                    StatusCode::UNAUTHORIZED => "invalid_api_key",
+                    StatusCode::TOO_MANY_REQUESTS => "too_many_concurrent_requests",
+                    StatusCode::SERVICE_UNAVAILABLE => "system_busy",
+                    _ => code,
+                };
+                json!({"detail": {"status": code, "message": message}})
+            }
+            Self::Speechmatics => json!({"code": status.as_u16(), "error": title, "detail": message}),
+            _ => {
+                let id = format!("{:016x}", fastrand::u64(..));
+                json!({"error_code": code, "title": title, "message": message, "request_id": id})
             }
         }
     }
@@ -195,7 +237,7 @@ impl Failure {
     /// The error as the client's API has it. Clients of OpenAI's libraries repeat a request after 408, 409, 429 and 5xx.
     pub(super) fn into_http_error(mut self, style: Style) -> Box<HttpError> {
         if let Some(refusal) = self.refusal.take() {
-            return refusal;
+            return style.restyle(refusal);
         }
         let (status, body) = self.response_parts(style);
         let error = HttpError::with_body(RejectReason::BadBody, status, body.to_string());
@@ -225,7 +267,13 @@ impl Failure {
             }
             // As FastAPI has it.
             (Style::Pipecat, ..) => (self.status, json!({ "detail": message })),
-            (Style::Macaw, Some(error)) => (StatusCode::UNPROCESSABLE_ENTITY, error.body()),
+            (Style::ElevenLabs, None) | (Style::Cartesia | Style::Speechmatics, _) => {
+                (self.status, style.vendor_body(self.status, code, message))
+            }
+            // As FastAPI has it, too.
+            (Style::ElevenLabs | Style::Macaw, Some(error)) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, error.body())
+            }
             (..) => {
                 let kind = match (style, code) {
                     (Style::Macaw, "invalid_audio") => "audio_format_error",
@@ -275,8 +323,28 @@ mod tests {
         );
         let (status, deepgram) = body(&missing, Style::Deepgram);
         assert_eq!((status, &deepgram["err_code"]), (StatusCode::BAD_REQUEST, &json!("Bad Request")));
+        let (status, elevenlabs) = body(&missing, Style::ElevenLabs);
+        assert_eq!(
+            (status, &elevenlabs["detail"][0]["type"]),
+            (StatusCode::UNPROCESSABLE_ENTITY, &json!("missing"))
+        );
+        let (status, cartesia) = body(&missing, Style::Cartesia);
+        assert_eq!((status, &cartesia["title"]), (StatusCode::BAD_REQUEST, &json!("Bad Request")));
+        assert_eq!(body(&missing, Style::Speechmatics).1["code"], 400);
         let broken = Failure::audio("no");
         assert_eq!(body(&broken, Style::Macaw).1["error"]["type"], "audio_format_error");
+    }
+
+    #[test]
+    fn refusals_have_the_form_of_the_clients_api() {
+        let restyled = |style: Style| {
+            let refusal = style.restyle(HttpError::unauthorized("no key"));
+            assert_eq!(refusal.response.status(), StatusCode::UNAUTHORIZED);
+            format!("{:?}", refusal.response.body())
+        };
+        assert!(restyled(Style::ElevenLabs).contains("invalid_api_key"));
+        assert!(restyled(Style::Cartesia).contains("error_code"));
+        assert!(restyled(Style::OpenAi).contains("authentication_error"));
     }
 
     #[test]

@@ -36,7 +36,7 @@ const FIELD_MAX_BYTES: usize = 64 * 1024;
 /// Longest name of a field in an error, characters.
 const SHOWN_NAME_MAX_CHARS: usize = 64;
 /// The fields that count; the others are skipped.
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 17] = [
     "input_audio",
     "model",
     "language",
@@ -48,6 +48,12 @@ const FIELDS: [&str; 11] = [
     "keywords",
     "hotwords",
     "hot_words",
+    "model_id",
+    "language_code",
+    "timestamps_granularity",
+    "keyterms",
+    "cloud_storage_url",
+    "source_url",
 ];
 
 /// A form with a recording.

@@ -79,7 +79,7 @@ fn write_frame(block: &[i16], number: u64, out: &mut Vec<u8>) {
 }
 
 /// Number of the frame in the extended UTF-8 of RFC 9639 §9.1.5: up to 36 bits in seven bytes.
-pub(super) fn coded_number(number: u64) -> Vec<u8> {
+fn coded_number(number: u64) -> Vec<u8> {
     if number < 0x80 {
         return vec![number as u8];
     }
@@ -142,4 +142,19 @@ fn best_rice(part: &[u32]) -> (u32, u64) {
         .map(|parameter| (parameter, cost(parameter)))
         .min_by_key(|(_, bits)| *bits)
         .unwrap_or((0, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flac_frame_numbers_are_coded_like_utf8() {
+        for (number, code) in [(0x7f, vec![0x7f]), (0x80, vec![0xc2, 0x80]), (0x7ff, vec![0xdf, 0xbf])] {
+            assert_eq!(coded_number(number), code, "{number:#x}");
+        }
+        assert_eq!(coded_number(0x800), [0xe0, 0xa0, 0x80]);
+        assert_eq!(coded_number(0x10_ffff), [0xf4, 0x8f, 0xbf, 0xbf]);
+        assert_eq!(coded_number(0xf_ffff_ffff), [0xfe, 0xbf, 0xbf, 0xbf, 0xbf, 0xbf, 0xbf]);
+    }
 }

@@ -2,8 +2,10 @@
 
 use opus_pure::{Application, MAX_PACKET_BYTES, OggOpusWriter, OpusEncoder, OpusHead, RateControl};
 
+use crate::audio::opus::PacketOptions;
+
 /// Bit rate at which mono speech cannot be told from the original.
-const BITRATE_BPS: i32 = 48_000;
+const BIT_RATE: u32 = 48_000;
 
 /// Payload of a page, about 0.1 s. Every page has 27 bytes of header and more.
 const PAGE_BYTES: usize = 600;
@@ -28,9 +30,10 @@ pub(super) struct OpusStream {
 
 impl OpusStream {
     /// `None` at a rate that Opus does not have.
-    pub(super) fn new(rate_hz: u32) -> Option<Self> {
+    pub(super) fn new(rate_hz: u32, bit_rate: Option<u32>) -> Option<Self> {
         let mut encoder = OpusEncoder::new(i32::try_from(rate_hz).ok()?, 1, Application::Audio).ok()?;
-        encoder.bitrate_bps = BITRATE_BPS;
+        let rates = PacketOptions::BIT_RATES;
+        encoder.bitrate_bps = bit_rate.unwrap_or(BIT_RATE).clamp(*rates.start(), *rates.end()) as i32;
         encoder.rate_control = RateControl::Vbr;
         let head = OpusHead::for_encoder(&encoder, rate_hz);
         let pre_skip = usize::from(head.pre_skip);

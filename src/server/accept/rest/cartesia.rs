@@ -1,0 +1,99 @@
+//! Cartesia's text to speech, `POST /tts/bytes`.
+//!
+//! Sources: the published API reference and the public client libraries (cartesia, @cartesia/cartesia-js).
+
+use bytes::Bytes;
+use hyper::{Request, Response};
+use serde_json::json;
+
+use super::{
+    super::request_body::RequestBody,
+    Body,
+    members::{Member, Members},
+    session::Opening,
+    speak::{self, Delivery, Job, check_length, text_of},
+    speech_format::SpeechFormat,
+    style::{Failure, Style},
+};
+use crate::audio::{encode::AudioFormat, encoding::Encoding};
+
+/// Longest text, characters.
+const TEXT_MAX_CHARS: usize = 40_000;
+/// The members of a request that count.
+const MEMBERS: [&str; 5] = ["transcript", "model_id", "voice", "language", "output_format"];
+/// The members of its `output_format`.
+const FORMAT_MEMBERS: [&str; 4] = ["container", "encoding", "sample_rate", "bit_rate"];
+
+/// Answers the request: raw samples, a WAV file or mp3.
+pub(super) async fn answer_speak(
+    request: Request<RequestBody>,
+    opening: Opening,
+) -> Result<Response<Body>, Failure> {
+    let mut memory = opening.memory_share();
+    let job = speak::read_speech_body(request, &mut memory, &opening.server, |body| read_job(&body)).await?;
+    let admission = opening.admit()?;
+    speak::speak(opening, admission, job, Style::Cartesia).await
+}
+
+fn read_job(bytes: &Bytes) -> Result<Job, Failure> {
+    let mut body = Members::read(bytes, &MEMBERS).map_err(|error| Failure::json(&error))?;
+    let text = text_of(&mut body, "transcript")?.ok_or_else(|| Failure::missing("transcript"))?;
+    check_length("transcript", &text, TEXT_MAX_CHARS)?;
+    let model = text_of(&mut body, "model_id")?.ok_or_else(|| Failure::missing("model_id"))?.into_owned();
+    let mut command = json!({"type": "speak", "text": text});
+    let voice = match body.take("voice") {
+        Member::Text(name) => Some(name),
+        Member::Object(id) => id,
+        _ => None,
+    };
+    for (name, value) in [("voice", voice), ("language", text_of(&mut body, "language")?)] {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            command[name] = value.into();
+        }
+    }
+    let format = read_format(bytes)?;
+    Ok(Job { model, format, command, delivery: Delivery::Bytes })
+}
+
+fn read_format(bytes: &Bytes) -> Result<SpeechFormat, Failure> {
+    let outer = &["output_format"];
+    let mut body =
+        Members::read_within(bytes, outer, &FORMAT_MEMBERS).map_err(|error| Failure::json(&error))?;
+    let container = text_of(&mut body, "container")?.ok_or_else(|| Failure::missing("output_format"))?;
+    let file = match container.as_ref() {
+        "raw" => AudioFormat::Pcm,
+        "wav" => AudioFormat::Wav,
+        "mp3" => AudioFormat::Mp3,
+        other => {
+            let message = format!("Unsupported container {other:?}; there are raw, wav and mp3");
+            return Err(Failure::parameter("output_format", message));
+        }
+    };
+    let samples = match text_of(&mut body, "encoding")?.as_deref() {
+        None | Some("pcm_s16le") => Encoding::S16le,
+        Some("pcm_f32le") => Encoding::F32le,
+        Some("pcm_mulaw") => Encoding::Mulaw,
+        Some("pcm_alaw") => Encoding::Alaw,
+        Some(other) => {
+            let message = format!(
+                "Unsupported encoding {other:?}; there are pcm_f32le, pcm_s16le, pcm_mulaw and pcm_alaw"
+            );
+            return Err(Failure::parameter("output_format", message));
+        }
+    };
+    let rate_hz = number(&mut body, "sample_rate")?.ok_or_else(|| Failure::missing("sample_rate"))?;
+    let bit_rate = number(&mut body, "bit_rate")?;
+    let format = SpeechFormat { file, samples, rate_hz, bit_rate };
+    format.check().map_err(|error| Failure::parameter("output_format", error.to_string()))?;
+    Ok(format)
+}
+
+/// A member that is a whole number; `None` if it is missing or null.
+fn number(body: &mut Members<'_>, name: &'static str) -> Result<Option<u32>, Failure> {
+    let wrong = || Failure::parameter(name, format!("Invalid value for '{name}': expected a whole number."));
+    match body.take(name) {
+        Member::Missing => Ok(None),
+        Member::Scalar(text) => text.parse().map(Some).map_err(|_| wrong()),
+        _ => Err(wrong()),
+    }
+}

@@ -1,0 +1,140 @@
+//! REST in the forms of ElevenLabs, Cartesia and Speechmatics over real sockets.
+
+use serde_json::{Value, json};
+use voxbridge::media::decode::{DecodeLimits, Decoder};
+use voxbridge_test_support::bench::Bench;
+
+use crate::rest::{Answer, form, request, two_utterances, wav};
+
+const TEXT: &str = "The quick brown fox jumps over the lazy dog.";
+
+async fn post(bench: &Bench, path: &str, body: &Value) -> Answer {
+    request(bench.address(), "POST", path, "xi-api-key: any\r\n", body.to_string().as_bytes()).await
+}
+
+/// Length of a file in any format, s.
+fn seconds(file: &[u8]) -> f64 {
+    let mut decoder = Decoder::open(file.to_vec().into(), DecodeLimits::default()).unwrap();
+    let chunks = std::iter::from_fn(|| decoder.next_chunk());
+    chunks.map(|chunk| chunk.unwrap().len()).sum::<usize>() as f64 / 16_000.0
+}
+
+#[tokio::test]
+async fn elevenlabs_speech_is_whole_in_every_format() {
+    let bench = Bench::start().await;
+    let body = json!({"text": TEXT, "model_id": "eleven_flash_v2_5", "voice_settings": {"stability": 0.5}});
+    let raw = post(&bench, "/v1/text-to-speech/any?output_format=pcm_16000", &body).await;
+    let spoken = raw.body.len() as f64 / 32_000.0;
+    assert!(raw.status == 200 && spoken > 1.0, "{spoken}");
+    assert_eq!(raw.header("character-cost"), Some(TEXT.len().to_string().as_str()));
+    for (format, mime) in [
+        ("", "audio/mpeg"),
+        ("?output_format=mp3_22050_32", "audio/mpeg"),
+        ("?output_format=opus_48000_64", "audio/opus"),
+        ("?output_format=wav_44100", "audio/wav"),
+    ] {
+        for end in ["", "/stream"] {
+            let answer = post(&bench, &format!("/v1/text-to-speech/any{end}{format}"), &body).await;
+            assert_eq!((answer.status, answer.header("content-type")), (200, Some(mime)), "{format}");
+            let length = seconds(&answer.body);
+            assert!((spoken - 0.01..spoken + 0.15).contains(&length), "{format}: {length} of {spoken} s");
+        }
+    }
+    let ulaw = post(&bench, "/v1/text-to-speech/any?output_format=ulaw_8000", &body).await;
+    assert_eq!(ulaw.body.len(), (spoken * 8_000.0).round() as usize);
+}
+
+#[tokio::test]
+async fn elevenlabs_errors_name_the_field_or_the_cause() {
+    let bench = Bench::start().await;
+    for (path, body, field) in [
+        ("/v1/text-to-speech/any", json!({}), "text"),
+        ("/v1/text-to-speech/any", json!({"text": ""}), "text"),
+        ("/v1/text-to-speech/any", json!({"text": "x".repeat(40_001)}), "text"),
+        ("/v1/text-to-speech/any?output_format=aac_1", json!({"text": "x"}), "output_format"),
+    ] {
+        let answer = post(&bench, path, &body).await;
+        assert_eq!(answer.status, 422, "{}", answer.text());
+        assert_eq!(answer.json()["detail"][0]["loc"], json!(["body", field]));
+    }
+    let get = request(bench.address(), "GET", "/v1/speech-to-text", "", b"").await;
+    assert_eq!(get.status, 405);
+}
+
+#[tokio::test]
+async fn elevenlabs_recordings_become_words_with_times() {
+    let bench = Bench::start().await;
+    let headers = "xi-api-key: any\r\nContent-Type: multipart/form-data; boundary=b\r\n";
+    let send = |recording: Vec<u8>, fields: &'static [(&str, &str)]| {
+        let (address, body) = (bench.address(), form(&recording, fields));
+        async move { request(address, "POST", "/v1/speech-to-text", headers, &body).await }
+    };
+    let recording = wav(&two_utterances());
+    let answer = send(recording.clone(), &[("model_id", "scribe_v2"), ("language_code", "eng")]).await;
+    let body = answer.json();
+    assert_eq!((answer.status, &body["language_code"]), (200, &json!("eng")), "{body}");
+    let words = body["words"].as_array().unwrap();
+    let text: String = words.iter().map(|word| word["text"].as_str().unwrap()).collect();
+    assert!(body["text"] == text && !text.is_empty(), "{body}");
+    let starts: Vec<_> = words.iter().map(|word| word["start"].as_f64().unwrap()).collect();
+    assert!(starts.is_sorted() && words.iter().any(|word| word["type"] == "spacing"), "{body}");
+    let without = &[("model_id", "scribe_v2"), ("timestamps_granularity", "none")];
+    let without = send(recording.clone(), without).await.json();
+    assert!(without["words"][0]["start"].is_null() && without["text"] == body["text"], "{without}");
+    for (recording, fields, field) in [
+        (recording, &[][..], "model_id"),
+        (Vec::new(), &[("model_id", "scribe_v2")], "file"),
+        (Vec::new(), &[("model_id", "scribe_v2"), ("source_url", "https://example.com/a.mp3")], "file"),
+    ] {
+        let answer = send(recording, fields).await;
+        assert_eq!((answer.status, answer.json()["detail"][0]["loc"][1].clone()), (422, json!(field)));
+    }
+}
+
+#[tokio::test]
+async fn cartesia_speech_has_the_container_and_encoding_that_were_asked_for() {
+    let bench = Bench::start().await;
+    let generate = |format: Value| {
+        let body = json!({"model_id": "sonic-3", "transcript": TEXT, "voice": {"mode": "id", "id": "any"},
+            "output_format": format});
+        let bench = &bench;
+        async move { post(bench, "/tts/bytes", &body).await }
+    };
+    let raw = |encoding| json!({"container": "raw", "encoding": encoding, "sample_rate": 16_000});
+    let spoken = generate(raw("pcm_s16le")).await.body.len() / 2;
+    assert!(spoken > 16_000);
+    for (encoding, sample_bytes) in [("pcm_f32le", 4), ("pcm_mulaw", 1), ("pcm_alaw", 1)] {
+        assert_eq!(generate(raw(encoding)).await.body.len(), spoken * sample_bytes, "{encoding}");
+    }
+    let spoken = spoken as f64 / 16_000.0;
+    for format in [
+        json!({"container": "wav", "encoding": "pcm_f32le", "sample_rate": 44_100}),
+        json!({"container": "mp3", "sample_rate": 44_100, "bit_rate": 128_000}),
+    ] {
+        let length = seconds(&generate(format.clone()).await.body);
+        assert!((spoken - 0.01..spoken + 0.15).contains(&length), "{format}: {length} of {spoken} s");
+    }
+    for format in [
+        Value::Null,
+        json!({"container": "ogg", "sample_rate": 44_100}),
+        json!({"container": "raw", "encoding": "pcm_s24le", "sample_rate": 44_100}),
+        json!({"container": "mp3", "sample_rate": 7}),
+        json!({"container": "mp3", "sample_rate": "fast"}),
+    ] {
+        let answer = generate(format).await;
+        let body = answer.json();
+        assert_eq!((answer.status, &body["title"]), (400, &json!("Bad Request")), "{body}");
+        assert!(["error_code", "message", "request_id"].iter().all(|name| body[name].is_string()), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn speechmatics_speech_is_wav_or_samples() {
+    let bench = Bench::start().await;
+    let wav = post(&bench, "/generate/sarah", &json!({"text": TEXT})).await;
+    let raw = post(&bench, "/generate/sarah?output_format=pcm_16000", &json!({"text": TEXT})).await;
+    assert_eq!((wav.status, wav.header("content-type")), (200, Some("audio/wav")));
+    assert_eq!((wav.body.len() - 44, raw.status), (raw.body.len(), 200));
+    let empty = post(&bench, "/generate/sarah", &json!({"text": ""})).await;
+    assert_eq!((empty.status, &empty.json()["code"]), (400, &json!(400)));
+}
