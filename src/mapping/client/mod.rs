@@ -30,7 +30,6 @@ use self::{
     tcp::TcpProtocol,
     values::{compile_event, compile_values},
 };
-pub(crate) use self::{events::seconds, paths::decode_percent};
 pub use self::{
     event_condition::EventCondition,
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
@@ -48,6 +47,7 @@ pub use self::{
         CloseReason, CommandSyntax, EndCause, Framing, LockStep, RolloverReason, SetupSlot, Speaker, Verb,
     },
 };
+pub(crate) use self::{events::seconds, paths::decode_percent};
 use super::{
     check::{self, Document, FileError},
     error_spelling::ErrorSpelling,
