@@ -219,7 +219,8 @@ mod tests {
         let text = || String::from_utf8(printed.0.lock().unwrap().clone()).unwrap();
         let send = |session: &str, name: &str| {
             let message = format!(r#"{{"type":"{name}"}}"#);
-            tap.on_frame(session, Instant::now(), TapPoint::ToClient, TapFrame::Text(&message));
+            let now = tokio::time::Instant::now().into_std();
+            tap.on_frame(session, now, TapPoint::ToClient, TapFrame::Text(&message));
         };
         send("first", "before");
         tap.end_session();
