@@ -105,6 +105,20 @@ async fn demo_runs_on_every_simulated_server_that_can_serve_it() {
     join_all(demos).await;
 }
 
+#[tokio::test]
+async fn demo_without_a_download_shows_the_words_of_its_recording_and_ends_with_its_summary() {
+    let out = scratch("program").join("demo-words.wav").display().to_string();
+    let shown = run(&["demo", "-o", &out]).await;
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    let (messages, summary) =
+        shown.stdout.split_once("\nheard   ").unwrap_or_else(|| panic!("{}", shown.stdout));
+    let words = "And so my fellow Americans ask not what your country can do for you ask what you can do for your country";
+    assert_eq!(summary.lines().next(), Some(words), "{summary}");
+    assert!(!messages.contains("simulated transcript"), "{messages}");
+    let last = summary.lines().last().unwrap_or_default();
+    assert!(last.starts_with("picture ") && summary.lines().count() == 5, "{summary}");
+}
+
 /// A source directory whose setup script notes that it was called, and fails.
 fn source_dir(name: &str) -> PathBuf {
     let dir = scratch(name);

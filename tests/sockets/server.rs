@@ -75,14 +75,7 @@ async fn plain_http_requests_get_http_answers() {
     assert!(posted.starts_with("http/1.1 405 ") && posted.contains("\r\nallow: get\r\n"), "{posted}");
     assert!(posted.ends_with(r#"{"detail":"method not allowed"}"#), "{posted}");
     let lost = ask("GET /v9/realtime?model=x", "").await;
-    assert!(
-        lost.starts_with("http/1.1 404 ")
-            && lost.contains("/api/v1/realtime, ")
-            && lost.contains("/openai/realtime, ")
-            && lost.contains("/twilio, ")
-            && lost.contains("/v1/listen, "),
-        "{lost}"
-    );
+    assert!(lost.starts_with("http/1.1 404 ") && lost.contains("did you mean `/v1/realtime`"), "{lost}");
     let long = ask("GET /v1/realtime?model=x", &format!("X: {}\r\n", "x".repeat(20_000))).await;
     assert!(long.starts_with("http/1.1 431 "), "{long}");
     let junk = bench.http("\u{16}\u{3}\u{1} this is no HTTP\r\n\r\n").await;

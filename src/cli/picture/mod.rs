@@ -166,8 +166,8 @@ impl SessionPicture {
             sounds.filter(|(_, peak)| *peak >= AUDIBLE).last().map(|(at, _)| *at + STEP)
         };
         let finals = self.marks.iter().filter(|mark| mark.is_final_transcript() && !mark.text.is_empty());
-        let to_transcript =
-            finals.filter_map(|mark| Some((sound_end(self.asked_for(mark))?, mark.at, "to the transcript")));
+        let to_transcript = finals
+            .filter_map(|mark| Some((sound_end(self.utterance_end(mark))?, mark.at, "to the transcript")));
         let to_audio = self.down.arrivals.iter().filter_map(|at| {
             let command = self.marks.iter().rfind(|mark| mark.is_up && mark.at <= *at).map(|mark| mark.at);
             Some((command.max(sound_end(*at))?, *at, "to the first audio"))
@@ -176,12 +176,18 @@ impl SessionPicture {
         to_transcript.chain(to_audio).filter(|(from, to, _)| from < to).collect()
     }
 
-    /// When the model was asked for a transcript. The user may speak again before it comes. Its own time if no upstream session
-    /// said these words.
-    fn asked_for(&self, transcript: &Mark) -> Duration {
-        let said_it = |lane: &&UpstreamSpan| lane.said.trim() == transcript.text.trim();
-        let asked = self.lanes.values().filter(said_it).map(|lane| lane.asked);
-        asked.filter(|asked| *asked <= transcript.at).max().unwrap_or(transcript.at)
+    /// When the utterance of a transcript was over: when the model was asked, or when the client was told before. The user may
+    /// speak again until the transcript comes. Its own time if no upstream session said these words.
+    fn utterance_end(&self, transcript: &Mark) -> Duration {
+        let is_its_own =
+            |lane: &&UpstreamSpan| lane.said.trim() == transcript.text.trim() && lane.asked <= transcript.at;
+        let lane = self.lanes.values().filter(is_its_own).max_by_key(|lane| lane.asked);
+        let Some(lane) = lane else { return transcript.at };
+        // A session may be dialled when the utterance ends, and the question waits until it is ready.
+        let told = self.marks.iter().filter(|mark| !mark.is_up && mark.name.ends_with("speech_stopped"));
+        let told =
+            told.map(|mark| mark.at).filter(|at| (lane.from.saturating_sub(PAUSE)..=lane.asked).contains(at));
+        told.max().unwrap_or(lane.asked)
     }
 
     fn draw_lanes(&self, drawing: &mut Drawing) {
@@ -302,6 +308,19 @@ mod tests {
             (2510, TapPoint::FromClient, TapFrame::Binary(&loud)),
             (2550, TapPoint::FromLane(Lane(1)), words),
             (2560, TapPoint::ToLane(Lane(1)), TapFrame::Text(r#"{"type":"session.close"}"#)),
+            (2600, TapPoint::ToClient, TapFrame::Text(r#"{"type":"transcript.final","text":"words"}"#)),
+        ]);
+        assert!(svg.contains("1.60 s to the transcript"), "{svg}");
+
+        // A session that is dialled late is asked late.
+        let svg = picture(&[
+            (1000, TapPoint::FromClient, TapFrame::Binary(&loud)),
+            (1500, TapPoint::FromClient, TapFrame::Binary(&quiet)),
+            (1500, TapPoint::ToClient, TapFrame::Text(r#"{"type":"input_audio_buffer.speech_stopped"}"#)),
+            (1510, TapPoint::ToLane(Lane(1)), TapFrame::Text("{}")),
+            (2000, TapPoint::FromClient, TapFrame::Binary(&loud[..16_000])),
+            (2010, TapPoint::ToLane(Lane(1)), TapFrame::Text("{}")),
+            (2550, TapPoint::FromLane(Lane(1)), words),
             (2600, TapPoint::ToClient, TapFrame::Text(r#"{"type":"transcript.final","text":"words"}"#)),
         ]);
         assert!(svg.contains("1.60 s to the transcript"), "{svg}");

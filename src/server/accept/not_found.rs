@@ -22,7 +22,7 @@ pub(super) const REST_PATHS: [&str; 14] = [
 ];
 
 /// Length to which the path is cut in the message.
-const SHOWN_PATH_MAX_CHARS: usize = 80;
+const SHOWN_PATH_MAX_CHARS: usize = 60;
 
 /// The ends of paths of other APIs, and what to use instead.
 const INSTEAD: [(&str, &str); 9] = [
@@ -63,13 +63,16 @@ const INSTEAD: [(&str, &str); 9] = [
     ("/playground", "the playground is off; `voxbridge serve --playground` serves it"),
 ];
 
+/// The commonest paths, for a client whose path resembles none.
+const USUAL_PATHS: &str = "; usual are /v1/realtime and, for REST, /v1/audio/transcriptions";
+
 /// Where all paths are told.
 const ALL_PATHS: &str = "`voxbridge serve --log debug` logs all paths";
 
 /// The message for an unknown path: at most three lines on a terminal.
 pub(super) fn message(path: &str, library: &Library) -> String {
     let shown: String = path.chars().take(SHOWN_PATH_MAX_CHARS).collect();
-    let guess = guess(path, library).map_or(String::new(), |guess| format!(": {guess}"));
+    let guess = guess(path, library).map_or(USUAL_PATHS.to_owned(), |guess| format!(": {guess}"));
     format!("There is nothing at {shown}{guess}; {ALL_PATHS}")
 }
 
@@ -115,7 +118,7 @@ mod tests {
             ("/stt", "serves Cartesia speech to text"),
             ("/v1/realtme", "did you mean `/v1/realtime`"),
             ("/v1/audio/transcription", "did you mean `/v1/audio/transcriptions`"),
-            ("/nothing-like-this", "There is nothing at /nothing-like-this; "),
+            ("/nothing-like-this", "There is nothing at /nothing-like-this; usual are /v1/realtime"),
         ] {
             let message = message(path, &library);
             assert!(message.contains(guess), "{path}: {message}");

@@ -188,3 +188,48 @@ fn read_recording(path: &Path) -> Result<Vec<u8>, CommandError> {
         crate::cli::ClientError::UnreadableInput { source_name: path.display().to_string(), reason }.into()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::mapping::Library;
+
+    #[derive(Clone, Default)]
+    struct Printed(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Printed {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nothing_of_the_session_is_printed_after_its_summary() {
+        let printed = Printed::default();
+        let client = Library::embedded().unwrap().client("macaw").unwrap();
+        let tap =
+            DemoTap::new(SideBySide::new(printed.clone(), 160, false, 16_000), SessionPicture::new(&client));
+        let text = || String::from_utf8(printed.0.lock().unwrap().clone()).unwrap();
+        let send = |session: &str, name: &str| {
+            let message = format!(r#"{{"type":"{name}"}}"#);
+            let now = tokio::time::Instant::now().into_std();
+            tap.on_frame(session, now, TapPoint::ToClient, TapFrame::Text(&message));
+        };
+        send("first", "before");
+        tap.end_session();
+        send("first", "late");
+        send("second", "other");
+        assert!(
+            text().contains("before") && text().contains("other") && !text().contains("late"),
+            "{}",
+            text()
+        );
+    }
+}
