@@ -18,6 +18,9 @@ mod vocabulary;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+pub(crate) use self::events::seconds;
+#[cfg(feature = "io")]
+pub(crate) use self::paths::decode_percent;
 use self::{
     compile::{check_lists, compile_fields, compile_key_headers, compile_patterns, compile_subprotocols},
     file::{ClientFile, ErrorKey},
@@ -25,7 +28,6 @@ use self::{
     tcp::TcpProtocol,
     values::{compile_event, compile_values},
 };
-pub(crate) use self::{events::seconds, paths::decode_percent};
 pub use self::{
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
     file::{
