@@ -125,7 +125,7 @@ impl Encoding {
     pub fn encode(self, samples: &[f32], out: &mut Vec<u8>) {
         match self {
             Self::S16le | Self::Opus | Self::Mp3 | Self::OggOpus | Self::Wav => {
-                pcm::encode_s16le(samples, out)
+                pcm::encode_s16le(samples, out);
             }
             Self::F32le => out.extend(samples.iter().flat_map(|sample| sample.to_le_bytes())),
             Self::Mulaw => out.extend(samples.iter().map(|sample| to_mulaw(pcm::to_i16(*sample)))),

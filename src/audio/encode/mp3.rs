@@ -35,7 +35,7 @@ impl Mp3Stream {
     pub(super) fn new(rate_hz: u32, bit_rate: Option<u32>) -> Option<Self> {
         let max = match rate_hz {
             ..=12_000 => LOW_BIT_RATE_MAX,
-            ..=24_000 => HALF_BIT_RATE_MAX,
+            12_001..=24_000 => HALF_BIT_RATE_MAX,
             _ => u32::MAX,
         };
         let kbps = bit_rate.unwrap_or(BIT_RATE).min(max) / 1000;

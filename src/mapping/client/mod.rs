@@ -20,6 +20,9 @@ mod vocabulary;
 use std::{collections::BTreeMap, sync::Arc};
 
 pub(super) use self::file::default_family;
+pub(crate) use self::events::seconds;
+#[cfg(feature = "io")]
+pub(crate) use self::paths::decode_percent;
 use self::{
     compile::{
         check_lists, compile_answer_headers, compile_fields, compile_key_headers, compile_patterns,
@@ -47,7 +50,6 @@ pub use self::{
         CloseReason, CommandSyntax, EndCause, Framing, LockStep, RolloverReason, SetupSlot, Speaker, Verb,
     },
 };
-pub(crate) use self::{events::seconds, paths::decode_percent};
 use super::{
     check::{self, Document, FileError},
     error_spelling::ErrorSpelling,
