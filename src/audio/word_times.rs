@@ -47,9 +47,9 @@ pub fn spread_words(text: &str, start_ms: u64, end_ms: u64) -> Vec<WordTime> {
     distribute_words(text, std::slice::from_ref(&(0..samples as usize)), start_ms)
 }
 
-/// The words of a text, without times.
-pub fn untimed_words(text: &str) -> Vec<WordTime> {
-    split_words(text).into_iter().map(|word| word_time(word, 0, 0)).collect()
+/// The words of a text, each with these times.
+pub fn words_within(text: &str, start_ms: u64, end_ms: u64) -> Vec<WordTime> {
+    split_words(text).into_iter().map(|word| word_time(word, start_ms, end_ms)).collect()
 }
 
 fn word_time(word: &str, start_ms: u64, end_ms: u64) -> WordTime {

@@ -38,7 +38,7 @@ impl Codec {
                 self.decode_exact(at, handle)
             }
             Frame::Binary(_)
-                if self.mapping.has_audio_in_json && self.framing != Framing::Json && !self.is_call() =>
+                if !self.mapping.takes_binary_audio && self.framing != Framing::Json && !self.is_call() =>
             {
                 let detail = "binary frame: this protocol carries audio in JSON".to_owned();
                 Err(Error::new(ErrorKind::Invalid, detail))

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Codec, CodecKind, slot_values::EventSource};
 use crate::{
-    audio::word_times::{WordTime, untimed_words},
+    audio::word_times::{WordTime, words_within},
     error::{Error, ErrorKind, Origin},
     event::{ClientCommand, CloseReason, Message, Speaker, SpeechId},
     mapping::{
@@ -50,11 +50,15 @@ impl Codec {
             {
                 return self.encode_close_as_error(*why, at_s, send);
             }
-            ClientCommand::TranscriptFinal { text, words, .. } => self.render_words(text, words, at_s),
-            ClientCommand::TranscriptPartial { text, .. }
-            | ClientCommand::TurnEndLikely { text, .. }
-            | ClientCommand::TurnResumed { text, .. }
-            | ClientCommand::TurnEnded { text, .. } => self.render_words(text, &[], at_s),
+            ClientCommand::TranscriptFinal { text, words, speech_ms, .. } => {
+                self.render_words(text, words, *speech_ms, at_s);
+            }
+            ClientCommand::TranscriptPartial { text, start_ms, audio_ms, .. }
+            | ClientCommand::TurnEndLikely { text, start_ms, audio_ms, .. }
+            | ClientCommand::TurnResumed { text, start_ms, audio_ms, .. }
+            | ClientCommand::TurnEnded { text, start_ms, audio_ms, .. } => {
+                self.render_words(text, &[], (*start_ms, start_ms + audio_ms), at_s);
+            }
             ClientCommand::Configured { hot_words, .. } => {
                 let words: Vec<_> =
                     hot_words.iter().map(|word| Value::from(word.as_str()).to_string()).collect();
@@ -269,13 +273,15 @@ impl Codec {
     }
 
     /// Renders the words of a transcript, for the slot `words` of its message. A template without times takes them from the
-    /// text.
-    fn render_words(&mut self, text: &str, timed: &[WordTime], at_s: f64) {
+    /// text, and so does one whose words may have the times of their utterance.
+    fn render_words(&mut self, text: &str, timed: &[WordTime], (from_ms, to_ms): (u64, u64), at_s: f64) {
         let mut json = std::mem::take(&mut self.words_json);
         json.clear();
         if let Some(message) = self.mapping.event(EventName::TranscriptWord).first() {
-            let has_times = self.mapping.lists_timed_words();
-            let words = if has_times { Cow::Borrowed(timed) } else { Cow::Owned(untimed_words(text)) };
+            let has_times = self.mapping.lists_timed_words()
+                && !(timed.is_empty() && self.mapping.transcripts.word_times_of_utterance);
+            let words =
+                if has_times { Cow::Borrowed(timed) } else { Cow::Owned(words_within(text, from_ms, to_ms)) };
             for word in words.iter() {
                 if !json.is_empty() {
                     json.push(',');

@@ -13,7 +13,7 @@ pub struct TestedClient {
     /// Name, version and language of the client.
     #[serde(deserialize_with = "deserialize_name")]
     pub client: String,
-    /// File in `tests/families` that drives it, in each of the cells.
+    /// File in `tests/families` that drives it, in each of the cells. A word may follow, which selects one of the file's clients.
     #[serde(default, deserialize_with = "deserialize_script")]
     pub script: Option<String>,
     /// Without a script: the tests that drive it, as `cargo test` names them, behind the test program.
@@ -84,10 +84,12 @@ fn deserialize_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Err
 
 fn deserialize_script<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let script = String::deserialize(from)?;
-    let (stem, extension) = script.rsplit_once('.').unwrap_or_default();
-    let is_name =
-        !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    match is_name && ["py", "cjs"].contains(&extension) {
+    let (file, chosen) = script.split_once(' ').unwrap_or((&script, "any"));
+    let (stem, extension) = file.rsplit_once('.').unwrap_or_default();
+    let is_name = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    match is_name(stem) && is_name(chosen) && ["py", "cjs"].contains(&extension) {
         true => Ok(Some(script)),
         false => Err(D::Error::custom(format!(
             "{script:?} is no script of tests/families, such as \"vosk.py\" or \"vosk.cjs\""
@@ -144,9 +146,13 @@ mod tests {
             tested[0].description(),
             "Tested with vosk 0.3 (Python), profile live: transcription, close. The URL."
         );
+        let chosen = vosk_tested_with(&table.replace("vosk.py", "engines.py vosk_small")).unwrap();
+        assert_eq!(chosen[0].script.as_deref(), Some("engines.py vosk_small"));
         for (old, new, words) in [
             ("vosk.py", "../vosk.py", "is no script"),
             ("vosk.py", "vosk.sh", "is no script"),
+            ("vosk.py", "vosk.py ../kaldi", "is no script"),
+            ("vosk.py", "vosk.py kaldi small", "is no script"),
             ("\"close\"", "\"clos\"", "did you mean `close`"),
             ("\"close\"", "\"transcription\"", "stands twice"),
             ("[\"transcription\", \"close\"]", "[]", "must not be empty"),

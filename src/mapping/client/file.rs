@@ -123,6 +123,9 @@ pub struct AudioIn {
     pub channels: u16,
     /// Most audio in one message, bytes before base64. More is dropped with an error. 0 for a protocol without audio input.
     pub frame_max_bytes: usize,
+    /// Binary messages are audio beside a command with audio, too. Without such a command they always are.
+    #[serde(default)]
+    pub binary: bool,
     /// Largest WebSocket message, bytes. A larger one ends the connection with close code 1009.
     pub message_max_bytes: usize,
     /// Handling of echo: audio that the client plays and its microphone records.
@@ -229,6 +232,8 @@ pub struct TranscriptRules {
     /// An utterance of this length without such a pause is cut where it has been quietest since `cut_after_ms`, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
     pub cut_max_ms: u32,
+    /// A word without an estimated time has the times of its utterance, as far as it was heard.
+    pub word_times_of_utterance: bool,
 }
 
 impl Default for TranscriptRules {
@@ -240,6 +245,7 @@ impl Default for TranscriptRules {
             segments_max: 10,
             cut_pause_ms: 0,
             cut_max_ms: u32::MAX,
+            word_times_of_utterance: false,
         }
     }
 }

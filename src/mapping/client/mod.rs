@@ -129,8 +129,10 @@ pub struct ClientMapping {
     pub values: Vec<ValueRule>,
     /// Stock clients that the tests run.
     pub tested_with: Vec<TestedClient>,
-    /// Audio comes in a field of a command; there are no binary frames.
+    /// Audio comes in a field of a command.
     pub has_audio_in_json: bool,
+    /// Audio comes in binary frames, perhaps beside a command with audio.
+    pub takes_binary_audio: bool,
     /// The client confirms when it has played a text or turn.
     pub confirms_playback: bool,
     /// Commands, recognised by the value at the command key, by a present field or as one exact message.
@@ -259,6 +261,7 @@ impl ClientMapping {
             headers: read.headers,
             answer_headers: compile_answer_headers(read.answer_headers, &values, document)?,
             query: compile_fields(read.query, &mut Extractor::default(), &values, true, document)?,
+            takes_binary_audio: read.audio_in.binary || !has_verb(&commands, Verb::Audio),
             audio_in: read.audio_in,
             audio_out: read.audio_out.unwrap_or_else(AudioOut::none),
             transcripts: read.transcripts,
@@ -330,7 +333,7 @@ impl ClientMapping {
         if matches!(self.framing, Framing::Protobuf | Framing::Announced | Framing::Json) {
             return self.audio_in.message_max_bytes;
         }
-        let takes_binary_audio = !self.is_relayed() && !self.has_audio_in_json;
+        let takes_binary_audio = !self.is_relayed() && self.takes_binary_audio;
         let audio_max = if takes_binary_audio { self.audio_in.frame_max_bytes } else { 0 };
         audio_max.max(BINARY_MIN_BYTES)
     }
@@ -430,7 +433,7 @@ impl ClientMapping {
                 "`command_syntax = \"words\"` needs a `command_key` such as \"/command\", for the first word";
             problems.push(error_at_key(&["command_syntax"], message.to_owned()));
         }
-        let has_binary_audio = (self.audio_in.frame_max_bytes > 0 && !self.has_audio_in_json)
+        let has_binary_audio = (self.audio_in.frame_max_bytes > 0 && self.takes_binary_audio)
             || (most > 0 && self.event(EventName::Audio).is_empty());
         if self.framing == Framing::Json && has_binary_audio {
             let message = "`framing = \"json\"` needs audio in JSON: a command with the verb `audio` and the event `audio`, or `frame_max_bytes = 0`";

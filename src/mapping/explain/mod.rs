@@ -206,7 +206,7 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
             }
         ),
     };
-    let binary = (!client.has_audio_in_json).then(|| ExplainRow::new(RowKind::Audio, "", becomes.clone()));
+    let binary = client.takes_binary_audio.then(|| ExplainRow::new(RowKind::Audio, "", becomes.clone()));
     let mut rows: Vec<_> = binary.into_iter().collect();
     rows.extend(client.query.iter().map(|field| field_row(RowKind::Query, field, profile)));
     for command in &client.commands {

@@ -164,6 +164,12 @@ pub(super) fn describe_event(
         {
             "never: this profile does not transcribe the user"
         }
+        EventName::TranscriptWord
+            if client.transcripts.word_times_of_utterance && !profile.hear.estimated_word_times =>
+        {
+            "an element of the user's transcripts. Its times are those of the utterance: MiniCPM-o provides no word times, and \
+             `[hear] estimated_word_times` is false in this profile"
+        }
         EventName::TranscriptWord if client.lists_timed_words() && !profile.hear.estimated_word_times => {
             "never: MiniCPM-o provides no word times, and `[hear] estimated_word_times` is false in this profile"
         }

@@ -182,7 +182,7 @@ pub(crate) fn candidates_for_message(
             std::str::from_utf8(bytes).is_ok_and(|text| client.has_command(text))
         }
         // Relayed clients send no binary messages, and name their mode if they wait for the server.
-        Some(_) => !client.is_relayed() && !client.has_audio_in_json && !client.is_told_by_first_message(),
+        Some(_) => !client.is_relayed() && client.takes_binary_audio && !client.is_told_by_first_message(),
         None => false,
     };
     // A protocol voxbridge serves itself answers unknown messages best.

@@ -181,10 +181,10 @@ const LOWER_WORDS: [(&str, &str); 8] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audio::word_times::{WordTime, untimed_words};
+    use crate::audio::word_times::{WordTime, words_within};
 
     fn transcript(text: &str, language: &str) -> Transcript {
-        let words = untimed_words(text);
+        let words = words_within(text, 0, 0);
         Transcript {
             text: text.to_owned(),
             language: Some(language.to_owned()),

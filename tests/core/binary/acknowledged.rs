@@ -1,6 +1,7 @@
 //! Protocols that acknowledge each message with audio.
 
 use super::*;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 #[test]
 fn each_message_with_audio_is_acknowledged_in_order() {
@@ -48,5 +49,28 @@ fn acknowledgement_has_bytes_and_times_of_decoded_audio() {
     let range = |bytes: [u64; 2]| ranges.iter().any(|it| it["byte_range"] == json!(bytes));
     assert!(range([0, 160]) && range([160, 161]) && range([161, 320]), "{ranges:?}");
     assert!(ranges.last().unwrap()["time_range"][1].as_f64() <= Some(0.04), "{ranges:?}");
+    assert_session_ends(&mut harness);
+}
+
+// LiveKit and Pipecat send all audio so; an empty chunk keeps the connection alive.
+#[test]
+fn gladia_audio_in_json_is_transcribed_and_acknowledged() {
+    let query = "encoding=wav/pcm&sample_rate=16000&acknowledgments=true&partials=true";
+    let mut harness = open_client("gladia", query, &[]);
+    let samples = utterance();
+    let chunk = |audio: &[u8]| json!({"type": "audio_chunk", "data": {"chunk": STANDARD.encode(audio)}});
+    for frame in samples.chunks(320) {
+        harness.send_json(&chunk(&bytes_of(frame)));
+        harness.advance(ms(20));
+    }
+    harness.send_json(&chunk(&[]));
+    harness.send_json(&json!({"type": "stop_recording"}));
+    harness.run_until(Harness::is_closed, secs(30));
+    let finals = events(&harness, "transcript").into_iter().filter(|it| it["data"]["is_final"] == true);
+    assert_eq!(finals.count(), 1, "{:?}", harness.names());
+    let acknowledged = events(&harness, "acknowledged");
+    let to_byte = |it: &&Value| it["data"]["byte_range"][1].as_u64();
+    assert_eq!(acknowledged.iter().filter_map(to_byte).max(), Some(2 * samples.len() as u64));
+    assert_all_heard(&harness, samples.len());
     assert_session_ends(&mut harness);
 }

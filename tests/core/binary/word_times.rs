@@ -1,6 +1,7 @@
 //! Estimated word times: off by default, in seconds of the client's audio, for clients that want them.
 
 use super::*;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use voxbridge::mapping::Library;
 
 /// A profile of one's own.
@@ -105,4 +106,52 @@ fn deepgram_words_are_an_empty_list_without_estimates() {
     harness.advance(secs(2));
     let finals = events(&harness, "Results");
     assert_eq!(finals.last().unwrap()["channel"]["alternatives"][0]["words"], json!([]));
+}
+
+// LiveKit makes its interim transcripts of the words of a turn.
+#[test]
+fn assemblyai_words_have_the_times_of_their_turn_without_estimates() {
+    let mut harness = open_client("assemblyai", "sample_rate=16000&encoding=pcm_s16le", &[]);
+    harness.stream(&[zeros(1000), voice(1500), zeros(1500)].concat(), 100);
+    let has_ended = |harness: &Harness| events(harness, "Turn").iter().any(|it| it["end_of_turn"] == true);
+    harness.run_until(has_ended, secs(20));
+    let turns = events(&harness, "Turn");
+    assert!(turns.len() > 1, "no interim words: {turns:?}");
+    for turn in turns {
+        let words = turn["words"].as_array().unwrap();
+        let joined: Vec<_> = words.iter().map(|word| word["text"].as_str().unwrap()).collect();
+        assert_eq!(joined.join(" "), turn["transcript"].as_str().unwrap(), "{turn}");
+        let is_within = |word: &Value| {
+            let [start, end] = ["start", "end"].map(|key| word[key].as_u64().unwrap());
+            500 < start && start < end && end < 3700
+        };
+        assert!(!words.is_empty() && words.iter().all(is_within), "{turn}");
+    }
+}
+
+// With either of them, LiveKit takes the second message as the final one.
+#[test]
+fn elevenlabs_commits_are_repeated_with_words_or_the_language_where_one_is_wanted() {
+    for (wanted, repeated) in [
+        ("", 0),
+        ("&include_language_detection=false", 0),
+        ("&include_language_detection=true", 1),
+        ("&include_timestamps=true", 1),
+        ("&include_timestamps=true&include_language_detection=true", 1),
+    ] {
+        let query = format!("model_id=scribe_v2_realtime&audio_format=pcm_16000&language_code=en{wanted}");
+        let mut harness = open_client("elevenlabs-listen", &query, &[]);
+        let audio = STANDARD.encode(bytes_of(&voice(1200)));
+        harness
+            .send_json(&json!({"message_type": "input_audio_chunk", "audio_base_64": audio, "commit": true}));
+        harness.advance(secs(15));
+        let of_kind = |kind: &str| {
+            let events = events(&harness, "message_type").into_iter();
+            events.filter(|it| it["message_type"] == kind).cloned().collect::<Vec<_>>()
+        };
+        let committed = of_kind("committed_transcript");
+        let again = of_kind("committed_transcript_with_timestamps");
+        assert_eq!((committed.len(), again.len()), (1, repeated), "{wanted}");
+        assert!(again.iter().all(|it| it["text"] == committed[0]["text"] && it["language_code"] == "en"));
+    }
 }
