@@ -19,8 +19,8 @@ mod vocabulary;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-pub(super) use self::file::default_family;
 pub(crate) use self::events::seconds;
+pub(super) use self::file::default_family;
 #[cfg(feature = "io")]
 pub(crate) use self::paths::decode_percent;
 use self::{
