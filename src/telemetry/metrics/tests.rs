@@ -136,7 +136,7 @@ fn rendered_metrics_are_valid_openmetrics_with_expected_values() {
 
 #[test]
 fn counters_of_served_protocols_exist_before_the_first_event() {
-    let metrics = Metrics::new(|| ServerSnapshot::default());
+    let metrics = Metrics::new(ServerSnapshot::default);
     metrics.add_session_kinds([("macaw".into(), "speech".into())]);
     let zero = |text: &str| {
         let samples = parse_samples(text);
