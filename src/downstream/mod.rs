@@ -24,6 +24,7 @@ pub mod relay;
 mod segments;
 mod sentences;
 mod slot_values;
+mod spoken;
 mod tools;
 mod user_words;
 mod values;
@@ -40,6 +41,7 @@ use self::{
     segments::Segments,
     sentences::Sentences,
     slot_values::EventSource,
+    spoken::SpokenAmounts,
     tools::AwaitedCalls,
     user_words::UserWords,
     values::ConnectionValues,
@@ -97,6 +99,8 @@ pub struct Codec {
     deltas: Sentences,
     /// The client's name for the text or turn being spoken.
     speaking_id: String,
+    /// How much was spoken.
+    spoken: SpokenAmounts,
     /// The user's words, for protocols with [`crate::mapping::client::EventName::UserDelta`].
     user_words: UserWords,
     /// The time of the event that is rendered as RFC 3339, once its message needs it.
@@ -170,6 +174,7 @@ impl Codec {
             is_speaking: false,
             deltas: Sentences::default(),
             speaking_id: String::new(),
+            spoken: SpokenAmounts::default(),
             user_words: UserWords::default(),
             event_time: OnceLock::new(),
             takes_text: true,
