@@ -85,9 +85,11 @@ fn deserialize_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Err
 fn deserialize_script<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let script = String::deserialize(from)?;
     let (stem, extension) = script.rsplit_once('.').unwrap_or_default();
-    let is_name =
-        !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    match is_name && ["py", "cjs"].contains(&extension) {
+    let is_word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    // Scripts that share a list of packages have its name before the first dot.
+    match stem.split('.').all(is_word) && ["py", "cjs"].contains(&extension) {
         true => Ok(Some(script)),
         false => Err(D::Error::custom(format!(
             "{script:?} is no script of tests/families, such as \"vosk.py\" or \"vosk.cjs\""
@@ -147,6 +149,7 @@ mod tests {
         for (old, new, words) in [
             ("vosk.py", "../vosk.py", "is no script"),
             ("vosk.py", "vosk.sh", "is no script"),
+            ("vosk.py", "vosk..py", "is no script"),
             ("\"close\"", "\"clos\"", "did you mean `close`"),
             ("\"close\"", "\"transcription\"", "stands twice"),
             ("[\"transcription\", \"close\"]", "[]", "must not be empty"),
