@@ -63,6 +63,7 @@ families! {
     audiosocket "audiosocket",
     cartesia "cartesia",
     dashscope "dashscope_tasks",
+    deepgram "deepgram",
     elevenlabs "elevenlabs",
     elevenlabs_by_livekit "elevenlabs_livekit",
     exotel "exotel",
@@ -71,12 +72,15 @@ families! {
     gemini "gemini",
     gladia "gladia",
     jambonz "jambonz",
+    livekit_endpoints "livekit_endpoints",
+    pipecat_endpoints "pipecat_endpoints",
     plivo "plivo",
     qwen_omni "qwen",
     sherpa_onnx "sherpa_onnx",
     sherpa_onnx_offline "sherpa_onnx_offline",
     soniox "soniox",
     speechmatics "speechmatics",
+    speechmatics_agent_stt "speechmatics_agent",
     telnyx "telnyx",
     vonage "vonage",
     whisper_live "whisper_live",
@@ -95,6 +99,7 @@ struct Subject {
     script: String,
 }
 
+/// The family of a script: its name up to the first dot. Scripts of one family share a list of packages.
 fn family_of(script: &str) -> &str {
     script.split('.').next().unwrap_or_default()
 }
