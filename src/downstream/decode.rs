@@ -286,10 +286,12 @@ impl Codec {
             Verb::Ask | Verb::Tell => {
                 let answer = (verb == Verb::Ask).then_some(find_flag(&values, FieldRole::SpokenAnswer));
                 let messages = to_messages(&values)?;
-                if let Some(text) = find_text(values) {
-                    self.pass_message(text, answer, handle);
-                } else if !messages.is_empty() {
+                // The text of a command that has both is for its other verbs.
+                let has_list = values.iter().any(|(role, _)| *role == FieldRole::Messages);
+                if !messages.is_empty() {
                     self.pass_messages(messages, answer, handle);
+                } else if let Some(text) = find_text(values).filter(|_| !has_list) {
+                    self.pass_message(text, answer, handle);
                 }
                 return Ok(());
             }

@@ -81,6 +81,7 @@ impl Codec {
         if let ClientCommand::SpeakingEnded { .. } = command {
             self.is_speaking = false;
         }
+        self.spoken.note(command);
         self.note_segment(command, at_s);
         self.send_new_words(command, at_s, &mut send);
         let event = match command {
@@ -133,6 +134,10 @@ impl Codec {
             && let Some((segment_id, text)) = self.unannounced_words.take()
         {
             self.send_sentences(segment_id, &text, false, at_s, &mut send);
+        }
+        if let ClientCommand::Flushed { .. } | ClientCommand::Cleared { .. } = command {
+            self.spoken.note_report();
+            self.begin(ValueScope::Flush);
         }
     }
 
@@ -242,7 +247,7 @@ impl Codec {
         }
     }
 
-    /// Renews the values that are valid for a turn or an utterance.
+    /// Renews the values that are valid for a turn, an utterance or a flush.
     fn begin(&mut self, scope: ValueScope) {
         let mapping = self.mapping.clone();
         self.values.begin(scope, &mapping.values);

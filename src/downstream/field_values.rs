@@ -15,10 +15,20 @@ const ROLE_SHOWN_MAX_CHARS: usize = 64;
 
 /// The text of a message, unless it is blank.
 pub(super) fn find_text(values: Vec<(FieldRole, FieldValue)>) -> Option<String> {
-    values.into_iter().find_map(|value| match value {
-        (FieldRole::Text, FieldValue::Text(text)) => Some(text).filter(|text| !text.trim().is_empty()),
-        _ => None,
+    values.into_iter().find_map(|(role, value)| {
+        joined_text(value).filter(|text| role == FieldRole::Text && !text.trim().is_empty())
     })
+}
+
+/// A text, or the texts of a list one behind the other.
+fn joined_text(value: FieldValue) -> Option<String> {
+    match value {
+        FieldValue::Text(text) => Some(text),
+        FieldValue::Items(items) => {
+            Some(items.iter().flat_map(|item| &item.texts).map(String::as_str).collect())
+        }
+        _ => None,
+    }
 }
 
 /// The messages of a list as entries of the conversation, with the picture of each. A message without contents is left out.
@@ -204,7 +214,7 @@ fn duration_from_ms(ms: i64) -> Duration {
 pub(super) fn to_speak_request(values: Vec<(FieldRole, FieldValue)>) -> Result<SpeakRequest, Error> {
     let mut request = SpeakRequest::default();
     for (role, value) in values {
-        let FieldValue::Text(text) = value else { continue };
+        let Some(text) = joined_text(value) else { continue };
         match role {
             FieldRole::Text => request.text = text,
             // "" counts as absent, as on the real server (field notes macaw.md §1.4).

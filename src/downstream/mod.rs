@@ -24,6 +24,7 @@ pub mod relay;
 mod segments;
 mod sentences;
 mod slot_values;
+mod spoken;
 mod tools;
 mod user_words;
 pub(crate) mod values;
@@ -40,6 +41,7 @@ use self::{
     segments::Segments,
     sentences::Sentences,
     slot_values::EventSource,
+    spoken::SpokenAmounts,
     tools::AwaitedCalls,
     user_words::UserWords,
     values::ConnectionValues,
@@ -97,6 +99,8 @@ pub struct Codec {
     deltas: Sentences,
     /// The client's name for the text or turn being spoken.
     speaking_id: String,
+    /// How much was spoken.
+    spoken: SpokenAmounts,
     /// The user's words, for protocols with [`crate::mapping::client::EventName::UserDelta`].
     user_words: UserWords,
     /// The transcript that is being sent, behind a space if it is not the first of the user's turn.
@@ -174,6 +178,7 @@ impl Codec {
             is_speaking: false,
             deltas: Sentences::default(),
             speaking_id: String::new(),
+            spoken: SpokenAmounts::default(),
             user_words: UserWords::default(),
             joined_text: String::new(),
             has_user_text: false,

@@ -80,6 +80,7 @@ impl Codec {
             EventSource::Command(_) if slot == Slot::JoinedText => Some(SlotValue::Str(&self.joined_text)),
             EventSource::Command(command) => command
                 .value(slot)
+                .or_else(|| self.spoken.value(slot))
                 .or_else(|| (slot == Slot::RequestId).then_some(SlotValue::Str(&self.speaking_id))),
             EventSource::Reply => (slot == Slot::Voices).then_some(SlotValue::Elements(&self.voices_json)),
             EventSource::Voice(name) => (slot == Slot::Voice).then_some(SlotValue::Str(name)),
@@ -233,9 +234,12 @@ mod tests {
                 words: Vec::new(),
             },
             EventName::UtteranceGap => ClientCommand::UtteranceGap { last_ms: 1 },
-            EventName::SpeakingStarted => {
-                ClientCommand::SpeakingStarted { request_id: text(), at_ms: 1, text: text() }
-            }
+            EventName::SpeakingStarted => ClientCommand::SpeakingStarted {
+                request_id: text(),
+                at_ms: 1,
+                text: text(),
+                is_requested: true,
+            },
             EventName::Audio => {
                 ClientCommand::Audio(ClientAudio { bytes: vec![0; 2].into(), turn: SpeechId(1) })
             }

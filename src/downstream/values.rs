@@ -87,15 +87,15 @@ impl ConnectionValues {
             ValueSource::Counted { first, per } => {
                 *content = ValueContent::Number(match content {
                     ValueContent::Number(number) => number.saturating_add(1),
-                    // Turns and messages renew their number before its first use.
-                    _ if *per == ValueScope::Session => *first,
+                    // Turns, utterances and messages renew their number before its first use.
+                    _ if matches!(per, ValueScope::Session | ValueScope::Flush) => *first,
                     _ => first.saturating_sub(1),
                 });
             }
         }
     }
 
-    /// Begins a turn or an utterance: renews the values that are valid for one.
+    /// Begins a turn, an utterance or the texts of the next flush: renews the values that are valid for one.
     pub(super) fn begin(&mut self, scope: ValueScope, rules: &[ValueRule]) {
         for (at, rule) in rules.iter().enumerate() {
             if rule.source.scope() == Some(scope) {

@@ -89,7 +89,8 @@ fn deserialize_script<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Strin
     let is_name = |word: &str| {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
     };
-    match is_name(stem) && is_name(chosen) && ["py", "cjs"].contains(&extension) {
+    // Scripts that share a list of packages have its name before the first dot.
+    match stem.split('.').all(is_name) && is_name(chosen) && ["py", "cjs"].contains(&extension) {
         true => Ok(Some(script)),
         false => Err(D::Error::custom(format!(
             "{script:?} is no script of tests/families, such as \"vosk.py\" or \"vosk.cjs\""
@@ -153,6 +154,7 @@ mod tests {
             ("vosk.py", "vosk.sh", "is no script"),
             ("vosk.py", "vosk.py ../kaldi", "is no script"),
             ("vosk.py", "vosk.py kaldi small", "is no script"),
+            ("vosk.py", "vosk..py", "is no script"),
             ("\"close\"", "\"clos\"", "did you mean `close`"),
             ("\"close\"", "\"transcription\"", "stands twice"),
             ("[\"transcription\", \"close\"]", "[]", "must not be empty"),

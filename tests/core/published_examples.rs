@@ -465,7 +465,12 @@ fn documented_macaw_server_messages_are_encoded() {
         ),
         (
             "tts.speaking_start",
-            ClientCommand::SpeakingStarted { request_id: request_id(), at_ms: 0, text: String::new() },
+            ClientCommand::SpeakingStarted {
+                request_id: request_id(),
+                at_ms: 0,
+                text: String::new(),
+                is_requested: true,
+            },
             json!({"type": "tts.speaking_start"}),
         ),
         (

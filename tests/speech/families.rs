@@ -65,6 +65,7 @@ families! {
     audiosocket "audiosocket",
     cartesia "cartesia",
     dashscope "dashscope_tasks",
+    deepgram "deepgram",
     elevenlabs "elevenlabs",
     exotel "exotel",
     freeswitch "freeswitch",
@@ -98,6 +99,8 @@ families! {
     pipecat_gladia "pipecat_services gladia",
     pipecat_soniox "pipecat_services soniox",
     pipecat_soniox_tts "pipecat_services soniox_tts",
+    livekit "livekit_plugins",
+    pipecat "pipecat_services",
     plivo "plivo",
     qwen_omni "qwen",
     rest_by_cartesia "rest_cartesia",
@@ -107,6 +110,7 @@ families! {
     sherpa_onnx_offline "sherpa_onnx_offline",
     soniox "soniox",
     speechmatics "speechmatics",
+    speechmatics_agent_stt "speechmatics_agent",
     telnyx "telnyx",
     vonage "vonage",
     whisper_live "whisper_live",
@@ -125,7 +129,8 @@ struct Subject {
     script: String,
 }
 
-/// The script's name without its extension, and the client that it is to drive, if it has several.
+/// The family of a script: its name up to the first dot, as scripts of one family share a list of packages, and the client that it is
+/// to drive, if it has several.
 fn family_of(script: &str) -> String {
     let (file, chosen) = script.split_once(' ').unwrap_or((script, ""));
     let name = file.split('.').next().unwrap_or_default();

@@ -395,8 +395,10 @@ client_events! {
         at_ms: u64,
         /// The text being spoken.
         text: String,
+        /// The client asked for it; otherwise it is the model's turn or answer.
+        is_requested: bool,
     } from "the first audio of the model's read-aloud answer"
-    [RequestId = Str(request_id), AtMs = int(*at_ms), Text = Str(text)];
+    [RequestId = Str(request_id), AtMs = int(*at_ms), AtS = seconds(*at_ms), Text = Str(text), Requested = Bool(*is_requested), Continued];
 
     /// Audio of a text or turn. Its template has base64; without one, audio leaves as binary frames.
     Audio(audio: ClientAudio) from "the model's voice"
@@ -435,7 +437,10 @@ client_events! {
         /// The client's name for the flushed text.
         request_id: Option<String>,
     } from "the bridge, after the last audio of the flushed text"
-    [Sequence = int(*sequence), RequestId = request_id.as_deref().into()];
+    [
+        Sequence = int(*sequence), RequestId = request_id.as_deref().into(), SpokenMs, SpokenChars, TotalSpokenMs,
+        TotalSpokenChars
+    ];
 
     /// Speech was stopped and the queue is empty, or has no text with this id.
     Cleared {
@@ -444,7 +449,10 @@ client_events! {
         /// The client's name for the text that was discarded; `None` for all.
         request_id: Option<String>,
     } from "the bridge, after playback has stopped"
-    [Sequence = int(*sequence), RequestId = request_id.as_deref().into()];
+    [
+        Sequence = int(*sequence), RequestId = request_id.as_deref().into(), SpokenMs, SpokenChars, TotalSpokenMs,
+        TotalSpokenChars
+    ];
 
     /// Settings have changed. The event has those in force.
     Configured {
@@ -545,7 +553,10 @@ client_events! {
         /// Number of utterances.
         segments: u32,
     } from "the bridge"
-    [Reason, TotalMs = int(*total_ms), TotalS = seconds(*total_ms), AudioS = seconds(*audio_ms), Segments = int(*segments)];
+    [
+        Reason, TotalMs = int(*total_ms), TotalS = seconds(*total_ms), AudioS = seconds(*audio_ms), Segments = int(*segments), TotalSpokenMs,
+        TotalSpokenChars
+    ];
 }
 
 impl ClientCommand {

@@ -16,16 +16,18 @@ impl ClientMapping {
     pub fn example(&self, verb: Verb, text: &str, audio: &str) -> Option<String> {
         let is_text = |command: &&ProtocolCommand| !matches!(command.exactly, Some(ExactMessage::Binary(_)));
         let commands = self.commands.iter().filter(is_text);
+        let ends = |verb: Verb| matches!(verb, Verb::Finish | Verb::Close | Verb::CancelSession);
         let (command, conditions) = commands
             .filter_map(|command| Some((command, command.verbs.iter().find(|known| known.verb == verb)?)))
-            .next()?;
+            // One that ends the session as well is the last choice.
+            .min_by_key(|(command, _)| !ends(verb) && command.verbs.iter().any(|known| ends(known.verb)))?;
         if let Some(ExactMessage::Text(message)) = &command.exactly {
             return Some(message.clone());
         }
         let needs_text = matches!(verb, Verb::Speak | Verb::AppendText | Verb::Ask | Verb::Tell);
         let of_fields = command.fields.iter().filter_map(|field| {
             let value = match field.file.to {
-                Some(FieldRole::Text) if needs_text => text.into(),
+                Some(FieldRole::Text) if needs_text => field.example_with(text),
                 Some(FieldRole::Audio) if verb == Verb::Audio => audio.into(),
                 _ if field.file.required => field.example(),
                 _ => return None,
@@ -103,6 +105,15 @@ fn matches_pattern(pattern: &Value, message: &Value) -> bool {
 }
 
 impl ProtocolField {
+    /// The value of a text, or of a list with this text alone.
+    fn example_with(&self, text: &str) -> Value {
+        match &self.file.items {
+            None if self.file.type_name == FieldType::List => json!([text]),
+            None => text.into(),
+            Some(items) => json!([items.example(text)]),
+        }
+    }
+
     /// A value that the field accepts.
     fn example(&self) -> Value {
         let least = self.file.min.or(self.file.above.map(|above| above + 1.0)).unwrap_or(1.0);

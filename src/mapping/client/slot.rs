@@ -31,6 +31,8 @@ named_enum! {
         Code = "code",
         /// Whether the words of a segment are final.
         Completed = "completed",
+        /// Whether the text being spoken continues one of which a part was spoken: nothing was flushed or cleared in between.
+        Continued = "continued",
         /// How long the client should wait, ms.
         DelayMs = "delay_ms",
         /// Latest end of the session, whole seconds since 1970; a day after the opening of a session without a time limit.
@@ -117,6 +119,8 @@ named_enum! {
         Recoverable = "recoverable",
         /// The client's name for a text, or a turn's; in an error about a message, the message's id.
         RequestId = "request_id",
+        /// Whether the client asked for the text that is spoken. Otherwise it is the model's turn or answer.
+        Requested = "requested",
         /// Number of the utterance.
         SegmentId = "segment_id",
         /// Utterances in the session.
@@ -131,6 +135,10 @@ named_enum! {
         Source = "source",
         /// `user` or `assistant`.
         Speaker = "speaker",
+        /// Characters of the texts that were begun since the last `flushed` or `cleared`.
+        SpokenChars = "spoken_chars",
+        /// Audio sent for texts since the last `flushed` or `cleared`, ms.
+        SpokenMs = "spoken_ms",
         /// Whether the next upstream session had been prepared.
         Standby = "standby",
         /// Beginning of the transcript, counted from the beginning of the utterance, ms.
@@ -155,6 +163,10 @@ named_enum! {
         TotalMs = "total_ms",
         /// [`Slot::TotalMs`] in seconds.
         TotalS = "total_s",
+        /// [`Slot::SpokenChars`] in the whole session.
+        TotalSpokenChars = "total_spoken_chars",
+        /// [`Slot::SpokenMs`] in the whole session.
+        TotalSpokenMs = "total_spoken_ms",
         /// All tokens of an answer and of its input.
         TotalTokens = "total_tokens",
         /// Number of the text or turn in this session.

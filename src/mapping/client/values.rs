@@ -81,6 +81,8 @@ pub enum ValueScope {
     Turn,
     /// From one `speech_started` to the next.
     Utterance,
+    /// From one `flushed` or `cleared` to the next.
+    Flush,
     /// For one message. Only messages that use the value count.
     Message,
 }

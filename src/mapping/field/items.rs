@@ -10,7 +10,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
-use serde_json::value::RawValue;
+use serde_json::{Value, json, value::RawValue};
 
 use super::FieldRole;
 use crate::mapping::extract::to_snake_case;
@@ -119,6 +119,13 @@ impl ItemsFile {
             text: paths(&self.text),
             image: paths(&self.image),
         }
+    }
+
+    /// An item with this text, for lists whose items stand in an array.
+    pub(in crate::mapping) fn example(&self, text: &str) -> Value {
+        let path = self.text.iter().flat_map(Paths::all).next().map_or("", String::as_str);
+        let keys: Vec<_> = path.split('/').skip(1).collect();
+        keys.into_iter().rfold(text.into(), |value, key| json!({ key: value }))
     }
 
     /// Describes a mistake: a path that is none, or a part that a list of this role needs.

@@ -72,14 +72,15 @@ impl ProtocolField {
         let of_objects =
             matches!(file.to, Some(FieldRole::Tools | FieldRole::ToolResults | FieldRole::Messages));
         let of_texts = matches!(file.to, None | Some(FieldRole::HotWords));
+        let is_joined = matches!(file.to, Some(FieldRole::Instructions | FieldRole::Text));
         let problem = if of_objects && (!is_list || file.items.is_none()) {
             "needs `type = \"list\"` and `items`"
         } else if !is_list && (file.items.is_some() || file.split) {
             "has `items` or `split`, which are for a `list`"
         } else if file.to == Some(FieldRole::HotWords) && !is_list {
             "needs `type = \"list\"`"
-        } else if is_list && !of_objects && !of_texts && file.to != Some(FieldRole::Instructions) {
-            "is a `list`, which is for hot_words, tools, tool_results, messages and instructions"
+        } else if is_list && !of_objects && !of_texts && !is_joined {
+            "is a `list`, which is for hot_words, tools, tool_results, messages, instructions and text"
         } else if file.split && !of_texts {
             "has `split`, which is for hot words and for lists without a role"
         } else if is_list && in_query && !of_texts {

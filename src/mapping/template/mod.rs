@@ -1,7 +1,7 @@
 //! JSON templates: text with `${slot}` placeholders, parsed once and filled by appending.
 //!
 //! A slot stands where a JSON value stands and is filled with a complete value, quotes and escapes included.
-//! `${slot:whole}` rounds a number to an integer. `${slot:text}` writes a number or flag as a JSON string. `${slot:digits}`
+//! `${slot:whole}` rounds a number to an integer. `${slot:text}` writes a number, flag or object as a JSON string. `${slot:digits}`
 //! writes a rounded number or a text of digits, and `null` for anything else, so that it may stand within a string.
 //! `${slot:ms}` writes seconds as whole milliseconds, and `${slot:spaced}` a text with a space behind it. `${slot?}` and
 //! `${slot:whole?}` are values of object members: a member without a value is left out, key and all. Templates are not a

@@ -91,6 +91,10 @@ fn formats_write_milliseconds_codes_and_spaced_texts() {
     assert_eq!(filled(SlotValue::Float(1.25)), r#"{"a":1250,"b":1.25,"c":1}"#);
     assert_eq!(filled(SlotValue::Str("4006")), r#"{"a":"4006","b":"4006 ","c":4006}"#);
     assert_eq!(filled(SlotValue::Str("a\"")), r#"{"a":"a\"","b":"a\" ","c":null}"#);
+    let template = Template::compile("{\"a\": ${x:text}}", &["x"]).unwrap();
+    let mut out = String::new();
+    template.render(&mut out, |_| SlotValue::Raw("{\"city\":\"Oslo\"}"));
+    assert_eq!(out, r#"{"a":"{\"city\":\"Oslo\"}"}"#);
     for no_number in ["", "04", "1e3", "-1", "+1", "1.5"] {
         assert!(filled(SlotValue::Str(no_number)).ends_with("\"c\":null}"), "{no_number}");
     }

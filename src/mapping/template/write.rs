@@ -15,7 +15,7 @@ pub(super) enum SlotFormat {
     Json,
     /// As JSON, but numbers are rounded to integers.
     Whole,
-    /// As a JSON string, numbers and flags too.
+    /// As a JSON string: numbers, flags and objects too.
     Text,
     /// As a rounded number, or `null`: without quotes in any case.
     Digits,
@@ -39,6 +39,7 @@ pub(super) fn write_formatted(value: SlotValue<'_>, format: SlotFormat, out: &mu
             write_json(value, out);
             out.push('"');
         }
+        (SlotFormat::Text, SlotValue::Raw(json)) => write_string(json, out),
         (SlotFormat::Ms, SlotValue::Float(seconds)) if seconds.is_finite() => {
             write_json(SlotValue::Int((seconds * 1000.0).round() as i64), out);
         }

@@ -128,6 +128,7 @@ impl Speech {
             request_id: self.request_id.clone(),
             at_ms: millis(now - self.requested_at),
             text: std::mem::take(&mut self.text),
+            is_requested: self.source == SpeechSource::Text,
         });
     }
 

@@ -168,7 +168,8 @@ fn cancel_ends_speech_at_once_and_the_session_goes_on() {
         let case = checks.case.clone();
         let Some(request) = Request::of(&case) else { return checks.gate() };
         let mut play = Play::with(&case, talkative);
-        let asks = play.client.cancels_by_asking() && case.converses();
+        let asks = play.client.cancels_by_asking() && case.converses()
+            || play.client.cancels_by_request() && case.answers();
         let Some(cancel) = play.client.cancel().filter(|_| !asks) else { return checks.gate() };
         request.make(&mut play, LONG_TEXT);
         let has_begun = play.wait_for(secs(20), Play::hears);

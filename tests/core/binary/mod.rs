@@ -8,6 +8,7 @@ mod lock_step;
 mod plain_sockets;
 mod stt;
 mod tts;
+mod voice_agents;
 mod word_times;
 
 use std::time::Duration;

@@ -176,6 +176,17 @@ impl MappedClient {
         command.is_some_and(|it| it.verbs.iter().any(|it| matches!(it.verb, Verb::Ask | Verb::Tell)))
     }
 
+    /// True if the request to stop speech has the model answer something else.
+    pub fn cancels_by_request(&self) -> bool {
+        let mut codec = Codec::new(self.mapping.clone(), 0.0);
+        let mut answers = false;
+        if let Some(Message::Text(text)) = self.cancel() {
+            let note = |event: ClientEvent<'_>| answers |= matches!(event, ClientEvent::Answer(_));
+            let _ = codec.decode(Frame::Text(&text), note);
+        }
+        answers
+    }
+
     /// True if Rust knows what its messages contain.
     pub fn is_rust(&self) -> bool {
         self.mapping.realtime.is_some() || self.mapping.is_live
