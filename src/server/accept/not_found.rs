@@ -25,7 +25,7 @@ pub(super) const REST_PATHS: [&str; 14] = [
 const SHOWN_PATH_MAX_CHARS: usize = 60;
 
 /// The ends of paths of other APIs, and what to use instead.
-const INSTEAD: [(&str, &str); 9] = [
+const INSTEAD: [(&str, &str); 6] = [
     (
         "/v1/realtime/calls",
         "calls by WebRTC are off ([webrtc] in the configuration), and SIP is not served; open a WebSocket at /v1/realtime instead",
@@ -45,20 +45,8 @@ const INSTEAD: [(&str, &str); 9] = [
          text as well",
     ),
     (
-        "/v1/agent/converse",
-        "Deepgram's Voice Agent API is not served; use OpenAI's Realtime API, a WebSocket at /v1/realtime, instead",
-    ),
-    (
         "/v1/realtime/translations",
         "OpenAI's translation sessions are not served; open a WebSocket at /v1/realtime on a route with a profile that translates",
-    ),
-    (
-        "/v2/agent",
-        "this is the path of Speechmatics' agent protocol, which is not served; its real-time transcription is, at /v2",
-    ),
-    (
-        "/v1/convai/conversation",
-        "this is the path of ElevenLabs' agents, which are not served; use OpenAI's Realtime API, a WebSocket at /v1/realtime",
     ),
     ("/playground", "the playground is off; `voxbridge serve --playground` serves it"),
 ];
@@ -82,14 +70,12 @@ fn guess(path: &str, library: &Library) -> Option<String> {
     if let Some((_, instead)) = INSTEAD.iter().find(|(end, _)| trimmed.ends_with(end)) {
         return Some((*instead).to_owned());
     }
-    // Some libraries double the first slash. People need not.
-    let is_shown = |path: &&str| path.len() > 1 && !path.starts_with("//");
     let of_clients = library
         .clients()
         .flat_map(|client| client.paths.iter().map(|path| (path.as_str(), client.title.as_str())));
     let known: Vec<(&str, &str)> = of_clients
         .chain(REST_PATHS.map(|path| (path, "REST requests")))
-        .filter(|(path, _)| is_shown(path))
+        .filter(|(path, _)| path.len() > 1)
         .collect();
     let is_below =
         |long: &str, short: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('/'));
@@ -110,7 +96,7 @@ mod tests {
     fn unknown_paths_get_a_guess_in_three_lines() {
         let library = Library::embedded().unwrap();
         for (path, guess) in [
-            ("/v2/agent", "Speechmatics' agent protocol"),
+            ("/v2/agent/x/y", "/v2/agent serves Speechmatics"),
             ("/proxy/v1/chat/completions", "the Chat Completions API is not served"),
             ("/v1/realtime/translations", "a profile that translates"),
             ("/playground/", "--playground"),

@@ -168,7 +168,7 @@ async fn unknown_paths_say_what_to_use_instead() {
         ("/v1/realtime/calls", "a WebSocket at /v1/realtime instead"),
         ("/v1/chat/completions", "a WebSocket at /v1/realtime"),
         ("/openai/v1/responses", "a WebSocket at /v1/realtime"),
-        ("/v1/agent/converse", "OpenAI's Realtime API"),
+        ("/v1/realtime/translations", "a profile that translates"),
         ("/nothing", "nothing at /nothing; usual are /v1/realtime and, for REST, /v1/audio/transcriptions"),
     ] {
         for method in ["GET", "POST"] {
