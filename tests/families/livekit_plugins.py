@@ -64,8 +64,8 @@ MISTAKES = {
     "soniox": {"params": soniox.STTOptions(num_channels=20)},
 }
 
-# Their servers end no session at the end of the audio: the plugin waits until it is closed.
-OPEN_ENDED = ["elevenlabs"]
+# These wait until they are closed: ElevenLabs ends no session at the end of the audio, and the plugin for Soniox does not tell it.
+OPEN_ENDED = ["elevenlabs", "soniox"]
 
 
 def frame_of(audio):

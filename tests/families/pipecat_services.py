@@ -84,7 +84,6 @@ SERVICES = {
 
 # Settings that the vendor does not have.
 MISTAKES = {
-    "assemblyai": {"end_of_turn_confidence_threshold": 2.0},
     "deepgram": {"endpointing": -5},
     "deepgram_flux": {"eot_threshold": 2.0},
     "gladia": {"endpointing": 99.0},
