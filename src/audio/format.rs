@@ -20,7 +20,7 @@ pub enum FormatError {
     /// A file format at a sample rate that it does not have.
     #[error(transparent)]
     FileRate(#[from] UnsupportedFileRate),
-    /// A file format, of which clients send no audio.
+    /// A file format, in which clients send no audio.
     #[error("audio from a client cannot be {name}")]
     OutputOnly {
         /// Name of the encoding.

@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// What [`Slot::ExpiresUnixS`] says of a session without a time limit, s after its opening.
+/// [`Slot::ExpiresUnixS`] of a session without a time limit, s after its opening.
 const UNLIMITED_S: u64 = 24 * 3600;
 
 /// Source of the values of an event's slots.

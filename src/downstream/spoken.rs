@@ -12,7 +12,7 @@ struct Amount {
     audio_ms: u64,
 }
 
-/// What was spoken on one connection. A text counts once it is begun.
+/// Counts of the characters and audio spoken on one connection. A text counts once it is begun.
 #[derive(Debug, Default)]
 pub(super) struct SpokenAmounts {
     /// Since the last report, which is a `flushed` or `cleared`.

@@ -292,7 +292,7 @@ impl TranscribeJob<'_> {
         recording: Option<String>,
     ) -> Result<(), ClientError> {
         let subject = Subject { recording, task: self.task(), language: self.args.language.clone() };
-        // What an interrupted run has kept is not dropped unasked.
+        // An interrupted run is continued, unless `--overwrite` is given.
         let follows_recording = !self.args.resume || self.input.in_folder.is_some();
         output.keep_journal(subject, !self.args.overwrite, follows_recording)
     }

@@ -168,7 +168,7 @@ pub(super) struct ConditionalMessage {
 }
 
 impl MessageFile {
-    /// What must hold, and what must not.
+    /// The condition that must hold, and the one that must not.
     const fn conditions(&self) -> (Option<&ConditionFile>, Option<&ConditionFile>) {
         match self {
             Self::Json(_) => (None, None),

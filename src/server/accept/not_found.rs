@@ -54,7 +54,7 @@ const INSTEAD: [(&str, &str); 6] = [
 /// The commonest paths, for a client whose path resembles none.
 const USUAL_PATHS: &str = "; usual are /v1/realtime and, for REST, /v1/audio/transcriptions";
 
-/// Where all paths are told.
+/// Where to find all paths.
 const ALL_PATHS: &str = "`voxbridge serve --log debug` logs all paths";
 
 /// The message for an unknown path: at most three lines on a terminal.
@@ -64,7 +64,7 @@ pub(super) fn message(path: &str, library: &Library) -> String {
     format!("There is nothing at {shown}{guess}; {ALL_PATHS}")
 }
 
-/// What the client probably wants.
+/// A guess at the path that the client meant.
 fn guess(path: &str, library: &Library) -> Option<String> {
     let trimmed = path.trim_end_matches('/');
     if let Some((_, instead)) = INSTEAD.iter().find(|(end, _)| trimmed.ends_with(end)) {

@@ -37,7 +37,7 @@ pub(crate) struct ConnectRequest {
     pub(crate) detected_by: DetectedBy,
     /// The name by which the playground watches the session.
     pub(crate) watch_name: Option<String>,
-    /// Seed of the session's ids, some of which the answer to the handshake has.
+    /// Seed of the session's ids. The answer to the handshake may have one of them.
     pub(crate) seed: u64,
 }
 
