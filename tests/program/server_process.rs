@@ -26,7 +26,7 @@ use voxbridge_test_support::programs::send_signal;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Held by the kind of heavy tests that runs now.
-static MACHINE: LazyLock<Arc<Mutex<()>>> = LazyLock::default();
+static MACHINE: LazyLock<Arc<Mutex<()>>> = LazyLock::new(Arc::default);
 
 /// Heavy tests that run side by side, and not beside those of another kind.
 struct Kind(Mutex<Weak<OwnedMutexGuard<()>>>);
