@@ -14,7 +14,7 @@ use crate::{
         messages::NO_TEXT,
     },
     error::{Error, ErrorKind},
-    event::{ClientEvent, Entry, EntryId, EntryPart, EntryPlace, Role},
+    event::{ClientEvent, Entry, EntryId, EntryPart, EntryPlace},
     mapping::client::{RealtimeEvent, Verb},
 };
 
@@ -132,8 +132,8 @@ impl Realtime {
         let added = read_item(&fields, "item", (id, number), self.session.input)?;
         self.check_result(&added.parts)?;
         let is_text = |part: &EntryPart| matches!(part, EntryPart::Text(_));
-        if self.hears_only() && added.role == Role::User && added.parts.iter().any(is_text) {
-            return Err(Error::new(ErrorKind::Invalid, NO_TEXT).of_field("item"));
+        if self.hears_only() && added.parts.iter().any(is_text) {
+            self.ignore("conversation.item.create", "item", NO_TEXT);
         }
         if added.parts.is_empty() {
             self.ignore("conversation.item.create", "item", "MiniCPM-o has no use for it");

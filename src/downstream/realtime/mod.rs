@@ -94,6 +94,8 @@ pub(super) struct Realtime {
     pub(super) is_call: bool,
     /// The session answers requests. In full duplex, the model speaks unasked.
     takes_turns: bool,
+    /// Number of the client's requests that failed at once.
+    failed_requests: u32,
     /// The client's requests, until their answers begin.
     requests: VecDeque<RequestedResponse>,
     /// The client asked to stop the answer in progress.
@@ -131,6 +133,7 @@ impl Realtime {
             responses: VecDeque::new(),
             is_call: false,
             takes_turns: true,
+            failed_requests: 0,
             requests: VecDeque::new(),
             cancel_requested: false,
             commit_event_id: None,

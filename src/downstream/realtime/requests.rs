@@ -1,12 +1,12 @@
 //! Reads `response.create`: the request for an answer, and the fields that the response repeats. Everything in it has a bound.
 
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{
     Realtime,
     added_item::{ITEM_MAX_BYTES, read_item},
     fields::{TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, wrong_type, wrong_value},
-    response::RequestedResponse,
+    response::{RequestedResponse, Response},
     session::{check_tool_choice, max_tokens, read_modalities, read_temperature},
     shape::MAX_OUTPUT_TOKENS,
     tools::{TOOL_FIELDS, settle_choice, update_offer},
@@ -15,6 +15,7 @@ use crate::{
     downstream::json_text::{Fields, read_str},
     error::{Error, ErrorKind},
     event::{AnswerRequest, ClientEvent, Entry, ToolOffer},
+    mapping::client::RealtimeEvent,
 };
 
 /// Most requests whose answers have not begun.
@@ -26,9 +27,12 @@ const INPUT_ITEMS_MAX: usize = 256;
 /// OpenAI's bounds of `metadata`: pairs, characters of a key, characters of a value.
 const METADATA_MAX: (usize, usize, usize) = (16, 64, 512);
 
-/// Error text for a request in full duplex.
-const NO_REQUESTS: &str = "The model of this profile speaks when it decides to, so that no response can be requested. \
-                           Use the profile `assistant` for answers on request.";
+/// Code and message of the error of a response that was requested in full duplex.
+const NO_REQUESTS: (&str, &str) = (
+    "response_not_supported",
+    "The model of this profile speaks when it decides to, so that no response can be requested. The profile `assistant` \
+     answers requests.",
+);
 
 impl Realtime {
     pub(super) fn create_response(
@@ -36,9 +40,6 @@ impl Realtime {
         message: &Fields<'_>,
         handle: &mut impl FnMut(ClientEvent<'_>),
     ) -> Result<(), Error> {
-        if self.hears_only() {
-            return Err(Error::new(ErrorKind::Invalid, NO_REQUESTS));
-        }
         let fields = message.given("response").map(|fields| read_object(fields, "response"));
         let fields = fields.transpose()?.unwrap_or_default();
         let is_out_of_band = fields.get("conversation").and_then(read_str).as_deref() == Some("none");
@@ -47,11 +48,29 @@ impl Realtime {
             return Err(Error::new(ErrorKind::AnswerInProgress, active.id()));
         }
         let (request, requested) = self.read_request(&fields, is_out_of_band)?;
+        if self.hears_only() {
+            self.fail_response(requested);
+            return Ok(());
+        }
         if self.takes_turns {
             self.remember_request(requested)?;
         }
         handle(ClientEvent::Answer(Box::new(request)));
         Ok(())
+    }
+
+    /// Answers a request with a response that has failed. An error would end several clients, which ask for a greeting.
+    fn fail_response(&mut self, requested: RequestedResponse) {
+        self.failed_requests += 1;
+        let id = format!("resp_{:08x}f{:07x}", self.events.seed, self.failed_requests);
+        let mut response = Response::new(0, (id, String::new()), requested, &self.session);
+        let created = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
+        self.reply(RealtimeEvent::ResponseCreated, created);
+        let (code, message) = NO_REQUESTS;
+        response.failure = Some(("invalid_request_error", code.to_owned(), message.to_owned()));
+        response.set_status(false, false);
+        let done = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
+        self.reply(RealtimeEvent::ResponseDone, done);
     }
 
     /// Keeps the fields that the response repeats, until the answer begins.

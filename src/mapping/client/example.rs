@@ -62,6 +62,10 @@ impl ClientMapping {
 
 impl EventMessage {
     fn says(&self, (slot, value): (Slot, &str), message: &str) -> bool {
+        if slot == Slot::Text && self.template.uses_slot(EventSlot::Event(Slot::JoinedText)) {
+            let says = |value: &str| self.says((Slot::JoinedText, value), message);
+            return says(value) || says(&format!(" {value}"));
+        }
         let mut json = String::new();
         self.render(&mut json, |found| match found {
             EventSlot::Event(found) if found == slot => SlotValue::Str(value),

@@ -251,14 +251,33 @@ fn long_items_and_instructions_are_refused_and_pictures_are_not_kept() {
 }
 
 #[test]
-fn requests_for_answers_in_a_conversation_stay_without_effect() {
+fn requests_for_answers_in_a_conversation_fail_without_an_error() {
     let mut config = super::config("model=gpt-realtime");
     config.profile = "conversation";
     let mut client = Realtime::with_config(config);
-    for _ in 0..40 {
-        client.send(&json!({"type": "response.create"}));
+    for number in 0..40 {
+        client.send(&json!({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
+            "content": [{"type": "input_text", "text": "Hello."}]}}));
+        client.send(
+            &json!({"type": "response.create", "response": {"metadata": {"number": number.to_string()}}}),
+        );
     }
     assert!(client.of_type("error").is_empty(), "several clients end at an error");
+    let (created, done) = (client.of_type("response.created"), client.of_type("response.done"));
+    assert_eq!((created.len(), done.len()), (40, 40));
+    let ids: std::collections::BTreeSet<_> = done.iter().map(|it| it["response"]["id"].to_string()).collect();
+    assert_eq!(ids.len(), 40);
+    for (number, (created, done)) in created.iter().zip(&done).enumerate() {
+        let response = &done["response"];
+        assert_eq!(created["response"]["id"], response["id"]);
+        assert_eq!(response["metadata"]["number"], number.to_string());
+        let error = &response["status_details"]["error"];
+        assert_eq!(
+            (&response["status"], &error["type"]),
+            (&json!("failed"), &json!("invalid_request_error"))
+        );
+        assert!(error["message"].as_str().is_some_and(|message| message.contains("`assistant`")), "{error}");
+    }
 }
 
 #[test]
