@@ -174,7 +174,7 @@ async fn setup_page_names_the_socket_and_echoes_the_version() {
     let body = r#"{"version": 2, "application": {"name": "xiaozhi", "version": "1.8.2"}, "board": {"type": "bread"}}"#;
     let answer = set_up(&bench, "POST /xiaozhi/ota/", &device, body).await;
     assert_eq!(answer["firmware"], json!({"version": "1.8.2", "url": ""}));
-    let url = "ws://voice.local:8000/xiaozhi/v1/";
+    let url = "ws://voice.local:8000/xiaozhi/v1";
     assert_eq!(answer["websocket"], json!({"url": url, "token": "", "version": 1}));
     assert!(answer["server_time"]["timestamp"].as_u64() > Some(1_700_000_000_000), "milliseconds");
     assert_eq!(answer["server_time"]["timezone_offset"], 0);
@@ -182,7 +182,7 @@ async fn setup_page_names_the_socket_and_echoes_the_version() {
 
     let proxied =
         set_up(&bench, "POST /xiaozhi/ota?model=realtime", "X-Forwarded-Proto: https\r\n", "{}").await;
-    assert_eq!(proxied["websocket"]["url"], "wss://voice.local:8000/xiaozhi/v1/?model=realtime");
+    assert_eq!(proxied["websocket"]["url"], "wss://voice.local:8000/xiaozhi/v1?model=realtime");
     for body in ["", "no json", r#"{"application": 5}"#] {
         let answer = set_up(&bench, "POST /xiaozhi/ota/", "", body).await;
         assert_eq!(answer["firmware"], json!({"version": "0.0.0", "url": ""}), "{body}");

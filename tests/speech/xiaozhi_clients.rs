@@ -33,7 +33,7 @@ async fn device_talks(mode: &str) {
         let found = messages.iter().filter(|message| message[key] == value);
         found.map(|message| message["text"].as_str().unwrap()).collect()
     };
-    assert_eq!(came["url"], format!("ws://{}/xiaozhi/v1/", bench.address()));
+    assert_eq!(came["url"], format!("ws://{}/xiaozhi/v1", bench.address()));
     assert_eq!(came["errors"], Value::Array(Vec::new()), "{mode}: {came}");
     let stt = texts("type", "stt").join(" ");
     assert!(word_error_rate(WORDS, &stt) <= WER, "{mode}: {came}");

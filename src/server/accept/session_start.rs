@@ -117,6 +117,8 @@ async fn run_started(mut started: Option<StartedSession>) {
         started = other.and_then(|OtherClient { client, first_message, protocol }| {
             connection.request.candidates = vec![protocol];
             connection.request.detected_by = DetectedBy::FirstMessage;
+            // Another session has other ids.
+            connection.request.seed = fastrand::u64(..);
             open_connection(connection, client, Some(first_message))
         });
     }
