@@ -438,10 +438,8 @@ mod tests {
                 "[query]",
                 "[query]\ntimes = { remember = \"times\", type = \"flag\", default = \"false\" }",
             )
-            .replace(
-                "[events]",
-                "[values]\ntimes = { kind = \"remembered\" }\n\n[events]\nflushed = FLUSHED",
-            );
+            .replace("[values]", "[values]\ntimes = { kind = \"remembered\" }")
+            .replace("[events]", "[events]\nflushed = FLUSHED");
         let flushed = "[{ message = '{\"with\": ${sequence}}', when = \"times\" }, \
             { message = '{\"without\": 0}', unless = \"times\" }, '{}']";
         let mut library = Library::default();

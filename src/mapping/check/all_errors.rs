@@ -217,7 +217,11 @@ mod tests {
                 "verb = 5",
                 "expected a verb, a table with a verb, or a list of these, not 5",
             ),
-            ("verb = \"speak\"", "verb = { verb = \"speak\", when = 5 }", "a JSON pointer, or a table"),
+            (
+                "verb = \"speak\"",
+                "verb = { verb = \"speak\", when = 5 }",
+                "a JSON pointer or the name of a slot",
+            ),
             ("encoding = \"s16le\"", "encoding = \"flac\"", "unknown value `flac`; known are"),
             ("channels = 1", "channels = \"1\"", "from 0 to 65535, not \"1\": remove the quotes"),
             (

@@ -13,8 +13,8 @@ const PART_MAX_BYTES: usize = 1024;
 /// double it, or leave one before the query.
 #[must_use]
 pub fn canonical_path(path: &str) -> Cow<'_, str> {
-    let is_canonical = !path.contains("//") && !(path.ends_with('/') && path.len() > 1);
-    if is_canonical {
+    let has_empty_parts = path.contains("//") || path.len() > 1 && path.ends_with('/');
+    if !has_empty_parts {
         return Cow::Borrowed(path);
     }
     let parts = path.split('/').filter(|part| !part.is_empty());

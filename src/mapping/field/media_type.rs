@@ -1,7 +1,5 @@
 //! Media types (RFC 9110 §8.3.1) as words of a `value_map`: case, spaces and further parameters do not count.
 
-use std::borrow::Cow;
-
 /// Looks up a media type among words such as `audio/pcm` and `audio/pcm;rate=*`. The word with the most parameters of those that the
 /// type has wins. A `*` at the end stands for anything, and is given back as the rest. `None` for a text that is no media type.
 pub(super) fn find_media_type<'m>(
@@ -12,7 +10,7 @@ pub(super) fn find_media_type<'m>(
     let matches = map.filter_map(|(word, value)| {
         let (known, wanted) = split(word)?;
         let mut rest = String::new();
-        let mut is_there = |(name, value): &(String, Cow<'_, str>)| {
+        let mut is_there = |(name, value): &(String, &str)| {
             let (_, given) = parameters.iter().find(|(given, _)| given == name)?;
             match value.strip_suffix('*') {
                 Some(start) => rest = get_rest(given, start)?,
@@ -31,14 +29,17 @@ fn get_rest(given: &str, start: &str) -> Option<String> {
     has_start.then(|| given[start.len()..].to_owned())
 }
 
-/// A media type in lower case, and its parameters with names in lower case and values without quotes.
-fn split(text: &str) -> Option<(String, Vec<(String, Cow<'_, str>)>)> {
+/// Parameters of a media type, with names in lower case and values without quotes.
+type Parameters<'t> = Vec<(String, &'t str)>;
+
+/// A media type in lower case, and its parameters.
+fn split(text: &str) -> Option<(String, Parameters<'_>)> {
     let mut parts = text.split(';').map(str::trim);
     let kind = parts.next().filter(|kind| kind.contains('/'))?;
     let parameters = parts.filter_map(|part| {
         let (name, value) = part.split_once('=')?;
         let value = value.trim().trim_matches('"');
-        Some((name.trim().to_ascii_lowercase(), Cow::Borrowed(value)))
+        Some((name.trim().to_ascii_lowercase(), value))
     });
     Some((kind.to_ascii_lowercase(), parameters.collect()))
 }
