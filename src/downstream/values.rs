@@ -1,7 +1,6 @@
 //! The contents of a protocol's `[values]` on one connection: remembered, generated or counted.
 
 use crate::mapping::{
-    ClientMapping,
     client::{IdForm, ValueRule, ValueScope, ValueSource},
     extract::Node,
     field::{FieldValue, display_node},
@@ -26,6 +25,7 @@ enum ValueContent {
     Flag(bool),
 }
 
+#[cfg(feature = "io")]
 impl ValueContent {
     /// The value without quotes; empty for none.
     fn to_text(&self) -> String {
@@ -143,7 +143,8 @@ impl ConnectionValues {
 }
 
 /// The headers of the answer to a handshake, whose session gets this seed.
-pub(crate) fn answer_headers(mapping: &ClientMapping, seed: u64) -> Vec<(&str, String)> {
+#[cfg(feature = "io")]
+pub(crate) fn answer_headers(mapping: &crate::mapping::ClientMapping, seed: u64) -> Vec<(&str, String)> {
     if mapping.answer_headers.is_empty() {
         return Vec::new();
     }
