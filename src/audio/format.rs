@@ -1,6 +1,6 @@
 //! Audio formats that are not supported.
 
-use super::{encode::UnsupportedFileRate, resample::UnsupportedRate};
+use super::resample::UnsupportedRate;
 
 /// Most channels a client may send. All but the first one are ignored.
 pub const MAX_CHANNELS: u16 = 8;
@@ -32,4 +32,16 @@ pub enum FormatError {
         /// The requested rate in Hz.
         actual: u32,
     },
+}
+
+/// Sample rate that a file format does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the audio's sample rate is {actual} Hz (accepted: {min} to {max} Hz)")]
+pub struct UnsupportedFileRate {
+    /// The requested rate in Hz.
+    pub actual: u32,
+    /// Lowest rate of the format.
+    pub min: u32,
+    /// Highest rate of the format.
+    pub max: u32,
 }

@@ -8,9 +8,9 @@ use crate::{
     mapping::{
         ClientMapping, Library, Profile,
         check::quoted_list,
-        client::canonical_path,
         compatibility::{check_client_with_profile, check_profile_with_dialects},
         upstream::{LanePurpose, Mode},
+        url_path::canonical_path,
     },
     server::route::{Route, RouteConfig, Routes, covers_glob, matches_glob},
 };

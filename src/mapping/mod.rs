@@ -26,6 +26,7 @@ pub mod template;
 pub mod tested_with;
 mod tools;
 pub mod upstream;
+pub mod url_path;
 
 use std::{
     collections::BTreeMap,

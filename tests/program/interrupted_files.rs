@@ -121,7 +121,7 @@ async fn failed_utterance_is_marked_and_asked_for_again() {
     let healthy = simulator(&[]).await;
     let other = run_with(&healthy.url(), &["--resume", "--language", "zh"]).await;
     assert!(other.code == 2 && other.stderr.contains("talk.srt.resume belongs to"), "{}", other.stderr);
-    // What is kept is not dropped without --overwrite.
+    // The kept transcripts stay without --overwrite.
     let second = run_with(&healthy.url(), &[]).await;
     assert!(second.code == 0 && second.stderr.contains("talk.srt: goes on at "), "{}", second.stderr);
     let closed = fs::read_to_string(&srt).unwrap();

@@ -12,6 +12,7 @@ mod opus;
 mod wav;
 
 pub use self::live::LiveEncoder;
+pub use super::format::UnsupportedFileRate;
 use super::{encoding::Encoding, resample};
 use crate::named_enum::named_enum;
 
@@ -56,18 +57,6 @@ impl AudioFormat {
             Self::Flac | Self::Wav | Self::Pcm => None,
         }
     }
-}
-
-/// Sample rate that a file format does not have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the audio's sample rate is {actual} Hz (accepted: {min} to {max} Hz)")]
-pub struct UnsupportedFileRate {
-    /// The requested rate in Hz.
-    pub actual: u32,
-    /// Lowest rate of the format.
-    pub min: u32,
-    /// Highest rate of the format.
-    pub max: u32,
 }
 
 /// Encodes one mono answer.

@@ -61,7 +61,7 @@ pub(super) struct SessionPicture {
     lanes: BTreeMap<u32, UpstreamSpan>,
 }
 
-/// What happened in an upstream session.
+/// Event in an upstream session.
 struct UpstreamSpan {
     /// First and last frame.
     from: Duration,

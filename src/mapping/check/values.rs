@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use crate::mapping::client::canonical_path;
+use crate::mapping::url_path::canonical_path;
 
 /// Path of a URL. It begins with `/` and has no query. A slash at its end does not count.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 mod audio_check;
 mod compile;
-mod event_condition;
+mod conditions;
 mod events;
 mod example;
 mod file;
@@ -34,17 +34,16 @@ use self::{
     values::{compile_event, compile_values},
 };
 pub use self::{
-    event_condition::EventCondition,
     events::{ClientAudio, ClientCommand, EventName, SpeechId, ToolCall},
     file::{
         AudioIn, AudioOut, CloseSpelling, EchoMode, ExactMessage, FieldNames, ReportedAs, TranscriptRules,
     },
-    paths::{PathPattern, canonical_path},
+    paths::PathPattern,
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
     slot::Slot,
     token_usage::TokenUsage,
-    values::{EventMessage, EventSlot, IdForm, ValueRule, ValueScope, ValueSource},
+    values::{EventCondition, EventMessage, EventSlot, IdForm, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
     vocabulary::{
         CloseReason, CommandSyntax, EndCause, Framing, LockStep, RolloverReason, SetupSlot, Speaker, Verb,

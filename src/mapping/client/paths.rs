@@ -1,26 +1,13 @@
 //! Paths with parts in braces: `/v1/text-to-speech/{voice}/stream-input`. Such a part of a request's path is the query parameter of
 //! that name.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::collections::BTreeSet;
 
 use super::ClientMapping;
 use crate::mapping::field::FieldRole;
 
 /// Longest part of a path that is a parameter, bytes as they are sent.
 const PART_MAX_BYTES: usize = 1024;
-
-/// The path without a slash at its end and without empty parts: clients that put a path behind a base URL with a slash at its end
-/// double it, or leave one before the query.
-#[must_use]
-pub fn canonical_path(path: &str) -> Cow<'_, str> {
-    let has_empty_parts = path.contains("//") || path.len() > 1 && path.ends_with('/');
-    if !has_empty_parts {
-        return Cow::Borrowed(path);
-    }
-    let parts = path.split('/').filter(|part| !part.is_empty());
-    let joined: String = parts.flat_map(|part| ["/", part]).collect();
-    Cow::Owned(if joined.is_empty() { "/".to_owned() } else { joined })
-}
 
 /// A compiled path with parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,21 +138,6 @@ impl ClientMapping {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn canonical_path_has_no_empty_parts() {
-        for (path, canonical) in [
-            ("/v1/realtime", "/v1/realtime"),
-            ("/v1/realtime/", "/v1/realtime"),
-            ("//v1/realtime", "/v1/realtime"),
-            ("/openai//v1///realtime//", "/openai/v1/realtime"),
-            ("/a%2F/", "/a%2F"),
-            ("/", "/"),
-            ("//", "/"),
-        ] {
-            assert_eq!(canonical_path(path), canonical, "{path}");
-        }
-    }
 
     #[test]
     fn language_in_a_path_is_a_language_tag() {

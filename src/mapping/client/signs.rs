@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, de::Error as _};
 use toml::Spanned;
 
-use super::verbs::ConditionFile;
+use super::conditions::ConditionFile;
 
 /// `[signs]` in a file.
 #[derive(Debug, Default, Deserialize)]

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{EventCondition, EventName, Slot, verbs::ConditionFile};
+use super::{
+    EventName, Slot,
+    conditions::{ConditionFile, Scalar},
+};
 use crate::mapping::{
     check::{Document, FileError, suggest_known},
     template::{SlotValue, Template},
@@ -113,6 +116,46 @@ pub struct EventMessage {
     pub unless: Option<EventCondition>,
     /// The conditions for people; empty if there are none.
     pub conditions: String,
+}
+
+/// A condition on the slots of an event.
+#[derive(Debug)]
+pub struct EventCondition(ConditionKind);
+
+#[derive(Debug)]
+enum ConditionKind {
+    /// The slot is given.
+    Given(EventSlot),
+    /// Each slot has one of these values.
+    Equal(Vec<(EventSlot, Vec<Scalar>)>),
+}
+
+impl EventCondition {
+    /// Compiles a condition of a file; `find` gives the slot of a name.
+    pub(super) fn compile<E>(
+        file: &ConditionFile,
+        find: impl Fn(&str) -> Result<EventSlot, E>,
+    ) -> Result<Self, E> {
+        Ok(Self(match file {
+            ConditionFile::Given(name) => ConditionKind::Given(find(name)?),
+            ConditionFile::Equal(values) => {
+                let values =
+                    values.iter().map(|(name, values)| Ok((find(name)?, values.as_slice().to_vec())));
+                ConditionKind::Equal(values.collect::<Result<_, E>>()?)
+            }
+        }))
+    }
+
+    /// True if the condition holds for these values.
+    pub(crate) fn holds<'v>(&self, value: impl Fn(EventSlot) -> SlotValue<'v>) -> bool {
+        match &self.0 {
+            ConditionKind::Given(slot) => value(*slot).is_given(),
+            ConditionKind::Equal(slots) => slots.iter().all(|(slot, wanted)| {
+                let found = value(*slot);
+                wanted.iter().any(|wanted| wanted.equals(&found))
+            }),
+        }
+    }
 }
 
 impl EventMessage {

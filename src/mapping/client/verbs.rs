@@ -1,14 +1,16 @@
 //! The verbs of a command: one, or several with conditions on the message.
 
-use std::collections::BTreeMap;
-
 use serde::{
     Deserialize, Deserializer,
     de::{IntoDeserializer as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 use serde_json::Value;
 
-use super::{ValueRule, Verb, values::find_remembered};
+use super::{
+    ValueRule, Verb,
+    conditions::{ConditionFile, Scalar},
+    values::find_remembered,
+};
 use crate::mapping::{
     extract::{ExtractedValues, Extractor, Node},
     template::SlotValue,
@@ -45,15 +47,6 @@ pub(super) enum Place {
     Value(usize),
 }
 
-/// A value that a message is compared with.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "expected true, false, a whole number or text in quotes")]
-pub(super) enum Scalar {
-    Flag(bool),
-    Integer(i64),
-    Text(String),
-}
-
 /// `verb` of a command in a file.
 #[derive(Debug)]
 pub(super) struct VerbsFile(Vec<VerbFile>);
@@ -63,25 +56,6 @@ struct VerbFile {
     verb: Verb,
     when: Option<ConditionFile>,
     unless: Option<ConditionFile>,
-}
-
-/// A condition in a file.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a JSON pointer or the name of a slot, or a table of these and values"
-)]
-pub(super) enum ConditionFile {
-    Given(String),
-    Equal(BTreeMap<String, ScalarsFile>),
-}
-
-/// One value, or several; one is enough.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged, expecting = "expected true, false, a whole number, text in quotes, or a list of these")]
-pub(super) enum ScalarsFile {
-    One(Scalar),
-    Several(Vec<Scalar>),
 }
 
 impl CommandVerb {
@@ -109,26 +83,6 @@ impl CommandVerb {
     ) -> bool {
         self.when.as_ref().is_none_or(|condition| condition.holds(found, &remembered))
             && !self.unless.as_ref().is_some_and(|condition| condition.holds(found, &remembered))
-    }
-}
-
-impl Scalar {
-    /// True if a slot has this value.
-    pub(super) fn equals(&self, found: &SlotValue<'_>) -> bool {
-        match (found, self) {
-            (SlotValue::Bool(found), Self::Flag(value)) => found == value,
-            (SlotValue::Int(found), Self::Integer(value)) => found == value,
-            (SlotValue::Str(found), Self::Text(value)) => found == value,
-            _ => false,
-        }
-    }
-
-    fn to_json(&self) -> Value {
-        match self {
-            Self::Flag(value) => (*value).into(),
-            Self::Integer(value) => (*value).into(),
-            Self::Text(value) => value.as_str().into(),
-        }
     }
 }
 
@@ -164,49 +118,7 @@ impl Condition {
     }
 }
 
-impl ScalarsFile {
-    pub(super) fn as_slice(&self) -> &[Scalar] {
-        match self {
-            Self::One(value) => std::slice::from_ref(value),
-            Self::Several(values) => values,
-        }
-    }
-}
-
-impl std::fmt::Display for Scalar {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Flag(value) => write!(f, "{value}"),
-            Self::Integer(value) => write!(f, "{value}"),
-            Self::Text(value) => write!(f, "{value:?}"),
-        }
-    }
-}
-
-impl std::fmt::Display for ConditionFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Given(pointer) => write!(f, "{pointer} is given"),
-            Self::Equal(values) => {
-                let describe = |(pointer, values): (&String, &ScalarsFile)| {
-                    let values: Vec<String> = values.as_slice().iter().map(Scalar::to_string).collect();
-                    format!("{pointer} is {}", values.join(" or "))
-                };
-                f.write_str(&values.iter().map(describe).collect::<Vec<_>>().join(" and "))
-            }
-        }
-    }
-}
-
 impl ConditionFile {
-    /// The condition for people, where its names are slots.
-    pub(super) fn on_slots(&self) -> String {
-        match self {
-            Self::Given(slot) => format!("`{slot}`"),
-            Self::Equal(_) => self.to_string(),
-        }
-    }
-
     /// Without `rules`, the condition is on a message alone.
     pub(super) fn compile(self, extractor: &mut Extractor, rules: &[ValueRule]) -> Result<Condition, String> {
         let mut place = |spelled: &str| {
