@@ -1,4 +1,4 @@
-//! Values that are wrong wherever they stand: readers for `deserialize_with`, so that the error has the value's position.
+//! Values that mean the same wherever they stand: readers for `deserialize_with`, so that an error has the value's position, and defaults.
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
@@ -34,6 +34,11 @@ impl<'de> Deserialize<'de> for JsonPointer {
         }
         Ok(Self(pointer))
     }
+}
+
+/// Family of protocols whose file names none.
+pub(in crate::mapping) fn default_family() -> String {
+    "other protocols".to_owned()
 }
 
 /// Reads a close code that a server may send.

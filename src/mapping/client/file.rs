@@ -33,7 +33,7 @@ pub(super) struct ClientFile {
     pub(super) kind: MappingKind,
     pub(super) name: String,
     pub(super) title: String,
-    #[serde(default = "default_family")]
+    #[serde(default = "check::values::default_family")]
     pub(super) family: String,
     #[serde(default)]
     pub(super) notes: Vec<String>,
@@ -90,11 +90,6 @@ pub(super) struct ClientFile {
     pub(super) never_sent: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) tested_with: Vec<TestedClient>,
-}
-
-/// Family of protocols whose file names none.
-pub(in crate::mapping) fn default_family() -> String {
-    "other protocols".to_owned()
 }
 
 /// How clients spell the names of fields.

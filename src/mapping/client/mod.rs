@@ -20,7 +20,6 @@ mod vocabulary;
 use std::{collections::BTreeMap, sync::Arc};
 
 pub(crate) use self::events::seconds;
-pub(super) use self::file::default_family;
 #[cfg(feature = "io")]
 pub(crate) use self::paths::decode_percent;
 use self::{

@@ -16,8 +16,7 @@ use super::{
 };
 use crate::error::ErrorKind;
 use crate::mapping::{
-    check::values::{JsonPointer, UrlPath},
-    client::default_family,
+    check::values::{JsonPointer, UrlPath, default_family},
     tested_with::TestedClient,
 };
 
