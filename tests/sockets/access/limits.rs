@@ -175,17 +175,23 @@ async fn limit_of_incoming_messages_does_not_limit_audio() {
     }
 }
 
+/// Head of a text frame of this length, with a mask of zeros.
+fn text_frame_head(length: u64) -> Vec<u8> {
+    [&[0x81, 0xff][..], &length.to_be_bytes(), &[0; 4]].concat()
+}
+
 #[tokio::test]
 async fn memory_of_unfinished_messages_is_bounded() {
     let server = AccessServer::start("memory", "[limits]\nmemory_max_bytes = 3000000\n", &[]).await;
+    let send_part = async |client: &mut HandshakeAnswer<TcpStream>, head: &[u8], text: &[u8]| {
+        // The server disconnects the one that sends too much.
+        let _ = client.socket.get_mut().write_all(&[head, text].concat()).await;
+    };
     let begin_message = async |bytes: usize| {
         let mut client = server.connect(MACAW, "").await;
         assert_eq!(client.status, 101);
         assert_eq!(client.wait_for_event().await["type"], "session.created");
-        let head = [&[0x81, 0xff][..], &(16_u64 << 20).to_be_bytes(), &[0; 4]].concat();
-        let stream = client.socket.get_mut();
-        // The server disconnects the one that sends too much.
-        let _ = stream.write_all(&[head, vec![0; bytes]].concat()).await;
+        send_part(&mut client, &text_frame_head(16 << 20), &vec![0; bytes]).await;
         client
     };
     let mut healthy = server.connect(MACAW, "").await;
@@ -197,14 +203,17 @@ async fn memory_of_unfinished_messages_is_bounded() {
     drop((first, second));
     // The memory is free again.
     let mut third = begin_message(2_900_000).await;
-    // A new client comes in, from the same address too, and the largest makes room for its message.
+    // A new client comes in, from the same address too, and the largest makes room for its message. The end of the message waits
+    // for that: without it both might fit, one after the other.
     let mut newcomer = server.connect(MACAW, "").await;
     assert_eq!(newcomer.wait_for_event().await["type"], "session.created");
     let unknown = format!(r#"{{"type":"x","filler":"{}"}}"#, "x".repeat(600_000));
-    newcomer.send(Message::text(unknown)).await;
-    assert_eq!(newcomer.wait_for_event().await["type"], "error");
+    let (begin, end) = unknown.as_bytes().split_at(unknown.len() - 1);
+    send_part(&mut newcomer, &text_frame_head(unknown.len() as u64), begin).await;
     let Some(Message::Close(Some(frame))) = third.message().await else { panic!("no close frame") };
     assert_eq!(u16::from(frame.code), 1013, "{}", frame.reason);
+    send_part(&mut newcomer, &[], end).await;
+    assert_eq!(newcomer.wait_for_event().await["type"], "error");
     newcomer.assert_alive().await;
     healthy.assert_alive().await;
 }

@@ -73,12 +73,13 @@ async fn secrets_appear_in_no_output() {
             let _ = log.send(line);
         }
     });
-    let mut frames = String::new();
-    let mut until = async |words: &str, frame: &mut String| loop {
-        let line =
-            timeout(PATIENCE, logged.recv()).await.expect("the line is never logged").expect("the log ends");
+    let mut log_lines = String::new();
+    let mut until = async |words: &str, lines: &mut String| loop {
+        let Ok(Some(line)) = timeout(PATIENCE, logged.recv()).await else {
+            panic!("{words:?} is never logged: {lines}");
+        };
         let found = line.contains(words);
-        frame.push_str(&format!("{line}\n"));
+        lines.push_str(&format!("{line}\n"));
         if found {
             return;
         }
@@ -117,19 +118,23 @@ async fn secrets_appear_in_no_output() {
     }
     fs::write(dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = \"new-s3cret\"\n").unwrap();
     send_signal(process.id().unwrap(), "-HUP");
-    until("changed for new sessions: key ann changed, key ops is gone", &mut frames).await;
+    until("changed for new sessions: key ann changed, key ops is gone", &mut log_lines).await;
     assert_eq!(dial("", "Authorization: Bearer new-s3cret\r\n").await.status, 101);
     fs::write(dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = [\"wrong-s3cret\"]\n").unwrap();
     send_signal(process.id().unwrap(), "-HUP");
-    until("not reloaded", &mut frames).await;
+    until("not reloaded", &mut log_lines).await;
     send_signal(process.id().unwrap(), "-TERM");
-    assert!(timeout(PATIENCE, process.wait()).await.expect("the process does not stop").unwrap().success());
-    while let Some(line) = logged.recv().await {
-        frames.push_str(&format!("{line}\n"));
+    let ended = timeout(PATIENCE, process.wait()).await;
+    while let Ok(Some(line)) = timeout(PATIENCE, logged.recv()).await {
+        log_lines.push_str(&format!("{line}\n"));
     }
-    assert!(frames.contains("key=\"ann\"") && frames.len() > 1000, "{frames}");
-    assert_clean("the log", &frames);
-    assert!(frames.contains("client secret issued") && !frames.contains(&issued[3..]), "{issued}: {frames}");
+    assert!(ended.is_ok_and(|status| status.unwrap().success()), "{log_lines}");
+    assert!(log_lines.contains("key=\"ann\"") && log_lines.len() > 1000, "{log_lines}");
+    assert_clean("the log", &log_lines);
+    assert!(
+        log_lines.contains("client secret issued") && !log_lines.contains(&issued[3..]),
+        "{issued}: {log_lines}"
+    );
     let traces: Vec<_> = fs::read_dir(dir.join("traces")).unwrap().map(|file| file.unwrap().path()).collect();
     assert!(traces.len() >= 4, "{traces:?}");
     for trace in &traces {
