@@ -24,6 +24,7 @@ mod rolling_restart;
 mod secrets;
 mod server_process;
 mod shutdown;
+mod soak;
 mod stalls;
 mod tls;
 mod traces_and_reload;

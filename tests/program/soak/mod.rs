@@ -1,9 +1,8 @@
 //! Soak test: long conversations over real sockets under constant disruptions. Client events stay
 //! well-formed, every sentence after a disruption is answered, and memory stays flat.
 //!
-//! `VOXBRIDGE_SOAK_SECONDS=900 cargo test --release --test soak -- --nocapture` runs for a quarter of an
+//! `VOXBRIDGE_SOAK_SECONDS=900 cargo test --release --test program soak -- --nocapture` runs for a quarter of an
 //! hour. `VOXBRIDGE_SOAK_SEED` chooses other disruptions.
-#![cfg(all(feature = "io", target_os = "linux"))]
 
 mod bridge;
 mod disruption;
@@ -21,6 +20,8 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval},
 };
 use voxbridge::simulator::Backend;
+
+use crate::server_process::calm_machine;
 
 /// Number of parallel sessions, each with its own bridge, gateway and disruptions.
 const SESSIONS: usize = 12;
@@ -147,6 +148,7 @@ impl Report {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn soak_every_disruption_next_sentence_is_answered() {
+    let _machine = calm_machine().await;
     let seed = env_number("VOXBRIDGE_SOAK_SEED").unwrap_or(1);
     let until =
         Instant::now() + Duration::from_secs(env_number("VOXBRIDGE_SOAK_SECONDS").unwrap_or(DEFAULT_SECONDS));
