@@ -175,14 +175,15 @@ async fn unfinished_session_is_cut_off_at_drain_limit() {
     server.wait_for_log("draining").await;
     assert_eq!(server.wait_for_end().await, 3, "the pending transcript is cut off");
 
-    // An endless speaker is heard for two thirds of the drain time.
+    // An endless speaker is heard for two thirds of the drain time; the rest is for the transcript.
+    let path = config(&dir, "[drain]\ntimeout_ms = 3000\n");
     let mut server = Server::start(&url, &["--config", &path]).await;
     let (mut client, _) = client_mid_utterance(&server).await;
     server.signal("-TERM").await;
     client.read_to_end().await;
     assert_goodbye(&client);
     assert_eq!(events(&client.received, "transcript.final").len(), 1, "the speech so far is transcribed");
-    server.wait_for_log("cut off 1 sessions that could not finish within 300 ms (drain.timeout_ms)").await;
+    server.wait_for_log("cut off 1 sessions that could not finish within 3000 ms (drain.timeout_ms)").await;
     assert_eq!(server.wait_for_end().await, 3, "the speaker is cut off");
 }
 

@@ -327,7 +327,7 @@ fn stretch_of(heard: &[i16], said: &[i16]) -> std::ops::Range<usize> {
     at..at + heard.len()
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn thirty_conversations_lose_no_sample_although_each_kind_of_server_is_killed_in_turn() {
     const CLIENTS: usize = 30;
     let dialects = [SimDialect::VllmOmni, SimDialect::SglangOmni, SimDialect::Current];

@@ -6,7 +6,10 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -490,7 +493,11 @@ fn write_changed_mapping(name: &str, profile: &str, source: &str, lines: &[(Stri
         source = source.replace(&line, &format!("\n{to}"));
     }
     let dir = scratch(name);
-    std::fs::write(dir.join(format!("{profile}.toml")), source).unwrap();
+    // Several tests use this file at the same time, with the same text: it is whole at every moment.
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    let whole = scratch("changed-mappings").join(FILES.fetch_add(1, Relaxed).to_string());
+    std::fs::write(&whole, source).unwrap();
+    std::fs::rename(&whole, dir.join(format!("{profile}.toml"))).unwrap();
     dir
 }
 
