@@ -64,7 +64,8 @@ pub fn client_page(client: &ClientMapping) -> String {
 pub fn clients_page<'c>(clients: impl Iterator<Item = &'c ClientMapping>) -> String {
     let mut out = "# Clients and what they do in the tests\n\n\
         One row for each stock client, unmodified. From the mapping files, printed by `voxbridge mappings page`; \
-        the links lead to the changes that each needs, its notes and its limits.\n\n"
+        the links lead to the changes that each needs, its notes and its limits. \
+        [What each protocol does on each kind of server](behaviour).\n\n"
         .to_owned();
     matrix_head(&mut out, "protocol and client");
     for client in clients {

@@ -1,13 +1,15 @@
 //! One suite for all client protocols: each goes through the same cells, made from its mapping alone, in virtual time.
 //!
 //! A cell is left out only if the mapping, or the profile and the server with it, cannot do what the cell is about. A new mapping
-//! file is in the suite by itself. All failures are listed, each with its client, server, profile and cell.
+//! file is in the suite by itself. All failures are listed, each with its client, server, profile and cell. What passed is in
+//! `mappings/pages/behaviour/`, a file for each test; `WRITE_PAGES=1 cargo test --test core behaviour` writes them.
 //!
 //! To change here: what is expected of every protocol. Not here: what one protocol does beyond that.
 
 mod case;
 mod ends;
 mod messages;
+mod page;
 mod play;
 mod speech;
 mod trouble;
@@ -93,6 +95,9 @@ fn run(cases: impl IntoIterator<Item = Case>, cells: impl Fn(&mut Checks<'_>)) {
         if is_known((client, server, cell)) {
             writeln!(report, "{client} on {server}: {cell} passes, and is listed as known to fail").unwrap();
         }
+    }
+    if only.is_none() {
+        page::check(&results.passed);
     }
     let (passed, gated, failed) = (results.passed.len(), results.gated, results.failed.len());
     println!("{passed} cells passed, {failed} failed, {gated} left out");
