@@ -21,6 +21,7 @@ mod tool;
 mod turn_end;
 pub(crate) mod usage;
 
+pub(crate) use self::answer::needs_no_spaces;
 pub use self::answer::{
     AnswerRequest, ChatMessage, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, Role, TurnDetection,
     heard_words,
