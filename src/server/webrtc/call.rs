@@ -46,6 +46,8 @@ const CLEARED: &[u8] = br#""type":"output_audio_buffer.cleared""#;
 
 /// One call.
 pub(super) struct Call {
+    /// In its URL.
+    id: String,
     rtc: Rtc,
     place: Place,
     packets: mpsc::Receiver<Packet>,
@@ -102,7 +104,7 @@ enum Wakeup {
 
 impl Call {
     pub(super) fn new(
-        (rtc, offer, protocol): (Rtc, &str, CallProtocol),
+        (id, (rtc, offer, protocol)): (String, (Rtc, &str, CallProtocol)),
         place: Place,
         (packets, requests): (mpsc::Receiver<Packet>, mpsc::Receiver<Request>),
         hang_up: Arc<Notify>,
@@ -110,6 +112,7 @@ impl Call {
     ) -> Self {
         let (commands, queued) = mpsc::channel(QUEUED_MESSAGES_MAX);
         Self {
+            id,
             rtc,
             place,
             packets,
@@ -337,7 +340,7 @@ impl Call {
         let Some((open, queued)) = self.open_session.take().zip(self.queued.take()) else { return };
         self.rates = Some(audio.codec.rates());
         audio.downlink = Downlink::new(Instant::now().into_std(), audio.codec);
-        match open(audio.codec.rates()) {
+        match open(&self.id, audio.codec.rates()) {
             Ok(stream) => self.session = Session::new(stream, (self.commands.clone(), queued)),
             Err(refusal) => {
                 self.outgoing.push(self.protocol.refusal(&refusal));

@@ -155,8 +155,8 @@ struct Packet {
     bytes: Bytes,
 }
 
-/// Opens the session of a call: the other end of its stream in memory, or why there is none.
-pub(crate) type OpenSession = Box<dyn FnOnce(CallRates) -> Result<DuplexStream, String> + Send>;
+/// Opens the session of a call with this id: the other end of its stream in memory, or why there is none.
+pub(crate) type OpenSession = Box<dyn FnOnce(&str, CallRates) -> Result<DuplexStream, String> + Send>;
 
 /// A call that was accepted. Its task must be spawned.
 pub(crate) struct AcceptedCall {
@@ -239,7 +239,7 @@ impl Calls {
         let failed = || CallRejection::Internal("The offer cannot be answered".to_owned());
         let (rtc, answer) = answered.ok_or_else(failed)??;
         let peer = (rtc, offer.as_str(), protocol);
-        let call = Call::new(peer, place, (packets, requests), hang_up, open_session);
+        let call = Call::new((id.clone(), peer), place, (packets, requests), hang_up, open_session);
         Ok(AcceptedCall { id, answer, task: Box::pin(call.run()) })
     }
 

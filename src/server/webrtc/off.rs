@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::{CallProtocol, CallRates, WebRtcAddresses};
 
-pub(crate) type OpenSession = Box<dyn FnOnce(CallRates) -> Result<DuplexStream, String> + Send>;
+pub(crate) type OpenSession = Box<dyn FnOnce(&str, CallRates) -> Result<DuplexStream, String> + Send>;
 
 /// No calls.
 #[derive(Clone)]

@@ -37,7 +37,7 @@ async fn accept_with_key(
     held: &Arc<()>,
 ) -> Result<AcceptedCall, CallRejection> {
     let held = held.clone();
-    let open = move |_| {
+    let open = move |_: &str, _| {
         drop(held);
         Ok(tokio::io::duplex(1).0)
     };

@@ -11,6 +11,7 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderValue, LOCATION},
     http::request::Parts,
 };
+use serde_json::Value;
 use tracing::info;
 
 use super::{
@@ -57,7 +58,10 @@ pub(super) async fn begin(
 ) -> Result<Response<Body>, Failure> {
     let (head, body) = request.into_parts();
     let offer = read_offer(&head.headers, body, &opening).await?;
-    let (path, client) = protocol(&opening.config, &opening.path)?;
+    let path = opening.path.strip_suffix("/calls").unwrap_or(&opening.path).to_owned();
+    let serves_calls =
+        |client: &ClientMapping| client.realtime.as_ref().is_some_and(RealtimeNames::serves_calls);
+    let client = protocol(&opening.config, &path, serves_calls)?;
     let location = format!("{path}/calls/");
     let (id, answer) = start(offer, (path, client, CallProtocol::OpenAi), &head, opening).await?;
     Ok(created(&format!("{location}{id}"), answer))
@@ -79,6 +83,7 @@ pub(super) async fn start(
     let of_secret =
         || secret_session(&opening.config, &head.headers, &query_keys, &path, &opening.server.client_secrets);
     let session = offer.session.or_else(of_secret);
+    let own_query = query.clone();
     let query = client_signs::add_session(&candidates, session.as_deref(), query);
     authorize(&opening.config, opening.caller.key.as_deref(), &path, &query, candidates.into())?;
     let model = Codec::new(client.clone(), 0.0).decode_query(&query).model.unwrap_or_default();
@@ -93,7 +98,15 @@ pub(super) async fn start(
     // A call that waits for its client delays no shutdown.
     let waiting_server = Arc::downgrade(&server);
     let (for_session, config) = (caller.clone(), config.clone());
-    let open_session: OpenSession = Box::new(move |rates| {
+    let open_session: OpenSession = Box::new(move |call_id, rates| {
+        let query = match session.as_deref().filter(|_| client.is_live) {
+            // The session has the call's id, by which its client names it.
+            Some(session) => {
+                let session = with_id(session, call_id);
+                client_signs::add_session(std::slice::from_ref(&client), Some(&session), own_query)
+            }
+            None => query,
+        };
         let caller = for_session;
         let (near, far) = tokio::io::duplex(STREAM_BYTES);
         let server = waiting_server.upgrade().ok_or("voxbridge is stopping")?;
@@ -125,6 +138,13 @@ pub(super) async fn start(
     Ok((id, answer))
 }
 
+/// A session's settings, as JSON, with its id.
+fn with_id(session: &str, id: &str) -> String {
+    let mut session: Value = serde_json::from_str(session).unwrap_or_default();
+    session["id"] = id.into();
+    session.to_string()
+}
+
 /// The query of a call's session. The call's own pairs come before the client's, because the first of a name counts.
 fn call_query(query: &str, rates: CallRates) -> String {
     let [rate_in, rate_out] = [rates.in_hz, rates.out_hz].map(|rate| rate.to_string());
@@ -152,22 +172,30 @@ pub(super) fn end(id: &str, opening: &Opening) -> Result<HttpResponse, Failure> 
     }
 }
 
-/// The calls; requests for them come here only where they are served.
+/// The calls.
 pub(super) fn calls(opening: &Opening) -> Result<Calls, Failure> {
-    let off =
-        || HttpError::new(RejectReason::NotFound, StatusCode::NOT_FOUND, "not_found", "There are no calls");
+    let off = || {
+        HttpError::new(
+            RejectReason::NotFound,
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "Calls by WebRTC are off ([webrtc] in the configuration)",
+        )
+    };
     opening.server.calls.clone().ok_or_else(|| off().into())
 }
 
-/// The path and protocol of the WebSocket clients for which the call stands.
-fn protocol(config: &ServiceConfig, path: &str) -> Result<(String, Arc<ClientMapping>), Failure> {
-    let path = path.strip_suffix("/calls").unwrap_or(path);
+/// The protocol of the WebSocket clients at this path for which the call stands.
+pub(super) fn protocol(
+    config: &ServiceConfig,
+    path: &str,
+    serves_calls: impl Fn(&ClientMapping) -> bool,
+) -> Result<Arc<ClientMapping>, Failure> {
     let mut at_path = config.routes.forced_protocol(path).into_iter().chain(config.library.clients_at(path));
-    let client =
-        at_path.find(|client| client.realtime.as_ref().is_some_and(RealtimeNames::serves_calls)).cloned();
+    let client = at_path.find(|client| serves_calls(client)).cloned();
     let missing =
         || Failure::new(StatusCode::NOT_FOUND, "not_found", format!("No calls are served at {path}"));
-    client.map(|client| (path.to_owned(), client)).ok_or_else(missing)
+    client.ok_or_else(missing)
 }
 
 /// Reads the body: an offer, or a form with one.
