@@ -199,6 +199,8 @@ pub enum Setting {
     Temperature(Option<f64>),
     /// Whether the user's words are transcribed beside the conversation.
     TranscribeUser(bool),
+    /// Pauses a conversation in which no one has spoken for this long, until the user speaks.
+    IdlePause(Duration),
 }
 
 impl Setting {

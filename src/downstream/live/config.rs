@@ -1,6 +1,8 @@
 //! Configuration of a session of OpenAI's Live protocol: `session` of `session.start` and `session.update`, and what follows from
 //! who does the work that the model delegates. MiniCPM-o delegates none.
 
+use std::{borrow::Cow, time::Duration};
+
 use serde_json::{Map, Value, value::RawValue};
 
 use crate::{
@@ -14,6 +16,8 @@ use crate::{
 const SESSION_MAX_BYTES: usize = 64 * 1024;
 /// Longest `audio` in it, bytes.
 const AUDIO_MAX_BYTES: usize = 1024;
+/// Length of OpenAI's sessions, s.
+const SESSION_MAX_S: u64 = 3600;
 /// Fields that MiniCPM-o has no use for.
 const WITHOUT_EFFECT: [&str; 4] = ["delegation", "input", "store", "triggers"];
 /// Fields that only sessions by WebRTC have.
@@ -94,11 +98,21 @@ impl LiveConfig {
         let has_instructions = instructions.is_some();
         settings.extend(instructions.map(|text| Setting::Instructions(text.into_owned())));
         settings.push(Setting::TranscribeUser(true));
+        let pause = read_idle_pause(&fields)?;
+        settings.extend(pause.map(Setting::IdlePause));
         let has_effect = |key: &str| match key {
             "delegation" => delegation != Delegation::Client,
             key => !matches!(fields.given(key).map(RawValue::get), None | Some("false" | "[]")),
         };
-        let without_effect = WITHOUT_EFFECT.into_iter().filter(|key| has_effect(key)).collect();
+        let mut without_effect: Vec<_> = WITHOUT_EFFECT.into_iter().filter(|key| has_effect(key)).collect();
+        without_effect
+            .extend(Some("idle_timeout_s").filter(|key| pause.is_none() && fields.given(key).is_some()));
+        without_effect.extend(
+            fields
+                .given("wake_policy")
+                .and_then(Fields::read)
+                .and_then(|wake| wake.given("vad_threshold").map(|_| "wake_policy.vad_threshold")),
+        );
         Ok((Self { json: json.into(), delegation, encoding, without_effect, has_instructions }, settings))
     }
 
@@ -171,6 +185,31 @@ impl LiveConfig {
         };
         invalid(detail).of_field("type")
     }
+}
+
+/// Time without speech after which the session is paused, until the user speaks; `None` for never.
+fn read_idle_pause(session: &Fields<'_>) -> Result<Option<Duration>, Error> {
+    let wakes_by_speech = match session.given("wake_policy") {
+        None => false,
+        Some(policy) => {
+            let kind = Fields::read(policy)
+                .and_then(|policy| policy.given("type").and_then(read_str).map(Cow::into_owned));
+            if kind.as_deref() != Some("speech") {
+                let detail = "Invalid value for 'session.wake_policy.type': expected speech.";
+                return Err(invalid(detail).of_field("session.wake_policy.type"));
+            }
+            true
+        }
+    };
+    let Some(idle) = session.given("idle_timeout_s") else { return Ok(None) };
+    let seconds =
+        serde_json::from_str(idle.get()).ok().filter(|seconds| (1..=SESSION_MAX_S).contains(seconds));
+    let wrong = || {
+        let detail = "Invalid value for 'session.idle_timeout_s': expected whole seconds from 1.";
+        invalid(detail).of_field("session.idle_timeout_s")
+    };
+    let pause = Duration::from_secs(seconds.ok_or_else(wrong)?);
+    Ok(Some(pause).filter(|_| wakes_by_speech))
 }
 
 /// The encoding of the client's audio, and the settings of this format. A call has agreed on its own.
@@ -272,6 +311,9 @@ mod tests {
             (json!({"idle_timeout_s": 5}), false, Some("session.idle_timeout_s")),
             (json!({"wake_policy": {"type": "speech"}}), false, Some("session.wake_policy")),
             (json!({"idle_timeout_s": 5, "wake_policy": {"type": "speech"}}), true, None),
+            (json!({"idle_timeout_s": 0}), true, Some("session.idle_timeout_s")),
+            (json!({"idle_timeout_s": 1.5}), true, Some("session.idle_timeout_s")),
+            (json!({"wake_policy": {"type": "other"}}), true, Some("session.wake_policy.type")),
             (json!({"audio": {"format": {"type": "audio/pcmu"}}}), true, Some("session.audio.format")),
             (json!({"audio": {"format": {"type": "audio/pcmu"}}}), false, None),
             (json!({"delegation": {"type": "other"}}), false, Some("session.delegation.type")),
@@ -286,6 +328,10 @@ mod tests {
         let session = json!({"store": false, "input": [], "triggers": [{"type": "decisions"}],
             "delegation": {"type": "responses", "responses": {}}});
         assert_eq!(read(&session, false).unwrap().without_effect, ["delegation", "triggers"]);
+        let session = json!({"idle_timeout_s": 9});
+        assert_eq!(read(&session, true).unwrap().without_effect, ["idle_timeout_s"]);
+        let session = json!({"idle_timeout_s": 9, "wake_policy": {"type": "speech", "vad_threshold": 0.7}});
+        assert_eq!(read(&session, true).unwrap().without_effect, ["wake_policy.vad_threshold"]);
         let session = json!({"store": true, "input": [{"role": "user"}], "delegation": {"type": "client"}});
         assert_eq!(read(&session, false).unwrap().without_effect, ["input", "store"]);
     }

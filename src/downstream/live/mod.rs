@@ -243,6 +243,8 @@ impl Live {
             ClientCommand::TranscriptFinal { speaker, text, segment_id, duration_ms, start_ms, .. } => {
                 self.send_words(*speaker, text, *segment_id, (*start_ms, *duration_ms), send);
             }
+            ClientCommand::ConversationPaused => send(self.message("session.paused", json!({}))),
+            ClientCommand::ConversationResumed => send(self.message("session.resumed", json!({}))),
             ClientCommand::Error(Error { kind: ErrorKind::TranscribeFailed, detail, .. }) => {
                 let info = self.info("input_transcript_failed", detail);
                 send(info);

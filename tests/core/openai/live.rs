@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use voxbridge::simulator::SimDialect;
 
 use super::{CHUNK_SAMPLES, speech};
-use crate::harness::{Harness, HarnessConfig, bytes_of};
+use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording, zeros};
 
 fn config() -> HarnessConfig {
     HarnessConfig {
@@ -103,7 +103,7 @@ fn live_session_converses() {
         .log
         .iter()
         .filter_map(|(_, frame)| match frame {
-            crate::harness::ClientFrame::Event(event) => event["event_id"].as_str().map(str::to_owned),
+            ClientFrame::Event(event) => event["event_id"].as_str().map(str::to_owned),
             _ => None,
         })
         .collect();
@@ -212,6 +212,69 @@ fn delegation_is_answered_although_the_model_delegates_nothing() {
         assert_eq!(appended["start_ms"], appended["end_ms"]);
     }
     assert_eq!(notices(&harness), ["context_without_effect"]);
+}
+
+/// A session by WebRTC, whose audio is binary at 16 kHz.
+fn call(session: &Value) -> Harness {
+    let mut config = config();
+    config.simulator.workers = 2;
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    let rates = [("call_rate_in", "16000"), ("call_rate_out", "16000")];
+    query.append_pair("transport", "webrtc").extend_pairs(rates).append_pair("session", &session.to_string());
+    config.query = query.finish();
+    let mut harness = Harness::new(config);
+    last(&mut harness, "session.started");
+    harness
+}
+
+#[test]
+fn idle_session_by_webrtc_is_paused_and_resumed_by_speech() {
+    let silence = |harness: &mut Harness, seconds: u64| harness.stream(&zeros(1000 * seconds), 100);
+    let question = recording("goforward_16k.wav");
+    let mut harness = call(&json!({"idle_timeout_s": 5, "wake_policy": {"type": "speech"}}));
+    assert!(notices(&harness).is_empty());
+    harness.stream(&question, 100);
+    silence(&mut harness, 8);
+    let answered = harness.audio().len();
+    assert!(answered > 8000, "{answered} samples");
+    assert!(harness.events("session.paused").is_empty(), "the model spoke less than 5 s ago");
+    silence(&mut harness, 12);
+    assert_eq!(harness.events("session.paused").len(), 1);
+    assert!(harness.lanes().is_empty(), "the worker is free: {:?}", harness.lanes());
+    let heard = |harness: &Harness| harness.bridge().uplink_counts().unwrap().appended;
+    let (dials, appended) = (harness.dial_count(), heard(&harness));
+    silence(&mut harness, 20);
+    assert_eq!((harness.dial_count(), heard(&harness)), (dials, appended), "no model hears the silence");
+    assert!(harness.events("session.resumed").is_empty());
+    harness.stream(&question, 100);
+    silence(&mut harness, 8);
+    assert_eq!(harness.events("session.resumed").len(), 1);
+    assert!(harness.audio().len() > answered + 8000, "the model answers again");
+    let words = fragments(&harness, "session.input_transcript.delta");
+    let words: String = words.iter().map(|(text, ..)| text.as_str()).collect();
+    assert_eq!(words.matches("simulated transcript").count(), 2, "{words}");
+    silence(&mut harness, 12);
+    assert_eq!(harness.events("session.paused").len(), 2);
+    harness.send_json(&json!({"type": "session.close"}));
+    assert_eq!(last(&mut harness, "session.closed")["reason"], "close_requested");
+    assert!(harness.events("error").is_empty());
+}
+
+#[test]
+fn call_discards_audio_that_was_not_played_when_the_user_interrupts() {
+    let question = recording("goforward_16k.wav");
+    let mut harness = call(&json!({}));
+    harness.stream(&question, 100);
+    let mut waited = 0;
+    while harness.audio().is_empty() && waited < 100 {
+        harness.stream(&zeros(100), 100);
+        waited += 1;
+    }
+    let is_discard = |frame: &ClientFrame| matches!(frame, ClientFrame::Binary(bytes) if bytes.is_empty());
+    let discards = |harness: &Harness| harness.log.iter().filter(|(_, frame)| is_discard(frame)).count();
+    assert_eq!(discards(&harness), 0);
+    harness.stream(&question, 100);
+    assert_eq!(discards(&harness), 1);
 }
 
 #[test]
