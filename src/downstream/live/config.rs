@@ -120,7 +120,8 @@ impl LiveConfig {
     ///
     /// # Errors
     /// Another field, or another owner of delegated work.
-    pub(super) fn update(&mut self, update: &Fields<'_>) -> Result<(), Error> {
+    pub(super) fn update(&mut self, update: &RawValue) -> Result<(), Error> {
+        let update = Fields::read(update).ok_or_else(|| invalid("'session' must be an object"))?;
         let mut session = self.fields();
         for (key, value) in update.iter() {
             match key {
@@ -277,7 +278,8 @@ mod tests {
     }
 
     fn update(config: &mut LiveConfig, update: &Value) -> Result<(), Error> {
-        config.update(&serde_json::from_str(&update.to_string()).unwrap())
+        let text = update.to_string();
+        config.update(serde_json::from_str(&text).unwrap())
     }
 
     #[test]

@@ -138,28 +138,27 @@ impl Live {
         let message: Fields<'_> = serde_json::from_str(text).map_err(malformed)?;
         let event_id = message.get("event_id").and_then(read_str).filter(|id| id.len() <= ID_MAX_BYTES);
         let event_id = event_id.map(std::borrow::Cow::into_owned);
-        let Some(config) = &mut self.config else {
-            if verb == Verb::LiveStart {
-                let missing = || Error::new(ErrorKind::Invalid, "Missing required parameter: 'session'.");
-                let session = message.given("session").ok_or_else(missing)?;
-                handle(ClientEvent::Configure(self.start(session)?));
-                self.client_event_id = event_id;
-                return Ok(());
-            }
-            let detail = format!("'{name}' before 'session.start'");
-            return Err(Error::new(ErrorKind::Invalid, detail));
+        let session = || {
+            let missing = || Error::new(ErrorKind::Invalid, "Missing required parameter: 'session'.");
+            message.given("session").ok_or_else(missing)
         };
+        let Some(config) = &mut self.config else {
+            if verb != Verb::LiveStart {
+                let detail = format!("'{name}' before 'session.start'");
+                return Err(Error::new(ErrorKind::Invalid, detail));
+            }
+            handle(ClientEvent::Configure(self.start(session()?)?));
+            self.client_event_id = event_id;
+            return Ok(());
+        };
+        // The past tense of a command answers it.
         let (reply, fields) = match verb {
             Verb::LiveStart => {
                 return Err(Error::new(ErrorKind::Invalid, "the session has started already"));
             }
             Verb::LiveMute | Verb::LiveUnmute => {
                 self.is_muted = verb == Verb::LiveMute;
-                (
-                    if self.is_muted { "session.input_audio.muted" } else { "session.input_audio.unmuted" }
-                        .to_owned(),
-                    json!({}),
-                )
+                (format!("{name}d"), json!({}))
             }
             Verb::LiveAppend => {
                 config.check_append(&message)?;
@@ -168,11 +167,9 @@ impl Live {
                 (format!("{name}ed"), json!({ "start_ms": at_ms, "end_ms": at_ms }))
             }
             Verb::LiveUpdate => {
-                let update = message.given("session").and_then(Fields::read);
-                let missing = || Error::new(ErrorKind::Invalid, "Missing required parameter: 'session'.");
-                config.update(&update.ok_or_else(missing)?)?;
+                config.update(session()?)?;
                 handle(ClientEvent::KeepAlive);
-                ("session.updated".to_owned(), json!({ "session": self.session_json() }))
+                (format!("{name}d"), json!({ "session": self.session_json() }))
             }
             Verb::LiveDelegate => return Err(config.backend_error(name)),
             _ => return Ok(()),

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use tokio::{io::DuplexStream, sync::mpsc};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::{CallProtocol, CallRates, WebRtcAddresses};
+use super::{CallProtocol, CallRates, WebRtcAddresses, channel_rules::ChannelRules};
 
 pub(crate) type OpenSession = Box<dyn FnOnce(&str, CallRates) -> Result<DuplexStream, String> + Send>;
 
@@ -58,7 +58,7 @@ impl Calls {
         &self,
         _: (String, &super::codec_threads::CodecThreads),
         _: (IpAddr, Option<Arc<str>>),
-        _: CallProtocol,
+        _: (CallProtocol, ChannelRules),
         _: OpenSession,
     ) -> Result<AcceptedCall, CallRejection> {
         match self.0 {}

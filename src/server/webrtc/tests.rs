@@ -42,7 +42,7 @@ async fn accept_with_key(
         Ok(tokio::io::duplex(1).0)
     };
     let offer = (offer.to_owned(), &CodecThreads::default());
-    calls.accept(offer, caller, CallProtocol::OpenAi, Box::new(open)).await
+    calls.accept(offer, caller, (CallProtocol::OpenAi, ChannelRules::default()), Box::new(open)).await
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 //! resumes the conversation in another upstream session, with the history in its prompt. Meanwhile the user's audio is silence, of
 //! which the last second is kept for the model.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Dialogue, rollover::DialogueUpstream};
 use crate::{
@@ -54,7 +54,7 @@ impl Dialogue {
         let since = *self.idle_since.get_or_insert(now);
         let Some(voice_at) = self.user.voice_at else { return Some(since) };
         let is_answered = self.turns.ended_at.is_some_and(|ended| ended >= voice_at);
-        let wait = if is_answered { std::time::Duration::ZERO } else { self.rules.converse.trailing_silence };
+        let wait = if is_answered { Duration::ZERO } else { self.rules.converse.trailing_silence };
         Some(since.max(voice_at + wait))
     }
 }

@@ -93,6 +93,27 @@ async fn user_interrupts_a_live_session_at_once() {
 }
 
 #[tokio::test]
+async fn page_sends_and_gets_only_permitted_events_but_its_server_all() {
+    let bench = live_bench().await;
+    let permitted = ["session.started", "session.closed", "error"].map(|kind| json!({ "type": kind }));
+    let channel = json!({ "allowed_client_events": ["session.close"],
+        "allowed_server_events": permitted });
+    let session = json!({ "model": "gpt-live-1", "store": true, "client": { "data_channel": channel } });
+    let (mut client, id) = live_call(&bench, &session).await;
+    let (_, mut second) = bench.open_websocket(&format!("/v1/live/sessions/{id}/attach"), "").await;
+    client.wait_for("session.started").await;
+    client.send(&json!({ "type": "session.input_audio.mute", "event_id": "mine" }));
+    let error = client.wait_for("error").await["error"].clone();
+    assert_eq!((&error["code"], &error["client_event_id"]), (&json!("event_not_permitted"), &json!("mine")));
+    second.send_json(json!({ "type": "session.input_audio.mute" })).await;
+    second.wait_for_event("session.input_audio.muted").await;
+    client.send(&json!({ "type": "session.close" }));
+    client.wait_for("session.closed").await;
+    let kinds: BTreeSet<_> = client.events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, BTreeSet::from(["session.started", "session.closed", "error"]));
+}
+
+#[tokio::test]
 async fn wrong_requests_for_live_sessions_name_their_parameter() {
     let bench = live_bench().await;
     let (_, sdp) = CallClient::new().await;
@@ -116,6 +137,10 @@ async fn wrong_requests_for_live_sessions_name_their_parameter() {
         let (status, answer) = requested(&bench, path, &body).await;
         assert_eq!((status, &answer["error"]["param"]), (400, &param), "{answer}");
     }
+    let rules = json!({ "client": { "data_channel": { "allowed_client_events": "some" } } });
+    let (status, answer) = requested(&bench, "/v1/live/sessions", &session_request(&sdp, &rules)).await;
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(status == 400 && message.contains("allowed_client_events"), "{answer}");
     let format = json!({ "audio": { "format": { "type": "audio/pcmu" } } });
     let (status, answer) = requested(&bench, "/v1/live/sessions", &session_request(&sdp, &format)).await;
     let message = answer["error"]["message"].as_str().unwrap();

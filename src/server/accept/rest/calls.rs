@@ -31,6 +31,7 @@ use crate::{
             session_start::run_session_on,
         },
         access::credential::find_watch_name,
+        channel_rules::ChannelRules,
         webrtc::{AcceptedCall, CallRejection, Calls, OpenSession},
         websocket::stream::ClientStream,
     },
@@ -49,6 +50,8 @@ pub(super) struct Offer {
     pub(super) sdp: String,
     /// The session's settings as JSON.
     pub(super) session: Option<Arc<str>>,
+    /// Events that the data channel may carry.
+    pub(super) rules: ChannelRules,
 }
 
 /// Begins a call of OpenAI's.
@@ -130,7 +133,8 @@ pub(super) async fn start(
         Ok(near)
     });
     let threads = &server.codec_threads;
-    let accepted = calls.accept((offer.sdp, threads), (address.ip(), key), protocol, open_session).await;
+    let accepted =
+        calls.accept((offer.sdp, threads), (address.ip(), key), (protocol, offer.rules), open_session).await;
     let AcceptedCall { id, answer, task } = accepted.map_err(failure)?;
     server.workers.spawn(task);
     drop(served);
@@ -217,7 +221,9 @@ async fn read_offer(headers: &HeaderMap, body: RequestBody, opening: &Opening) -
     };
     let mut memory = opening.memory_share();
     let body = read_body(body, max_bytes, (&mut memory, &opening.server.bodies)).await?;
-    let Some(boundary) = boundary else { return Ok(Offer { sdp: text(&body)?, session: None }) };
+    let Some(boundary) = boundary else {
+        return Ok(Offer { sdp: text(&body)?, session: None, rules: ChannelRules::default() });
+    };
     let broken = |problem| Failure::invalid(format!("The body is not a form: {problem}"));
     let (mut sdp, mut session) = (None, None);
     for part in form::parts(&body, &boundary).map_err(broken)? {
@@ -231,7 +237,7 @@ async fn read_offer(headers: &HeaderMap, body: RequestBody, opening: &Opening) -
         }
     }
     let sdp = sdp.ok_or_else(|| Failure::parameter("sdp", "Missing required parameter: 'sdp'."))?;
-    Ok(Offer { sdp, session })
+    Ok(Offer { sdp, session, rules: ChannelRules::default() })
 }
 
 fn text(bytes: &[u8]) -> Result<String, Failure> {

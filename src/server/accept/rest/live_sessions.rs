@@ -21,7 +21,10 @@ use super::{
     session::Opening,
     style::Failure,
 };
-use crate::{downstream::check_live_session, server::CallProtocol};
+use crate::{
+    downstream::check_live_session,
+    server::{CallProtocol, channel_rules::ChannelRules},
+};
 
 /// Longest body: an offer, and a session with long instructions.
 const BODY_MAX_BYTES: usize = 128 * 1024;
@@ -42,6 +45,13 @@ struct Transport {
     kind: String,
     #[serde(default)]
     sdp: String,
+}
+
+/// The member of a session that restricts the page with the data channel.
+#[derive(Deserialize)]
+struct ClientField {
+    #[serde(default)]
+    client: Value,
 }
 
 /// Begins a session.
@@ -68,7 +78,10 @@ pub(super) async fn begin(
         return Err(super::body::too_large(OFFER_MAX_BYTES));
     }
     check_live_session(session).map_err(|error| Failure::parameter("session", error.detail))?;
-    let offer = Offer { sdp: transport.sdp, session: Some(Arc::from(session)) };
+    let client_field: ClientField = serde_json::from_str(session).map_err(|error| Failure::json(&error))?;
+    let rules = ChannelRules::read(&client_field.client)
+        .map_err(|field| Failure::parameter("session", format!("Invalid value for '{field}'.")))?;
+    let offer = Offer { sdp: transport.sdp, session: Some(Arc::from(session)), rules };
     let call = (opening.path.clone(), client, CallProtocol::OpenAi);
     let (id, sdp) = calls::start(offer, call, &head, opening).await?;
     Ok(created(&json!({ "session": { "id": id }, "transport": { "type": "webrtc", "sdp": sdp } })))
