@@ -73,23 +73,14 @@ async fn live_session_converses_by_a_call_and_a_second_connection_ends_it() {
 }
 
 #[tokio::test]
-async fn user_interrupts_a_live_session_at_once() {
+async fn hang_up_ends_a_live_session() {
     let bench = live_bench().await;
     let (mut client, id) = live_call(&bench, &json!({ "model": "gpt-live-1" })).await;
     client.wait_for("session.started").await;
-    client.speak(&recording("goforward"));
-    client.run_until("sound", |client| client.sounds.iter().filter(|sound| **sound).count() > 20).await;
-    let from = client.sounds.len();
-    client.speak(&recording("goforward"));
-    // The voice detection takes some hops, and the codec rings into the next packet.
-    client
-        .run_until("silence", |client| client.sounds[from..].windows(10).any(|last| last == [false; 10]))
-        .await;
-    let heard = client.sounds[from..].iter().filter(|sound| **sound).count();
-    assert!(heard < 50, "{heard} packets of 20 ms after the user began");
     let (status, ..) = request(&bench, &format!("POST /v1/live/sessions/{id}/hangup"), "", "").await;
     assert_eq!(status, 200);
     client.run_until("the end", CallClient::is_over).await;
+    wait_until("the session ends", || bench.sessions.is_empty()).await;
 }
 
 #[tokio::test]
