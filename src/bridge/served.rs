@@ -56,6 +56,7 @@ impl ServedBridge {
         if !setup.profile.calls_tools() {
             codec.refuse_tools();
         }
+        codec.set_transcribes(setup.can_transcribe || setup.profile.transcribes_user());
         codec.set_voices(setup.voice_catalog.voices_and_models().0.keys().map(String::as_str));
         let model = connect.model.unwrap_or_default();
         let seed = setup.seed;

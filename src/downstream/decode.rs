@@ -51,7 +51,16 @@ impl Codec {
                     {
                         handle(change);
                     }
-                    handle(ClientEvent::Audio(bytes));
+                    if let CodecKind::Live(live) = &self.kind
+                        && live.is_muted()
+                    {
+                        self.audio_bytes.clear();
+                        self.audio_bytes.extend_from_slice(bytes);
+                        live.mute(&mut self.audio_bytes);
+                        handle(ClientEvent::Audio(&self.audio_bytes));
+                    } else {
+                        handle(ClientEvent::Audio(bytes));
+                    }
                     Ok(())
                 }
                 FrameContent::Announced(bytes) => self.decode_announced(bytes, handle),
@@ -71,7 +80,9 @@ impl Codec {
                 self.decode_exact(at, handle)
             }
             Frame::Text(text) => match (self.decode_command(text, handle), &self.kind) {
-                (Err(error), CodecKind::Realtime(_)) => Err(realtime::name_message(error, text)),
+                (Err(error), CodecKind::Realtime(_) | CodecKind::Live(_)) => {
+                    Err(realtime::name_message(error, text))
+                }
                 (decoded, _) => decoded,
             },
         }
@@ -79,7 +90,11 @@ impl Codec {
 
     /// True for a session whose audio is a call's.
     fn is_call(&self) -> bool {
-        matches!(&self.kind, CodecKind::Realtime(realtime) if realtime.is_call)
+        match &self.kind {
+            CodecKind::Mapped => false,
+            CodecKind::Realtime(realtime) => realtime.is_call,
+            CodecKind::Live(live) => live.is_call,
+        }
     }
 
     pub(super) fn check_audio_size(&self, bytes: usize) -> Result<(), Error> {
@@ -155,7 +170,6 @@ impl Codec {
                 Some(verb) if verb.is_live() => {
                     return live.decode(verb, &command.name, text, &mut handle);
                 }
-                Some(Verb::Audio) if live.is_muted => return Ok(()),
                 _ => {}
             },
         }
@@ -330,7 +344,9 @@ impl Codec {
             | Verb::LiveStart
             | Verb::LiveMute
             | Verb::LiveUnmute
-            | Verb::LiveAppend => return Ok(()),
+            | Verb::LiveAppend
+            | Verb::LiveUpdate
+            | Verb::LiveDelegate => return Ok(()),
         });
         Ok(())
     }
@@ -361,6 +377,9 @@ impl Codec {
                 .of_field("audio")
         })?;
         self.check_audio_size(self.audio_bytes.len())?;
+        if let CodecKind::Live(live) = &self.kind {
+            live.mute(&mut self.audio_bytes);
+        }
         Ok(Some(self.audio_bytes.as_slice()).filter(|bytes| !bytes.is_empty()))
     }
 

@@ -36,9 +36,9 @@ impl Codec {
 
     fn encode_command(&mut self, command: &ClientCommand, at_s: f64, mut send: &mut impl FnMut(Message)) {
         if let CodecKind::Live(live) = &mut self.kind
-            && !matches!(command, ClientCommand::Audio(_))
+            && (live.is_call || !matches!(command, ClientCommand::Audio(_)))
         {
-            return live.encode(&self.mapping, command, &mut send);
+            return live.encode(&self.mapping, command, at_s, &mut send);
         }
         match command {
             ClientCommand::Audio(audio) if self.mapping.event(EventName::Audio).is_empty() => {

@@ -32,8 +32,6 @@ pub(crate) mod values;
 use std::sync::{Arc, OnceLock};
 
 pub use self::query::ConnectQuery;
-#[cfg(feature = "io")]
-pub(crate) use self::realtime::check_session;
 use self::{
     framing::{AudioFormat, announced::AnnouncedAudio},
     live::Live,
@@ -46,6 +44,8 @@ use self::{
     user_words::UserWords,
     values::ConnectionValues,
 };
+#[cfg(feature = "io")]
+pub(crate) use self::{live::check_live_session, realtime::check_session};
 use crate::{
     event::{Message, Setting},
     mapping::{
@@ -251,8 +251,17 @@ impl Codec {
     /// Notes that the session answers no requests, because its model speaks unasked; and whether it sees pictures.
     pub(crate) fn set_full_duplex(&mut self, sees: bool) {
         self.takes_text = false;
-        if let Some(realtime) = self.realtime_mut() {
-            realtime.set_full_duplex(sees);
+        match &mut self.kind {
+            CodecKind::Mapped => {}
+            CodecKind::Realtime(realtime) => realtime.set_full_duplex(sees),
+            CodecKind::Live(live) => live.set_full_duplex(),
+        }
+    }
+
+    /// Notes whether the session can transcribe the user.
+    pub(crate) const fn set_transcribes(&mut self, transcribes: bool) {
+        if let CodecKind::Live(live) = &mut self.kind {
+            live.set_transcribes(transcribes);
         }
     }
 

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{Codec, IgnoredField, decode::invalid_error, field_values::to_settings};
+use super::{Codec, CodecKind, IgnoredField, decode::invalid_error, field_values::to_settings};
 use crate::{
     audio::encoding::Encoding,
     error::{Error, ErrorKind},
@@ -127,14 +127,13 @@ impl Codec {
                 }
             }
             (Some(FieldRole::Session), FieldValue::Text(session)) => {
-                let applied = self.realtime_mut().map(|realtime| realtime.apply_session(&session));
-                connect.problems.extend(applied.and_then(Result::err));
+                self.apply_session(&session, connect);
             }
-            (Some(FieldRole::Transport), FieldValue::Text(_)) => {
-                if let Some(realtime) = self.realtime_mut() {
-                    realtime.set_call();
-                }
-            }
+            (Some(FieldRole::Transport), FieldValue::Text(_)) => match &mut self.kind {
+                CodecKind::Mapped => {}
+                CodecKind::Realtime(realtime) => realtime.set_call(),
+                CodecKind::Live(live) => live.is_call = true,
+            },
             (Some(FieldRole::Intent), FieldValue::Text(intent)) => {
                 if let Some(realtime) = self.realtime_mut().filter(|_| intent == "transcription") {
                     realtime.set_transcription();
@@ -156,6 +155,19 @@ impl Codec {
             }
             (None, _) => {}
         }
+    }
+
+    /// Applies the first settings of a session.
+    fn apply_session(&mut self, session: &str, connect: &mut ConnectQuery) {
+        let applied = match &mut self.kind {
+            CodecKind::Mapped => Ok(()),
+            CodecKind::Realtime(realtime) => realtime.apply_session(session),
+            CodecKind::Live(live) if live.is_call => {
+                live.start_call(session).map(|own| connect.settings.extend(own))
+            }
+            CodecKind::Live(_) => Ok(()),
+        };
+        connect.problems.extend(applied.err());
     }
 }
 

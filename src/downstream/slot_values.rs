@@ -170,6 +170,8 @@ mod tests {
                 ClientCommand::AudioCommitted { segment_id: 1, audio_ms: 1, is_transcribed: true, silence_ms }
             }
             EventName::AudioCleared => ClientCommand::AudioCleared,
+            EventName::ConversationPaused => ClientCommand::ConversationPaused,
+            EventName::ConversationResumed => ClientCommand::ConversationResumed,
             EventName::TranscriptPart => ClientCommand::TranscriptPart { text: text(), segment_id: 1 },
             EventName::AudioAnswered => ClientCommand::AudioAnswered { samples: 1 },
             EventName::AnswerStarted | EventName::ToolsCancelled => {

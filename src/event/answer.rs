@@ -251,7 +251,7 @@ pub fn heard_words(text: &str, heard_ms: u64, total_ms: u64) -> &str {
 }
 
 /// True for letters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, Chinese, Japanese.
-pub(super) const fn needs_no_spaces(letter: char) -> bool {
+pub(crate) const fn needs_no_spaces(letter: char) -> bool {
     matches!(letter as u32,
         0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x312f | 0x3190..=0x9fff
         | 0xf900..=0xfaff | 0xff00..=0xffef | 0x2_0000..=0x3_ffff)

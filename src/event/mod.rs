@@ -21,6 +21,7 @@ mod tool;
 mod turn_end;
 pub(crate) mod usage;
 
+pub(crate) use self::answer::needs_no_spaces;
 pub use self::answer::{
     AnswerRequest, ChatMessage, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, Role, TurnDetection,
     heard_words,
@@ -198,6 +199,8 @@ pub enum Setting {
     Temperature(Option<f64>),
     /// Whether the user's words are transcribed beside the conversation.
     TranscribeUser(bool),
+    /// Pauses a conversation in which no one has spoken for this long, until the user speaks.
+    IdlePause(Duration),
 }
 
 impl Setting {

@@ -318,7 +318,8 @@ impl Session {
         let Some(dialogue) = &mut self.dialogue else { return };
         let StreamedAudio { mut audio, start } = std::mem::take(&mut self.intake.speech_input.stream);
         if !audio.is_empty() {
-            dialogue.uplink.push(&mut audio[start..], is_uplink_silenced(&self.tools.floor));
+            let is_silenced = is_uplink_silenced(&self.tools.floor) || dialogue.is_paused();
+            dialogue.uplink.push(&mut audio[start..], is_silenced);
             scratch::put_back(audio);
         }
     }

@@ -84,6 +84,7 @@ impl SessionSetup {
                 voice: None,
                 microphone: self.profile.microphone(),
                 rollover_events: false,
+                idle_pause: None,
                 output_format: self.audio_out.format(),
                 utterance_gap: None,
             },

@@ -84,6 +84,7 @@ impl Session {
                     self.tools.out.observe(Observation::NoEffect(note.to_owned()));
                 }
                 Setting::EchoCancellation(on) => self.cancel_echo(on),
+                Setting::IdlePause(pause) => self.settings.idle_pause = Some(pause),
                 Setting::RolloverEvents(on) => self.settings.rollover_events = on,
                 Setting::SpeechEvents(on) => self.tools.out.mutes_speech_events = !on,
                 Setting::FinalsOnly(true) => self.tools.out.hold_transcripts(self.setup.reports_parts),
@@ -184,6 +185,7 @@ impl Session {
             voice: self.configured_voice(),
             partials: self.transcriber.options.partials,
             rollover_events: self.settings.rollover_events,
+            idle_pause: self.settings.idle_pause,
         }
     }
 

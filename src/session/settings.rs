@@ -51,6 +51,8 @@ pub(super) struct Settings {
     pub(super) voice: Option<String>,
     pub(super) microphone: MicrophoneMode,
     pub(super) rollover_events: bool,
+    /// Time without speech after which a conversation is paused.
+    pub(super) idle_pause: Option<Duration>,
     /// Format of audio to the client.
     pub(super) output_format: OutputFormat,
     /// Silence after an utterance that the client wants reported.

@@ -44,6 +44,8 @@ pub(crate) enum Timer {
     QueueNotice,
     /// Armed by audio, silence and answers of a conversation. Expiry sends the next unit.
     Unit,
+    /// Armed while no one speaks in a conversation, if the client wants pauses. Expiry pauses the conversation.
+    IdlePause,
     /// Armed by audio that is dropped soon after a report of dropped audio. Expiry sends the next report.
     DropReport,
     /// Armed while the session drains, for its next quiet moment. Expiry starts to close the session.

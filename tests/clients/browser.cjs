@@ -43,6 +43,17 @@ async function startBrowser(microphone, downloads) {
   return page;
 }
 
+// Writes a WAV file of the recording's question, twice. `pausesS` is the silence before it, between the two and after them.
+function writeMicrophone(recording, file, pausesS) {
+  const wav = fs.readFileSync(recording);
+  const [head, question] = [Buffer.from(wav.subarray(0, 44)), wav.subarray(44)];
+  const [before, between, after] = pausesS.map((seconds) => Buffer.alloc(seconds * 32_000));
+  const audio = Buffer.concat([before, question, between, question, after]);
+  head.writeUInt32LE(36 + audio.length, 4);
+  head.writeUInt32LE(audio.length, 40);
+  fs.writeFileSync(file, Buffer.concat([head, audio]));
+}
+
 function connect(address) {
   const socket = new WebSocket(address, { maxPayload: 256 << 20 });
   return new Promise((resolve, reject) => {
@@ -144,4 +155,4 @@ class Page {
   }
 }
 
-module.exports = { startBrowser, pause };
+module.exports = { startBrowser, writeMicrophone, pause };

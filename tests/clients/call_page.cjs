@@ -8,22 +8,11 @@ const fs = require('node:fs');
 const http = require('node:http');
 const os = require('node:os');
 const path = require('node:path');
-const { startBrowser } = require('./browser.cjs');
+const { startBrowser, writeMicrophone } = require('./browser.cjs');
 
 const BUNDLE = path.join(path.dirname(require.resolve('@openai/agents-realtime')), 'bundle/openai-realtime-agents.umd.js');
 // Silence before the question, between its end and the second one, and after it.
 const PAUSES_S = [1, 1.2, 20];
-
-// A WAV file of the question, twice.
-function microphone(recording, file) {
-  const wav = fs.readFileSync(recording);
-  const [head, question] = [Buffer.from(wav.subarray(0, 44)), wav.subarray(44)];
-  const [before, between, after] = PAUSES_S.map((seconds) => Buffer.alloc(seconds * 32_000));
-  const audio = Buffer.concat([before, question, between, question, after]);
-  head.writeUInt32LE(36 + audio.length, 4);
-  head.writeUInt32LE(audio.length, 40);
-  fs.writeFileSync(file, Buffer.concat([head, audio]));
-}
 
 // In the page: talks with a model until the second answer.
 async function talk(server, key, model) {
@@ -80,7 +69,7 @@ async function main(server, recording, models) {
   await new Promise((resolve) => { pages.listen(0, '127.0.0.1', resolve); });
   const dir = fs.mkdtempSync(path.join(os.tmpdir(), 'voxbridge-call-'));
   const file = path.join(dir, 'microphone.wav');
-  microphone(recording, file);
+  writeMicrophone(recording, file, PAUSES_S);
   const page = await startBrowser(`${file}%noloop`, dir);
   await page.goTo(`http://127.0.0.1:${pages.address().port}/`);
   await page.until('window.OpenAIAgentsRealtime !== undefined', 'the library is loaded');

@@ -10,23 +10,12 @@ const http = require('node:http');
 const { isBuiltin } = require('node:module');
 const os = require('node:os');
 const path = require('node:path');
-const { startBrowser } = require('./browser.cjs');
+const { startBrowser, writeMicrophone } = require('./browser.cjs');
 
 // Silence before the question, between its end and the second one, and after it.
 const PAUSES_S = [1, 2.5, 20];
 // Modules of the default media manager, which would load more from its maker's servers, and of the serializer for phone calls.
 const LEFT_OUT = ['@daily-co/daily-js', 'x-law'];
-
-// A WAV file of the question, twice.
-function microphone(recording, file) {
-  const wav = fs.readFileSync(recording);
-  const [head, question] = [Buffer.from(wav.subarray(0, 44)), wav.subarray(44)];
-  const [before, between, after] = PAUSES_S.map((seconds) => Buffer.alloc(seconds * 32_000));
-  const audio = Buffer.concat([before, question, between, question, after]);
-  head.writeUInt32LE(36 + audio.length, 4);
-  head.writeUInt32LE(audio.length, 40);
-  fs.writeFileSync(file, Buffer.concat([head, audio]));
-}
 
 // A script with these CommonJS packages and all that they need; it sets window.load.
 function bundle(packages) {
@@ -129,7 +118,7 @@ async function main(server, recording, transport) {
   await new Promise((resolve) => { pages.listen(0, '127.0.0.1', resolve); });
   const dir = fs.mkdtempSync(path.join(os.tmpdir(), 'voxbridge-pipecat-'));
   const file = path.join(dir, 'microphone.wav');
-  microphone(recording, file);
+  writeMicrophone(recording, file, PAUSES_S);
   const page = await startBrowser(`${file}%noloop`, dir);
   await page.goTo(`http://127.0.0.1:${pages.address().port}/`);
   await page.until('window.load !== undefined', 'the SDK is loaded');

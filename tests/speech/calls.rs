@@ -42,6 +42,36 @@ async fn agents_library_talks_and_interrupts_in_a_browser() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn browser_converses_by_openais_live_api_while_its_server_attaches() {
+    if installed_clients().is_none() {
+        return;
+    }
+    let webrtc = WebRtcConfig { listen: Some("127.0.0.1:0".to_owned()), advertise: None };
+    let config = Config { webrtc, ..Config::default() };
+    let bench =
+        Bench::with_config(SimulatorConfig { workers: 4, ..SimulatorConfig::default() }, config).await;
+    let mut page = node("live_page.cjs");
+    page.arg(format!("http://{}", bench.address())).arg(recording("goforward_16k.wav"));
+    let report: Value = serde_json::from_str(&run(page).await).unwrap();
+    assert_eq!(report["errors"], json!([]), "{report}");
+    assert_eq!(report["closed"], "close_requested");
+    assert!(report["id"].as_str().unwrap().starts_with("rtc_") && report["id"] == report["attached"]["id"]);
+    assert!(!report["input"].as_str().unwrap().is_empty() && !report["output"].as_str().unwrap().is_empty());
+    let loud = report["loud"].as_array().unwrap().iter().filter(|step| **step == true).count();
+    assert!(loud > 20, "heard in {loud} steps of 10 ms");
+    let attached = report["attached"]["types"].as_array().unwrap();
+    for kind in [
+        "session.started",
+        "session.input_transcript.delta",
+        "session.output_transcript.delta",
+        "session.closed",
+    ] {
+        assert!(attached.contains(&json!(kind)), "{kind} is missing: {attached:?}");
+    }
+    wait_until("the session ends", || bench.sessions.is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn aiortc_talks_with_each_codec() {
     if installed_clients().is_none() {
         return;

@@ -57,6 +57,7 @@ macro_rules! families {
 }
 
 families! {
+    ai_sdk "ai_sdk",
     assemblyai "assemblyai",
     #[ignore = "takes Asterisk from Debian's unstable release, which changes"]
     asterisk "asterisk",
@@ -105,6 +106,7 @@ families! {
     pipecat_soniox_tts "pipecat_services soniox_tts",
     livekit "livekit_plugins",
     pipecat "pipecat_services",
+    pipecat_openai_live "openai_live",
     plivo "plivo",
     qwen_omni "qwen",
     rest_by_cartesia "rest_cartesia",
@@ -193,7 +195,7 @@ fn packages_of(family: &str) -> Option<Vec<PathBuf>> {
         if family.starts_with("asterisk") {
             installed(&fetch_packages("families/asterisk"))?;
         }
-        return Some(["pipecat", "aiohttp", "websockets-17.4"].map(|name| dir.join(name)).into());
+        return Some(["pipecat", "aiohttp", "websockets-17.4", "openai"].map(|name| dir.join(name)).into());
     }
     installed(&fetch_packages(&format!("families/{family}"))).map(|packages| vec![packages.clone()])
 }

@@ -190,7 +190,11 @@ async fn openai_libraries_converse_and_interrupt() {
         ("openai", row("OpenAI, Python 2"), with_service(&["openai"], "openai_client.py", "converse")),
         ("pipecat", row("Pipecat"), with_service(PIPECAT, "pipecat_client.py", "converse")),
         ("livekit", row("LiveKit"), with_service(LIVEKIT, "livekit_client.py", "converse")),
-        ("live", page_row("openai-live", "openai 3."), with_service(&["openai"], "openai_client.py", "live")),
+        (
+            "live",
+            page_row("openai-live", "openai 3.54"),
+            with_service(&["openai"], "openai_client.py", "live"),
+        ),
     ] {
         let route = RouteConfig { model: "gpt-*".into(), ..RouteConfig::catch_all("conversation") };
         let bench = start_bench_with(&engines, Config { routes: vec![route], ..Config::default() }).await;

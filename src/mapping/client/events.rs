@@ -519,6 +519,14 @@ client_events! {
         KnownLines = int(*known_lines), MissingLines = int(*missing_lines)
     ];
 
+    /// The conversation is paused, because no one has spoken for the time that the client set.
+    ConversationPaused from "the bridge, when no one has spoken for the client's idle timeout"
+    [];
+
+    /// The user has spoken, and a model is ready again.
+    ConversationResumed from "the user's speech in a paused conversation, once a model is ready"
+    [];
+
     /// An error. The protocol's `[errors]` have its code and message.
     Error(error: Error) from "bad input, the bridge, or the upstream; the message says which"
     [Code, Message, Recoverable, Fatal, SegmentId, RequestId]

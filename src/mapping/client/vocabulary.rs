@@ -70,14 +70,18 @@ pub enum Verb {
     ResponseCancel,
     /// Ends the numbered input; the session goes on until it is closed.
     EndInput,
-    /// Begins a session of OpenAI's Live protocol. This verb and the next three need `live = true`.
+    /// Begins a session of OpenAI's Live protocol. This verb and the next five need `live = true`.
     LiveStart,
-    /// Drops the client's audio until it is unmuted.
+    /// Replaces the client's audio by silence until it is unmuted.
     LiveMute,
     /// Ends the muting.
     LiveUnmute,
     /// Adds text that the model should know.
     LiveAppend,
+    /// Changes the session.
+    LiveUpdate,
+    /// Asks something of the model to which work is delegated.
+    LiveDelegate,
     /// Ends the session.
     Close,
     /// Ends the session; separate because some protocols report another reason for it.
@@ -172,7 +176,15 @@ impl Verb {
     /// True for a verb whose message the codec of OpenAI's Live protocol reads.
     #[must_use]
     pub const fn is_live(self) -> bool {
-        matches!(self, Self::LiveStart | Self::LiveMute | Self::LiveUnmute | Self::LiveAppend)
+        matches!(
+            self,
+            Self::LiveStart
+                | Self::LiveMute
+                | Self::LiveUnmute
+                | Self::LiveAppend
+                | Self::LiveUpdate
+                | Self::LiveDelegate
+        )
     }
 }
 

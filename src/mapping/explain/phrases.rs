@@ -81,9 +81,11 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
         }
         Verb::ResponseCreate => "accepted without effect: in this profile nobody asks the model to speak",
         Verb::LiveStart => "sets formats and voice; answered with the session",
-        Verb::LiveMute => "drops the client's audio from now on",
+        Verb::LiveMute => "replaces the client's audio by silence from now on",
         Verb::LiveUnmute => "takes the client's audio again",
         Verb::LiveAppend => "acknowledged without effect: the model takes no text while it converses",
+        Verb::LiveUpdate => "changes the delegation that the session reports; answered with the session",
+        Verb::LiveDelegate => "answered with an error: the model delegates no work",
         Verb::EndInput => "fills the last second up with silence; the answer in progress is still heard",
         Verb::ResponseCancel => "stops the answer at once; its rest is discarded",
         Verb::Close | Verb::CancelSession if talk => "drops the current speech and ends the session",

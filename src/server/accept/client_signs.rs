@@ -125,7 +125,9 @@ pub(super) fn add_headers(candidates: &[Arc<ClientMapping>], headers: &HeaderMap
 /// The query, with the settings of the request's client secret for protocols that know them, and with their model if the query
 /// names none.
 pub(super) fn add_session(candidates: &[Arc<ClientMapping>], session: Option<&str>, query: String) -> String {
-    let Some(client) = candidates.iter().find(|client| client.realtime.is_some()) else { return query };
+    let Some(client) = candidates.iter().find(|client| client.realtime.is_some() || client.is_live) else {
+        return query;
+    };
     let Some(session) = session else { return query };
     let names_model = client
         .model_parameters()

@@ -1,5 +1,6 @@
-//! A second connection to a call: `GET /v1/realtime?call_id=`, as OpenAI has it. It gets the call's events, without audio, and
-//! its commands count as the client's. Source: OpenAI API guide, "Webhooks and server-side controls".
+//! A second connection to a call: `GET /v1/realtime?call_id=` and `/v1/live/sessions/{id}/attach`, as OpenAI has them. It gets the
+//! call's events, without audio, and its commands count as the client's. Source: OpenAI API guide, "Webhooks and server-side
+//! controls".
 //!
 //! The call never waits for it: a connection that does not read is closed.
 
@@ -39,7 +40,12 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The call that a request wants to join.
 pub(super) fn call_id(request: &Request<RequestBody>) -> Option<String> {
-    let is_realtime = ["/v1/realtime", "/openai/v1/realtime"].contains(&request.uri().path());
+    let path = request.uri().path();
+    let path = path.strip_prefix("/openai").unwrap_or(path);
+    if let Some(id) = path.strip_prefix("/v1/live/sessions/").and_then(|rest| rest.strip_suffix("/attach")) {
+        return Some(id.to_owned());
+    }
+    let is_realtime = path == "/v1/realtime";
     let query = request.uri().query().filter(|_| is_realtime)?;
     let mut pairs = form_urlencoded::parse(query.as_bytes());
     pairs.find(|(name, _)| name == "call_id").map(|(_, id)| id.into_owned())

@@ -31,7 +31,7 @@ use super::{
     session::{QUEUED_MESSAGES_MAX, Session},
     uplink::Uplink,
 };
-use crate::server::{CallProtocol, CallRates};
+use crate::server::{CallProtocol, CallRates, channel_rules::ChannelRules};
 
 /// Time for a client to connect, and then the longest silence of its network.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -46,6 +46,8 @@ const CLEARED: &[u8] = br#""type":"output_audio_buffer.cleared""#;
 
 /// One call.
 pub(super) struct Call {
+    /// In its URL.
+    id: String,
     rtc: Rtc,
     place: Place,
     packets: mpsc::Receiver<Packet>,
@@ -58,6 +60,8 @@ pub(super) struct Call {
     audio: Option<Audio>,
     channel: Option<ChannelId>,
     protocol: CallProtocol,
+    /// Events that the channel may carry.
+    rules: ChannelRules,
     requests: mpsc::Receiver<Request>,
     /// Commands for the session, which wait until it is open.
     commands: mpsc::Sender<Message>,
@@ -102,7 +106,7 @@ enum Wakeup {
 
 impl Call {
     pub(super) fn new(
-        (rtc, offer, protocol): (Rtc, &str, CallProtocol),
+        (id, (rtc, offer, (protocol, rules))): (String, (Rtc, &str, (CallProtocol, ChannelRules))),
         place: Place,
         (packets, requests): (mpsc::Receiver<Packet>, mpsc::Receiver<Request>),
         hang_up: Arc<Notify>,
@@ -110,6 +114,7 @@ impl Call {
     ) -> Self {
         let (commands, queued) = mpsc::channel(QUEUED_MESSAGES_MAX);
         Self {
+            id,
             rtc,
             place,
             packets,
@@ -120,6 +125,7 @@ impl Call {
             audio: None,
             channel: None,
             protocol,
+            rules,
             requests,
             commands,
             queued: Some(queued),
@@ -282,7 +288,13 @@ impl Call {
             Event::ChannelData(ChannelData { id, binary: false, data }) if self.channel == Some(id) => {
                 match String::from_utf8(data) {
                     Ok(text) if self.protocol.is_ping(&text) => {}
-                    Ok(text) => self.tell_session(Message::text(text)),
+                    Ok(text) => match self.rules.refusal(&text) {
+                        Some(refusal) if self.rules.permits_to_client(&refusal) => {
+                            self.outgoing.push(refusal)
+                        }
+                        Some(_) => {}
+                        None => self.tell_session(Message::text(text)),
+                    },
                     Err(_) => self.end = Some("text that is not UTF-8"),
                 }
             }
@@ -337,7 +349,7 @@ impl Call {
         let Some((open, queued)) = self.open_session.take().zip(self.queued.take()) else { return };
         self.rates = Some(audio.codec.rates());
         audio.downlink = Downlink::new(Instant::now().into_std(), audio.codec);
-        match open(audio.codec.rates()) {
+        match open(&self.id, audio.codec.rates()) {
             Ok(stream) => self.session = Session::new(stream, (self.commands.clone(), queued)),
             Err(refusal) => {
                 self.outgoing.push(self.protocol.refusal(&refusal));
@@ -392,7 +404,8 @@ impl Call {
                     downlink.clear();
                 }
                 self.sidebands.retain(|events| events.try_send(Message::Text(text.clone())).is_ok());
-                let text = carried(&text, self.event_max_bytes, self.protocol);
+                let permitted = Some(&text).filter(|text| self.rules.permits_to_client(text));
+                let text = permitted.and_then(|text| carried(text, self.event_max_bytes, self.protocol));
                 text.into_iter().for_each(|text| self.outgoing.push(text));
                 self.write_texts()?;
             }

@@ -52,6 +52,7 @@ use self::{answer::Answerer, call::Call};
 use super::{
     CallProtocol, CallRates, WebRtcAddresses,
     access::quota::CallerName,
+    channel_rules::ChannelRules,
     codec_threads::CodecThreads,
     registry::{Waiting, WaitingEntry},
 };
@@ -155,8 +156,8 @@ struct Packet {
     bytes: Bytes,
 }
 
-/// Opens the session of a call: the other end of its stream in memory, or why there is none.
-pub(crate) type OpenSession = Box<dyn FnOnce(CallRates) -> Result<DuplexStream, String> + Send>;
+/// Opens the session of a call with this id: the other end of its stream in memory, or why there is none.
+pub(crate) type OpenSession = Box<dyn FnOnce(&str, CallRates) -> Result<DuplexStream, String> + Send>;
 
 /// A call that was accepted. Its task must be spawned.
 pub(crate) struct AcceptedCall {
@@ -207,7 +208,8 @@ impl Calls {
         self.0.answerer.advertised
     }
 
-    /// Answers an offer from this address, made with this key, on one of the threads. `open_session` is called once the client's channel is open.
+    /// Answers an offer from this address, made with this key, on one of the threads. `open_session` is called once the client's channel
+    /// is open.
     ///
     /// # Errors
     /// The offer is wrong, or too many calls wait for their clients. That is found out first.
@@ -215,7 +217,7 @@ impl Calls {
         &self,
         (offer, threads): (String, &CodecThreads),
         (address, key): (IpAddr, Option<Arc<str>>),
-        protocol: CallProtocol,
+        channel: (CallProtocol, ChannelRules),
         open_session: OpenSession,
     ) -> Result<AcceptedCall, CallRejection> {
         let id = format!("rtc_{}", random::<16>()?);
@@ -238,8 +240,8 @@ impl Calls {
         let answered = threads.run(move || calls.0.answerer.answer(&read, creds)).await;
         let failed = || CallRejection::Internal("The offer cannot be answered".to_owned());
         let (rtc, answer) = answered.ok_or_else(failed)??;
-        let peer = (rtc, offer.as_str(), protocol);
-        let call = Call::new(peer, place, (packets, requests), hang_up, open_session);
+        let peer = (rtc, offer.as_str(), channel);
+        let call = Call::new((id.clone(), peer), place, (packets, requests), hang_up, open_session);
         Ok(AcceptedCall { id, answer, task: Box::pin(call.run()) })
     }
 

@@ -11,9 +11,9 @@ use futures_util::future::BoxFuture;
 use tokio::{io::DuplexStream, sync::mpsc};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::{CallProtocol, CallRates, WebRtcAddresses};
+use super::{CallProtocol, CallRates, WebRtcAddresses, channel_rules::ChannelRules};
 
-pub(crate) type OpenSession = Box<dyn FnOnce(CallRates) -> Result<DuplexStream, String> + Send>;
+pub(crate) type OpenSession = Box<dyn FnOnce(&str, CallRates) -> Result<DuplexStream, String> + Send>;
 
 /// No calls.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ impl Calls {
         &self,
         _: (String, &super::codec_threads::CodecThreads),
         _: (IpAddr, Option<Arc<str>>),
-        _: CallProtocol,
+        _: (CallProtocol, ChannelRules),
         _: OpenSession,
     ) -> Result<AcceptedCall, CallRejection> {
         match self.0 {}

@@ -37,12 +37,12 @@ async fn accept_with_key(
     held: &Arc<()>,
 ) -> Result<AcceptedCall, CallRejection> {
     let held = held.clone();
-    let open = move |_| {
+    let open = move |_: &str, _| {
         drop(held);
         Ok(tokio::io::duplex(1).0)
     };
     let offer = (offer.to_owned(), &CodecThreads::default());
-    calls.accept(offer, caller, CallProtocol::OpenAi, Box::new(open)).await
+    calls.accept(offer, caller, (CallProtocol::OpenAi, ChannelRules::default()), Box::new(open)).await
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,9 +6,11 @@
 //! - [`turns`] tracks the model's turns and decides which output the client may hear; [`turn`] is one of them
 //! - [`rollover`] opens, replaces and leaves the upstream session; [`rollover_limits`] are the limits that trigger a
 //!   rollover; [`reply_tracker`] matches the model's output to the unit in flight; [`upstream_session`] is the session in use; [`standby`] prepares the next session
+//! - [`idle_pause`] leaves the upstream session while no one speaks
 //! - [`history`] is the text that the next session gets in its prompt
 
 pub(crate) mod history;
+mod idle_pause;
 mod reply_tracker;
 mod rollover;
 mod rollover_limits;
@@ -20,7 +22,10 @@ mod uplink;
 mod upstream_session;
 mod user_audio;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 pub use self::uplink::UplinkCounts;
 use self::{
@@ -71,6 +76,8 @@ pub(crate) struct DialogueSettings {
     pub(crate) partials: bool,
     /// The client wants rollover events.
     pub(crate) rollover_events: bool,
+    /// Time without speech after which the conversation is paused; `None` for never.
+    pub(crate) idle_pause: Option<Duration>,
 }
 
 /// Conversation of one session.
@@ -94,6 +101,10 @@ pub(crate) struct Dialogue {
     rollover_requested: bool,
     /// A rollover is due and waits for a quiet moment, a standby or an answer.
     awaits_rollover: bool,
+    /// Set while no one speaks.
+    idle_since: Option<Instant>,
+    /// The next upstream session resumes a paused conversation.
+    is_resuming: bool,
     /// Set while no model receives the audio.
     outage: Option<Outage>,
     retry: Option<RetryState>,
@@ -129,6 +140,8 @@ impl Dialogue {
             video_frame: None,
             rollover_requested: false,
             awaits_rollover: false,
+            idle_since: None,
+            is_resuming: false,
             outage: None,
             retry: None,
             outage_reported: false,

@@ -38,6 +38,8 @@ use crate::{
 pub(super) enum DialogueUpstream {
     /// No session, and none is wanted: the conversation is over.
     Stopped,
+    /// No session until the user speaks. The next one follows after that lane is gone.
+    Paused { after: Option<LaneId> },
     /// Dials at this instant, after that lane is gone.
     Scheduled { at: Instant, after: Option<LaneId> },
     /// Being dialled and initialised.
@@ -54,8 +56,15 @@ pub(super) struct Outage {
 }
 
 /// Timers of an upstream session.
-const SESSION_TIMERS: [Timer; 6] =
-    [Timer::Reply, Timer::ReplyEnd, Timer::Limits, Timer::Unit, Timer::Redial, Timer::QueueNotice];
+const SESSION_TIMERS: [Timer; 7] = [
+    Timer::Reply,
+    Timer::ReplyEnd,
+    Timer::Limits,
+    Timer::Unit,
+    Timer::Redial,
+    Timer::QueueNotice,
+    Timer::IdlePause,
+];
 
 /// Answered units after which an upstream session was useful: a new model only listens for three units.
 const USEFUL_UNITS: u64 = 3;
@@ -64,7 +73,7 @@ impl DialogueUpstream {
     /// Its lane.
     pub(super) const fn id(&self) -> Option<LaneId> {
         match self {
-            Self::Stopped | Self::Scheduled { .. } => None,
+            Self::Stopped | Self::Paused { .. } | Self::Scheduled { .. } => None,
             Self::Connecting(id) => Some(*id),
             Self::Active(session) => Some(session.id),
         }
@@ -75,7 +84,7 @@ impl Dialogue {
     /// State for operators while no model is ready.
     pub(crate) fn connecting_state(&self, lanes: &Lanes) -> Option<SessionState> {
         match self.upstream {
-            DialogueUpstream::Active(_) | DialogueUpstream::Stopped => None,
+            DialogueUpstream::Active(_) | DialogueUpstream::Stopped | DialogueUpstream::Paused { .. } => None,
             _ if self.outage.is_some() => Some(SessionState::RollingOver),
             DialogueUpstream::Connecting(id) if lanes.get(id).is_some_and(UpstreamConnection::is_queued) => {
                 Some(SessionState::Queued)
@@ -138,6 +147,9 @@ impl Dialogue {
         self.standby.renew();
         self.outage_reported = false;
         self.arm_reply(timers);
+        if std::mem::take(&mut self.is_resuming) {
+            out.push_client(ClientCommand::ConversationResumed);
+        }
         let Some(Outage { reason, since }) = self.outage.take() else { return };
         let gap_ms = millis(now - since);
         let kept_ms = self.uplink.units.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
@@ -232,7 +244,9 @@ impl Dialogue {
                 tools.lanes.retire(now, id, &mut tools.out);
                 Some(id)
             }
-            DialogueUpstream::Stopped | DialogueUpstream::Scheduled { .. } => None,
+            DialogueUpstream::Stopped
+            | DialogueUpstream::Paused { .. }
+            | DialogueUpstream::Scheduled { .. } => None,
         }
     }
 

@@ -54,11 +54,13 @@ impl Dialogue {
     /// 9. `send_due_unit`: sends the next unit ([`Timer::Unit`])
     /// 10. `arm_limits`: arms the timer of the limits
     ///
-    /// Audio that was held while a text was being spoken is discarded before.
+    /// Before, audio that was held while a text was being spoken is discarded, and `check_idle_pause` pauses or resumes
+    /// ([`Timer::IdlePause`]).
     pub(crate) fn advance(&mut self, now: Instant, tools: &mut Tools) {
-        if !tools.floor.is_busy_with(SpeechSource::Text) {
+        if !tools.floor.is_busy_with(SpeechSource::Text) && !self.is_paused() {
             self.uplink.discard_held();
         }
+        self.check_idle_pause(now, tools);
         self.drop_excess();
         self.check_yielding(now, tools);
         self.check_reply_timeout(now, tools);

@@ -3,6 +3,7 @@
 mod client;
 #[path = "../../../src/server/webrtc/crypto.rs"]
 mod crypto;
+mod live;
 mod pipecat;
 
 use std::{collections::BTreeSet, time::Duration};

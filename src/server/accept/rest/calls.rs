@@ -11,6 +11,7 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderValue, LOCATION},
     http::request::Parts,
 };
+use serde_json::Value;
 use tracing::info;
 
 use super::{
@@ -30,6 +31,7 @@ use crate::{
             session_start::run_session_on,
         },
         access::credential::find_watch_name,
+        channel_rules::ChannelRules,
         webrtc::{AcceptedCall, CallRejection, Calls, OpenSession},
         websocket::stream::ClientStream,
     },
@@ -48,6 +50,8 @@ pub(super) struct Offer {
     pub(super) sdp: String,
     /// The session's settings as JSON.
     pub(super) session: Option<Arc<str>>,
+    /// Events that the data channel may carry.
+    pub(super) rules: ChannelRules,
 }
 
 /// Begins a call of OpenAI's.
@@ -57,7 +61,10 @@ pub(super) async fn begin(
 ) -> Result<Response<Body>, Failure> {
     let (head, body) = request.into_parts();
     let offer = read_offer(&head.headers, body, &opening).await?;
-    let (path, client) = protocol(&opening.config, &opening.path)?;
+    let path = opening.path.strip_suffix("/calls").unwrap_or(&opening.path).to_owned();
+    let serves_calls =
+        |client: &ClientMapping| client.realtime.as_ref().is_some_and(RealtimeNames::serves_calls);
+    let client = protocol(&opening.config, &path, serves_calls)?;
     let location = format!("{path}/calls/");
     let (id, answer) = start(offer, (path, client, CallProtocol::OpenAi), &head, opening).await?;
     Ok(created(&format!("{location}{id}"), answer))
@@ -79,6 +86,7 @@ pub(super) async fn start(
     let of_secret =
         || secret_session(&opening.config, &head.headers, &query_keys, &path, &opening.server.client_secrets);
     let session = offer.session.or_else(of_secret);
+    let own_query = query.clone();
     let query = client_signs::add_session(&candidates, session.as_deref(), query);
     authorize(&opening.config, opening.caller.key.as_deref(), &path, &query, candidates.into())?;
     let model = Codec::new(client.clone(), 0.0).decode_query(&query).model.unwrap_or_default();
@@ -93,7 +101,15 @@ pub(super) async fn start(
     // A call that waits for its client delays no shutdown.
     let waiting_server = Arc::downgrade(&server);
     let (for_session, config) = (caller.clone(), config.clone());
-    let open_session: OpenSession = Box::new(move |rates| {
+    let open_session: OpenSession = Box::new(move |call_id, rates| {
+        let query = match session.as_deref().filter(|_| client.is_live) {
+            // The session has the call's id, by which its client names it.
+            Some(session) => {
+                let session = with_id(session, call_id);
+                client_signs::add_session(std::slice::from_ref(&client), Some(&session), own_query)
+            }
+            None => query,
+        };
         let caller = for_session;
         let (near, far) = tokio::io::duplex(STREAM_BYTES);
         let server = waiting_server.upgrade().ok_or("voxbridge is stopping")?;
@@ -117,12 +133,20 @@ pub(super) async fn start(
         Ok(near)
     });
     let threads = &server.codec_threads;
-    let accepted = calls.accept((offer.sdp, threads), (address.ip(), key), protocol, open_session).await;
+    let accepted =
+        calls.accept((offer.sdp, threads), (address.ip(), key), (protocol, offer.rules), open_session).await;
     let AcceptedCall { id, answer, task } = accepted.map_err(failure)?;
     server.workers.spawn(task);
     drop(served);
     info!(call = id, peer = %address, "call accepted");
     Ok((id, answer))
+}
+
+/// A session's settings, as JSON, with its id.
+fn with_id(session: &str, id: &str) -> String {
+    let mut session: Value = serde_json::from_str(session).unwrap_or_default();
+    session["id"] = id.into();
+    session.to_string()
 }
 
 /// The query of a call's session. The call's own pairs come before the client's, because the first of a name counts.
@@ -152,22 +176,30 @@ pub(super) fn end(id: &str, opening: &Opening) -> Result<HttpResponse, Failure> 
     }
 }
 
-/// The calls; requests for them come here only where they are served.
+/// The calls.
 pub(super) fn calls(opening: &Opening) -> Result<Calls, Failure> {
-    let off =
-        || HttpError::new(RejectReason::NotFound, StatusCode::NOT_FOUND, "not_found", "There are no calls");
+    let off = || {
+        HttpError::new(
+            RejectReason::NotFound,
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "Calls by WebRTC are off ([webrtc] in the configuration)",
+        )
+    };
     opening.server.calls.clone().ok_or_else(|| off().into())
 }
 
-/// The path and protocol of the WebSocket clients for which the call stands.
-fn protocol(config: &ServiceConfig, path: &str) -> Result<(String, Arc<ClientMapping>), Failure> {
-    let path = path.strip_suffix("/calls").unwrap_or(path);
+/// The protocol of the WebSocket clients at this path for which the call stands.
+pub(super) fn protocol(
+    config: &ServiceConfig,
+    path: &str,
+    serves_calls: impl Fn(&ClientMapping) -> bool,
+) -> Result<Arc<ClientMapping>, Failure> {
     let mut at_path = config.routes.forced_protocol(path).into_iter().chain(config.library.clients_at(path));
-    let client =
-        at_path.find(|client| client.realtime.as_ref().is_some_and(RealtimeNames::serves_calls)).cloned();
+    let client = at_path.find(|client| serves_calls(client)).cloned();
     let missing =
         || Failure::new(StatusCode::NOT_FOUND, "not_found", format!("No calls are served at {path}"));
-    client.map(|client| (path.to_owned(), client)).ok_or_else(missing)
+    client.ok_or_else(missing)
 }
 
 /// Reads the body: an offer, or a form with one.
@@ -189,7 +221,9 @@ async fn read_offer(headers: &HeaderMap, body: RequestBody, opening: &Opening) -
     };
     let mut memory = opening.memory_share();
     let body = read_body(body, max_bytes, (&mut memory, &opening.server.bodies)).await?;
-    let Some(boundary) = boundary else { return Ok(Offer { sdp: text(&body)?, session: None }) };
+    let Some(boundary) = boundary else {
+        return Ok(Offer { sdp: text(&body)?, session: None, rules: ChannelRules::default() });
+    };
     let broken = |problem| Failure::invalid(format!("The body is not a form: {problem}"));
     let (mut sdp, mut session) = (None, None);
     for part in form::parts(&body, &boundary).map_err(broken)? {
@@ -203,7 +237,7 @@ async fn read_offer(headers: &HeaderMap, body: RequestBody, opening: &Opening) -
         }
     }
     let sdp = sdp.ok_or_else(|| Failure::parameter("sdp", "Missing required parameter: 'sdp'."))?;
-    Ok(Offer { sdp, session })
+    Ok(Offer { sdp, session, rules: ChannelRules::default() })
 }
 
 fn text(bytes: &[u8]) -> Result<String, Failure> {

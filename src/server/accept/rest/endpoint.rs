@@ -45,10 +45,12 @@ pub(crate) enum Endpoint {
     SpeechmaticsSpeak(String),
     /// OpenAI: `POST /v1/realtime/calls`, and `POST /v1/realtime` of its beta.
     Call,
-    /// OpenAI: `POST /v1/realtime/calls/{id}/hangup`.
+    /// OpenAI: `POST /v1/realtime/calls/{id}/hangup` and `/v1/live/sessions/{id}/hangup`.
     HangUp(String),
     /// `DELETE /v1/realtime/calls/{id}`, as some servers have it.
     DeleteCall(String),
+    /// OpenAI: `POST /v1/live/sessions`.
+    LiveSession,
     /// Pipecat: `POST /api/offer` and `PATCH /api/offer`, for clients of the protocol with this name.
     Offer(String),
 }
@@ -83,6 +85,11 @@ impl Endpoint {
                 Self::ElevenLabsSpeak(one_segment(voice.strip_suffix("/stream").unwrap_or(voice))?)
             }
             "realtime" | "realtime/calls" if !is_upgrade => Self::Call,
+            "live/sessions" if !is_upgrade => Self::LiveSession,
+            other if !is_upgrade && other.starts_with("live/sessions/") => {
+                let id = other["live/sessions/".len()..].strip_suffix("/hangup")?;
+                Self::HangUp(one_segment(id)?)
+            }
             other if other.starts_with("realtime/calls/") => {
                 let id = &other["realtime/calls/".len()..];
                 match id.strip_suffix("/hangup") {
@@ -109,7 +116,7 @@ impl Endpoint {
         config.routes.can_serve(client).then(|| Self::Offer(client.name.clone()))
     }
 
-    /// True for the paths of calls by WebRTC.
+    /// True for the paths of calls by WebRTC that nothing else has.
     pub(crate) const fn is_call(&self) -> bool {
         matches!(self, Self::Call | Self::HangUp(_) | Self::DeleteCall(_) | Self::Offer(_))
     }
@@ -188,6 +195,11 @@ mod tests {
             of(Method::DELETE, "/v1/realtime/calls/rtc_1"),
             Some(Endpoint::DeleteCall("rtc_1".into()))
         );
+        assert_eq!(of(Method::POST, "/v1/live/sessions"), Some(Endpoint::LiveSession));
+        assert_eq!(
+            of(Method::POST, "/v1/live/sessions/rtc_1/hangup"),
+            Some(Endpoint::HangUp("rtc_1".into()))
+        );
         for (method, path) in [
             (Method::GET, "/v1/listen"),
             (Method::GET, "/v1/speak"),
@@ -195,6 +207,9 @@ mod tests {
             (Method::GET, "/v1/text-to-speech/a/stream-input"),
             (Method::GET, "/v1/speech-to-text/realtime"),
             (Method::POST, "/v1/realtime/client_secrets"),
+            (Method::GET, "/v1/live/sessions"),
+            (Method::GET, "/v1/live/sessions/rtc_1/attach"),
+            (Method::POST, "/v1/live/sessions/rtc_1/fork"),
             (Method::GET, "/"),
             (Method::POST, "/v2/v1/audio/speech"),
         ] {

@@ -15,7 +15,7 @@
 //! - [`early_answer`] begins before its words are known; [`streamed_body`] is sent as it is made; [`super::super::codec_threads`] decodes and encodes
 //! - [`deepgram`], [`elevenlabs`], [`cartesia`] and [`speechmatics`]: requests and answers in the forms of these APIs; what they share
 //!   is in [`query`] and [`speech_format`]
-//! - [`calls`]: begins and ends calls by WebRTC; [`offers`]: as Pipecat's clients do
+//! - [`calls`]: begins and ends calls by WebRTC; [`offers`]: as Pipecat's clients do; [`live_sessions`]: as OpenAI's Live clients do
 //! - [`models`]: lists of models and voices, and the server's state
 
 pub(crate) mod bodies;
@@ -29,6 +29,7 @@ mod endpoint;
 pub(crate) mod event;
 mod form;
 pub(crate) mod fuzzing;
+mod live_sessions;
 pub(crate) mod local;
 mod members;
 mod models;
@@ -170,6 +171,7 @@ async fn answer_checked(
         Endpoint::CartesiaSpeak => cartesia::answer_speak(request, opening).await,
         Endpoint::SpeechmaticsSpeak(voice) => speechmatics::answer_speak(&voice, request, opening).await,
         Endpoint::Call => calls::begin(request, opening).await,
+        Endpoint::LiveSession => live_sessions::begin(request, opening).await,
         Endpoint::Offer(protocol) => offers::answer(&protocol, request, opening).await,
         Endpoint::HangUp(id) | Endpoint::DeleteCall(id) => calls::end(&id, &opening).map(complete),
         Endpoint::CancelTranscription(id) => Ok(complete(models::nothing_to_cancel(&id))),

@@ -22,7 +22,7 @@ use super::{
     session::Opening,
     style::Failure,
 };
-use crate::server::CallProtocol;
+use crate::server::{CallProtocol, channel_rules::ChannelRules};
 
 /// Longest body, bytes: an offer as JSON, and data of the application, which voxbridge ignores.
 const BODY_MAX_BYTES: usize = 128 * 1024;
@@ -82,7 +82,7 @@ pub(super) async fn answer(
     }
     let client = opening.config.library.client(protocol).map_err(Failure::invalid)?.clone();
     let path = client.paths.first().cloned().unwrap_or_default();
-    let offer = Offer { sdp, session: None };
+    let offer = Offer { sdp, session: None, rules: ChannelRules::default() };
     let (id, sdp) = calls::start(offer, (path, client, CallProtocol::Pipecat), &head, opening).await?;
     Ok(described(&id, &sdp))
 }

@@ -39,7 +39,9 @@ impl Style {
             Endpoint::ElevenLabsSpeak(_) | Endpoint::ElevenLabsListen => Self::ElevenLabs,
             Endpoint::CartesiaSpeak => Self::Cartesia,
             Endpoint::SpeechmaticsSpeak(_) => Self::Speechmatics,
-            Endpoint::Call | Endpoint::HangUp(_) | Endpoint::DeleteCall(_) => Self::OpenAi,
+            Endpoint::Call | Endpoint::LiveSession | Endpoint::HangUp(_) | Endpoint::DeleteCall(_) => {
+                Self::OpenAi
+            }
             _ => {
                 let mut candidates: Vec<_> = ["macaw", "openai-realtime"]
                     .into_iter()
