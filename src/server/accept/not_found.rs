@@ -73,7 +73,11 @@ fn guess(path: &str, library: &Library) -> Option<String> {
     let of_clients = library
         .clients()
         .flat_map(|client| client.paths.iter().map(|path| (path.as_str(), client.title.as_str())));
+    let with_jobs = library.clients().filter_map(|client| Some((client, client.jobs.as_ref()?)));
+    let of_jobs: Vec<(String, &str)> =
+        with_jobs.flat_map(|(client, jobs)| jobs.paths().map(|path| (path, client.title.as_str()))).collect();
     let known: Vec<(&str, &str)> = of_clients
+        .chain(of_jobs.iter().map(|(path, title)| (path.as_str(), *title)))
         .chain(REST_PATHS.map(|path| (path, "REST requests")))
         .filter(|(path, _)| path.len() > 1)
         .collect();
@@ -104,6 +108,8 @@ mod tests {
             ("/stt", "serves Cartesia speech to text"),
             ("/v1/realtme", "did you mean `/v1/realtime`"),
             ("/v1/audio/transcription", "did you mean `/v1/audio/transcriptions`"),
+            ("/v2/transcripts", "did you mean `/v2/transcript`"),
+            ("/v1/transcriptions/7/words", "serves Soniox"),
             ("/nothing-like-this", "There is nothing at /nothing-like-this; usual are /v1/realtime"),
         ] {
             let message = message(path, &library);

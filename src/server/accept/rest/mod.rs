@@ -16,6 +16,7 @@
 //! - [`deepgram`], [`elevenlabs`], [`cartesia`] and [`speechmatics`]: requests and answers in the forms of these APIs; what they share
 //!   is in [`query`] and [`speech_format`]
 //! - [`calls`]: begins and ends calls by WebRTC; [`offers`]: as Pipecat's clients do
+//! - [`jobs`]: transcriptions that a client creates and asks for later, spelled by the mapping files
 //! - [`models`]: lists of models and voices, and the server's state
 
 pub(crate) mod bodies;
@@ -29,6 +30,7 @@ mod endpoint;
 pub(crate) mod event;
 mod form;
 pub(crate) mod fuzzing;
+pub(in crate::server) mod jobs;
 pub(crate) mod local;
 mod members;
 mod models;
@@ -81,13 +83,21 @@ pub(crate) const PROTOCOL: &str = "rest";
 /// Counts a request as served while it lives, and keeps the next one of the connection waiting.
 struct ServedRequest {
     served: ServedRequests,
-    _answering: Answering,
+    /// `None` for work behind a request that was answered.
+    _answering: Option<Answering>,
 }
 
 impl ServedRequest {
     fn begin((served, answering): (&ServedRequests, Answering)) -> Self {
         served.send_modify(|count| *count += 1);
-        Self { served: served.clone(), _answering: answering }
+        Self { served: served.clone(), _answering: Some(answering) }
+    }
+
+    /// Work that goes on behind its request, and so holds no connection.
+    fn in_background() -> Self {
+        let served = ServedRequests::default();
+        served.send_modify(|count| *count += 1);
+        Self { served, _answering: None }
     }
 }
 
@@ -149,6 +159,11 @@ async fn answer_checked(
         return Ok(complete(models::health(&config, server)));
     }
     check_local_host(&config, request.headers(), peer.address.ip())?;
+    if let Endpoint::Job(endpoint) = endpoint {
+        let answered =
+            jobs::answer(&endpoint, request, (peer, server, &config), ServedRequest::begin(served));
+        return answered.await.map(complete);
+    }
     let keys_are_asked_for = config.access.keys.is_some();
     let style = Style::of(&endpoint, &config.library, request.headers(), keys_are_asked_for);
     let caller = Caller::identify(&config, &request, peer, Some(&server.client_secrets))
@@ -179,6 +194,8 @@ async fn answer_checked(
         Endpoint::SpeechModels => Ok(complete(models::speech_models(&config))),
         Endpoint::SpeechVoices => Ok(complete(models::speech_voices(&config))),
         Endpoint::Health => Ok(complete(models::health(&config, server))),
+        // Answered above, in the form of its protocol.
+        Endpoint::Job(_) => Err(style::Failure::invalid("no job")),
     };
     answered.map_err(|failure| failure.into_http_error(style))
 }

@@ -234,18 +234,39 @@ impl Failure {
         self.refusal.is_none() && codes.contains(&self.code)
     }
 
-    /// The error as the client's API has it. Clients of OpenAI's libraries repeat a request after 408, 409, 429 and 5xx.
+    /// Status, code and message of the error.
+    pub(super) fn words(&self) -> (StatusCode, String, String) {
+        match &self.refusal {
+            Some(refusal) => {
+                let (code, message) = refusal.words.clone().unwrap_or_default();
+                (refusal.response.status(), code, message)
+            }
+            None => (self.status, self.code.to_owned(), self.message.clone()),
+        }
+    }
+
+    /// True if the same request may succeed later.
+    pub(super) fn is_temporary(&self) -> bool {
+        is_temporary(self.words().0)
+    }
+
+    /// The error with the body that `spell` writes of its status, code and message.
+    pub(super) fn spelled(mut self, spell: impl Fn(StatusCode, &str, &str) -> String) -> Box<HttpError> {
+        let (status, code, message) = self.words();
+        let body = spell(status, &code, &message);
+        match self.refusal.take() {
+            Some(refusal) => refusal.with_other_body(body),
+            None => http_error(status, body),
+        }
+    }
+
+    /// The error as the client's API has it.
     pub(super) fn into_http_error(mut self, style: Style) -> Box<HttpError> {
         if let Some(refusal) = self.refusal.take() {
             return style.restyle(refusal);
         }
         let (status, body) = self.response_parts(style);
-        let error = HttpError::with_body(RejectReason::BadBody, status, body.to_string());
-        let is_temporary = matches!(
-            status,
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE
-        );
-        if is_temporary { error.with_header(RETRY_AFTER, "5") } else { error }
+        http_error(status, body.to_string())
     }
 
     /// The error as a member of an event stream.
@@ -289,6 +310,20 @@ impl Failure {
             }
         }
     }
+}
+
+/// True for a status after which the same request may succeed later.
+fn is_temporary(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE
+    )
+}
+
+/// An error with this body. Clients of OpenAI's libraries repeat a request after 408, 409, 429 and 5xx.
+fn http_error(status: StatusCode, body: String) -> Box<HttpError> {
+    let error = HttpError::with_body(RejectReason::BadBody, status, body);
+    if is_temporary(status) { error.with_header(RETRY_AFTER, "5") } else { error }
 }
 
 /// Adds a header with this value, if the value is one.
