@@ -4,7 +4,7 @@
 use crate::mapping::{Library, check::did_you_mean};
 
 /// The paths of REST requests, for people.
-pub(super) const REST_PATHS: [&str; 14] = [
+pub(super) const REST_PATHS: [&str; 16] = [
     "/v1/audio/transcriptions",
     "/v1/audio/translations",
     "/v1/audio/speech",
@@ -18,6 +18,8 @@ pub(super) const REST_PATHS: [&str; 14] = [
     "/v1/text-to-speech/{voice_id}/stream",
     "/v1/speech-to-text",
     "/tts/bytes",
+    "/tts/sse",
+    "/v1/speech",
     "/generate/{voice}",
 ];
 

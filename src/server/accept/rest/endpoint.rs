@@ -42,6 +42,10 @@ pub(crate) enum Endpoint {
     ElevenLabsListen,
     /// Cartesia: `POST /tts/bytes`.
     CartesiaSpeak,
+    /// Cartesia: `POST /tts/sse`.
+    CartesiaEvents,
+    /// AssemblyAI: `POST /v1/speech`.
+    AssemblyAiSpeak,
     /// Speechmatics: `POST /generate/{voice}`, with the name of the voice.
     SpeechmaticsSpeak(String),
     /// OpenAI: `POST /v1/realtime/calls`, and `POST /v1/realtime` of its beta.
@@ -62,6 +66,8 @@ impl Endpoint {
         match path {
             "/health" => return Some(Self::Health),
             "/tts/bytes" => return Some(Self::CartesiaSpeak),
+            "/tts/sse" => return Some(Self::CartesiaEvents),
+            "/v1/speech" => return Some(Self::AssemblyAiSpeak),
             _ => {}
         }
         if let Some(voice) = path.strip_prefix("/generate/").and_then(one_segment) {

@@ -11,14 +11,15 @@
 //!   threads
 //! - [`event`]: what the session sends; [`local`] opens sessions for commands of this process
 //! - [`transcribe`]: a recording to a transcript; [`transcript`] answers with it
-//! - [`speak`]: a text to speech
+//! - [`speak`]: a text to speech; [`speech_events`]: as server-sent events
 //! - [`early_answer`] begins before its words are known; [`streamed_body`] is sent as it is made; [`super::super::codec_threads`] decodes and encodes
-//! - [`deepgram`], [`elevenlabs`], [`cartesia`] and [`speechmatics`]: requests and answers in the forms of these APIs; what they share
+//! - [`deepgram`], [`elevenlabs`], [`cartesia`], [`speechmatics`] and [`assemblyai`]: requests and answers in the forms of these APIs; what they share
 //!   is in [`query`] and [`speech_format`]
 //! - [`calls`]: begins and ends calls by WebRTC; [`offers`]: as Pipecat's clients do
 //! - [`jobs`]: transcriptions that a client creates and asks for later, spelled by the mapping files
 //! - [`models`]: lists of models and voices, and the server's state
 
+mod assemblyai;
 pub(crate) mod bodies;
 mod body;
 mod calls;
@@ -39,6 +40,7 @@ mod parse;
 mod query;
 pub(crate) mod session;
 mod speak;
+mod speech_events;
 mod speech_format;
 mod speechmatics;
 mod streamed_body;
@@ -61,7 +63,7 @@ use hyper::{
 use serde_json::json;
 
 pub(super) use self::endpoint::Endpoint;
-use self::{session::Opening, streamed_body::StreamedBody, style::Style};
+use self::{session::Opening, speak::Delivery, streamed_body::StreamedBody, style::Style};
 use super::{
     admission::{Caller, ClientPeer},
     host::{check_local_host, check_page, may_page_use_rest},
@@ -182,7 +184,9 @@ async fn answer_checked(
         Endpoint::DeepgramSpeak => deepgram::answer_speak(request, opening).await,
         Endpoint::ElevenLabsSpeak(voice) => elevenlabs::answer_speak(&voice, request, opening).await,
         Endpoint::ElevenLabsListen => elevenlabs::answer_listen(request, opening).await,
-        Endpoint::CartesiaSpeak => cartesia::answer_speak(request, opening).await,
+        Endpoint::CartesiaSpeak => cartesia::answer_speak(Delivery::Bytes, request, opening).await,
+        Endpoint::CartesiaEvents => cartesia::answer_speak(Delivery::Events, request, opening).await,
+        Endpoint::AssemblyAiSpeak => assemblyai::answer_speak(request, opening).await,
         Endpoint::SpeechmaticsSpeak(voice) => speechmatics::answer_speak(&voice, request, opening).await,
         Endpoint::Call => calls::begin(request, opening).await,
         Endpoint::Offer(protocol) => offers::answer(&protocol, request, opening).await,

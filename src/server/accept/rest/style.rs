@@ -22,6 +22,7 @@ pub(super) enum Style {
     ElevenLabs,
     Cartesia,
     Speechmatics,
+    AssemblyAi,
 }
 
 impl Style {
@@ -37,7 +38,8 @@ impl Style {
             Endpoint::Listen | Endpoint::DeepgramSpeak => Self::Deepgram,
             Endpoint::Offer(_) => Self::Pipecat,
             Endpoint::ElevenLabsSpeak(_) | Endpoint::ElevenLabsListen => Self::ElevenLabs,
-            Endpoint::CartesiaSpeak => Self::Cartesia,
+            Endpoint::CartesiaSpeak | Endpoint::CartesiaEvents => Self::Cartesia,
+            Endpoint::AssemblyAiSpeak => Self::AssemblyAi,
             Endpoint::SpeechmaticsSpeak(_) => Self::Speechmatics,
             Endpoint::Call | Endpoint::HangUp(_) | Endpoint::DeleteCall(_) => Self::OpenAi,
             _ => {
@@ -56,7 +58,8 @@ impl Style {
 impl Style {
     /// A refusal in the form of the API, where its clients read more than the status.
     pub(super) fn restyle(self, refusal: Box<HttpError>) -> Box<HttpError> {
-        let is_vendors = matches!(self, Self::ElevenLabs | Self::Cartesia | Self::Speechmatics);
+        let is_vendors =
+            matches!(self, Self::ElevenLabs | Self::Cartesia | Self::Speechmatics | Self::AssemblyAi);
         match refusal.words.clone().filter(|_| is_vendors) {
             Some((code, message)) => {
                 let body = self.vendor_body(refusal.response.status(), &code, &message);
@@ -66,8 +69,8 @@ impl Style {
         }
     }
 
-    /// An error in the form of ElevenLabs (a code and words below `detail`), Cartesia (its page "API Errors") or Speechmatics (that
-    /// of its batch API).
+    /// An error in the form of ElevenLabs (a code and words below `detail`), Cartesia (its page "API Errors"), Speechmatics (that
+    /// of its batch API) or AssemblyAI (its text to speech).
     fn vendor_body(self, status: StatusCode, code: &str, message: &str) -> Value {
         let title = status.canonical_reason().unwrap_or("Error");
         match self {
@@ -81,6 +84,10 @@ impl Style {
                 json!({"detail": {"status": code, "message": message}})
             }
             Self::Speechmatics => json!({"code": status.as_u16(), "error": title, "detail": message}),
+            Self::AssemblyAi => {
+                let retryable = is_temporary(status);
+                json!({"code": code, "message": message, "param": null, "request_id": null, "retryable": retryable})
+            }
             _ => {
                 let id = format!("{:016x}", fastrand::u64(..));
                 json!({"error_code": code, "title": title, "message": message, "request_id": id})
@@ -288,7 +295,7 @@ impl Failure {
             }
             // As FastAPI has it.
             (Style::Pipecat, ..) => (self.status, json!({ "detail": message })),
-            (Style::ElevenLabs, None) | (Style::Cartesia | Style::Speechmatics, _) => {
+            (Style::ElevenLabs, None) | (Style::Cartesia | Style::Speechmatics | Style::AssemblyAi, _) => {
                 (self.status, style.vendor_body(self.status, code, message))
             }
             // As FastAPI has it, too.
@@ -366,6 +373,11 @@ mod tests {
         let (status, cartesia) = body(&missing, Style::Cartesia);
         assert_eq!((status, &cartesia["title"]), (StatusCode::BAD_REQUEST, &json!("Bad Request")));
         assert_eq!(body(&missing, Style::Speechmatics).1["code"], 400);
+        let assemblyai = body(&missing, Style::AssemblyAi).1;
+        assert_eq!(
+            (&assemblyai["code"], &assemblyai["retryable"]),
+            (&json!("invalid_request"), &json!(false))
+        );
         let broken = Failure::audio("no");
         assert_eq!(body(&broken, Style::Macaw).1["error"]["type"], "audio_format_error");
     }
