@@ -267,6 +267,7 @@ pub(super) struct SetupPageFile {
     pub(super) answer: Spanned<String>,
     pub(super) call_answer: Option<Spanned<String>>,
     pub(super) refusal: Option<Spanned<String>>,
+    pub(super) signature: Option<String>,
     #[serde(default)]
     pub(super) parameters: BTreeMap<String, JsonPointer>,
 }
@@ -369,6 +370,7 @@ impl SetupPageFile {
         };
         Ok(SetupPage {
             path: self.path.0,
+            signature: self.signature,
             answer: compile(&self.answer, false)?,
             call_answer: self.call_answer.as_ref().map(|it| compile(it, false)).transpose()?,
             refusal: self.refusal.as_ref().map(|it| compile(it, true)).transpose()?,

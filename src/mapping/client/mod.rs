@@ -171,6 +171,8 @@ pub struct ClientMapping {
 pub struct SetupPage {
     /// Path.
     pub path: String,
+    /// Query parameter of the URL with a client secret for the sender's key; the page then answers GET, too.
+    pub signature: Option<String>,
     /// Its answer, JSON.
     pub answer: Template<SetupSlot>,
     /// Its answer to a client that asks for a call by WebRTC.

@@ -27,7 +27,7 @@ pub(super) const REST_PATHS: [&str; 16] = [
 const SHOWN_PATH_MAX_CHARS: usize = 60;
 
 /// The ends of paths of other APIs, and what to use instead.
-const INSTEAD: [(&str, &str); 6] = [
+const INSTEAD: [(&str, &str); 7] = [
     (
         "/v1/realtime/calls",
         "calls by WebRTC are off ([webrtc] in the configuration), and SIP is not served; open a WebSocket at /v1/realtime instead",
@@ -49,6 +49,10 @@ const INSTEAD: [(&str, &str); 6] = [
     (
         "/v1/realtime/translations",
         "OpenAI's translation sessions are not served; open a WebSocket at /v1/realtime on a route with a profile that translates",
+    ),
+    (
+        "/v1/convai/conversation/token",
+        "ElevenLabs' calls by LiveKit are not served; open a WebSocket at /v1/convai/conversation instead",
     ),
     ("/playground", "the playground is off; `voxbridge serve --playground` serves it"),
 ];
