@@ -461,6 +461,11 @@ impl ClientMapping {
             let message = format!("[setup_page] has the parameter `{name}`, which [query] does not have");
             problems.push(error_at_key(&["setup_page", "parameters"], message));
         }
+        let signature = self.setup_page.as_ref().and_then(|page| page.signature.as_ref());
+        if let Some(name) = signature.filter(|name| !self.key_parameters.contains(name)) {
+            let message = format!("[setup_page] signs with `{name}`, which is none of `key_parameters`");
+            problems.push(error_at_key(&["setup_page", "signature"], message));
+        }
         for name in self.key_parameters.iter().filter(|name| self.has_parameter(name)) {
             let message = format!("`{name}` contains a key, and so is no parameter of [query]");
             problems.push(error_at_key(&["key_parameters"], message));

@@ -114,7 +114,7 @@ mod tests {
             ("/stt", "serves Cartesia speech to text"),
             ("/v1/realtme", "did you mean `/v1/realtime`"),
             ("/v1/audio/transcription", "did you mean `/v1/audio/transcriptions`"),
-            ("/v2/transcripts", "did you mean `/v2/transcript`"),
+            ("/v1/transcription", "did you mean `/v1/transcriptions`"),
             ("/v1/transcriptions/7/words", "serves Soniox"),
             ("/nothing-like-this", "There is nothing at /nothing-like-this; usual are /v1/realtime"),
         ] {

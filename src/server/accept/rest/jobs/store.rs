@@ -22,6 +22,8 @@ use crate::{mapping::client::JobSettings, secret::random_hex, server::memory::Me
 const OF_KEY_MAX: usize = 1000;
 /// Most uploads and jobs of all keys.
 const OF_ALL_MAX: usize = 10_000;
+/// All keys together may keep as many bytes as this many keys.
+const KEYS_WITH_ALL: usize = 2;
 /// How long an upload without a job is kept.
 const UPLOAD_AGE: Duration = Duration::from_secs(30 * 60);
 /// How long a job is kept: queues are left after two minutes by default, and a recording of four hours takes less than one.
@@ -296,19 +298,17 @@ impl Entries {
     fn make_room(&mut self, owner: &Owner, bytes: usize, max_bytes: usize) -> Result<(), Failure> {
         loop {
             let of_key = || self.by_id.iter().filter(|(_, entry)| entry.owner.key == owner.key);
-            let count = of_key().count();
-            let held: usize = of_key().map(|(_, entry)| entry.bytes).sum();
-            if count < OF_KEY_MAX && held + bytes <= max_bytes && self.by_id.len() < OF_ALL_MAX {
+            let (count, held) = (of_key().count(), of_key().map(|(_, entry)| entry.bytes).sum::<usize>());
+            let of_all: usize = self.by_id.values().map(|entry| entry.bytes).sum();
+            let key_has_room = count < OF_KEY_MAX && held + bytes <= max_bytes;
+            let has_room = self.by_id.len() < OF_ALL_MAX && of_all + bytes <= KEYS_WITH_ALL * max_bytes;
+            if key_has_room && has_room {
                 return Ok(());
             }
             let idle = of_key().filter(|(_, entry)| entry.is_idle());
             let oldest = idle.min_by_key(|(_, entry)| (entry.memory.is_none(), entry.number));
             let Some(id) = oldest.map(|(id, _)| id.clone()) else {
-                let message = format!(
-                    "There is no room for another recording or job: {count} of this key are kept or wait, with {} MiB",
-                    held >> 20
-                );
-                return Err(Failure::of_session("queue_full", message));
+                return Err(no_room(key_has_room, (count, held)));
             };
             self.by_id.remove(&id);
         }
@@ -324,6 +324,18 @@ impl Entries {
         self.turns.insert(owner, Arc::downgrade(&turns));
         turns
     }
+}
+
+/// HTTP 429 if the key has no room, HTTP 503 if the server has none.
+fn no_room(key_has_room: bool, (count, held): (usize, usize)) -> Failure {
+    if key_has_room {
+        return Failure::of_session("unavailable", "The server has no room for another recording or job");
+    }
+    let held = held >> 20;
+    let message = format!(
+        "There is no room for another recording or job: {count} of this key wait or are not used yet, with {held} MiB"
+    );
+    Failure::of_session("queue_full", message)
 }
 
 #[cfg(test)]

@@ -35,6 +35,14 @@ async fn bytes_of_a_key_are_bounded_and_used_uploads_give_way() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn bytes_of_all_keys_are_bounded_together() {
+    let store = JobStore::default();
+    assert!(upload(&store, "ann", 3 * MIB).is_ok() && upload(&store, "bob", 3 * MIB).is_ok());
+    assert_eq!(upload(&store, "carl", 3 * MIB), Err(503), "no key's fault");
+    assert!(upload(&store, "carl", MIB).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn number_of_a_keys_jobs_is_bounded_and_ended_ones_give_way() {
     let store = JobStore::default();
     let first = job(&store, "ann", 0).unwrap().found.id;
