@@ -103,7 +103,7 @@ impl Upload {
                 Some(name) if contents.len() > FIELD_MAX_BYTES => return Err(long_field(name)),
                 Some(name) => upload.fields.push((name, String::from_utf8_lossy(&contents).into_owned())),
                 None if file_name.is_some() || contents.len() > FIELD_MAX_BYTES => {
-                    upload.misnamed_file = Some(name)
+                    upload.misnamed_file = Some(name);
                 }
                 None => {}
             }

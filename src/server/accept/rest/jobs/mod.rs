@@ -2,14 +2,14 @@
 //! until it is done, and takes the transcript. The mapping files have the paths, fields, states and answers (`[jobs]`).
 //!
 //! A job is a request to transcribe like any other; it only runs behind the request that created it. At a shutdown, jobs that are
-//! not done fail when the listener closes, because nobody could ask for their transcripts.
+//! not done fail when the listener closes, because no client could ask for their transcripts any more.
 //!
 //! - [`store`]: what is kept, and for how long
 //! - [`upload`]: reads recordings and settings
-//! - [`run`]: transcribes
-//! - [`page`]: the answers
+//! - [`run`]: transcribes the recording of a job
+//! - [`answers`]: the answers
 
-mod page;
+mod answers;
 mod run;
 mod store;
 mod upload;
@@ -23,7 +23,7 @@ use hyper::{
 
 pub(in crate::server) use self::store::JobStore;
 use self::{
-    page::Page,
+    answers::Answers,
     store::{Kept, Owner},
 };
 use super::{
@@ -148,22 +148,22 @@ pub(super) async fn answer(
     let unknown = |_| HttpError::bad_request("The protocol of this path is no longer configured");
     let client = config.library.client(&endpoint.protocol).map_err(unknown)?;
     let Some(api) = &client.jobs else { return Err(unknown(String::new())) };
-    let page = Page::new(api, &request, config.tls.is_some());
+    let answers = Answers::new(api, &request, config.tls.is_some());
     let answered = async {
         let caller = Caller::identify(config, &request, peer, Some(&server.client_secrets))?;
         let owner = Owner { key: caller.key_name(), protocol: client.name.clone() };
         let path = request.uri().path().to_owned();
         let opening = Opening { server: server.clone(), config: config.clone(), caller, path, served };
-        answer_action(&endpoint.action, (request, opening), owner, (api, &page)).await
+        answer_action(&endpoint.action, (request, opening), owner, (api, &answers)).await
     };
-    answered.await.map_err(|failure| page.error(failure))
+    answered.await.map_err(|failure| answers.error(failure))
 }
 
 async fn answer_action(
     action: &Action,
     (request, opening): (Request<RequestBody>, Opening),
     owner: Owner,
-    (api, page): (&JobApi, &Page<'_>),
+    (api, answers): (&JobApi, &Answers<'_>),
 ) -> Result<HttpResponse, Failure> {
     let store = opening.server.jobs.clone();
     let is_deletion = request.method() == Method::DELETE;
@@ -171,13 +171,13 @@ async fn answer_action(
         Action::Upload => {
             let status = api.uploads.as_ref().map_or(200, |uploads| uploads.status);
             let found = upload::keep(request, &opening, owner, api).await?;
-            json(status, page.found(&found))
+            json(status, answers.found(&found))
         }
         Action::UploadById(id) | Action::Job(id) if is_deletion => {
             let found = store.find(&owner, id).filter(|found| action.is_about(&found.kept));
             found.and_then(|_| store.delete(&owner, id)).map_or_else(
                 || Err(not_found(action)),
-                |found| match page.deleted(&found) {
+                |found| match answers.deleted(&found) {
                     Some(body) => json(api.deleted_status, body),
                     None => {
                         let mut response = HttpResponse::default();
@@ -189,11 +189,11 @@ async fn answer_action(
         }
         Action::UploadById(id) | Action::Job(id) => {
             let found = store.find(&owner, id).filter(|found| action.is_about(&found.kept));
-            json(200, page.found(&found.ok_or_else(|| not_found(action))?))
+            json(200, answers.found(&found.ok_or_else(|| not_found(action))?))
         }
         Action::Create => {
             let created = upload::create(request, opening, owner, api).await?;
-            json(api.created_status, page.created(&created))
+            json(api.created_status, answers.created(&created))
         }
         Action::Transcript(id, end) => {
             let query = Query::of(&request);
@@ -203,7 +203,7 @@ async fn answer_action(
                 .find(|it| format.is_none() == it.format.is_none() && it.format.as_deref() == format);
             let form = asked.map(|it| &it.form).ok_or_else(|| unknown_format(format, at_path()))?;
             let found = store.find(&owner, id).ok_or_else(|| not_found(action))?;
-            match (form, page.transcript(form, &found)) {
+            match (form, answers.transcript(form, &found)) {
                 (_, None) => Err(not_ready(api)),
                 (TranscriptForm::Json(_), Some(body)) => json(200, body),
                 (TranscriptForm::File(_), Some(body)) => Ok(answer_with("text/plain; charset=utf-8", body)),

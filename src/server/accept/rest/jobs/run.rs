@@ -27,7 +27,7 @@ use crate::{
 
 /// How often a job that finds no free session asks again.
 const ADMISSION_RETRY: Duration = Duration::from_secs(1);
-/// Longest wait for a free session, beside the turns of the key's own jobs.
+/// Longest wait for a free session, after that for the key's own jobs.
 const ADMISSION_WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// A job that was created, and what it needs.
@@ -40,7 +40,7 @@ pub(super) struct Work {
     pub(super) memory: MemoryShare,
     /// Ends when the job is deleted.
     pub(super) is_kept: watch::Receiver<()>,
-    pub(super) turns: Arc<Semaphore>,
+    pub(super) permits: Arc<Semaphore>,
 }
 
 /// Fails a job that ends without a state, as after a panic.
@@ -66,14 +66,10 @@ impl Drop for Ending {
 pub(super) async fn run(work: Work) {
     let server = &work.opening.server;
     let ending = Ending { store: server.jobs.clone(), id: work.id.clone() };
-    let (drain, mut is_kept) = (server.drain.clone(), work.is_kept.clone());
-    let ended = tokio::select! {
-        ended = transcribe(work, &ending) => ended,
-        _ = is_kept.changed() => {
-            info!(job = ending.id, "deleted before it was transcribed");
-            return;
-        }
-        _ = wait_for_drain_order(drain) => Err(Failure::of_session("unavailable", "voxbridge is stopping")),
+    let (drain, is_kept) = (server.drain.clone(), work.is_kept.clone());
+    let Some(ended) = until_stopped(transcribe(work, &ending), drain, is_kept).await else {
+        info!(job = ending.id, "deleted before it was transcribed");
+        return;
     };
     ending.set(match ended {
         Ok(result) => JobState::Done(Arc::new(result)),
@@ -85,10 +81,25 @@ pub(super) async fn run(work: Work) {
     });
 }
 
+/// Transcribes until the job is deleted (`None`) or the server's listener closes (a failure).
+async fn until_stopped<T>(
+    transcribing: impl Future<Output = Result<T, Failure>>,
+    drain: watch::Receiver<Option<Duration>>,
+    mut is_kept: watch::Receiver<()>,
+) -> Option<Result<T, Failure>> {
+    tokio::select! {
+        ended = transcribing => Some(ended),
+        _ = is_kept.changed() => None,
+        _ = wait_for_drain_order(drain) => {
+            Some(Err(Failure::of_session("unavailable", "voxbridge is stopping")))
+        }
+    }
+}
+
 async fn transcribe(work: Work, ending: &Ending) -> Result<JobResult, Failure> {
-    let Work { opening, settings, model, recording, memory, turns, .. } = work;
+    let Work { opening, settings, model, recording, memory, permits, .. } = work;
     // The semaphore is never closed.
-    let _turn = turns.acquire_owned().await;
+    let _permit = permits.acquire_owned().await;
     let admission = admit(&opening).await?;
     ending.set(JobState::Running);
     let job = transcribe::Job { recording, model, settings: session_settings(&settings) };
@@ -127,4 +138,26 @@ fn session_settings(settings: &JobSettings) -> Value {
 fn failure(failed: &Failure) -> JobFailure {
     let (status, code, message) = failed.words();
     JobFailure { status: status.as_u16(), code, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn job_ends_with_its_deletion_and_with_the_server() {
+        let (order, drain) = watch::channel(None);
+        let (kept, is_kept) = watch::channel(());
+        let done = until_stopped(async { Ok(7) }, drain.clone(), is_kept.clone()).await;
+        assert!(matches!(done, Some(Ok(7))), "neither was ordered");
+        let never = || pending::<Result<(), Failure>>();
+        drop(kept);
+        assert!(until_stopped(never(), drain.clone(), is_kept).await.is_none(), "deleted");
+        let (_kept, is_kept) = watch::channel(());
+        order.send_replace(Some(Duration::from_secs(25)));
+        let stopped = until_stopped(never(), drain, is_kept).await;
+        assert_eq!(stopped.unwrap().unwrap_err().words().0.as_u16(), 503);
+    }
 }

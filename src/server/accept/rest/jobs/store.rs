@@ -144,8 +144,8 @@ pub(super) struct NewJob {
     pub(super) settings: Arc<JobSettings>,
     /// Completes with an error when the job is deleted.
     pub(super) is_kept: watch::Receiver<()>,
-    /// Turns of the owner's jobs.
-    pub(super) turns: Arc<Semaphore>,
+    /// Permits for the owner's jobs.
+    pub(super) permits: Arc<Semaphore>,
 }
 
 /// The uploads and jobs of all keys. Survives a reload; clones share it.
@@ -156,7 +156,7 @@ pub(in crate::server) struct JobStore(Arc<Mutex<Entries>>);
 struct Entries {
     by_id: HashMap<String, Entry>,
     added: u64,
-    turns: HashMap<Owner, Weak<Semaphore>>,
+    permits: HashMap<Owner, Weak<Semaphore>>,
 }
 
 impl JobStore {
@@ -192,10 +192,10 @@ impl JobStore {
         let (settings, state) = (Arc::new(settings), JobState::Waiting);
         let job = Job { settings: settings.clone(), model, name, state, ended_unix_s: None };
         let mut entries = self.lock();
-        let turns = entries.turns_of(&owner);
+        let permits = entries.permits_of(&owner);
         let entry = (Kept::Job(job), recording_bytes, JOB_AGE);
         let found = entries.insert(owner, entry, (None, Some(sender)), (max_bytes, unix_s))?;
-        Ok(NewJob { found, settings, is_kept, turns })
+        Ok(NewJob { found, settings, is_kept, permits })
     }
 
     /// Finds what the owner keeps by this id.
@@ -314,15 +314,15 @@ impl Entries {
         }
     }
 
-    fn turns_of(&mut self, owner: &Owner) -> Arc<Semaphore> {
+    fn permits_of(&mut self, owner: &Owner) -> Arc<Semaphore> {
         let owner = Owner { key: owner.key.clone(), protocol: String::new() };
-        if let Some(turns) = self.turns.get(&owner).and_then(Weak::upgrade) {
-            return turns;
+        if let Some(permits) = self.permits.get(&owner).and_then(Weak::upgrade) {
+            return permits;
         }
-        self.turns.retain(|_, turns| turns.strong_count() > 0);
-        let turns = Arc::new(Semaphore::new(RUNNING_OF_KEY_MAX));
-        self.turns.insert(owner, Arc::downgrade(&turns));
-        turns
+        self.permits.retain(|_, permits| permits.strong_count() > 0);
+        let permits = Arc::new(Semaphore::new(RUNNING_OF_KEY_MAX));
+        self.permits.insert(owner, Arc::downgrade(&permits));
+        permits
     }
 }
 

@@ -102,10 +102,10 @@ pub(super) async fn create(
 
 /// Begins a job.
 fn begin(job: NewJob, model: String, (recording, memory): (Bytes, MemoryShare), opening: Opening) -> Found {
-    let NewJob { found, settings, is_kept, turns } = job;
+    let NewJob { found, settings, is_kept, permits } = job;
     let opening = Opening { served: ServedRequest::in_background(), ..opening };
     let id = found.id.clone();
-    tokio::spawn(run(Work { id, opening, settings, model, recording, memory, is_kept, turns }));
+    tokio::spawn(run(Work { id, opening, settings, model, recording, memory, is_kept, permits }));
     found
 }
 

@@ -25,11 +25,11 @@ use crate::{
     server::accept::rest::endpoint::Task,
 };
 
-/// Language of a transcript whose language nobody named: the clients' types require one.
+/// Language of a transcript without a known language: the clients' types require one.
 const LANGUAGE: &str = "en";
 
 /// What the answers to one request have in common.
-pub(super) struct Page<'a> {
+pub(super) struct Answers<'a> {
     api: &'a JobApi,
     /// Scheme and host, as the client wrote it.
     origin: String,
@@ -61,7 +61,7 @@ struct Values {
     message: Option<String>,
 }
 
-impl<'a> Page<'a> {
+impl<'a> Answers<'a> {
     pub(super) fn new<B>(api: &'a JobApi, request: &Request<B>, has_tls: bool) -> Self {
         let headers = request.headers();
         // A sender that lies changes its own answer only.
