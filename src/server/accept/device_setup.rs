@@ -3,7 +3,8 @@
 //!
 //! The page is open to everybody, unless the protocol has `key_headers` or `key_parameters`. A device whose id stands in `[access]
 //! device_keys` gets its key, and a client that sends a key gets it back, because a browser cannot send it to the WebSocket as a
-//! header. A page with `signature` answers GET with a URL that has a client secret for the sender's key. No other client gets one, and no page of an origin that is not listed.
+//! header. A page with `signature` answers GET with a URL that has a client secret for the sender's key. No other client gets
+//! one, and no page of an origin that is not listed.
 
 use std::sync::Arc;
 
@@ -133,8 +134,8 @@ fn signature(client: &ClientMapping) -> Option<&str> {
     client.setup_page.as_ref()?.signature.as_deref()
 }
 
-/// The request's own query with a client secret for the sender's key: the application of the URL never sees the key. Without keys,
-/// the URL needs no signature.
+/// The request's own query with a client secret for the sender's key: the application that opens the URL never sees the key.
+/// Without keys, the URL needs no signature.
 fn signed_query<B>(
     signature: &str,
     request: &Request<B>,

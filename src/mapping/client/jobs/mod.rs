@@ -1,5 +1,5 @@
-//! `[jobs]` of a client file: a vendor's HTTP API in which a recording is uploaded, a transcription created, and its state asked for
-//! until it is done. This is its spelling; the server keeps the jobs.
+//! `[jobs]` of a client file: a vendor's HTTP API in which a client uploads a recording, creates a transcription, and asks for
+//! its state until it is done. This is its spelling; the server keeps the jobs.
 
 mod file;
 
@@ -96,7 +96,8 @@ pub struct JobApi {
     pub path: String,
     /// Model of a job that names none.
     pub model: String,
-    /// Field of the form that creates a job, with the settings, and field with the recording. Without them, the body is the settings.
+    /// Field of the form that creates a job, with the settings, and field with the recording. Without them, the body is the
+    /// settings.
     pub form: Option<(String, String)>,
     /// Where recordings are uploaded beforehand.
     pub uploads: Option<UploadApi>,

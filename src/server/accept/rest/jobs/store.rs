@@ -1,5 +1,5 @@
-//! Store of uploads and jobs: bounded in number, in bytes and in age, for each key. A request finds only what came with its own key
-//! and by the same protocol.
+//! Store of uploads and jobs: bounded in number, in bytes and in age, for each key. A request finds only what came with its
+//! own key and by the same protocol.
 //!
 //! Recordings and transcripts are in memory, so a restart loses them. Their bytes count in the memory of messages in transit, too.
 
