@@ -419,6 +419,7 @@ impl Server {
             codec_threads: Default::default(),
             message_threads: Default::default(),
             bodies: Default::default(),
+            jobs: Default::default(),
             watchers: Default::default(),
             memory: Arc::default(),
             drain,
@@ -528,6 +529,8 @@ struct ServerContext {
     message_threads: session_task::MessageThreads,
     /// Bodies of REST requests that are being received.
     bodies: accept::rest::bodies::Bodies,
+    /// Uploads and transcriptions that clients ask for later.
+    jobs: accept::rest::jobs::JobStore,
     /// Pages that watch a session.
     watchers: playground::watchers::Watchers,
     /// Messages in transit of all connections.

@@ -73,7 +73,8 @@ class Talk:
         self.conversation = Conversation(
             client,
             "any-agent",
-            requires_auth=False,
+            # One cell by a signed URL.
+            requires_auth=cell == "close",
             audio_interface=self.sound,
             config=ConversationInitiationData(conversation_config_override=override),
             client_tools=tools,

@@ -23,6 +23,7 @@ mod refusals;
 mod relay;
 mod rest;
 mod rest_break_off;
+mod rest_jobs;
 mod rest_limits;
 mod rest_queue;
 mod rest_vendors;

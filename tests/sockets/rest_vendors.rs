@@ -1,5 +1,6 @@
-//! REST in the forms of ElevenLabs, Cartesia and Speechmatics over real sockets.
+//! REST in the forms of ElevenLabs, Cartesia, Speechmatics and AssemblyAI over real sockets.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use voxbridge::media::decode::{DecodeLimits, Decoder};
 use voxbridge_test_support::bench::Bench;
@@ -137,4 +138,65 @@ async fn speechmatics_speech_is_wav_or_samples() {
     assert_eq!((wav.body.len() - 44, raw.status), (raw.body.len(), 200));
     let empty = post(&bench, "/generate/sarah", &json!({"text": ""})).await;
     assert_eq!((empty.status, &empty.json()["code"]), (400, &json!(400)));
+}
+
+#[tokio::test]
+async fn cartesia_events_have_the_samples_of_the_whole_text() {
+    let bench = Bench::start().await;
+    let format = json!({"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16_000});
+    let body = |format: &Value| {
+        json!({"model_id": "sonic-3", "transcript": TEXT, "voice": {"mode": "id", "id": "any"},
+            "output_format": format, "context_id": "mine"})
+    };
+    let whole = post(&bench, "/tts/bytes", &body(&format)).await;
+    let streamed = post(&bench, "/tts/sse", &body(&format)).await;
+    assert_eq!(
+        (streamed.status, streamed.header("content-type")),
+        (200, Some("text/event-stream; charset=utf-8"))
+    );
+    let events = streamed.text();
+    let events = events.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
+    let events: Vec<Value> = events.map(|event| serde_json::from_str(event).unwrap()).collect();
+    let (last, chunks) = events.split_last().unwrap();
+    assert_eq!(*last, json!({"type": "done", "context_id": "mine", "done": true, "status_code": 200}));
+    let mut samples = Vec::new();
+    for chunk in chunks {
+        assert_eq!(
+            (&chunk["type"], &chunk["context_id"], &chunk["done"]),
+            (&json!("chunk"), &json!("mine"), &json!(false))
+        );
+        samples.extend(STANDARD.decode(chunk["data"].as_str().unwrap()).unwrap());
+    }
+    assert_eq!(samples.len(), whole.body.len());
+    let wav = post(&bench, "/tts/sse", &body(&json!({"container": "wav", "sample_rate": 44_100}))).await;
+    assert_eq!((wav.status, &wav.json()["title"]), (400, &json!("Bad Request")), "{wav:?}");
+}
+
+#[tokio::test]
+async fn assemblyai_speech_has_the_encoding_and_container_that_were_asked_for() {
+    let bench = Bench::start().await;
+    let raw = post(&bench, "/v1/speech", &json!({"text": TEXT, "voice_id": "aai-jane"})).await;
+    assert_eq!((raw.status, raw.header("x-tts-sample-rate")), (200, Some("24000")), "{raw:?}");
+    assert_eq!(raw.header("x-tts-billed-characters"), Some(TEXT.len().to_string().as_str()));
+    let spoken = raw.body.len() as f64 / 48_000.0;
+    assert!(spoken > 1.0);
+    for more in [json!({"container": "wav"}), json!({"encoding": "mp3", "bit_rate": 64_000})] {
+        let mut body = json!({"text": TEXT});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let length = seconds(&post(&bench, "/v1/speech", &body).await.body);
+        assert!((spoken - 0.01..spoken + 0.15).contains(&length), "{more}: {length} of {spoken} s");
+    }
+    let ulaw = json!({"text": TEXT, "encoding": "mulaw", "sample_rate": 8000});
+    let ulaw = post(&bench, "/v1/speech", &ulaw).await;
+    assert_eq!(ulaw.body.len(), (spoken * 8_000.0).round() as usize);
+    for wrong in [
+        json!({}),
+        json!({"text": ""}),
+        json!({"text": "x", "encoding": "opus"}),
+        json!({"text": "x", "sample_rate": 7}),
+    ] {
+        let answer = post(&bench, "/v1/speech", &wrong).await;
+        let body = answer.json();
+        assert!(answer.status == 400 && body["code"].is_string() && body["message"].is_string(), "{body}");
+    }
 }

@@ -117,6 +117,7 @@ families! {
     soniox "soniox",
     speechmatics "speechmatics",
     speechmatics_agent_stt "speechmatics_agent",
+    speechmatics_recordings "speechmatics_batch",
     telnyx "telnyx",
     vonage "vonage",
     whisper_live "whisper_live",

@@ -7,7 +7,8 @@ use toml::Spanned;
 
 use super::{
     CloseReason, CommandSyntax, EventName, Framing, LockStep, SetupPage, SetupSlot, ValueSource,
-    realtime::RealtimeFile, signs::SignsFile, tcp::TcpFile, values::EventFile, verbs::VerbsFile,
+    jobs::JobsFile, realtime::RealtimeFile, signs::SignsFile, tcp::TcpFile, values::EventFile,
+    verbs::VerbsFile,
 };
 use crate::{
     audio::{encoding::Encoding, opus::PacketOptions, output_converter::OutputFormat},
@@ -62,6 +63,7 @@ pub(super) struct ClientFile {
     #[serde(default, deserialize_with = "check::deserialize_ms")]
     pub(super) idle_event_ms: u64,
     pub(super) setup_page: Option<SetupPageFile>,
+    pub(super) jobs: Option<JobsFile>,
     pub(super) offer_path: Option<UrlPath>,
     pub(super) message_id: Option<JsonPointer>,
     #[serde(default)]
@@ -265,6 +267,7 @@ pub(super) struct SetupPageFile {
     pub(super) answer: Spanned<String>,
     pub(super) call_answer: Option<Spanned<String>>,
     pub(super) refusal: Option<Spanned<String>>,
+    pub(super) signature: Option<String>,
     #[serde(default)]
     pub(super) parameters: BTreeMap<String, JsonPointer>,
 }
@@ -367,6 +370,7 @@ impl SetupPageFile {
         };
         Ok(SetupPage {
             path: self.path.0,
+            signature: self.signature,
             answer: compile(&self.answer, false)?,
             call_answer: self.call_answer.as_ref().map(|it| compile(it, false)).transpose()?,
             refusal: self.refusal.as_ref().map(|it| compile(it, true)).transpose()?,

@@ -6,6 +6,7 @@ mod conditions;
 mod events;
 mod example;
 mod file;
+mod jobs;
 mod paths;
 mod realtime;
 mod recognition;
@@ -37,6 +38,7 @@ pub use self::{
     file::{
         AudioIn, AudioOut, CloseSpelling, EchoMode, ExactMessage, FieldNames, ReportedAs, TranscriptRules,
     },
+    jobs::{JobAnswer, JobApi, JobFile, JobSettings, JobSlot, JobTranscript, TranscriptForm, UploadApi},
     paths::PathPattern,
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
@@ -101,6 +103,8 @@ pub struct ClientMapping {
     pub idle_event_ms: u64,
     /// The page that tells clients where to connect.
     pub setup_page: Option<SetupPage>,
+    /// Transcriptions of recordings as jobs.
+    pub jobs: Option<JobApi>,
     /// Where clients send offers of calls by WebRTC in JSON, as Pipecat's SmallWebRTC does.
     pub offer_path: Option<String>,
     /// Slot of the id that a client's message has for its answer.
@@ -167,6 +171,8 @@ pub struct ClientMapping {
 pub struct SetupPage {
     /// Path.
     pub path: String,
+    /// Query parameter of the URL with a client secret for the sender's key; the page then answers GET, too.
+    pub signature: Option<String>,
     /// Its answer, JSON.
     pub answer: Template<SetupSlot>,
     /// Its answer to a client that asks for a call by WebRTC.
@@ -252,6 +258,7 @@ impl ClientMapping {
             lock_step: read.lock_step,
             idle_event_ms: read.idle_event_ms,
             setup_page: read.setup_page.map(|page| page.compile(document)).transpose()?,
+            jobs: read.jobs.map(|jobs| jobs.compile(document)).transpose()?,
             offer_path: read.offer_path.map(|path| path.0),
             message_id: read.message_id.map(|pointer| extractor.add(&pointer.0)),
             framing: read.framing,
@@ -453,6 +460,11 @@ impl ClientMapping {
         for (name, _) in in_body.filter(|(name, _)| !self.has_parameter(name)) {
             let message = format!("[setup_page] has the parameter `{name}`, which [query] does not have");
             problems.push(error_at_key(&["setup_page", "parameters"], message));
+        }
+        let signature = self.setup_page.as_ref().and_then(|page| page.signature.as_ref());
+        if let Some(name) = signature.filter(|name| !self.key_parameters.contains(name)) {
+            let message = format!("[setup_page] signs with `{name}`, which is none of `key_parameters`");
+            problems.push(error_at_key(&["setup_page", "signature"], message));
         }
         for name in self.key_parameters.iter().filter(|name| self.has_parameter(name)) {
             let message = format!("`{name}` contains a key, and so is no parameter of [query]");

@@ -5,6 +5,7 @@ const LISTEN: &str = include_str!("../../../mappings/client/deepgram-listen.toml
 const MACAW: &str = include_str!("../../../mappings/client/macaw.toml");
 const RELAYED: &str = include_str!("../../../mappings/client/minicpm-o.toml");
 const REST: &str = include_str!("../../../mappings/client/rest.toml");
+const AGENTS: &str = include_str!("../../../mappings/client/elevenlabs-agents.toml");
 const AUDIOSOCKET: &str = include_str!("../../../mappings/client/audiosocket.toml");
 const SHERPA: &str = include_str!("../../../mappings/client/sherpa-onnx.toml");
 const WHISPER: &str = include_str!("../../../mappings/client/whisper-live.toml");
@@ -45,6 +46,7 @@ fn invalid_entries_are_rejected_with_their_position() {
             "\"/data/chunk\" = {",
             "write `chunk = { at = \"/data/chunk\", … }`",
         ),
+        (AGENTS, "signature = \"conversation_", "signature = \"", "signature", "none of `key_parameters`"),
         (AUDIOSOCKET, "idle_ms = 60000", "idle_ms = 0", "idle_ms", "answers no pings"),
         (WHISPER, "segments_max = 10", "segments_max = 101", "segments_max", "must be 1 to 100"),
         (
@@ -270,4 +272,14 @@ fn refusal_ends_only_sessions_that_a_failed_transcript_ends() {
         let (refused, failed) = (recoverable(ErrorKind::Refused), recoverable(ErrorKind::TranscribeFailed));
         assert_eq!(refused, failed, "{}", client.name);
     }
+}
+
+#[test]
+fn speechmatics_agents_have_a_profile_in_their_path() {
+    let library = Library::embedded().unwrap();
+    let at = |path| library.clients_at(path).map(|client| client.name.as_str()).collect::<Vec<_>>();
+    for path in ["/v2/agent", "/v2/agent/adaptive"] {
+        assert_eq!(at(path), ["speechmatics-agent"], "{path}");
+    }
+    assert_eq!(at("/v2/en"), ["speechmatics"]);
 }

@@ -114,6 +114,7 @@ pub fn build_explanation(
             .flatten()
             .cloned()
             .chain(describe_keys(client))
+            .chain(describe_jobs(client))
             .chain(names_note)
             .chain(language_note)
             .chain(client.tested_with.iter().map(TestedClient::description))
@@ -138,6 +139,16 @@ fn describe_keys(client: &ClientMapping) -> Option<String> {
     let parameters = client.key_parameters.iter().map(|name| format!("the query parameter `{name}`"));
     let places: Vec<_> = headers.chain(parameters).collect();
     (!places.is_empty()).then(|| format!("Clients may put their key into {}.", places.join(" or ")))
+}
+
+/// Where recordings are transcribed as jobs, and which settings of jobs end in an error.
+fn describe_jobs(client: &ClientMapping) -> Option<String> {
+    let jobs = client.jobs.as_ref()?;
+    let paths: Vec<_> = jobs.paths().collect();
+    let refused: Vec<_> = jobs.refused().map(|(name, _)| name).collect();
+    let ending =
+        if refused.is_empty() { String::new() } else { format!("; an error: {}", refused.join(", ")) };
+    Some(format!("Recordings are transcribed as jobs, by HTTP: {}{ending}.", paths.join(", ")))
 }
 
 /// Which languages the user's speech is transcribed in.
@@ -471,6 +482,9 @@ mod tests {
             assert!(!text.contains("no reason given"), "{}", client.name);
             for field in &client.query {
                 assert!(text.contains(&format!("?{}=", field.name)), "{} {}", client.name, field.name);
+            }
+            for path in client.jobs.iter().flat_map(|jobs| jobs.paths()) {
+                assert!(text.contains(&path), "{} {path}", client.name);
             }
             for name in client.never_sent.keys() {
                 assert!(text.contains(&format!("`{name}`")), "{} {name}", client.name);

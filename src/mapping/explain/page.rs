@@ -35,6 +35,16 @@ pub fn client_page(client: &ClientMapping) -> String {
         matrix_head(&mut out, "client");
         client.tested_with.iter().for_each(|tested| matrix_row(&mut out, &tested.client, &tested.cells));
     }
+    if let Some(jobs) = &client.jobs {
+        let paths: Vec<_> = jobs.paths().map(|path| format!("`{path}`")).collect();
+        let _ = writeln!(out, "\n## Transcriptions of recordings\n\nBy HTTP, at {}.", paths.join(", "));
+        let refused =
+            jobs.refused().map(|(setting, because)| format!("- `{setting}` is refused: {because}\n"));
+        let refused: String = refused.collect();
+        if !refused.is_empty() {
+            let _ = write!(out, "\n{refused}");
+        }
+    }
     if !client.notes.is_empty() {
         let _ = writeln!(out, "\n## Notes\n");
         client.notes.iter().for_each(|note| out.push_str(&format!("- {note}\n")));
@@ -118,5 +128,9 @@ fn limited_fields(client: &ClientMapping) -> Vec<(String, &ProtocolField)> {
         let fields = command.fields.iter().filter(has_reason);
         fields.map(|field| (format!("`{}`", command.name), field))
     });
-    of_query.chain(of_commands).collect()
+    let of_jobs = client.jobs.iter().flat_map(|jobs| {
+        let fields = jobs.fields.iter().filter(has_reason);
+        fields.map(|field| (format!("`POST {}`", jobs.path), field))
+    });
+    of_query.chain(of_commands).chain(of_jobs).collect()
 }

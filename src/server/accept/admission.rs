@@ -322,10 +322,12 @@ pub(super) fn secret_session(
 /// Where the protocols at a path expect a key.
 pub(super) fn key_places<'c>(config: &'c ServiceConfig, path: &str) -> KeyPlaces<'c> {
     let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
-    let with_page_at =
-        |client: &&Arc<ClientMapping>| client.setup_page.as_ref().is_some_and(|page| page.path == path);
+    let has_requests_at = |client: &&Arc<ClientMapping>| {
+        client.setup_page.as_ref().is_some_and(|page| page.path == path)
+            || client.jobs.as_ref().is_some_and(|jobs| jobs.serves(path))
+    };
     let mut places = KeyPlaces::default();
-    for client in at_path.chain(config.library.clients().filter(with_page_at)) {
+    for client in at_path.chain(config.library.clients().filter(has_requests_at)) {
         places.subprotocols.extend(client.subprotocols.iter().map(String::as_str));
         places.headers.extend(client.key_headers.iter().map(String::as_str));
         places.parameters.extend(client.key_parameters.iter().map(String::as_str));

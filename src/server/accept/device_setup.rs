@@ -3,7 +3,8 @@
 //!
 //! The page is open to everybody, unless the protocol has `key_headers` or `key_parameters`. A device whose id stands in `[access]
 //! device_keys` gets its key, and a client that sends a key gets it back, because a browser cannot send it to the WebSocket as a
-//! header. No other client gets one, and no page of an origin that is not listed.
+//! header. A page with `signature` answers GET with a URL that has a client secret for the sender's key. No other client gets
+//! one, and no page of an origin that is not listed.
 
 use std::sync::Arc;
 
@@ -41,6 +42,8 @@ use crate::{
 const BODY_MAX_BYTES: usize = 64 * 1024;
 /// Longest version that is echoed.
 const VERSION_MAX_BYTES: usize = 64;
+/// Lifetime of a signed URL, s, as ElevenLabs has it.
+const SIGNATURE_LIFETIME_S: u64 = 15 * 60;
 /// Methods of the page.
 const METHODS: &str = "GET, POST";
 
@@ -78,6 +81,10 @@ pub(super) async fn answer(
     let origin = request.headers().get(ORIGIN).cloned();
     let origin = origin.filter(|_| config.access.is_origin_allowed(request.headers()));
     let mut response = match *request.method() {
+        Method::GET if let Some(signature) = signature(client) => {
+            let query = signed_query(signature, &request, (peer, server), config)?;
+            setup(client, (&socket_url(client, &request, &query, config)?, ""), b"", server.calls.is_some())?
+        }
         Method::GET => {
             let query = request.uri().query().unwrap_or_default();
             answer_with(
@@ -120,6 +127,33 @@ pub(super) async fn answer(
         response.headers_mut().insert(VARY, HeaderValue::from_static("origin"));
     }
     Ok(response)
+}
+
+/// The query parameter of the URL that a page signs; `None` for pages that sign none.
+fn signature(client: &ClientMapping) -> Option<&str> {
+    client.setup_page.as_ref()?.signature.as_deref()
+}
+
+/// The request's own query with a client secret for the sender's key: the application that opens the URL never sees the key.
+/// Without keys, the URL needs no signature.
+fn signed_query<B>(
+    signature: &str,
+    request: &Request<B>,
+    (peer, server): (&ClientPeer, &ServerContext),
+    config: &ServiceConfig,
+) -> Result<String, Box<HttpError>> {
+    check_origin(config, request.headers())?;
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let Caller { key, .. } = Caller::identify(config, request, peer, None)?;
+    if key.is_none() {
+        return Ok(query);
+    }
+    let now_s = unix_now().as_secs();
+    let secret = server.client_secrets.issue(key, None, (now_s, now_s + SIGNATURE_LIFETIME_S));
+    let secret = secret.ok_or_else(|| {
+        HttpError::service_unavailable(RejectReason::Stopping, "The system has no random numbers")
+    })?;
+    Ok(form_urlencoded::Serializer::new(query).append_pair(signature, &secret).finish())
 }
 
 /// The answer to a client.

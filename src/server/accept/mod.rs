@@ -227,7 +227,7 @@ async fn answer_request(
     }
     find_at_canonical_path(&mut request);
     let path = request.uri().path();
-    let of_mapping = || rest::Endpoint::of_mapping(path, &server.config());
+    let of_mapping = || rest::Endpoint::of_mapping(&request, &server.config());
     let endpoint = rest::Endpoint::of(request.method(), path).or_else(of_mapping);
     if let Some(endpoint) = endpoint.filter(|endpoint| server.calls.is_some() || !endpoint.is_call()) {
         return rest::answer(endpoint, request, (peer, server), (served, answering)).await;

@@ -4,7 +4,7 @@
 use crate::mapping::{Library, check::did_you_mean};
 
 /// The paths of REST requests, for people.
-pub(super) const REST_PATHS: [&str; 14] = [
+pub(super) const REST_PATHS: [&str; 16] = [
     "/v1/audio/transcriptions",
     "/v1/audio/translations",
     "/v1/audio/speech",
@@ -18,6 +18,8 @@ pub(super) const REST_PATHS: [&str; 14] = [
     "/v1/text-to-speech/{voice_id}/stream",
     "/v1/speech-to-text",
     "/tts/bytes",
+    "/tts/sse",
+    "/v1/speech",
     "/generate/{voice}",
 ];
 
@@ -25,7 +27,7 @@ pub(super) const REST_PATHS: [&str; 14] = [
 const SHOWN_PATH_MAX_CHARS: usize = 60;
 
 /// The ends of paths of other APIs, and what to use instead.
-const INSTEAD: [(&str, &str); 6] = [
+const INSTEAD: [(&str, &str); 7] = [
     (
         "/v1/realtime/calls",
         "calls by WebRTC are off ([webrtc] in the configuration), and SIP is not served; open a WebSocket at /v1/realtime instead",
@@ -47,6 +49,10 @@ const INSTEAD: [(&str, &str); 6] = [
     (
         "/v1/realtime/translations",
         "OpenAI's translation sessions are not served; open a WebSocket at /v1/realtime on a route with a profile that translates",
+    ),
+    (
+        "/v1/convai/conversation/token",
+        "ElevenLabs' calls by LiveKit are not served; open a WebSocket at /v1/convai/conversation instead",
     ),
     ("/playground", "the playground is off; `voxbridge serve --playground` serves it"),
 ];
@@ -73,7 +79,11 @@ fn guess(path: &str, library: &Library) -> Option<String> {
     let of_clients = library
         .clients()
         .flat_map(|client| client.paths.iter().map(|path| (path.as_str(), client.title.as_str())));
+    let with_jobs = library.clients().filter_map(|client| Some((client, client.jobs.as_ref()?)));
+    let of_jobs: Vec<(String, &str)> =
+        with_jobs.flat_map(|(client, jobs)| jobs.paths().map(|path| (path, client.title.as_str()))).collect();
     let known: Vec<(&str, &str)> = of_clients
+        .chain(of_jobs.iter().map(|(path, title)| (path.as_str(), *title)))
         .chain(REST_PATHS.map(|path| (path, "REST requests")))
         .filter(|(path, _)| path.len() > 1)
         .collect();
@@ -104,6 +114,8 @@ mod tests {
             ("/stt", "serves Cartesia speech to text"),
             ("/v1/realtme", "did you mean `/v1/realtime`"),
             ("/v1/audio/transcription", "did you mean `/v1/audio/transcriptions`"),
+            ("/v1/transcription", "did you mean `/v1/transcriptions`"),
+            ("/v1/transcriptions/7/words", "serves Soniox"),
             ("/nothing-like-this", "There is nothing at /nothing-like-this; usual are /v1/realtime"),
         ] {
             let message = message(path, &library);

@@ -176,3 +176,25 @@ async fn server_without_keys_answers_with_a_secret_that_opens_sessions() {
     server.reload(ACCESS_CONFIG).unwrap();
     assert_eq!(server.connect("/v1/realtime?model=m", &bearer(secret)).await.status, 401);
 }
+
+#[tokio::test]
+async fn signed_url_has_a_secret_for_the_key_that_asked() {
+    let server = AccessServer::start("secrets-signed", ACCESS_CONFIG, &[("keys.toml", KEYS)]).await;
+    let page = "/v1/convai/conversation/get-signed-url?agent_id=mine";
+    let get = |headers: &str| {
+        let (server, request) = (&server, format!("GET {page} HTTP/1.1\r\nHost: x\r\n{headers}\r\n"));
+        async move { send_request(server.tcp().await, request.as_bytes()).await }
+    };
+    for headers in ["", "xi-api-key: wrong\r\n"] {
+        assert_eq!(get(headers).await.status, 401, "{headers}");
+    }
+    let answer = get("xi-api-key: bob-s3cret\r\n").await;
+    let url: Value = serde_json::from_str(&answer.body).unwrap();
+    let url = url["signed_url"].as_str().unwrap();
+    let path = url.strip_prefix("ws://x").unwrap();
+    let begin = "/v1/convai/conversation?agent_id=mine&conversation_signature=ek_";
+    assert!(path.starts_with(begin) && !url.contains("s3cret"), "{url}");
+    assert_eq!(server.connect(path, "").await.status, 101);
+    assert_eq!(server.connect(&format!("{path}0"), "").await.status, 401);
+    assert_eq!(server.connect("/v1/convai/conversation?agent_id=mine", "").await.status, 401);
+}

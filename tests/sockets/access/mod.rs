@@ -1,6 +1,6 @@
 //! Authentication, quotas and TLS over real sockets.
 
-mod access_server;
+pub(crate) mod access_server;
 mod admission;
 mod certificates;
 mod client_secrets;

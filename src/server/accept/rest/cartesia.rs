@@ -1,4 +1,4 @@
-//! Cartesia's text to speech, `POST /tts/bytes`.
+//! Cartesia's text to speech, `POST /tts/bytes` and `POST /tts/sse`.
 //!
 //! Sources: the published API reference and the public client libraries (cartesia, @cartesia/cartesia-js).
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     super::request_body::RequestBody,
     Body,
-    members::{Member, Members},
+    members::{Member, Members, number_of},
     session::Opening,
     speak::{self, Delivery, Job, check_length, text_of},
     speech_format::SpeechFormat,
@@ -20,22 +20,24 @@ use crate::audio::{encode::AudioFormat, encoding::Encoding};
 /// Longest text, characters.
 const TEXT_MAX_CHARS: usize = 40_000;
 /// The members of a request that count.
-const MEMBERS: [&str; 5] = ["transcript", "model_id", "voice", "language", "output_format"];
+const MEMBERS: [&str; 6] = ["transcript", "model_id", "voice", "language", "output_format", "context_id"];
 /// The members of its `output_format`.
 const FORMAT_MEMBERS: [&str; 4] = ["container", "encoding", "sample_rate", "bit_rate"];
 
-/// Answers the request: raw samples, a WAV file or mp3.
+/// Answers the request: raw samples, a WAV file or mp3; raw samples in server-sent events.
 pub(super) async fn answer_speak(
+    delivery: Delivery,
     request: Request<RequestBody>,
     opening: Opening,
 ) -> Result<Response<Body>, Failure> {
     let mut memory = opening.memory_share();
-    let job = speak::read_speech_body(request, &mut memory, &opening.server, |body| read_job(&body)).await?;
+    let read = move |body: Bytes| read_job(&body, delivery);
+    let job = speak::read_speech_body(request, &mut memory, &opening.server, read).await?;
     let admission = opening.admit()?;
     speak::speak(opening, admission, job, Style::Cartesia).await
 }
 
-fn read_job(bytes: &Bytes) -> Result<Job, Failure> {
+fn read_job(bytes: &Bytes, delivery: Delivery) -> Result<Job, Failure> {
     let mut body = Members::read(bytes, &MEMBERS).map_err(|error| Failure::json(&error))?;
     let text = text_of(&mut body, "transcript")?.ok_or_else(|| Failure::missing("transcript"))?;
     check_length("transcript", &text, TEXT_MAX_CHARS)?;
@@ -52,7 +54,15 @@ fn read_job(bytes: &Bytes) -> Result<Job, Failure> {
         }
     }
     let format = read_format(bytes)?;
-    Ok(Job { model, format, command, delivery: Delivery::Bytes })
+    if delivery == Delivery::Events {
+        if format.file != AudioFormat::Pcm {
+            let message = "Events have the container raw; /tts/bytes has wav and mp3, too";
+            return Err(Failure::parameter("output_format", message));
+        }
+        let id = text_of(&mut body, "context_id")?.filter(|id| !id.is_empty());
+        command["request_id"] = id.unwrap_or_else(|| format!("{:016x}", fastrand::u64(..)).into()).into();
+    }
+    Ok(Job { model, format, command, delivery })
 }
 
 fn read_format(bytes: &Bytes) -> Result<SpeechFormat, Failure> {
@@ -81,19 +91,9 @@ fn read_format(bytes: &Bytes) -> Result<SpeechFormat, Failure> {
             return Err(Failure::parameter("output_format", message));
         }
     };
-    let rate_hz = number(&mut body, "sample_rate")?.ok_or_else(|| Failure::missing("sample_rate"))?;
-    let bit_rate = number(&mut body, "bit_rate")?;
+    let rate_hz = number_of(&mut body, "sample_rate")?.ok_or_else(|| Failure::missing("sample_rate"))?;
+    let bit_rate = number_of(&mut body, "bit_rate")?;
     let format = SpeechFormat { file, samples, rate_hz, bit_rate };
     format.check().map_err(|error| Failure::parameter("output_format", error.to_string()))?;
     Ok(format)
-}
-
-/// A member that is a whole number; `None` if it is missing or null.
-fn number(body: &mut Members<'_>, name: &'static str) -> Result<Option<u32>, Failure> {
-    let wrong = || Failure::parameter(name, format!("Invalid value for '{name}': expected a whole number."));
-    match body.take(name) {
-        Member::Missing => Ok(None),
-        Member::Scalar(text) => text.parse().map(Some).map_err(|_| wrong()),
-        _ => Err(wrong()),
-    }
 }

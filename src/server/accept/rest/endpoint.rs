@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use hyper::Method;
+use hyper::{Method, Request};
 
+use super::jobs::JobEndpoint;
 pub(crate) use crate::media::transcript::Task;
 use crate::{
     mapping::{ClientMapping, client::decode_percent},
@@ -41,6 +42,10 @@ pub(crate) enum Endpoint {
     ElevenLabsListen,
     /// Cartesia: `POST /tts/bytes`.
     CartesiaSpeak,
+    /// Cartesia: `POST /tts/sse`.
+    CartesiaEvents,
+    /// AssemblyAI: `POST /v1/speech`.
+    AssemblyAiSpeak,
     /// Speechmatics: `POST /generate/{voice}`, with the name of the voice.
     SpeechmaticsSpeak(String),
     /// OpenAI: `POST /v1/realtime/calls`, and `POST /v1/realtime` of its beta.
@@ -53,6 +58,8 @@ pub(crate) enum Endpoint {
     LiveSession,
     /// Pipecat: `POST /api/offer` and `PATCH /api/offer`, for clients of the protocol with this name.
     Offer(String),
+    /// Uploads and transcriptions as jobs, at the paths of a mapping file.
+    Job(JobEndpoint),
 }
 
 impl Endpoint {
@@ -61,6 +68,8 @@ impl Endpoint {
         match path {
             "/health" => return Some(Self::Health),
             "/tts/bytes" => return Some(Self::CartesiaSpeak),
+            "/tts/sse" => return Some(Self::CartesiaEvents),
+            "/v1/speech" => return Some(Self::AssemblyAiSpeak),
             _ => {}
         }
         if let Some(voice) = path.strip_prefix("/generate/").and_then(one_segment) {
@@ -107,8 +116,13 @@ impl Endpoint {
         })
     }
 
-    /// The endpoint of a path that a client's mapping file names, alone or below `/sessions/{id}`, if a route serves the protocol.
-    pub(crate) fn of_mapping(path: &str, config: &ServiceConfig) -> Option<Self> {
+    /// The endpoint of a path that a client's mapping file names: of jobs, or of offers, alone or below `/sessions/{id}`, if a route
+    /// serves the protocol.
+    pub(crate) fn of_mapping<B>(request: &Request<B>, config: &ServiceConfig) -> Option<Self> {
+        if let Some(job) = JobEndpoint::find(request, &config.library) {
+            return Some(Self::Job(job));
+        }
+        let path = request.uri().path();
         let below = |path: &str| path.strip_prefix("/sessions/")?.find('/').map(|at| at + "/sessions/".len());
         let path = &path[below(path).unwrap_or(0)..];
         let is_offer = |client: &&Arc<ClientMapping>| client.offer_path.as_deref() == Some(path);
@@ -137,6 +151,7 @@ impl Endpoint {
             | Self::Health => "GET",
             Self::DeleteCall(_) => "DELETE",
             Self::Offer(_) => "POST, PATCH",
+            Self::Job(job) => job.methods(),
             _ => "POST",
         }
     }

@@ -22,8 +22,8 @@ pub(super) const START_BYTES: usize = HEAD_MAX_BYTES + BOUNDARY_MAX_CHARS + 4;
 pub(super) struct Part {
     /// Its name; empty if it has none.
     pub(super) name: String,
-    /// It names a file.
-    pub(super) is_file: bool,
+    /// Name of its file; `None` for a field that is no file.
+    pub(super) file_name: Option<String>,
     pub(super) contents: Bytes,
 }
 
@@ -147,8 +147,8 @@ impl FormScan {
         let part = |(head, contents): (Range<usize>, Range<usize>)| {
             let head = &body[head];
             let name = disposition(head, "name").unwrap_or_default();
-            let is_file = ["filename", "filename*"].iter().any(|name| disposition(head, name).is_some());
-            Part { name, is_file, contents: body.slice(contents) }
+            let file_name = ["filename", "filename*"].iter().find_map(|name| disposition(head, name));
+            Part { name, file_name, contents: body.slice(contents) }
         };
         Ok(self.parts.into_iter().map(part).collect())
     }
@@ -231,7 +231,8 @@ mod tests {
             .map(|(name, contents)| (name.to_owned(), contents.as_bytes().to_vec()));
         assert_eq!(read(body), Ok(expected.to_vec()));
         assert_eq!(read(b"--b--"), Ok(Vec::new()));
-        let files = parts(&Bytes::from_static(body), "b").unwrap().into_iter().map(|part| part.is_file);
+        let files =
+            parts(&Bytes::from_static(body), "b").unwrap().into_iter().map(|part| part.file_name.is_some());
         assert_eq!(files.collect::<Vec<_>>(), [true, true, false, false]);
     }
 

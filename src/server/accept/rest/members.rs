@@ -8,6 +8,7 @@ use std::{borrow::Cow, fmt};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::style::Failure;
 use crate::downstream::json_text::{Key, read_list, read_str};
 
 /// Most elements of a list.
@@ -111,6 +112,16 @@ impl<'b> Member<'b> {
             b'n' | b'[' | b'{' => None,
             _ => Some(json.get().to_owned()),
         }
+    }
+}
+
+/// A member that is a whole number; `None` if it is missing or null.
+pub(super) fn number_of(body: &mut Members<'_>, name: &'static str) -> Result<Option<u32>, Failure> {
+    let wrong = || Failure::parameter(name, format!("Invalid value for '{name}': expected a whole number."));
+    match body.take(name) {
+        Member::Missing => Ok(None),
+        Member::Scalar(text) => text.parse().map(Some).map_err(|_| wrong()),
+        _ => Err(wrong()),
     }
 }
 

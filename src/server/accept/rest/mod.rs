@@ -11,13 +11,15 @@
 //!   threads
 //! - [`event`]: what the session sends; [`local`] opens sessions for commands of this process
 //! - [`transcribe`]: a recording to a transcript; [`transcript`] answers with it
-//! - [`speak`]: a text to speech
+//! - [`speak`]: a text to speech; [`speech_events`]: as server-sent events
 //! - [`early_answer`] begins before its words are known; [`streamed_body`] is sent as it is made; [`super::super::codec_threads`] decodes and encodes
-//! - [`deepgram`], [`elevenlabs`], [`cartesia`] and [`speechmatics`]: requests and answers in the forms of these APIs; what they share
+//! - [`deepgram`], [`elevenlabs`], [`cartesia`], [`speechmatics`] and [`assemblyai`]: requests and answers in the forms of these APIs; what they share
 //!   is in [`query`] and [`speech_format`]
 //! - [`calls`]: begins and ends calls by WebRTC; [`offers`]: as Pipecat's clients do; [`live_sessions`]: as OpenAI's Live clients do
+//! - [`jobs`]: transcriptions that a client creates and asks for later, spelled by the mapping files
 //! - [`models`]: lists of models and voices, and the server's state
 
+mod assemblyai;
 pub(crate) mod bodies;
 mod body;
 mod calls;
@@ -29,6 +31,7 @@ mod endpoint;
 pub(crate) mod event;
 mod form;
 pub(crate) mod fuzzing;
+pub(in crate::server) mod jobs;
 mod live_sessions;
 pub(crate) mod local;
 mod members;
@@ -38,6 +41,7 @@ mod parse;
 mod query;
 pub(crate) mod session;
 mod speak;
+mod speech_events;
 mod speech_format;
 mod speechmatics;
 mod streamed_body;
@@ -60,7 +64,7 @@ use hyper::{
 use serde_json::json;
 
 pub(super) use self::endpoint::Endpoint;
-use self::{session::Opening, streamed_body::StreamedBody, style::Style};
+use self::{session::Opening, speak::Delivery, streamed_body::StreamedBody, style::Style};
 use super::{
     admission::{Caller, ClientPeer},
     host::{check_local_host, check_page, may_page_use_rest},
@@ -82,13 +86,21 @@ pub(crate) const PROTOCOL: &str = "rest";
 /// Counts a request as served while it lives, and keeps the next one of the connection waiting.
 struct ServedRequest {
     served: ServedRequests,
-    _answering: Answering,
+    /// `None` for work behind a request that was answered.
+    _answering: Option<Answering>,
 }
 
 impl ServedRequest {
     fn begin((served, answering): (&ServedRequests, Answering)) -> Self {
         served.send_modify(|count| *count += 1);
-        Self { served: served.clone(), _answering: answering }
+        Self { served: served.clone(), _answering: Some(answering) }
+    }
+
+    /// Work that goes on behind its request, and so holds no connection.
+    fn in_background() -> Self {
+        let served = ServedRequests::default();
+        served.send_modify(|count| *count += 1);
+        Self { served, _answering: None }
     }
 }
 
@@ -150,6 +162,11 @@ async fn answer_checked(
         return Ok(complete(models::health(&config, server)));
     }
     check_local_host(&config, request.headers(), peer.address.ip())?;
+    if let Endpoint::Job(endpoint) = endpoint {
+        let answered =
+            jobs::answer(&endpoint, request, (peer, server, &config), ServedRequest::begin(served));
+        return answered.await.map(complete);
+    }
     let keys_are_asked_for = config.access.keys.is_some();
     let style = Style::of(&endpoint, &config.library, request.headers(), keys_are_asked_for);
     let caller = Caller::identify(&config, &request, peer, Some(&server.client_secrets))
@@ -168,7 +185,9 @@ async fn answer_checked(
         Endpoint::DeepgramSpeak => deepgram::answer_speak(request, opening).await,
         Endpoint::ElevenLabsSpeak(voice) => elevenlabs::answer_speak(&voice, request, opening).await,
         Endpoint::ElevenLabsListen => elevenlabs::answer_listen(request, opening).await,
-        Endpoint::CartesiaSpeak => cartesia::answer_speak(request, opening).await,
+        Endpoint::CartesiaSpeak => cartesia::answer_speak(Delivery::Bytes, request, opening).await,
+        Endpoint::CartesiaEvents => cartesia::answer_speak(Delivery::Events, request, opening).await,
+        Endpoint::AssemblyAiSpeak => assemblyai::answer_speak(request, opening).await,
         Endpoint::SpeechmaticsSpeak(voice) => speechmatics::answer_speak(&voice, request, opening).await,
         Endpoint::Call => calls::begin(request, opening).await,
         Endpoint::LiveSession => live_sessions::begin(request, opening).await,
@@ -181,6 +200,8 @@ async fn answer_checked(
         Endpoint::SpeechModels => Ok(complete(models::speech_models(&config))),
         Endpoint::SpeechVoices => Ok(complete(models::speech_voices(&config))),
         Endpoint::Health => Ok(complete(models::health(&config, server))),
+        // Answered above, in the form of its protocol.
+        Endpoint::Job(_) => Err(style::Failure::invalid("no job")),
     };
     answered.map_err(|failure| failure.into_http_error(style))
 }

@@ -65,18 +65,25 @@ impl Opening {
         MemoryShare::new(self.server.memory.clone(), max_bytes)
     }
 
+    /// Fails if the key may not use this model, or no route serves it. Returns the protocol of the session.
+    pub(super) fn check_model(&self, model: &str) -> Result<Arc<ClientMapping>, Failure> {
+        let Self { config, caller, path, .. } = self;
+        let client = config.library.client(PROTOCOL).map_err(Failure::invalid)?;
+        authorize(config, caller.key.as_deref(), path, &query(model), vec![client.clone()])?;
+        match config.routes.find(path, &client, model) {
+            Some(_) => Ok(client),
+            None => Err(models::not_found(model)),
+        }
+    }
+
     /// Opens a session with this model.
     pub(super) async fn open(
         self,
         model: &str,
         admission: Admission,
     ) -> Result<(RestSession, ServedRequest), Failure> {
+        let client = self.check_model(model)?;
         let Self { server, config, caller, path, served } = self;
-        let client = config.library.client(PROTOCOL).map_err(Failure::invalid)?;
-        authorize(&config, caller.key.as_deref(), &path, &query(model), vec![client.clone()])?;
-        if config.routes.find(&path, &client, model).is_none() {
-            return Err(models::not_found(model));
-        }
         let context = (server, config);
         Ok((RestSession::open(context, caller, path, model, client, admission).await, served))
     }

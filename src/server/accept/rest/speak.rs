@@ -4,7 +4,6 @@
 
 use std::{borrow::Cow, io, time::Duration};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use hyper::{Request, Response, header::CONTENT_TYPE};
 use serde_json::{Value, json};
@@ -18,6 +17,7 @@ use super::{
     members::{Member, Members},
     parse::parse,
     session::{Commands, Event, Events, Opening},
+    speech_events::SpeechEvents,
     speech_format::SpeechFormat,
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style, set_header},
@@ -53,7 +53,7 @@ const MEMBERS: [&str; 10] = [
 /// Length of the audio for a text without words: long enough for every player.
 const NOTHING_SAID: Duration = Duration::from_millis(200);
 /// Sample rate of speech in OpenAI's and Macaw's APIs, Hz.
-const RATE_HZ: u32 = 24_000;
+pub(super) const RATE_HZ: u32 = 24_000;
 
 /// Checks a text that must not be empty, nor longer than this many characters.
 pub(super) fn check_length(name: &'static str, text: &str, max_chars: usize) -> Result<(), Failure> {
@@ -252,7 +252,9 @@ pub(super) async fn speak(
     let begun = begun.map(|(session, first)| first.map(|first| (session, first))).transpose()?;
     let characters = command["text"].as_str().map_or(0, str::len);
     let encoding = Encoding { encoder, threads };
-    let speech = Speech { encoding, delivery, style, characters, rate_hz };
+    let context_id = command["request_id"].as_str().unwrap_or_default().to_owned();
+    let events = SpeechEvents { style, context_id, characters };
+    let speech = Speech { encoding, delivery, events, rate_hz };
     let send = |sender: BodySender| async move {
         let (session, first) = match begun {
             Some((session, first)) => (session, Ok(first)),
@@ -336,9 +338,7 @@ impl Encoding {
 struct Speech {
     encoding: Encoding,
     delivery: Delivery,
-    style: Style,
-    /// Length of the text, bytes.
-    characters: usize,
+    events: SpeechEvents,
     rate_hz: u32,
 }
 
@@ -367,7 +367,7 @@ impl Speech {
             match self.encoding.encode(audio).await {
                 Ok((encoding, encoded)) => {
                     self.encoding = encoding;
-                    send_part(&sender, encoded, self.delivery).await?;
+                    self.send_part(&sender, encoded).await?;
                 }
                 Err(error) => {
                     warn!(problem = %error, "speech is incomplete");
@@ -382,12 +382,7 @@ impl Speech {
         }
         drop((commands, events));
         if self.delivery == Delivery::Events {
-            // MiniCPM-o counts no tokens; these are estimates in the usual relation: a token is about four characters, and a
-            // second of speech has 50.
-            let (input, output) = (self.characters / 4 + 1, audio_bytes / 2 * 50 / RATE_HZ as usize);
-            let usage =
-                json!({"input_tokens": input, "output_tokens": output, "total_tokens": input + output});
-            sender.send(event_text(&json!({"type": "speech.audio.done", "usage": usage}))).await?;
+            sender.send(event_text(&self.events.done(audio_bytes))).await?;
         }
         sender.finish().await
     }
@@ -397,7 +392,7 @@ impl Speech {
         warn!(problem = failure.message, "speech is incomplete");
         match self.delivery {
             Delivery::Events => {
-                sender.send(event_text(&failure.body(self.style))).await?;
+                sender.send(event_text(&self.events.failed(&failure))).await?;
                 sender.finish().await
             }
             // The client must not take the file for complete.
@@ -407,19 +402,17 @@ impl Speech {
             }
         }
     }
-}
 
-/// Sends encoded audio.
-///
-/// # Errors
-/// The client does not take it.
-async fn send_part(sender: &BodySender, encoded: Bytes, delivery: Delivery) -> Result<(), &'static str> {
-    let part = match delivery {
-        _ if encoded.is_empty() => return Ok(()),
-        Delivery::Events => {
-            event_text(&json!({"type": "speech.audio.delta", "audio": STANDARD.encode(&encoded)}))
-        }
-        Delivery::Bytes => encoded,
-    };
-    sender.send(part).await
+    /// Sends encoded audio.
+    ///
+    /// # Errors
+    /// The client does not take it.
+    async fn send_part(&self, sender: &BodySender, encoded: Bytes) -> Result<(), &'static str> {
+        let part = match self.delivery {
+            _ if encoded.is_empty() => return Ok(()),
+            Delivery::Events => event_text(&self.events.audio(&encoded)),
+            Delivery::Bytes => encoded,
+        };
+        sender.send(part).await
+    }
 }

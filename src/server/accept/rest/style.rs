@@ -22,6 +22,7 @@ pub(super) enum Style {
     ElevenLabs,
     Cartesia,
     Speechmatics,
+    AssemblyAi,
 }
 
 impl Style {
@@ -37,7 +38,8 @@ impl Style {
             Endpoint::Listen | Endpoint::DeepgramSpeak => Self::Deepgram,
             Endpoint::Offer(_) => Self::Pipecat,
             Endpoint::ElevenLabsSpeak(_) | Endpoint::ElevenLabsListen => Self::ElevenLabs,
-            Endpoint::CartesiaSpeak => Self::Cartesia,
+            Endpoint::CartesiaSpeak | Endpoint::CartesiaEvents => Self::Cartesia,
+            Endpoint::AssemblyAiSpeak => Self::AssemblyAi,
             Endpoint::SpeechmaticsSpeak(_) => Self::Speechmatics,
             Endpoint::Call | Endpoint::LiveSession | Endpoint::HangUp(_) | Endpoint::DeleteCall(_) => {
                 Self::OpenAi
@@ -58,7 +60,8 @@ impl Style {
 impl Style {
     /// A refusal in the form of the API, where its clients read more than the status.
     pub(super) fn restyle(self, refusal: Box<HttpError>) -> Box<HttpError> {
-        let is_vendors = matches!(self, Self::ElevenLabs | Self::Cartesia | Self::Speechmatics);
+        let is_vendors =
+            matches!(self, Self::ElevenLabs | Self::Cartesia | Self::Speechmatics | Self::AssemblyAi);
         match refusal.words.clone().filter(|_| is_vendors) {
             Some((code, message)) => {
                 let body = self.vendor_body(refusal.response.status(), &code, &message);
@@ -68,8 +71,8 @@ impl Style {
         }
     }
 
-    /// An error in the form of ElevenLabs (a code and words below `detail`), Cartesia (its page "API Errors") or Speechmatics (that
-    /// of its batch API).
+    /// An error in the form of ElevenLabs (a code and words below `detail`), Cartesia (its page "API Errors"), Speechmatics (that
+    /// of its batch API) or AssemblyAI (its text to speech).
     fn vendor_body(self, status: StatusCode, code: &str, message: &str) -> Value {
         let title = status.canonical_reason().unwrap_or("Error");
         match self {
@@ -83,6 +86,10 @@ impl Style {
                 json!({"detail": {"status": code, "message": message}})
             }
             Self::Speechmatics => json!({"code": status.as_u16(), "error": title, "detail": message}),
+            Self::AssemblyAi => {
+                let retryable = is_temporary(status);
+                json!({"code": code, "message": message, "param": null, "request_id": null, "retryable": retryable})
+            }
             _ => {
                 let id = format!("{:016x}", fastrand::u64(..));
                 json!({"error_code": code, "title": title, "message": message, "request_id": id})
@@ -236,18 +243,39 @@ impl Failure {
         self.refusal.is_none() && codes.contains(&self.code)
     }
 
-    /// The error as the client's API has it. Clients of OpenAI's libraries repeat a request after 408, 409, 429 and 5xx.
+    /// Status, code and message of the error.
+    pub(super) fn words(&self) -> (StatusCode, String, String) {
+        match &self.refusal {
+            Some(refusal) => {
+                let (code, message) = refusal.words.clone().unwrap_or_default();
+                (refusal.response.status(), code, message)
+            }
+            None => (self.status, self.code.to_owned(), self.message.clone()),
+        }
+    }
+
+    /// True if the same request may succeed later.
+    pub(super) fn is_temporary(&self) -> bool {
+        is_temporary(self.words().0)
+    }
+
+    /// The error with the body that `spell` writes of its status, code and message.
+    pub(super) fn spelled(mut self, spell: impl Fn(StatusCode, &str, &str) -> String) -> Box<HttpError> {
+        let (status, code, message) = self.words();
+        let body = spell(status, &code, &message);
+        match self.refusal.take() {
+            Some(refusal) => refusal.with_other_body(body),
+            None => http_error(status, body),
+        }
+    }
+
+    /// The error as the client's API has it.
     pub(super) fn into_http_error(mut self, style: Style) -> Box<HttpError> {
         if let Some(refusal) = self.refusal.take() {
             return style.restyle(refusal);
         }
         let (status, body) = self.response_parts(style);
-        let error = HttpError::with_body(RejectReason::BadBody, status, body.to_string());
-        let is_temporary = matches!(
-            status,
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE
-        );
-        if is_temporary { error.with_header(RETRY_AFTER, "5") } else { error }
+        http_error(status, body.to_string())
     }
 
     /// The error as a member of an event stream.
@@ -269,7 +297,7 @@ impl Failure {
             }
             // As FastAPI has it.
             (Style::Pipecat, ..) => (self.status, json!({ "detail": message })),
-            (Style::ElevenLabs, None) | (Style::Cartesia | Style::Speechmatics, _) => {
+            (Style::ElevenLabs, None) | (Style::Cartesia | Style::Speechmatics | Style::AssemblyAi, _) => {
                 (self.status, style.vendor_body(self.status, code, message))
             }
             // As FastAPI has it, too.
@@ -291,6 +319,20 @@ impl Failure {
             }
         }
     }
+}
+
+/// True for a status after which the same request may succeed later.
+fn is_temporary(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE
+    )
+}
+
+/// An error with this body. Clients of OpenAI's libraries repeat a request after 408, 409, 429 and 5xx.
+fn http_error(status: StatusCode, body: String) -> Box<HttpError> {
+    let error = HttpError::with_body(RejectReason::BadBody, status, body);
+    if is_temporary(status) { error.with_header(RETRY_AFTER, "5") } else { error }
 }
 
 /// Adds a header with this value, if the value is one.
@@ -333,6 +375,11 @@ mod tests {
         let (status, cartesia) = body(&missing, Style::Cartesia);
         assert_eq!((status, &cartesia["title"]), (StatusCode::BAD_REQUEST, &json!("Bad Request")));
         assert_eq!(body(&missing, Style::Speechmatics).1["code"], 400);
+        let assemblyai = body(&missing, Style::AssemblyAi).1;
+        assert_eq!(
+            (&assemblyai["code"], &assemblyai["retryable"]),
+            (&json!("invalid_request"), &json!(false))
+        );
         let broken = Failure::audio("no");
         assert_eq!(body(&broken, Style::Macaw).1["error"]["type"], "audio_format_error");
     }

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{
     super::request_body::RequestBody,
     body::{BodyReader, read_body, too_large},
-    form,
+    form::{self, Part},
     members::{Member, Members},
     parse::parse,
     style::Failure,
@@ -81,21 +81,8 @@ impl Upload {
             let needed = body.len() * JSON_PARSING_LENGTHS;
             parse(body, needed, (memory, threads), |body| Self::of_json(&body)).await?
         } else {
-            let boundary = form::boundary_of(&content_type).ok_or_else(no_form)?;
-            let mut reader = BodyReader::new(body, FORM_MAX_BYTES, memory, &server.bodies)?;
-            let mut scan = form::FormScan::new(&boundary);
-            let mut wanted = form::START_BYTES;
-            loop {
-                let received = reader.fill(wanted).await?;
-                scan.advance(received).map_err(broken_form)?;
-                if received.len() < wanted {
-                    break;
-                }
-                wanted = received.len() + FORM_STEP_BYTES;
-            }
-            let body = reader.finish().await?;
-            let needed = body.len();
-            parse(body, needed, (memory, threads), move |body| Self::of_form(&body, scan)).await?
+            let (parts, _) = read_form(body, &content_type, memory, server).await?;
+            Self::of_form(parts)?
         };
         // A recording in a form is part of the body.
         let kept = upload.file.as_ref().map_or(0, Bytes::len);
@@ -103,9 +90,9 @@ impl Upload {
         Ok(upload)
     }
 
-    fn of_form(body: &Bytes, scan: form::FormScan) -> Result<Self, Failure> {
+    fn of_form(parts: Vec<Part>) -> Result<Self, Failure> {
         let mut upload = Self::default();
-        for form::Part { name, is_file, contents } in scan.finish(body).map_err(broken_form)? {
+        for Part { name, file_name, contents } in parts {
             // Lists may be written with brackets.
             let base = name.strip_suffix("[]").unwrap_or(&name);
             match FIELDS.into_iter().find(|known| *known == base) {
@@ -115,7 +102,9 @@ impl Upload {
                 _ if name == "file" => upload.file = Some(contents),
                 Some(name) if contents.len() > FIELD_MAX_BYTES => return Err(long_field(name)),
                 Some(name) => upload.fields.push((name, String::from_utf8_lossy(&contents).into_owned())),
-                None if is_file || contents.len() > FIELD_MAX_BYTES => upload.misnamed_file = Some(name),
+                None if file_name.is_some() || contents.len() > FIELD_MAX_BYTES => {
+                    upload.misnamed_file = Some(name);
+                }
                 None => {}
             }
         }
@@ -197,6 +186,32 @@ impl Upload {
     }
 }
 
+/// Reads a form (RFC 7578) of a recording's length at most, and finds its parts, with the length of the body that they are parts of.
+pub(super) async fn read_form(
+    body: RequestBody,
+    content_type: &str,
+    memory: &mut MemoryShare,
+    server: &ServerContext,
+) -> Result<(Vec<Part>, usize), Failure> {
+    let boundary = form::boundary_of(content_type).ok_or_else(no_form)?;
+    let mut reader = BodyReader::new(body, FORM_MAX_BYTES, memory, &server.bodies)?;
+    let mut scan = form::FormScan::new(&boundary);
+    let mut wanted = form::START_BYTES;
+    loop {
+        let received = reader.fill(wanted).await?;
+        scan.advance(received).map_err(broken_form)?;
+        if received.len() < wanted {
+            break;
+        }
+        wanted = received.len() + FORM_STEP_BYTES;
+    }
+    let body = reader.finish().await?;
+    let needed = body.len();
+    let find = move |body: Bytes| scan.finish(&body).map_err(broken_form);
+    let parts = parse(body, needed, (memory, &server.codec_threads), find).await?;
+    Ok((parts, needed))
+}
+
 /// HTTP 400: a text field is too long.
 fn long_field(name: &'static str) -> Failure {
     let limit = FIELD_MAX_BYTES >> 10;
@@ -226,7 +241,7 @@ mod tests {
         let body = Bytes::from(parts.iter().map(part).collect::<String>() + "--b--");
         let mut scan = form::FormScan::new("b");
         scan.advance(&body).unwrap();
-        Upload::of_form(&body, scan)
+        Upload::of_form(scan.finish(&body).map_err(broken_form)?)
     }
 
     #[test]

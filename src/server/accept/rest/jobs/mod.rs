@@ -1,0 +1,268 @@
+//! Transcriptions as jobs, as the vendors' quickstarts have them: a client uploads a recording, creates a job, asks for its state
+//! until it is done, and takes the transcript. The mapping files have the paths, fields, states and answers (`[jobs]`).
+//!
+//! A job is a request to transcribe like any other; it only runs behind the request that created it. At a shutdown, jobs that are
+//! not done fail when the listener closes, because no client could ask for their transcripts any more.
+//!
+//! - [`store`]: what is kept, and for how long
+//! - [`upload`]: reads recordings and settings
+//! - [`run`]: transcribes the recording of a job
+//! - [`answers`]: the answers
+
+mod answers;
+mod run;
+mod store;
+mod upload;
+
+use std::sync::Arc;
+
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    header::{CONTENT_TYPE, UPGRADE},
+};
+
+pub(in crate::server) use self::store::JobStore;
+use self::{
+    answers::Answers,
+    store::{Kept, Owner},
+};
+use super::{
+    super::{
+        admission::{Caller, ClientPeer},
+        http_error::{HttpError, HttpResponse, answer_with},
+        request_body::RequestBody,
+        session_opening::unix_now,
+    },
+    ServedRequest, form,
+    query::Query,
+    session::Opening,
+    style::Failure,
+};
+use crate::{
+    mapping::{
+        ClientMapping, Library,
+        client::{JobApi, TranscriptForm, decode_percent},
+    },
+    server::{ServerContext, ServiceConfig},
+};
+
+/// The part of the memory for messages in transit that one key's uploads, waiting jobs and transcripts may take: a quarter.
+const MEMORY_PART: usize = 4;
+
+/// A request about uploads or jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct JobEndpoint {
+    /// Name of the protocol.
+    protocol: String,
+    action: Action,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Action {
+    Upload,
+    /// An upload by its id.
+    UploadById(String),
+    Create,
+    /// A job by its id.
+    Job(String),
+    /// A transcript of a job; the end of its path.
+    Transcript(String, String),
+}
+
+impl JobEndpoint {
+    /// The endpoint of a request; `None` if no mapping file has jobs at its path. If several have, as for uploads, a key in the
+    /// header of one tells them apart, or else whether the body is a form.
+    pub(super) fn find<B>(request: &Request<B>, library: &Library) -> Option<Self> {
+        if request.headers().contains_key(UPGRADE) {
+            return None;
+        }
+        let path = request.uri().path();
+        let with_jobs = library.clients().filter_map(|client| Some((client, client.jobs.as_ref()?)));
+        let found = with_jobs.filter_map(|(client, jobs)| Some((client, jobs, Action::at(path, jobs)?)));
+        let found: Vec<_> = found.collect();
+        let shows_key = |client: &ClientMapping| {
+            client.key_headers.iter().any(|name| request.headers().contains_key(name))
+        };
+        let is_form = is_form(request.headers());
+        let by_key = found.iter().find(|(client, ..)| shows_key(client));
+        let takes_form = |jobs: &JobApi| jobs.uploads.as_ref().is_some_and(|uploads| uploads.field.is_some());
+        let by_body = found.iter().find(|(_, jobs, _)| takes_form(jobs) == is_form);
+        let (client, _, action) = by_key.or(by_body).or(found.first())?;
+        Some(Self { protocol: client.name.clone(), action: action.clone() })
+    }
+
+    /// The methods of the path, as headers list them.
+    pub(super) const fn methods(&self) -> &'static str {
+        match self.action {
+            Action::Upload | Action::Create => "POST",
+            Action::UploadById(_) | Action::Job(_) => "GET, DELETE",
+            Action::Transcript(..) => "GET",
+        }
+    }
+}
+
+impl Action {
+    fn at(path: &str, jobs: &JobApi) -> Option<Self> {
+        if let Some(uploads) = &jobs.uploads
+            && let Some(rest) = path.strip_prefix(uploads.path.as_str())
+        {
+            return match (rest, one_part(rest)) {
+                ("", _) => Some(Self::Upload),
+                (_, Some((id, ""))) => Some(Self::UploadById(id)),
+                _ => None,
+            };
+        }
+        let rest = path.strip_prefix(jobs.path.as_str())?;
+        if rest.is_empty() {
+            return Some(Self::Create);
+        }
+        let (id, end) = one_part(rest)?;
+        let has_transcript = jobs.transcripts.iter().any(|it| it.path == end);
+        match end {
+            "" => Some(Self::Job(id)),
+            _ if has_transcript => Some(Self::Transcript(id, end.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+/// The first part of a path that begins with `/`, decoded, and what follows it.
+fn one_part(path: &str) -> Option<(String, &str)> {
+    let path = path.strip_prefix('/').filter(|path| !path.is_empty())?;
+    let end = path.find('/').unwrap_or(path.len());
+    Some((decode_percent(&path[..end]), &path[end..]))
+}
+
+fn is_form(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    content_type.is_some_and(|value| form::boundary_of(value).is_some())
+}
+
+/// Answers the request; errors, too, in the form of the protocol.
+pub(super) async fn answer(
+    endpoint: &JobEndpoint,
+    request: Request<RequestBody>,
+    (peer, server, config): (&ClientPeer, &Arc<ServerContext>, &Arc<ServiceConfig>),
+    served: ServedRequest,
+) -> Result<HttpResponse, Box<HttpError>> {
+    let unknown = |_| HttpError::bad_request("The protocol of this path is no longer configured");
+    let client = config.library.client(&endpoint.protocol).map_err(unknown)?;
+    let Some(api) = &client.jobs else { return Err(unknown(String::new())) };
+    let answers = Answers::new(api, &request, config.tls.is_some());
+    let answered = async {
+        let caller = Caller::identify(config, &request, peer, Some(&server.client_secrets))?;
+        let owner = Owner { key: caller.key_name(), protocol: client.name.clone() };
+        let path = request.uri().path().to_owned();
+        let opening = Opening { server: server.clone(), config: config.clone(), caller, path, served };
+        answer_action(&endpoint.action, (request, opening), owner, (api, &answers)).await
+    };
+    answered.await.map_err(|failure| answers.error(failure))
+}
+
+async fn answer_action(
+    action: &Action,
+    (request, opening): (Request<RequestBody>, Opening),
+    owner: Owner,
+    (api, answers): (&JobApi, &Answers<'_>),
+) -> Result<HttpResponse, Failure> {
+    let store = opening.server.jobs.clone();
+    let is_deletion = request.method() == Method::DELETE;
+    match action {
+        Action::Upload => {
+            let status = api.uploads.as_ref().map_or(200, |uploads| uploads.status);
+            let found = upload::keep(request, &opening, owner, api).await?;
+            json(status, answers.found(&found))
+        }
+        Action::UploadById(id) | Action::Job(id) if is_deletion => {
+            let found = store.find(&owner, id).filter(|found| action.is_about(&found.kept));
+            found.and_then(|_| store.delete(&owner, id)).map_or_else(
+                || Err(not_found(action)),
+                |found| match answers.deleted(&found) {
+                    Some(body) => json(api.deleted_status, body),
+                    None => {
+                        let mut response = HttpResponse::default();
+                        *response.status_mut() = status_of(api.deleted_status);
+                        Ok(response)
+                    }
+                },
+            )
+        }
+        Action::UploadById(id) | Action::Job(id) => {
+            let found = store.find(&owner, id).filter(|found| action.is_about(&found.kept));
+            json(200, answers.found(&found.ok_or_else(|| not_found(action))?))
+        }
+        Action::Create => {
+            let created = upload::create(request, opening, owner, api).await?;
+            json(api.created_status, answers.created(&created))
+        }
+        Action::Transcript(id, end) => {
+            let query = Query::of(&request);
+            let format = query.get("format");
+            let at_path = || api.transcripts.iter().filter(|it| it.path == *end);
+            let asked = at_path()
+                .find(|it| format.is_none() == it.format.is_none() && it.format.as_deref() == format);
+            let form = asked.map(|it| &it.form).ok_or_else(|| unknown_format(format, at_path()))?;
+            let found = store.find(&owner, id).ok_or_else(|| not_found(action))?;
+            match (form, answers.transcript(form, &found)) {
+                (_, None) => Err(not_ready(api)),
+                (TranscriptForm::Json(_), Some(body)) => json(200, body),
+                (TranscriptForm::File(_), Some(body)) => Ok(answer_with("text/plain; charset=utf-8", body)),
+            }
+        }
+    }
+}
+
+impl Action {
+    /// True if the id of the path is that of an upload, or of a job, as it must be.
+    const fn is_about(&self, kept: &Kept) -> bool {
+        matches!(self, Self::UploadById(_)) == matches!(kept, Kept::Upload(_))
+    }
+}
+
+fn json(status: u16, body: String) -> Result<HttpResponse, Failure> {
+    let mut response: Response<_> = answer_with("application/json", body);
+    *response.status_mut() = status_of(status);
+    Ok(response)
+}
+
+fn status_of(status: u16) -> StatusCode {
+    StatusCode::from_u16(status).unwrap_or(StatusCode::OK)
+}
+
+fn not_found(action: &Action) -> Failure {
+    let message = match action {
+        Action::UploadById(_) => "There is no upload with this id; voxbridge keeps uploads for half an hour",
+        _ => {
+            "There is no transcription with this id; voxbridge keeps transcriptions for a day, and none over a restart"
+        }
+    };
+    Failure::new(StatusCode::NOT_FOUND, "not_found", message)
+}
+
+fn not_ready(api: &JobApi) -> Failure {
+    Failure::new(
+        status_of(api.not_ready_status),
+        "not_ready",
+        "The transcript is not ready, or the job failed",
+    )
+}
+
+fn unknown_format<'a>(
+    format: Option<&str>,
+    known: impl Iterator<Item = &'a crate::mapping::client::JobTranscript>,
+) -> Failure {
+    let known: Vec<_> = known.filter_map(|it| it.format.as_deref()).collect();
+    Failure::parameter(
+        "format",
+        format!("Unsupported format {:?}; there are {}", format.unwrap_or_default(), known.join(", ")),
+    )
+}
+
+/// Most bytes of one key's uploads, waiting jobs and transcripts.
+fn max_bytes(opening: &Opening) -> usize {
+    opening.config.limits.for_key(opening.caller.key.as_deref()).memory_max_bytes / MEMORY_PART
+}
+
+fn now_s() -> f64 {
+    unix_now().as_secs_f64()
+}
