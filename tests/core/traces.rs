@@ -64,7 +64,7 @@ fn run_until_event(harness: &mut Harness, name: &str) {
 fn close_and_take_trace(mut harness: Harness) -> String {
     harness.send_json(&json!({"type": "session.close"}));
     harness.run_until(|harness| harness.finished, secs(60));
-    harness.recorder.unwrap().text
+    harness.trace().to_owned()
 }
 
 /// Plays a session and returns its trace.

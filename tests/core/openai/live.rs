@@ -102,7 +102,7 @@ fn long_session_is_refused_before_it_becomes_a_tree() {
     let elements = vec![r#"{"":0}"#; 100_000].join(",");
     harness.send_text(&format!(r#"{{"type":"session.start","session":{{"input":[{elements}]}}}}"#));
     let step = *harness.steps.last().unwrap();
-    let peak = step.allocations.bytes_max as usize;
+    let peak = step.cost.bytes_max as usize;
     assert!(peak < 2 * elements.len(), "{peak} bytes to read {} bytes", elements.len());
     assert!(last(&mut harness, "error")["error"]["message"].as_str().unwrap().contains("65536"));
     harness.send_json(&json!({"type": "session.start", "session": {}}));

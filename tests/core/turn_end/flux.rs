@@ -330,7 +330,7 @@ fn session_with_likely_ends_is_replayed_identically() {
     harness.send_json(&json!({"type": "CloseStream"}));
     harness.run_until(|harness| harness.finished, Duration::from_secs(60)).unwrap();
     assert!(turn_names(&harness).contains(&"TurnResumed"));
-    let trace = Trace::parse(&harness.recorder.unwrap().text).unwrap();
+    let trace = Trace::parse(harness.trace()).unwrap();
     #[expect(clippy::disallowed_methods, reason = "an instant has no other source; only differences count")]
     let outcome = replay(&trace, Library::embedded().unwrap(), std::time::Instant::now()).unwrap();
     assert!(outcome.is_same(), "{:?}", outcome.differences);

@@ -252,7 +252,7 @@ fn session_with_verdicts_is_replayed_identically() {
     harness.send_json(&json!({"type": "session.close"}));
     harness.run_until(|harness| harness.finished, Duration::from_secs(60));
     assert_eq!(decisions(&harness), [TurnDecision::Unfinished, TurnDecision::Finished]);
-    let trace = Trace::parse(&harness.recorder.unwrap().text).unwrap();
+    let trace = Trace::parse(harness.trace()).unwrap();
     let outcome = replay(&trace, Library::embedded().unwrap(), epoch()).unwrap();
     assert!(outcome.is_same(), "{:?}", outcome.differences);
 }
