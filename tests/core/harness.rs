@@ -6,8 +6,9 @@ pub(crate) use voxbridge_test_support::world::{
     bytes_of,
     config::{HarnessConfig, ScriptedJudge},
     http_server::{HttpFailure, HttpScript},
+    ms,
     observed::{ClientFrame, Traffic},
-    recording, zeros,
+    recording, secs, two_seconds, utterance, voice, zeros,
 };
 
 /// A bridge and a simulated gateway in virtual time.

@@ -9,12 +9,7 @@ use super::{CHUNK_SAMPLES, speech};
 use crate::harness::{Harness, HarnessConfig, bytes_of};
 
 fn connect() -> Harness {
-    Harness::new(HarnessConfig {
-        client: "openai-live",
-        query: String::new(),
-        profile: "conversation",
-        ..HarnessConfig::default()
-    })
+    Harness::new(HarnessConfig::of("openai-live", "conversation", ""))
 }
 
 fn say(harness: &mut Harness, samples: &[i16]) {

@@ -12,6 +12,7 @@ use voxbridge::{
     trace::AudioRetention,
 };
 use voxbridge_test_support::world::{
+    bytes_of,
     reader::Reader,
     session::{Opening, VirtualSession, epoch},
 };
@@ -19,7 +20,7 @@ use voxbridge_test_support::world::{
 use super::{
     checks::{Checks, LaneMessage},
     script::{CANCELS, SPEAKS_NOTHING, Script, Step, Trouble, Upstream},
-    test_audio::{Microphone, Sound, bytes},
+    test_audio::{Microphone, Sound},
     upstream::{UpstreamEvent, UpstreamEvents, lane_sample},
 };
 
@@ -163,7 +164,7 @@ impl Driver {
             Step::Speak { long, voice } => self.speak(*long, *voice),
             Step::StreamAudio { sound, ms, frame_bytes } => self.stream_audio(*sound, *ms, *frame_bytes),
             Step::Burst { sound, bytes: len } => {
-                let mut audio = bytes(&self.microphone.record(*sound, len.div_ceil(2)));
+                let mut audio = bytes_of(&self.microphone.record(*sound, len.div_ceil(2)));
                 audio.truncate(*len);
                 self.send_frame(&audio);
             }
@@ -222,7 +223,7 @@ impl Driver {
     }
 
     pub(crate) fn stream_audio(&mut self, sound: Sound, ms: u64, frame_bytes: usize) {
-        let audio = bytes(&self.microphone.record(sound, 16 * ms as usize));
+        let audio = bytes_of(&self.microphone.record(sound, 16 * ms as usize));
         let mut sent = 0;
         for frame in audio.chunks(frame_bytes) {
             self.send_frame(frame);

@@ -18,7 +18,7 @@ use voxbridge_test_support::world::session::{Opening, VirtualSession, epoch};
 
 use super::{
     harness::{ClientFrame, Harness, HarnessConfig, zeros},
-    support::{base64_of, config, ms, question_seconds},
+    support::{config, legacy_append_message, ms, question_seconds},
 };
 
 /// A step of the script: a client message, or time that passes.
@@ -191,17 +191,15 @@ fn session_update() -> ScriptStep {
     )
 }
 
-fn append_message(samples: &[i16]) -> Value {
-    json!({"type": "input_audio_buffer.append", "audio": base64_of(samples)})
-}
-
 /// An open session with a question and this many seconds of silence.
 fn talk_steps(silence: usize) -> Vec<ScriptStep> {
     let opening = [ScriptStep::Wait(100), session_update(), ScriptStep::Wait(200)];
     let units = question_seconds(silence);
     opening
         .into_iter()
-        .chain(units.iter().flat_map(|unit| [send_step(&append_message(unit)), ScriptStep::Wait(1000)]))
+        .chain(
+            units.iter().flat_map(|unit| [send_step(&legacy_append_message(unit)), ScriptStep::Wait(1000)]),
+        )
         .collect()
 }
 
@@ -211,7 +209,7 @@ fn scripts() -> Vec<Script> {
         steps.extend(more);
         steps
     };
-    let mut forced = append_message(&zeros(1000));
+    let mut forced = legacy_append_message(&zeros(1000));
     forced["force_listen"] = json!(true);
     let errors = [
         json!({"type": "response.cancel"}),
@@ -230,7 +228,7 @@ fn scripts() -> Vec<Script> {
                 vec![
                     send_step(&forced),
                     ScriptStep::Wait(1000),
-                    send_step(&append_message(&zeros(1000))),
+                    send_step(&legacy_append_message(&zeros(1000))),
                     ScriptStep::Wait(1000),
                 ],
             ),
@@ -242,7 +240,7 @@ fn scripts() -> Vec<Script> {
             &[],
             vec![
                 ScriptStep::Wait(100),
-                send_step(&append_message(&zeros(1000))),
+                send_step(&legacy_append_message(&zeros(1000))),
                 ScriptStep::Wait(100),
                 session_update(),
                 ScriptStep::Wait(200),

@@ -98,6 +98,11 @@ impl Default for HarnessConfig {
 }
 
 impl HarnessConfig {
+    /// A client of this protocol with this profile and query.
+    pub fn of(client: &'static str, profile: &'static str, query: &str) -> Self {
+        Self { client, profile, query: query.to_owned(), ..Self::default() }
+    }
+
     /// The default with these gateway faults (`NAME[=VALUE][,times=N]`).
     pub fn with_faults(faults: &[&str]) -> Self {
         let mut config = Self::default();

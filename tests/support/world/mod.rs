@@ -14,7 +14,7 @@ pub mod reader;
 pub mod received;
 pub mod session;
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 /// Samples as bytes on the wire.
 pub fn bytes_of(samples: &[i16]) -> Vec<u8> {
@@ -32,4 +32,28 @@ pub fn recording(file: &str) -> Vec<i16> {
 /// Digital silence.
 pub fn zeros(ms: u64) -> Vec<i16> {
     vec![0; (16 * ms) as usize]
+}
+
+/// Continuous speech: a stretch of a recording whose pauses are at most 0.1 s, repeated.
+pub fn voice(ms: u64) -> Vec<i16> {
+    let spoken = &recording("librivox_0870_16k.wav")[16 * 200..16 * 6700];
+    spoken.iter().copied().cycle().take((16 * ms) as usize).collect()
+}
+
+/// The first two seconds of a sentence.
+pub fn two_seconds() -> Vec<i16> {
+    recording("jfk_16k.wav")[..32_000].to_vec()
+}
+
+/// A short utterance with the silence that ends it.
+pub fn utterance() -> Vec<i16> {
+    [voice(1200), zeros(800)].concat()
+}
+
+pub const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
 }

@@ -123,6 +123,14 @@ impl<M: StepMeter> Harness<M> {
         sent.collect()
     }
 
+    /// Messages of every chat turn that asked for an answer; transcripts have another length penalty.
+    pub fn answer_requests(&self) -> Vec<Value> {
+        let sent = self.sent_containing("length_penalty").into_iter();
+        let sent = sent.filter_map(|text| serde_json::from_str::<Value>(text).ok());
+        let is_answer = |message: &Value| message["input"]["generation"]["length_penalty"] == 1.1;
+        sent.filter(is_answer).map(|message| message["input"]["messages"].clone()).collect()
+    }
+
     /// Number of gateway messages that contain this text.
     pub fn received_count(&self, text: &str) -> usize {
         let has =
