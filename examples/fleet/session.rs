@@ -1,5 +1,6 @@
 //! One session of a replica: moves messages between its client, its bridge and its lanes. The counterpart of
-//! `voxbridge`'s session task without sockets.
+//! `voxbridge`'s session task without sockets. It has a loop of its own, unlike the tests in `tests/support/world`: the upstream
+//! pool dials and leases in tasks, by tokio's clock.
 
 use std::{
     task::{Context, Poll},

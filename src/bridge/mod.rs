@@ -124,6 +124,14 @@ pub enum Output {
     Finished,
 }
 
+/// Outputs of one input above which the bridge is in an endless loop. The longest burst makes far fewer.
+const OUTPUTS_MAX: usize = 20_000;
+
+/// The bridge gives outputs without end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the session produces outputs without end")]
+pub struct EndlessOutputs;
+
 /// Queues what an action about a lane gives the driver to do: a command may take several messages.
 fn push_lane_output(now: Instant, lanes: &mut LaneCodecs, action: Action, ready: &mut VecDeque<Output>) {
     match action {
@@ -309,6 +317,32 @@ impl Bridge {
             BridgeKind::Served(served) => served.handle_input(now, input),
             BridgeKind::Relayed(relayed) => relayed.handle_input(now, input),
         }
+    }
+
+    /// Takes one input and appends all its outputs; the last one is [`Output::Wait`] or [`Output::Finished`]. Without an input
+    /// it appends the outputs that are ready, as after the opening. For drivers in virtual time, in which no time passes
+    /// between the outputs of an input.
+    ///
+    /// # Errors
+    /// If the bridge gives more than 20 000 outputs without waiting: it is in an endless loop.
+    pub fn step(
+        &mut self,
+        now: Instant,
+        input: Option<Input<'_>>,
+        outputs: &mut Vec<Output>,
+    ) -> Result<(), EndlessOutputs> {
+        if let Some(input) = input {
+            self.handle_input(now, input);
+        }
+        for _ in 0..OUTPUTS_MAX {
+            let output = self.poll_output(now);
+            let is_last = matches!(output, Output::Wait(_) | Output::Finished);
+            outputs.push(output);
+            if is_last {
+                return Ok(());
+            }
+        }
+        Err(EndlessOutputs)
     }
 
     /// Gives the next output.

@@ -47,7 +47,7 @@ fn allocations_of_ordinary_frames(steps: &[BridgeStep]) -> Vec<u64> {
     let ordinary: Vec<u64> = steps
         .iter()
         .filter(|step| step.is_from_client && step.outputs == 0)
-        .map(|step| step.allocations.count_total)
+        .map(|step| step.cost.count_total)
         .collect();
     assert!(ordinary.len() > 800, "{} ordinary frames", ordinary.len());
     ordinary.into_iter().filter(|count| *count > 0).collect()
@@ -82,7 +82,7 @@ fn delta_allocates_its_samples_and_the_bytes_for_the_client() {
     assert!(deltas.len() >= 2, "{} deltas", deltas.len());
     for delta in deltas {
         let samples = delta.frame_bytes / 4 * 3 / 4;
-        let (bytes, count) = (delta.allocations.bytes_total as usize, delta.allocations.count_total);
+        let (bytes, count) = (delta.cost.bytes_total as usize, delta.cost.count_total);
         assert!(bytes < samples * (4 + 2) + 4_000 && count <= 40, "{bytes} bytes in {count} allocations");
     }
 }

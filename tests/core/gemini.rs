@@ -20,13 +20,7 @@ impl Gemini {
     fn connect(answers: &[&str], setup: Value) -> Self {
         let answers = answers.iter().map(|answer| (*answer).to_owned()).collect();
         let simulator = SimulatorConfig { record: true, answers, workers: 2, ..SimulatorConfig::default() };
-        let config = HarnessConfig {
-            client: "gemini-live",
-            profile: "assistant",
-            query: String::new(),
-            simulator,
-            ..HarnessConfig::default()
-        };
+        let config = HarnessConfig { simulator, ..HarnessConfig::of("gemini-live", "assistant", "") };
         let mut client = Self { harness: Harness::new(config) };
         assert!(client.all().is_empty(), "the client speaks first");
         let mut message = json!({"setup": {

@@ -1,141 +1,42 @@
 //! Lanes of HTTP requests in virtual time: their traces replay, and a full server is named.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use voxbridge::{
-    bridge::{Bridge, Input, Output},
-    downstream::{Codec, ConnectQuery},
-    event::{AnswerPart, Frame, HttpBody, Lane, Message},
+    event::HttpBody,
     mapping::Library,
-    session::SessionSetup,
-    trace::{AudioRetention, Trace, TraceBuffer, TraceHeader, header::SessionParts, replay::replay},
+    trace::{AudioRetention, Trace, replay::replay},
 };
+use voxbridge_test_support::world::session::epoch;
 
-use crate::harness::{bytes_of, recording, zeros};
+use crate::harness::{Harness, HarnessConfig, HttpScript, recording, zeros};
 
-#[expect(clippy::disallowed_methods, reason = "an instant has no other source; only differences count")]
-fn epoch() -> Instant {
-    Instant::now()
+/// Status and messages of an answer.
+type Answer = (u16, Vec<Value>);
+
+/// A server of this dialect that answers each request of a Macaw client with these messages.
+fn config(dialect: &'static str, answers: Vec<Answer>) -> HarnessConfig {
+    let http = HttpScript { answers: Some(answers.into()), ..HttpScript::default() };
+    HarnessConfig {
+        upstream: dialect,
+        http,
+        record: Some(AudioRetention::Client),
+        ..HarnessConfig::default()
+    }
 }
 
-/// A session, and a server that answers each request with these messages.
-struct Session {
-    bridge: Bridge,
-    now: Instant,
-    trace: TraceBuffer,
-    /// Answers to come: status and messages.
-    answers: VecDeque<(u16, Vec<Value>)>,
-    /// Another upstream may serve each lane's requests.
-    has_others: bool,
-    /// Lanes that are dialled, and lanes with a request.
-    dialled: Vec<Lane>,
-    asked: Vec<Lane>,
-    /// Paths of the requests, and their bodies.
-    requests: Vec<String>,
-    bodies: Vec<Value>,
-    events: Vec<Value>,
+fn open(dialect: &'static str, answers: Vec<Answer>) -> Harness {
+    Harness::new(config(dialect, answers))
 }
 
-impl Session {
-    fn open(dialect: &str, answers: Vec<(u16, Vec<Value>)>) -> Self {
-        Self::of("macaw", "speech", dialect, answers)
-    }
+fn speak(session: &mut Harness) {
+    session.stream(&[&recording("goforward_16k.wav")[..], &zeros(600)].concat(), 100);
+}
 
-    fn of(client: &str, profile: &str, dialect: &str, answers: Vec<(u16, Vec<Value>)>) -> Self {
-        let library = Library::embedded().unwrap();
-        let (client, dialect) = (library.client(client).unwrap(), library.upstream(dialect).unwrap());
-        let setup = SessionSetup::new(&client, library.profile(profile).unwrap(), &dialect.clone().into(), 1);
-        let (now, opened_unix) = (epoch(), Duration::ZERO);
-        let parts = SessionParts {
-            library: &library,
-            client: &client,
-            dialects: &dialect.clone().into(),
-            query: "",
-            opened_unix,
-        };
-        let trace = TraceBuffer::new(now, TraceHeader::new(parts, &setup), AudioRetention::Client);
-        let bridge = Bridge::open(now, Codec::new(client, 0.0), ConnectQuery::default(), dialect, setup);
-        Self {
-            bridge,
-            now,
-            trace,
-            answers: answers.into(),
-            has_others: false,
-            dialled: Vec::new(),
-            asked: Vec::new(),
-            requests: Vec::new(),
-            bodies: Vec::new(),
-            events: Vec::new(),
-        }
-    }
-
-    /// Handles an input, and then what the server answers.
-    fn input(&mut self, input: Input<'_>) {
-        self.handle(input);
-        while let Some(lane) = self.dialled.pop() {
-            if self.has_others {
-                self.handle(Input::LaneReplaceable(lane));
-            }
-            self.handle(Input::LaneOpened(lane));
-        }
-        while let Some(lane) = self.asked.pop() {
-            let (status, messages) = self.answers.pop_front().unwrap();
-            let head = AnswerPart::Head { status, content_type: "text/event-stream".to_owned() };
-            self.handle(Input::Answer(lane, head));
-            for message in messages {
-                self.handle(Input::Lane(lane, Frame::Text(&message.to_string())));
-            }
-            self.handle(Input::Answer(lane, AnswerPart::End));
-        }
-    }
-
-    fn handle(&mut self, input: Input<'_>) {
-        self.trace.record_input(self.now, &input);
-        self.bridge.handle_input(self.now, input);
-        loop {
-            let output = self.bridge.poll_output(self.now);
-            self.trace.record_output(self.now, &output);
-            match output {
-                Output::Wait(_) | Output::Finished => return,
-                Output::ToClient(Message::Text(text), _) => {
-                    self.events.push(serde_json::from_str(&text).unwrap());
-                }
-                Output::OpenLane(lane, ..) => self.dialled.push(lane),
-                Output::Request(lane, request) => {
-                    let HttpBody::Json(body) = &request.body else { panic!("a form") };
-                    self.bodies.push(serde_json::from_str(body).unwrap());
-                    self.requests.push(request.path);
-                    self.asked.push(lane);
-                }
-                Output::ToLane(lane, message) => panic!("{lane:?} has no WebSocket: {message:?}"),
-                _ => {}
-            }
-        }
-    }
-
-    fn speak(&mut self) {
-        let samples = [&recording("goforward_16k.wav")[..], &zeros(600)].concat();
-        for frame in samples.chunks(1600) {
-            self.input(Input::Client(Frame::Binary(&bytes_of(frame))));
-            self.now += Duration::from_millis(100);
-            self.input(Input::Timeout);
-        }
-    }
-
-    fn wait(&mut self, seconds: u32) {
-        for _ in 0..10 * seconds {
-            self.now += Duration::from_millis(100);
-            self.input(Input::Timeout);
-        }
-    }
-
-    fn events(&self, kind: &str) -> Vec<&Value> {
-        self.events.iter().filter(|event| event["type"] == kind).collect()
-    }
+fn body(session: &Harness) -> Value {
+    let HttpBody::Json(body) = &session.requests[0].body else { panic!("a form") };
+    serde_json::from_str(body).unwrap()
 }
 
 fn delta(text: &str) -> Value {
@@ -145,9 +46,10 @@ fn delta(text: &str) -> Value {
 #[test]
 fn utterance_is_a_request_and_its_record_is_held_back() {
     let answer = vec![delta("go forward"), delta(" ten\n|"), delta("|{\"wer\""), delta(": 0}")];
-    let mut session = Session::open("vllm-omni-http", vec![(200, answer)]);
-    session.speak();
-    assert_eq!(session.requests, ["/chat/completions"]);
+    let mut session = open("vllm-omni-http", vec![(200, answer)]);
+    speak(&mut session);
+    let paths: Vec<_> = session.requests.iter().map(|request| &request.path).collect();
+    assert_eq!(paths, ["/chat/completions"]);
     let finals = session.events("transcript.final");
     assert_eq!(finals[0]["text"], "go forward ten");
     let partials = session.events("transcript.partial");
@@ -158,10 +60,10 @@ fn utterance_is_a_request_and_its_record_is_held_back() {
 #[test]
 fn trace_of_requests_replays_identically() {
     let full = (503, vec![json!({"error": {"message": "Queue is full", "code": 503}})]);
-    let mut session = Session::open("vllm-omni-http", vec![full, (200, vec![delta("go forward")])]);
-    session.speak();
+    let mut session = open("vllm-omni-http", vec![full, (200, vec![delta("go forward")])]);
+    speak(&mut session);
     assert_eq!(session.events("transcript.final")[0]["text"], "go forward");
-    let text = &session.trace.text;
+    let text = session.trace();
     assert!(
         text.contains("\"out\":\"request\"") && text.contains("\"in\":\"answer\"") && !text.contains("UklGR")
     );
@@ -172,11 +74,11 @@ fn trace_of_requests_replays_identically() {
 #[test]
 fn full_server_is_asked_again_for_as_long_as_a_queue_may_last_and_named_as_full() {
     let full = || (503, vec![json!({"error": {"message": "Queue is full", "code": 503}})]);
-    let mut session = Session::open("vllm-omni-http", std::iter::repeat_with(full).take(200).collect());
-    session.speak();
-    session.wait(100);
+    let mut session = open("vllm-omni-http", std::iter::repeat_with(full).take(200).collect());
+    speak(&mut session);
+    session.advance(Duration::from_secs(100));
     assert_eq!(session.events("error").len(), 0);
-    session.wait(140);
+    session.advance(Duration::from_secs(140));
     let errors = session.events("error");
     let requests = session.requests.len();
     assert!(errors.len() == 1 && (10..100).contains(&requests), "{errors:?}, {requests} requests");
@@ -186,17 +88,19 @@ fn full_server_is_asked_again_for_as_long_as_a_queue_may_last_and_named_as_full(
 }
 
 /// A session of OpenAI's protocol that answers in turns, and asks for one answer in words.
-fn ask(dialect: &str, session: &Value, answer: Vec<Value>) -> Session {
-    let mut client = Session::of("openai-realtime", "assistant", dialect, vec![(200, answer)]);
+fn ask(dialect: &'static str, session: &Value, answer: Vec<Value>) -> Harness {
+    let config = config(dialect, vec![(200, answer)]);
+    let mut client =
+        Harness::new(HarnessConfig { client: "openai-realtime", profile: "assistant", ..config });
     for message in [
         json!({"type": "session.update", "session": session}),
         json!({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
             "content": [{"type": "input_text", "text": "How far is the moon?"}]}}),
         json!({"type": "response.create", "response": {"output_modalities": ["text"]}}),
     ] {
-        client.input(Input::Client(Frame::Text(&message.to_string())));
+        client.send_json(&message);
     }
-    client.wait(1);
+    client.advance(Duration::from_secs(1));
     client
 }
 
@@ -217,11 +121,11 @@ fn server_counts_tokens_and_says_that_an_answer_reached_its_bound() {
             let usage = &done["usage"];
             assert_eq!((&usage["input_tokens"], &usage["output_tokens"]), (&json!(34), &json!(7)), "{usage}");
             assert_eq!(usage["input_token_details"]["cached_tokens"], 16);
-            assert_eq!(client.bodies[0]["max_tokens"], 7);
-            assert_eq!(client.bodies[0]["temperature"], 0.25);
+            assert_eq!(body(&client)["max_tokens"], 7);
+            assert_eq!(body(&client)["temperature"], 0.25);
         }
         let client = ask(dialect, &json!({}), vec![delta("Very far")]);
-        assert!(client.bodies[0].get("temperature").is_none(), "{}", client.bodies[0]);
+        assert!(body(&client).get("temperature").is_none(), "{}", body(&client));
         assert!(
             client.events("response.done")[0]["response"]["usage"]["output_tokens"].as_u64().unwrap() > 0
         );
@@ -229,11 +133,11 @@ fn server_counts_tokens_and_says_that_an_answer_reached_its_bound() {
 }
 
 /// One utterance of a Macaw client that the server answers like this, and a second one that it transcribes.
-fn transcribe_twice(answers: Vec<(u16, Vec<Value>)>) -> Session {
+fn transcribe_twice(answers: Vec<Answer>) -> Harness {
     let good = [(); 2].map(|()| (200, vec![delta("go forward")]));
-    let mut session = Session::open("vllm-omni-http", answers.into_iter().chain(good).collect());
-    session.speak();
-    session.speak();
+    let mut session = open("vllm-omni-http", answers.into_iter().chain(good).collect());
+    speak(&mut session);
+    speak(&mut session);
     session
 }
 
@@ -316,24 +220,28 @@ fn text_without_an_end_is_cut_and_incomplete() {
 }
 
 /// The driver says that another upstream may serve a lane's requests.
+fn with_others(answers: Vec<Answer>) -> Harness {
+    let mut config = config("vllm-omni-http", answers);
+    config.http.has_others = true;
+    Harness::new(config)
+}
+
 #[test]
 fn request_refused_for_the_configuration_moves_only_to_another_upstream() {
     for (others, requests) in [(1, 3), (2, 4), (5, 7)] {
         let refusal = (401, vec![json!({"detail": "no"})]);
         let good = [(); 2].map(|()| (200, vec![delta("go forward")]));
         let answers = vec![refusal; others].into_iter().chain(good).collect();
-        let mut session = Session::open("vllm-omni-http", answers);
-        session.has_others = true;
-        session.speak();
-        session.speak();
+        let mut session = with_others(answers);
+        speak(&mut session);
+        speak(&mut session);
         assert_eq!((session.requests.len(), session.events("error").len()), (requests, 0));
         assert_eq!(session.events("transcript.final").len(), 2);
     }
     // The attempts are bounded even if another upstream is always there.
     let refusals = vec![(404, vec![json!({"detail": "no"})]); 100];
-    let mut session = Session::open("vllm-omni-http", refusals);
-    session.has_others = true;
-    session.speak();
+    let mut session = with_others(refusals);
+    speak(&mut session);
     assert!(session.requests.len() < 20, "{}", session.requests.len());
     let message = session.events("error")[0]["message"].as_str().unwrap();
     assert!(message.contains("`token`, `model` and URL"), "{message}");

@@ -21,7 +21,6 @@ mod protocol_checks;
 mod published_examples;
 mod qwen;
 mod read_window;
-mod reader;
 mod refusals;
 mod relay;
 mod rest;

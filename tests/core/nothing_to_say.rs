@@ -151,11 +151,7 @@ fn cases() -> Vec<Case> {
 
 /// Has the text spoken, and waits for its end. Returns the session and whether the end came.
 fn speak(case: &Case, text: &str) -> (Harness, bool) {
-    let mut harness = Harness::new(HarnessConfig {
-        client: case.client,
-        query: case.query.to_owned(),
-        ..HarnessConfig::default()
-    });
+    let mut harness = Harness::new(HarnessConfig::of(case.client, "speech", case.query));
     for message in &case.messages {
         let quoted = json!(text).to_string();
         let message = message.to_string().replace("\"TEXT\"", &quoted);

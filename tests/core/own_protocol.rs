@@ -18,14 +18,7 @@ fn connect() -> Harness {
     library.add("voice-agent.toml", FILE).unwrap();
     let answers = vec![LONG.to_owned(), "Yes?".to_owned()];
     let simulator = SimulatorConfig { answers, workers: 2, ..SimulatorConfig::default() };
-    let config = HarnessConfig {
-        library,
-        client: "voice-agent",
-        profile: "assistant",
-        query: String::new(),
-        simulator,
-        ..HarnessConfig::default()
-    };
+    let config = HarnessConfig { library, simulator, ..HarnessConfig::of("voice-agent", "assistant", "") };
     Harness::new(config)
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::rtvi::{RtviFrame, audio_frame, field, message_frame};
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, recording, zeros};
+use crate::harness::{ClientFrame, Harness, HarnessConfig, two_seconds, zeros};
 
 const FRAME: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -113,10 +113,6 @@ impl Client {
     }
 }
 
-fn speech() -> Vec<i16> {
-    recording("jfk_16k.wav")[..32_000].to_vec()
-}
-
 fn start(kinds: &[String], kind: &str) -> usize {
     kinds.iter().position(|it| it == kind).unwrap_or_else(|| panic!("no {kind}: {kinds:?}"))
 }
@@ -132,7 +128,7 @@ fn client_talks_in_full_duplex() {
         "data": {"version": "2.1.0", "about": {"library": "voxbridge"}},
     });
     assert_eq!(client.messages("bot-ready"), [ready]);
-    client.say(&speech(), (16_000, 1));
+    client.say(&two_seconds(), (16_000, 1));
     client.listen_for("bot-llm-stopped", 1);
     assert!(client.heard() > 5, "{:?}", client.kinds());
     let kinds = client.kinds();
@@ -186,10 +182,10 @@ fn speech_over_the_model_interrupts_it() {
     let simulator = SimulatorConfig { turn_units: 30, ..SimulatorConfig::default() };
     let mut client = Client::connect_to("conversation", simulator);
     // A client may begin with audio.
-    client.say(&speech(), (16_000, 1));
+    client.say(&two_seconds(), (16_000, 1));
     client.listen_for("bot-started-speaking", 1);
     client.say(&zeros(500), (16_000, 1));
-    client.say(&speech(), (16_000, 1));
+    client.say(&two_seconds(), (16_000, 1));
     client.listen_for("bot-stopped-speaking", 1);
     let kinds = client.kinds();
     let cut = start(&kinds, "interruption");
@@ -212,8 +208,8 @@ fn speech_over_the_model_interrupts_it() {
 fn format_of_the_audio_may_change_with_each_frame() {
     let mut client = Client::connect("conversation");
     let stereo = |samples: &[i16]| -> Vec<i16> { samples.iter().flat_map(|sample| [*sample, 0]).collect() };
-    let at_48k: Vec<i16> = speech().iter().flat_map(|sample| [*sample; 3]).collect();
-    client.say(&speech(), (16_000, 1));
+    let at_48k: Vec<i16> = two_seconds().iter().flat_map(|sample| [*sample; 3]).collect();
+    client.say(&two_seconds(), (16_000, 1));
     client.say(&stereo(&at_48k), (48_000, 2));
     // Frames without a format have the protocol's own.
     client.harness.send_binary(&field(2, &field(3, &[0; 640])));
@@ -266,7 +262,7 @@ fn typed_text_is_answered_in_turns() {
 #[test]
 fn user_is_transcribed_in_the_assistant() {
     let mut client = Client::connect("assistant");
-    client.say(&speech(), (16_000, 1));
+    client.say(&two_seconds(), (16_000, 1));
     client.listen_for("bot-llm-stopped", 1);
     // Words stream in, and the last message has them all.
     let words = client.messages("user-transcription");
@@ -284,7 +280,7 @@ fn user_is_transcribed_in_full_duplex_if_the_route_asks_for_it() {
     let mut client = Client::with_config(HarnessConfig::transcribed_conversation());
     client.say(&zeros(3000), (16_000, 1));
     for turn in 1..=2 {
-        client.say(&speech(), (16_000, 1));
+        client.say(&two_seconds(), (16_000, 1));
         client.listen_for("bot-llm-stopped", turn);
     }
     let whole = |message: &Value| message["data"]["final"] == true;
@@ -345,7 +341,7 @@ fn wrong_bytes_are_errors_and_the_session_goes_on() {
     // Text messages are read, too.
     client.harness.send_json(&json!({"label": "rtvi-ai", "type": "client-ready", "id": "z", "data": {}}));
     assert_eq!(client.messages("bot-ready")[0]["id"], "z");
-    client.say(&speech(), (16_000, 1));
+    client.say(&two_seconds(), (16_000, 1));
     client.listen_for("bot-stopped-speaking", 1);
     assert!(client.heard() > 5);
 }
@@ -354,7 +350,7 @@ fn wrong_bytes_are_errors_and_the_session_goes_on() {
 fn interruption_frame_of_the_client_silences_the_model() {
     let simulator = SimulatorConfig { turn_units: 30, ..SimulatorConfig::default() };
     let mut client = Client::connect_to("conversation", simulator);
-    client.say(&speech(), (16_000, 1));
+    client.say(&two_seconds(), (16_000, 1));
     client.listen_for("bot-started-speaking", 1);
     client.harness.send_binary(&field(5, b""));
     assert_eq!(client.messages("bot-stopped-speaking").len(), 1, "{:?}", client.kinds());

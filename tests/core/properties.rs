@@ -43,7 +43,7 @@ proptest! {
     #[test]
     fn conversation_invariants_hold(script in script::any_conversation_script()) {
         let driver = Driver::play(&script);
-        let (account, streamed) = (driver.bridge.sample_counts().0, driver.bridge.uplink_counts().unwrap());
+        let (account, streamed) = (driver.session.bridge.sample_counts().0, driver.session.bridge.uplink_counts().unwrap());
         let placed = streamed.appended + streamed.silenced + streamed.dropped + streamed.waiting;
         prop_assert_eq!(account.streamed, placed, "{:?}", streamed);
         prop_assert_eq!(account.streamed, account.received);
@@ -59,10 +59,10 @@ proptest! {
         script in prop_oneof![script::any_script(true), script::any_conversation_script()],
     ) {
         let driver = Driver::play_unchecked(&script);
-        let now = driver.now;
+        let now = driver.session.now;
         // Its recording has no end yet.
-        let waits_in_queue = driver.bridge.report(now).only_waits_in_queue;
-        let trace = Trace::parse(&driver.recorder.unwrap().text).unwrap();
+        let waits_in_queue = driver.session.bridge.report(now).only_waits_in_queue;
+        let trace = Trace::parse(&driver.session.recorder.unwrap().text).unwrap();
         let outcome = replay(&trace, Library::embedded().unwrap(), now).unwrap();
         prop_assert!(outcome.is_same() && (outcome.not_judged.is_empty() || waits_in_queue), "{:#?}", outcome);
         prop_assert!(outcome.outputs >= 1 && outcome.inputs >= 1);
@@ -74,7 +74,7 @@ proptest! {
         script.steps.iter().for_each(|step| driver.step(step));
         // A model that speaks on to a client that reads slowly may do so for an hour.
         driver.step(&Step::Read(script::READS_ALL));
-        driver.advance_to(driver.now + Duration::from_secs(2_000));
+        driver.advance_to(driver.session.now + Duration::from_secs(2_000));
         prop_assert!(driver.is_finished(), "the session waits for an event that never comes");
         driver.finish();
     }
@@ -107,7 +107,7 @@ proptest! {
         let mut driver = Driver::new(&profile, script.upstreams.clone(), "model=m");
         script.steps.iter().for_each(|step| driver.step(step));
         // Longer than the client's idle time and a text whose many parts all time out.
-        driver.advance_to(driver.now + Duration::from_secs(2_000));
+        driver.advance_to(driver.session.now + Duration::from_secs(2_000));
         prop_assert!(driver.is_finished(), "the session waits for an event that never comes");
         prop_assert!(driver.checks.requested_texts.is_empty(), "no end of {:?}", driver.checks.requested_texts);
         driver.finish();
@@ -142,7 +142,7 @@ proptest! {
     #[test]
     fn good_upstreams_are_not_blamed_and_get_their_workers_back(script in script::any_script_of_good_upstreams()) {
         let mut driver = Driver::for_script(&script);
-        driver.recorder = None;
+        driver.session.recorder = None;
         script.steps.iter().for_each(|step| driver.step(step));
         driver.step(&Step::Read(script::READS_ALL));
         driver.step(&Step::StreamAudio { sound: Sound::Zeros, ms: 3_000, frame_bytes: 3_200 });
@@ -202,7 +202,7 @@ fn count_outputs(script: &script::Script, counts: &mut BTreeMap<String, u32>) ->
             _ => {}
         }
     }
-    if driver.bridge.sample_counts().0.muted > 0 {
+    if driver.session.bridge.sample_counts().0.muted > 0 {
         count("muted");
     }
     (0..driver.checks.hearing.whole_texts).for_each(|_| count("whole text"));

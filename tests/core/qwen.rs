@@ -14,11 +14,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 fn connect() -> Harness {
     let simulator = SimulatorConfig { record: true, workers: 2, ..SimulatorConfig::default() };
     let config = HarnessConfig {
-        client: "qwen-omni-realtime",
-        profile: "assistant",
-        query: "model=qwen3-omni-flash-realtime".to_owned(),
         simulator,
-        ..HarnessConfig::default()
+        ..HarnessConfig::of("qwen-omni-realtime", "assistant", "model=qwen3-omni-flash-realtime")
     };
     Harness::new(config)
 }

@@ -1,17 +1,11 @@
 //! Read window: how long client audio may stay unread. Never longer than until the audio can change a
 //! decision or a caller asks for its result.
 
-use std::time::Duration;
-
 use serde_json::json;
 
-use crate::harness::{Harness, HarnessConfig, recording, zeros};
+use crate::harness::{Harness, HarnessConfig, ms, recording, zeros};
 
 const FRAME_MS: u64 = 20;
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 fn harness(profile: &'static str) -> Harness {
     Harness::new(HarnessConfig { profile, ..HarnessConfig::default() })

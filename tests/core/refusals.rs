@@ -1,29 +1,23 @@
 //! Refusals in virtual time: a refused request is sent once, and the server's words reach the client. A server
 //! that fails is asked again.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use voxbridge::{
-    bridge::{Bridge, Input, Output},
-    downstream::{Codec, ConnectQuery},
+    bridge::{Input, Output},
     event::{DisconnectReason, Frame, Lane, Message},
     mapping::Library,
-    session::{Observation, SessionSetup},
+    session::Observation,
 };
-use voxbridge_test_support::PICTURE;
+use voxbridge_test_support::{
+    PICTURE,
+    world::session::{Opening, VirtualSession},
+};
 
 use crate::harness::{bytes_of, recording, zeros};
-
-#[expect(clippy::disallowed_methods, reason = "an instant has no other source; only differences count")]
-fn epoch() -> Instant {
-    Instant::now()
-}
 
 /// The server's reaction to a question.
 #[derive(Debug, Clone)]
@@ -36,8 +30,7 @@ enum Reply {
 
 /// A session, and a server that replies to questions and units as scripted.
 struct Session {
-    bridge: Bridge,
-    now: Instant,
+    session: VirtualSession,
     replies: VecDeque<Reply>,
     /// The reply after the scripted ones.
     usual: Reply,
@@ -67,13 +60,10 @@ fn gone() -> DisconnectReason {
 impl Session {
     fn open((client, profile, dialect): (&str, &str, &str), replies: Vec<Reply>, usual: Reply) -> Self {
         let library = Library::embedded().unwrap();
-        let (client, dialect) = (library.client(client).unwrap(), library.upstream(dialect).unwrap());
-        let setup = SessionSetup::new(&client, library.profile(profile).unwrap(), &dialect.clone().into(), 1);
-        let (now, has_queue) = (epoch(), dialect.has_queue());
-        let bridge = Bridge::open(now, Codec::new(client, 0.0), ConnectQuery::default(), dialect, setup);
+        let opening = Opening { query: "model=any", ..Opening::new(&library, client, dialect, profile) };
+        let has_queue = opening.upstream().has_queue();
         Self {
-            bridge,
-            now,
+            session: opening.open(|_| ()),
             replies: replies.into(),
             usual,
             has_queue,
@@ -143,10 +133,8 @@ impl Session {
     }
 
     fn handle(&mut self, input: Input<'_>) {
-        self.bridge.handle_input(self.now, input);
-        loop {
-            match self.bridge.poll_output(self.now) {
-                Output::Wait(_) | Output::Finished => return,
+        for output in self.session.input(input) {
+            match output {
                 Output::ToClient(Message::Text(text), _) => {
                     self.events.push(serde_json::from_str(&text).unwrap());
                 }
@@ -172,16 +160,17 @@ impl Session {
     fn stream(&mut self, samples: &[i16]) {
         for frame in samples.chunks(1600) {
             self.input(Input::Client(Frame::Binary(&bytes_of(frame))));
-            self.now += Duration::from_millis(100);
-            self.input(Input::Timeout);
+            self.pass_a_tenth();
         }
     }
 
     fn wait(&mut self, seconds: u32) {
-        for _ in 0..10 * seconds {
-            self.now += Duration::from_millis(100);
-            self.input(Input::Timeout);
-        }
+        (0..10 * seconds).for_each(|_| self.pass_a_tenth());
+    }
+
+    fn pass_a_tenth(&mut self) {
+        self.session.now += Duration::from_millis(100);
+        self.input(Input::Timeout);
     }
 
     fn events(&self, kind: &str) -> Vec<&Value> {

@@ -7,14 +7,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use voxbridge::session::Observation;
 
-use crate::harness::{Harness, HarnessConfig, Traffic};
+use crate::harness::{Harness, HarnessConfig, Traffic, secs};
 
 /// Bytes of a second of speech, as this many clients read it.
 const PLAYBACK_BYTES: u64 = 48_000;
-
-const fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
 
 /// A text of two minutes of speech.
 fn long_text() -> String {
@@ -30,7 +26,7 @@ fn is_upstream_blamed(harness: &Harness) -> bool {
 }
 
 fn rest() -> HarnessConfig {
-    HarnessConfig { client: "rest", query: String::new(), ..HarnessConfig::default() }
+    HarnessConfig::of("rest", "speech", "")
 }
 
 /// Speaks a text in a session of a REST request whose client reads this many bytes a second. Returns the session at its end.
@@ -127,12 +123,7 @@ fn speech_that_is_cut_ends_with_an_error() {
 
 /// An assistant whose answers may be long, of a model that makes speech this much faster than it is played.
 fn assistant(speed: f64, sentences: usize) -> HarnessConfig {
-    let mut config = HarnessConfig {
-        client: "openai-realtime",
-        query: "model=any".to_owned(),
-        profile: "talkative",
-        ..HarnessConfig::default()
-    };
+    let mut config = HarnessConfig::of("openai-realtime", "talkative", "model=any");
     let profile = "kind = \"profile\"\nname = \"talkative\"\ntitle = \"t\"\nextends = \"assistant\"\nmode = \"chat\"\n\
         [answer]\nmax_tokens = 100000\nhistory_max_chars = 100000\n";
     config.library.add("talkative.toml", profile).unwrap();

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::harness::{Harness, HarnessConfig, recording, zeros};
+use crate::harness::{Harness, HarnessConfig, recording, secs, zeros};
 use serde_json::json;
 use voxbridge::{
     mapping::{Library, MappingKind},
@@ -27,10 +27,6 @@ fn traces_dir() -> PathBuf {
 #[expect(clippy::disallowed_methods, reason = "an instant has no other source; only differences count")]
 fn epoch() -> Instant {
     Instant::now()
-}
-
-fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
 }
 
 /// Keeps every second sample: 8 kHz is enough for a voice and half as large.
@@ -64,7 +60,7 @@ fn run_until_event(harness: &mut Harness, name: &str) {
 fn close_and_take_trace(mut harness: Harness) -> String {
     harness.send_json(&json!({"type": "session.close"}));
     harness.run_until(|harness| harness.finished, secs(60));
-    harness.recorder.unwrap().text
+    harness.trace().to_owned()
 }
 
 /// Plays a session and returns its trace.

@@ -6,7 +6,7 @@ use opus_pure::{Application, OpusEncoder};
 use serde_json::{Value, json};
 use voxbridge::audio::opus::packet_samples;
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, recording, zeros};
+use crate::harness::{ClientFrame, Harness, HarnessConfig, two_seconds, zeros};
 
 const PACKET: Duration = Duration::from_millis(60);
 /// Packets that a device can hold.
@@ -111,16 +111,12 @@ impl Device {
     }
 }
 
-fn speech() -> Vec<i16> {
-    recording("jfk_16k.wav")[..32_000].to_vec()
-}
-
 #[test]
 fn auto_mode_is_answered_with_every_frame_version() {
     for version in 1..=3 {
         let mut device = Device::connect("assistant", version);
         device.listen(&json!({"state": "start", "mode": "auto"}));
-        device.say(&speech());
+        device.say(&two_seconds());
         device.say(&zeros(1200));
         device.wait_for_state("stop", 1);
         assert_eq!(device.states(), ["start", "stop"]);
@@ -148,7 +144,7 @@ fn words_of_the_user_come_in_full_duplex_if_the_route_asks_for_them() {
     device.listen(&json!({"state": "start", "mode": "realtime"}));
     device.say(&zeros(3000));
     for _ in 0..2 {
-        device.say(&speech());
+        device.say(&two_seconds());
         device.say(&zeros(8000));
     }
     let words = device.harness.events("stt");
@@ -163,7 +159,7 @@ fn words_of_the_user_come_in_full_duplex_if_the_route_asks_for_them() {
 fn manual_mode_is_answered_when_the_button_is_released() {
     let mut device = Device::connect("assistant", 1);
     device.listen(&json!({"state": "start", "mode": "manual"}));
-    device.say(&speech());
+    device.say(&two_seconds());
     // A pause with the button held is part of the utterance.
     device.say(&zeros(2400));
     assert_eq!(device.states(), Vec::<&str>::new());
@@ -189,7 +185,7 @@ fn typed_text_is_answered_and_abort_stops_the_answer() {
 #[test]
 fn wake_word_that_comes_as_audio_and_as_text_is_answered_once() {
     let mut device = Device::connect("assistant", 1);
-    device.say(&speech());
+    device.say(&two_seconds());
     device.listen(&json!({"state": "detect", "text": "Hello there."}));
     device.listen(&json!({"state": "start", "mode": "auto"}));
     device.say(&zeros(3000));
@@ -237,7 +233,7 @@ fn ten_minutes_of_turns_never_empty_or_fill_the_devices_buffer() {
     let mut turns = 0;
     while device.harness.now() < Duration::from_secs(600) {
         device.listen(&json!({"state": "start", "mode": "auto"}));
-        device.say(&speech());
+        device.say(&two_seconds());
         device.say(&zeros(1200));
         device.wait_for_state("stop", turns + 1);
         // A longer answer, so that a device's buffer could overflow.
@@ -259,7 +255,7 @@ fn sentences_come_between_start_and_stop() {
         let mut device = Device::connect(profile, 1);
         device.listen(&json!({"state": "start", "mode": mode}));
         device.say(&zeros(3000));
-        device.say(&speech());
+        device.say(&two_seconds());
         device.say(&zeros(2400));
         device.listen(&json!({"state": "stop"}));
         device.say(&zeros(6000));
@@ -287,7 +283,7 @@ fn last_packet_of_a_turn_does_not_wait_for_the_end_of_the_turn() {
     device.listen(&json!({"state": "start", "mode": "realtime"}));
     device.say(&zeros(3000));
     for _ in 0..3 {
-        device.say(&speech());
+        device.say(&two_seconds());
         device.say(&zeros(8000));
     }
     let (turns, dry, over) = device.play();

@@ -2,10 +2,12 @@
 //!
 //! A scene is played twice from the same seed. At the rehearsal it is noted what each step of the bridge did; then the
 //! steps of one kind are counted. A step is one input and all the outputs it leads to, as the driver takes them.
+//!
+//! It has no harness, which keeps all traffic: the counts would depend on what that leaves on the heap.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,6 +21,7 @@ use voxbridge::{
     session::{SessionSetup, VoiceCatalog},
     simulator::{ConnId, Gateway, SimDialect, SimInput, SimOutput, SimulatorConfig},
 };
+use voxbridge_test_support::world::session::{VirtualSession, epoch};
 
 use crate::{
     audio_input::{self, RATE_HZ},
@@ -184,11 +187,9 @@ pub(crate) fn new_bridge(library: &Library, scenario: Scenario) -> Bridge {
 }
 
 struct Simulation {
-    bridge: Bridge,
+    session: VirtualSession,
     gateway: Gateway,
     scenario: Scenario,
-    now: Instant,
-    bridge_wait: Option<Instant>,
     gateway_wait: Option<Instant>,
     step_kinds: Vec<(Duration, StepKind)>,
     counted_steps: BTreeSet<usize>,
@@ -201,11 +202,9 @@ impl Simulation {
         let dialect = scenario.server.simulated;
         let simulator = SimulatorConfig { dialect, turn_units: 6, ..SimulatorConfig::default() };
         let mut simulation = Self {
-            bridge: new_bridge(library, scenario),
+            session: VirtualSession::new(new_bridge(library, scenario), epoch()),
             gateway: Gateway::new(simulator, epoch(), UNIX_START),
             scenario,
-            now: epoch(),
-            bridge_wait: None,
             gateway_wait: None,
             step_kinds: Vec::new(),
             counted_steps,
@@ -244,42 +243,25 @@ impl Simulation {
     }
 
     fn advance(&mut self, time: Duration) {
-        let end = self.now + time;
+        let end = self.session.now + time;
         loop {
-            let next = [self.bridge_wait, self.gateway_wait].into_iter().flatten().min();
+            let next = [self.session.wait, self.gateway_wait].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= end) else { break };
-            self.now = self.now.max(next);
+            self.session.now = self.session.now.max(next);
             if self.gateway_wait == Some(next) {
                 self.gateway_input(SimInput::Timeout);
             } else {
                 self.bridge_input(Input::Timeout);
             }
         }
-        self.now = end;
+        self.session.now = end;
     }
 
     fn bridge_input(&mut self, input: Input<'_>) {
-        let now = self.now;
         let is_counted = self.counted_steps.contains(&self.step_kinds.len());
         let kind = kind_of_input(&input, self.scenario.server.delta_bytes);
-        let mut outputs = Vec::with_capacity(100);
-        let mut input = Some(input);
-        let mut step = || {
-            input.take().into_iter().for_each(|input| self.bridge.handle_input(now, input));
-            self.bridge_wait = loop {
-                match self.bridge.poll_output(now) {
-                    Output::Wait(until) => break until,
-                    Output::Finished => break None,
-                    output => outputs.push(output),
-                }
-            };
-        };
-        if is_counted {
-            counted(&mut step);
-        } else {
-            step();
-        }
-        self.step_kinds.push((now - epoch(), kind_of_step(kind, &outputs)));
+        let outputs = self.session.step(Some(input), |step| if is_counted { counted(step) } else { step() });
+        self.step_kinds.push((self.session.now - epoch(), kind_of_step(kind, &outputs)));
         outputs.into_iter().for_each(|output| self.carry_out(output));
     }
 
@@ -289,7 +271,7 @@ impl Simulation {
                 let query = if mode == Mode::Chat { "mode=chat" } else { "mode=audio" };
                 let mode = self.scenario.server.simulated.parse_mode(Some(query)).unwrap();
                 // A lane without a queue sends its first message at once.
-                self.gateway.handle_input(self.now, SimInput::Connected(ConnId(lane.0.into()), mode));
+                self.gateway.handle_input(self.session.now, SimInput::Connected(ConnId(lane.0.into()), mode));
                 self.bridge_input(Input::LaneOpened(lane));
                 self.deliver_gateway_outputs();
             }
@@ -302,13 +284,13 @@ impl Simulation {
     }
 
     fn gateway_input(&mut self, input: SimInput<'_>) {
-        self.gateway.handle_input(self.now, input);
+        self.gateway.handle_input(self.session.now, input);
         self.deliver_gateway_outputs();
     }
 
     fn deliver_gateway_outputs(&mut self) {
         loop {
-            match self.gateway.poll_output(self.now) {
+            match self.gateway.poll_output(self.session.now) {
                 SimOutput::Wait(until) => break self.gateway_wait = until,
                 SimOutput::Text(conn, text) => {
                     let lane = Lane(u32::try_from(conn.0).unwrap());
@@ -341,11 +323,4 @@ fn kind_of_step(kind: StepKind, outputs: &[Output]) -> StepKind {
         StepKind::PlayoutSent if !outputs.iter().any(is_client_audio) => StepKind::Other,
         kind => kind,
     }
-}
-
-/// The start of virtual time.
-fn epoch() -> Instant {
-    static EPOCH: OnceLock<Instant> = OnceLock::new();
-    #[expect(clippy::disallowed_methods, reason = "an Instant has no other source; only differences count")]
-    *EPOCH.get_or_init(Instant::now)
 }

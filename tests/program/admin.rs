@@ -1,8 +1,8 @@
 //! The admin listener of the program as built.
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
-use crate::server_process::{PATIENCE, Server, config, run, send_request};
+use crate::server_process::{PATIENCE, Server, config, empty_scratch, run, send_request, upstream};
 use futures_util::future::join_all;
 use rustls::pki_types::ServerName;
 use serde_json::json;
@@ -11,23 +11,8 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::TlsConnector;
-use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::bench::{
-    ClientFrame, RunningServer, closed_port, events, instant_simulator, recording, scratch, start_simulator,
-};
+use voxbridge_test_support::bench::{ClientFrame, closed_port, events, recording};
 use voxbridge_test_support::certs::{authority, connector, signed};
-
-async fn upstream() -> (String, RunningServer) {
-    let simulator = SimulatorConfig { record: false, workers: 4, ..instant_simulator() };
-    let (address, running, _) = start_simulator("127.0.0.1:0", simulator, None).await;
-    (format!("ws://{address}/v1/realtime"), running)
-}
-
-/// An empty directory for one test.
-fn empty_scratch(name: &str) -> PathBuf {
-    fs::remove_dir_all(scratch(name)).unwrap();
-    scratch(name)
-}
 
 #[tokio::test]
 async fn admin_listener_reports_everything() {

@@ -9,22 +9,12 @@ use tokio::{
     process::Command,
     time::timeout,
 };
-use voxbridge::simulator::SimulatorConfig;
 
-use crate::server_process::{PATIENCE, Server, config, run, voxbridge};
+use crate::server_process::{PATIENCE, Server, config, run, upstream, voxbridge};
 use voxbridge_test_support::{
-    bench::{
-        Client, ClientFrame, RunningServer, instant_simulator, open_websocket, recording, scratch,
-        start_simulator,
-    },
+    bench::{Client, ClientFrame, open_websocket, recording, scratch},
     programs::installed,
 };
-
-async fn upstream() -> (String, RunningServer) {
-    let simulator = SimulatorConfig { record: false, workers: 4, ..instant_simulator() };
-    let (address, running, _) = start_simulator("127.0.0.1:0", simulator, None).await;
-    (format!("ws://{address}/v1/realtime"), running)
-}
 
 /// The head of a handshake's answer.
 async fn send_http_head(server: &Server, headers: &str) -> String {

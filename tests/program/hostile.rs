@@ -13,7 +13,7 @@ use tokio::{
 use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::bench::{Client, instant_simulator, scratch, start_simulator};
 
-use crate::server_process::{Server, busy_machine, config};
+use crate::server_process::{Server, busy_machine, config, resident_kib};
 
 /// Clients of each kind in a round.
 const CLIENTS: usize = 50;
@@ -123,12 +123,6 @@ async fn answer_times_during<T>(attacks: impl Future<Output = T>, healthy: &mut 
             return times;
         }
     }
-}
-
-fn resident_kib(server: &Server, field: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.process.id().unwrap())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
-    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 #[expect(clippy::disallowed_methods, reason = "how many there are is said from outside")]

@@ -27,7 +27,7 @@ use tokio_tungstenite::{
 };
 use voxbridge::simulator::SimulatorConfig;
 
-use crate::server_process::{PATIENCE, Server, busy_machine, config};
+use crate::server_process::{PATIENCE, Server, busy_machine, config, macaw_with_error_text};
 use crate::tls::Authority;
 use voxbridge_test_support::bench::{bytes, instant_simulator, recording, scratch, start_simulator};
 use voxbridge_test_support::wait::wait_until;
@@ -164,14 +164,6 @@ fn replace_file(dir: &Path, name: &str, text: &str) {
     let new = dir.join(format!("{name}.new"));
     fs::write(&new, text).unwrap();
     fs::rename(new, dir.join(name)).unwrap();
-}
-
-/// The Macaw protocol with another text in one event.
-fn macaw_with_error_text(word: &str) -> String {
-    let source = include_str!("../../mappings/client/macaw.toml");
-    let changed = source.replace("Unknown command type: ${detail}", &format!("{word}: ${{detail}}"));
-    assert_ne!(changed, source);
-    changed
 }
 
 /// Breaks one of the files, a different one each round, beside valid files of a round that must never become

@@ -4,21 +4,14 @@ use std::{fs::OpenOptions, process::Stdio};
 
 use serde_json::json;
 use tokio::time::timeout;
-use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::bench::{RunningServer, instant_simulator, recording, scratch, start_simulator};
+use voxbridge_test_support::bench::{recording, scratch};
 
-use crate::server_process::{PATIENCE, Server, config, voxbridge};
+use crate::server_process::{PATIENCE, Server, config, upstream, voxbridge};
 
 /// Sessions whose access log lines fill a pipe.
 const SESSIONS: usize = 150;
 /// Commands whose log lines fill a pipe and the queue in front of it.
 const BAD_COMMANDS: usize = 8_000;
-
-async fn upstream() -> (String, RunningServer) {
-    let simulator = SimulatorConfig { record: false, workers: 4, ..instant_simulator() };
-    let (address, running, _) = start_simulator("127.0.0.1:0", simulator, None).await;
-    (format!("ws://{address}/v1/realtime"), running)
-}
 
 /// One utterance and one text.
 async fn converse(server: &Server) {

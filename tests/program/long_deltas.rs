@@ -11,7 +11,7 @@ use tokio::{
 use tokio_tungstenite::{accept_async, tungstenite::Message};
 use voxbridge_test_support::bench::{Client, open_websocket};
 
-use crate::server_process::{Server, busy_machine};
+use crate::server_process::{Server, busy_machine, resident_kib};
 
 /// Clients at once.
 const CLIENTS: usize = 4;
@@ -65,12 +65,6 @@ async fn serve(stream: TcpStream, delta: Message) {
         }
     }
     while let Some(Ok(_)) = socket.next().await {}
-}
-
-fn resident_kib(server: &Server, field: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.process.id().unwrap())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
-    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// CPU time that the server has taken, clock ticks.

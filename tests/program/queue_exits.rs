@@ -5,14 +5,17 @@ use std::{fs, net::SocketAddr, process::Stdio, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    io::{AsyncBufReadExt as _, BufReader, Lines},
     net::TcpStream,
     process::{Child, ChildStderr},
     time::{sleep, timeout},
 };
 use voxbridge::simulator::{SimTiming, SimulatorConfig};
 use voxbridge_test_support::{
-    bench::{Client, RunningServer, instant_simulator, open_websocket, scratch, speech_dir, start_simulator},
+    bench::{
+        Client, RunningServer, gateway_status, instant_simulator, open_websocket, scratch, speech_dir,
+        start_simulator,
+    },
     programs::{ignores_hangup, send_signal},
 };
 
@@ -71,14 +74,6 @@ impl BusyGateway {
         self.wait_for_queue().await;
         Running { process, lines, said: String::new() }
     }
-}
-
-async fn gateway_status(gateway: SocketAddr) -> Value {
-    let mut stream = TcpStream::connect(gateway).await.unwrap();
-    stream.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
 /// A command with its standard error.

@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, LazyLock, Weak},
     time::Duration,
@@ -19,7 +19,10 @@ use tokio::{
     time::timeout,
 };
 
-use voxbridge_test_support::bench::{Client, open_websocket};
+use voxbridge::simulator::SimulatorConfig;
+use voxbridge_test_support::bench::{
+    Client, RunningServer, instant_simulator, open_websocket, scratch, start_simulator,
+};
 use voxbridge_test_support::programs::send_signal;
 
 /// Longer than any step takes on a busy machine.
@@ -88,6 +91,34 @@ impl AdminAnswer {
         let codes = body["error"].get("code").into_iter().chain(reasons);
         codes.filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// A simulated server with four workers, and its URL.
+pub(crate) async fn upstream() -> (String, RunningServer) {
+    let simulator = SimulatorConfig { record: false, workers: 4, ..instant_simulator() };
+    let (address, running, _) = start_simulator("127.0.0.1:0", simulator, None).await;
+    (format!("ws://{address}/v1/realtime"), running)
+}
+
+/// An empty directory for one test.
+pub(crate) fn empty_scratch(name: &str) -> PathBuf {
+    std::fs::remove_dir_all(scratch(name)).unwrap();
+    scratch(name)
+}
+
+/// Memory of the server by this field of its status, KiB.
+pub(crate) fn resident_kib(server: &Server, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.process.id().unwrap())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// The Macaw protocol with another text in one event.
+pub(crate) fn macaw_with_error_text(word: &str) -> String {
+    let source = include_str!("../../mappings/client/macaw.toml");
+    let changed = source.replace("Unknown command type: ${detail}", &format!("{word}: ${{detail}}"));
+    assert_ne!(changed, source);
+    changed
 }
 
 /// The program with these arguments and an empty environment.

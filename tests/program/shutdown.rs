@@ -4,10 +4,10 @@
 use std::{
     fs,
     os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
-use crate::server_process::{PATIENCE, Server, config, voxbridge};
+use crate::server_process::{PATIENCE, Server, config, empty_scratch, voxbridge};
 use futures_util::SinkExt as _;
 use serde_json::{Value, json};
 use tokio::{
@@ -18,7 +18,7 @@ use tokio_tungstenite::{accept_async, tungstenite::Message};
 use voxbridge::simulator::{Fault, SimulatorConfig};
 use voxbridge_test_support::bench::{
     Client, ClientFrame, RunningServer, assert_pairs_closed, bytes, events, instant_simulator, recording,
-    scratch, start_simulator,
+    start_simulator,
 };
 
 async fn upstream_with(simulator: SimulatorConfig) -> (String, RunningServer) {
@@ -29,11 +29,6 @@ async fn upstream_with(simulator: SimulatorConfig) -> (String, RunningServer) {
 
 async fn upstream() -> (String, RunningServer) {
     upstream_with(instant_simulator()).await
-}
-
-fn empty_scratch(name: &str) -> PathBuf {
-    fs::remove_dir_all(scratch(name)).unwrap();
-    scratch(name)
 }
 
 /// A client in the middle of an utterance, and the rest of the utterance.

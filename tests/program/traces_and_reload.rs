@@ -5,103 +5,34 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Output, Stdio},
-    time::Duration,
 };
 
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader, Lines},
-    net::TcpStream,
-    process::{Child, ChildStderr, Command},
-    time::timeout,
-};
-use voxbridge::{simulator::SimulatorConfig, trace::Trace};
-use voxbridge_test_support::bench::{
-    Client, ClientFrame, instant_simulator, open_websocket, recording, scratch, start_simulator,
-};
-use voxbridge_test_support::programs::send_signal;
+use tokio::net::TcpStream;
+use voxbridge::trace::Trace;
+use voxbridge_test_support::bench::{Client, ClientFrame, open_websocket, recording};
 
-/// Longer than any step takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::server_process::{Server, empty_scratch, macaw_with_error_text, run, upstream};
 
-/// An empty directory for one test.
-fn empty_scratch(name: &str) -> PathBuf {
-    let dir = scratch(name);
-    fs::remove_dir_all(&dir).unwrap();
-    scratch(name)
+/// The path of a client whose URL has a secret.
+const PATH: &str = "/v1/realtime?model=m&token=s3cr3t-query";
+
+/// A client of this path.
+async fn dial(server: &Server, path: &str) -> Client {
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    open_websocket(stream, path, "", &[]).await.1
 }
 
-/// `voxbridge serve` as a process.
-struct Bridge {
-    process: Child,
-    log: Lines<BufReader<ChildStderr>>,
-    address: String,
+/// A client with an open session.
+async fn connect(server: &Server) -> Client {
+    let mut client = dial(server, PATH).await;
+    assert_eq!(client.next().await.kind(), "session.created");
+    client
 }
 
-impl Bridge {
-    async fn start(args: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_voxbridge"))
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .args(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let line = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
-        let log = BufReader::new(process.stderr.take().unwrap()).lines();
-        Self { process, log, address: line.trim_start_matches("listening on ").to_owned() }
-    }
-
-    async fn signal(&self, signal: &str) {
-        send_signal(self.process.id().unwrap(), signal);
-    }
-
-    /// Waits for a log line with these words.
-    async fn wait_for_log(&mut self, words: &str) -> String {
-        let matching_line = async {
-            loop {
-                let line = self.log.next_line().await.unwrap().expect("the log ends");
-                if line.contains(words) {
-                    return line;
-                }
-            }
-        };
-        timeout(PATIENCE, matching_line).await.unwrap_or_else(|_| panic!("the log has no {words:?}"))
-    }
-
-    async fn stop(mut self) {
-        self.signal("-TERM").await;
-        let ended = timeout(PATIENCE, self.process.wait()).await.expect("the server does not stop").unwrap();
-        assert!(ended.success());
-    }
-
-    async fn dial(&self, path: &str) -> Client {
-        let stream = TcpStream::connect(&self.address).await.unwrap();
-        open_websocket(stream, path, "", &[]).await.1
-    }
-
-    async fn client(&self) -> Client {
-        let mut client = self.dial("/v1/realtime?model=m&token=s3cr3t-query").await;
-        assert_eq!(client.next().await.kind(), "session.created");
-        client
-    }
-}
-
-async fn run(args: &[&str]) -> (i32, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
-    let output =
-        timeout(PATIENCE, command.args(args).output()).await.expect("the command does not end").unwrap();
-    let Output { status, stdout, stderr } = output;
-    (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
-}
-
-async fn upstream() -> (String, voxbridge_test_support::bench::RunningServer) {
-    let simulator = SimulatorConfig { record: false, ..instant_simulator() };
-    let (address, running, _) = start_simulator("127.0.0.1:0", simulator, None).await;
-    (format!("ws://{address}/v1/realtime"), running)
+async fn stop(server: Server) {
+    server.signal("-TERM").await;
+    assert_eq!(server.wait_for_end().await, 0);
 }
 
 fn only_file(dir: &Path) -> PathBuf {
@@ -111,8 +42,8 @@ fn only_file(dir: &Path) -> PathBuf {
 }
 
 /// A client that speaks, has a text spoken, sends secrets and leaves.
-async fn run_one_session(bridge: &Bridge) {
-    let mut client = bridge.client().await;
+async fn run_one_session(bridge: &Server) {
+    let mut client = connect(bridge).await;
     client.send_json(json!({"type": "session.configure", "api_key": "s3cr3t-key"})).await;
     client.send_utterance(&recording("goforward")).await;
     client.wait_for_event("vad.speech_end").await;
@@ -126,11 +57,11 @@ async fn recorded_session_replays_identically() {
     let (url, _simulator) = upstream().await;
     let dir = empty_scratch("running-audio");
     let traces = dir.join("made").display().to_string();
-    let bridge = Bridge::start(&["--upstream", &url, "--trace", &traces, "--trace-audio"]).await;
+    let bridge = Server::start(&url, &["--trace", &traces, "--trace-audio"]).await;
     run_one_session(&bridge).await;
     // A rejected client has no session to record.
-    bridge.dial("/v1/realtime?language=en").await.read_to_end().await;
-    bridge.stop().await;
+    dial(&bridge, "/v1/realtime?language=en").await.read_to_end().await;
+    stop(bridge).await;
     let file = only_file(Path::new(&traces));
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(fs::metadata(&traces).unwrap().permissions().mode() & 0o777, 0o700);
@@ -171,9 +102,9 @@ async fn trace_without_audio_is_small_and_bounded() {
     let (url, _simulator) = upstream().await;
     let dir = empty_scratch("running-bare");
     let traces = dir.display().to_string();
-    let bridge = Bridge::start(&["--upstream", &url, "--trace", &traces]).await;
+    let bridge = Server::start(&url, &["--trace", &traces]).await;
     run_one_session(&bridge).await;
-    bridge.stop().await;
+    stop(bridge).await;
     let text = fs::read_to_string(only_file(&dir)).unwrap();
     assert!(text.len() < 100_000, "{} bytes", text.len());
     assert!(!text.contains("s3cr3t") && text.contains("Good morning.") && text.contains("[base64 "));
@@ -183,9 +114,9 @@ async fn trace_without_audio_is_small_and_bounded() {
     let dir = empty_scratch("running-bound");
     let config = dir.join("voxbridge.toml");
     fs::write(&config, "[trace]\ndir = \"traces\"\naudio = true\nfile_max_bytes = 65536\n").unwrap();
-    let bridge = Bridge::start(&["--upstream", &url, "--config", config.to_str().unwrap()]).await;
+    let bridge = Server::start(&url, &["--config", config.to_str().unwrap()]).await;
     run_one_session(&bridge).await;
-    bridge.stop().await;
+    stop(bridge).await;
     let text = fs::read_to_string(only_file(&dir.join("traces"))).unwrap();
     assert!(text.len() < 65_536 + 200, "{} bytes", text.len());
     assert!(text.lines().last().unwrap().contains(r#""full":65536"#), "{}", &text[text.len() - 200..]);
@@ -197,26 +128,18 @@ async fn failed_recording_is_logged_once_and_harms_no_session() {
     let (url, _simulator) = upstream().await;
     let dir = empty_scratch("running-gone");
     let traces = dir.join("traces").display().to_string();
-    let mut bridge = Bridge::start(&["--upstream", &url, "--trace", &traces]).await;
+    let mut bridge = Server::start(&url, &["--trace", &traces]).await;
     fs::remove_dir_all(&traces).unwrap();
     run_one_session(&bridge).await;
     bridge.wait_for_log("cannot write a trace").await;
     run_one_session(&bridge).await;
-    bridge.stop().await;
+    stop(bridge).await;
     let file = dir.join("file");
     fs::write(&file, "").unwrap();
     let (code, _, problem) =
         run(&["serve", "--listen", "127.0.0.1:0", "--upstream", &url, "--trace", file.to_str().unwrap()])
             .await;
     assert!(code == 1 && problem.contains("cannot write traces to"), "{problem}");
-}
-
-/// The Macaw protocol with another text in one event.
-fn macaw_with_error_text(word: &str) -> String {
-    let source = include_str!("../../mappings/client/macaw.toml");
-    let changed = source.replace("Unknown command type: ${detail}", &format!("{word}: ${{detail}}"));
-    assert_ne!(changed, source);
-    changed
 }
 
 async fn error_text(client: &mut Client) -> String {
@@ -232,15 +155,15 @@ async fn reload_applies_to_new_sessions_and_rejects_broken_files() {
     fs::create_dir(&mappings).unwrap();
     fs::write(mappings.join("macaw.toml"), macaw_with_error_text("First")).unwrap();
     fs::write(&config, "mappings = \"mappings\"\n").unwrap();
-    let mut bridge = Bridge::start(&["--upstream", &url, "--config", config.to_str().unwrap()]).await;
-    let mut old = bridge.client().await;
+    let mut bridge = Server::start(&url, &["--config", config.to_str().unwrap()]).await;
+    let mut old = connect(&bridge).await;
     assert_eq!(error_text(&mut old).await, "First: 'nope'");
 
     fs::write(mappings.join("macaw.toml"), macaw_with_error_text("Second")).unwrap();
     bridge.signal("-HUP").await;
     let line = bridge.wait_for_log("reloaded").await;
     assert!(line.contains("client macaw changed"), "{line}");
-    let mut new = bridge.client().await;
+    let mut new = connect(&bridge).await;
     assert_eq!(error_text(&mut new).await, "Second: 'nope'");
     assert_eq!(error_text(&mut old).await, "First: 'nope'", "an open session keeps its mapping");
 
@@ -252,7 +175,7 @@ async fn reload_applies_to_new_sessions_and_rejects_broken_files() {
     bridge.signal("-HUP").await;
     let line = bridge.wait_for_log("not reloaded").await;
     assert!(line.contains("macaw.toml:") && line.contains("did you mean `command_key`"), "{line}");
-    assert_eq!(error_text(&mut bridge.client().await).await, "Second: 'nope'");
+    assert_eq!(error_text(&mut connect(&bridge).await).await, "Second: 'nope'");
 
     fs::write(mappings.join("macaw.toml"), macaw_with_error_text("Fourth")).unwrap();
     fs::write(&config, "mappings = \"mappings\"\nsessions_max = 7\nlanguage = \"zh\"\n").unwrap();
@@ -264,14 +187,14 @@ async fn reload_applies_to_new_sessions_and_rejects_broken_files() {
     bridge.signal("-HUP").await;
     let line = bridge.wait_for_log("reloaded").await;
     assert!(line.contains("its changes take effect after a restart: `sessions_max`"), "{line}");
-    assert_eq!(error_text(&mut bridge.client().await).await, "Fourth: 'nope'");
+    assert_eq!(error_text(&mut connect(&bridge).await).await, "Fourth: 'nope'");
     // Old and new sessions still work.
     for client in [&mut old, &mut new] {
         client.send_utterance(&recording("goforward")).await;
         client.wait_for_event("transcript.final").await;
     }
     assert!(matches!(old.close().await.last(), Some(ClientFrame::End(_))));
-    bridge.stop().await;
+    stop(bridge).await;
 }
 
 /// The next event of a client whose protocol has no types.
@@ -293,8 +216,8 @@ async fn custom_protocol_needs_one_file() {
     assert!(code == 0 && out.contains("client talkie"), "{out}{err}");
 
     let (url, _simulator) = upstream().await;
-    let bridge = Bridge::start(&["--upstream", &url, "--mappings", &mappings]).await;
-    let mut client = bridge.dial("/talkie?channel=7").await;
+    let bridge = Server::start(&url, &["--mappings", &mappings]).await;
+    let mut client = dial(&bridge, "/talkie?channel=7").await;
     client.send_utterance(&recording("goforward")).await;
     client.send_json(json!({"do": "over"})).await;
     let transcript = last_error(&mut client).await;
@@ -316,5 +239,5 @@ async fn custom_protocol_needs_one_file() {
     client.send_json(json!({"do": "bye"})).await;
     assert_eq!(last_error(&mut client).await, json!({"bye": "over and out"}));
     assert!(matches!(client.next().await, ClientFrame::Close(1000, _)));
-    bridge.stop().await;
+    stop(bridge).await;
 }

@@ -1,5 +1,6 @@
 //! Every event, field by field, compared with the captures (field notes §1.2, §1.3, §6.2, §6.3).
 
+use super::duplex::decode_audio;
 use super::*;
 
 const SENTENCE: &str = "I have a wrap up that I want to offer you now, a conclusion bye.";
@@ -78,12 +79,6 @@ fn field_order_matches_capture() {
         delta_fields(&sim, "session.closed", None),
         ["type", "session_id", "reason", "server_send_ts"]
     );
-}
-
-fn decode_audio(event: &Value) -> Vec<f32> {
-    let mut samples = Vec::new();
-    voxbridge::audio::pcm::decode_base64_f32(event["audio"].as_str().unwrap(), &mut samples).unwrap();
-    samples
 }
 
 #[test]

@@ -65,7 +65,7 @@ pub(super) fn decode_audio(event: &Value) -> Vec<f32> {
     samples
 }
 
-fn field_names(event: &Value) -> Vec<&str> {
+pub(super) fn field_names(event: &Value) -> Vec<&str> {
     event.as_object().unwrap().keys().map(String::as_str).collect()
 }
 

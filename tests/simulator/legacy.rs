@@ -5,6 +5,7 @@ use voxbridge::{
     simulator::{DuplexOpening, DuplexUnit, SimDialect, watermark_sample},
 };
 
+use super::duplex::field_names;
 use super::*;
 
 const SPEECH_LEVEL: f32 = 0.1;
@@ -66,10 +67,6 @@ fn error_event(code: &str, message: &str, error_type: &str) -> ServerOutput {
 
 fn closed_event(reason: &str) -> ServerOutput {
     ServerOutput::Event(json!({"type": "session.closed", "reason": reason}))
-}
-
-fn field_names(event: &Value) -> Vec<&str> {
-    event.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
 const UNSUPPORTED_DATA: ServerOutput = ServerOutput::Close(1003, String::new());

@@ -15,10 +15,11 @@ use tokio_tungstenite::{
 
 use super::*;
 use voxbridge::simulator::{
-    FaultKind, SimTiming,
+    FaultKind,
     engines::SpeechEngines,
     socket::{InputRecorder, RecordedInput, Simulator, bind},
 };
+use voxbridge_test_support::bench::instant_simulator;
 use voxbridge_test_support::wait::wait_until;
 
 type Client = WebSocketStream<TcpStream>;
@@ -33,10 +34,6 @@ async fn start(
     let (stop, stopped) = oneshot::channel();
     tokio::spawn(simulator.run(stopped.map(|_| ())));
     (address, recorder, stop)
-}
-
-fn instant_config() -> SimulatorConfig {
-    SimulatorConfig { timing: SimTiming::instant(), record: true, ..SimulatorConfig::default() }
 }
 
 async fn connect(address: SocketAddr, target: &str) -> Result<Client, Error> {
@@ -86,7 +83,7 @@ async fn run_asr_session(address: SocketAddr, samples: usize) -> (Client, Vec<Va
 
 #[tokio::test]
 async fn chat_session_works_over_socket() {
-    let (address, recorder, stop) = start(instant_config(), |simulator| simulator).await;
+    let (address, recorder, stop) = start(instant_simulator(), |simulator| simulator).await;
     for target in ["/v1/realtime?mode=", "/v1/realtime?mode=Chat", "/elsewhere?mode=chat"] {
         match connect(address, target).await {
             Err(Error::Http(response)) => assert_eq!(response.status(), 403, "{target}"),
@@ -120,7 +117,7 @@ async fn http_get(address: SocketAddr, path: &str) -> String {
 
 #[tokio::test]
 async fn http_pages_are_served_beside_the_websocket() {
-    let (address, _recorder, _stop) = start(instant_config(), |simulator| simulator).await;
+    let (address, _recorder, _stop) = start(instant_simulator(), |simulator| simulator).await;
     let (_client, ..) = run_asr_session(address, 16_000).await;
     let status = http_get(address, "/status?full=1").await;
     assert!(status.starts_with("HTTP/1.1 200 OK\r\n") && status.contains(r#""busy_workers":1,"#), "{status}");
@@ -130,7 +127,7 @@ async fn http_pages_are_served_beside_the_websocket() {
 
 #[tokio::test]
 async fn full_duplex_session_works_over_socket() {
-    let (address, recorder, _stop) = start(instant_config(), |simulator| simulator).await;
+    let (address, recorder, _stop) = start(instant_simulator(), |simulator| simulator).await;
     for (target, has_video) in [("/v1/realtime?mode=audio", false), ("/v1/realtime", true)] {
         let mut client = connect(address, target).await.unwrap();
         send_json(&mut client, json!({"type": "session.init", "payload": {}})).await;
@@ -161,7 +158,7 @@ async fn full_duplex_session_works_over_socket() {
 
 #[tokio::test]
 async fn dropped_socket_makes_worker_reject_next_session() {
-    let (address, recorder, _stop) = start(instant_config(), |simulator| simulator).await;
+    let (address, recorder, _stop) = start(instant_simulator(), |simulator| simulator).await;
     let (client, ..) = run_asr_session(address, 16_000).await;
     drop(client);
     let is_disconnected = |one: &RecordedInput| matches!(one, RecordedInput::Disconnected(_));
@@ -172,7 +169,7 @@ async fn dropped_socket_makes_worker_reject_next_session() {
         (vec!["session.queue_done".to_owned(), "error".to_owned()], normal_close())
     );
     // The worker's cleanup began before the disconnect was recorded.
-    tokio::time::sleep(instant_config().timing.cleanup).await;
+    tokio::time::sleep(instant_simulator().timing.cleanup).await;
     let (_client, _, end) = run_asr_session(address, 16_000).await;
     assert_eq!(end, None);
 }
@@ -181,7 +178,7 @@ async fn dropped_socket_makes_worker_reject_next_session() {
 async fn drop_fault_sends_no_close_frame() {
     let faults = vec!["drop-mid-answer=1".parse().unwrap()];
     let (address, _recorder, _stop) =
-        start(SimulatorConfig { faults, ..instant_config() }, |simulator| simulator).await;
+        start(SimulatorConfig { faults, ..instant_simulator() }, |simulator| simulator).await;
     let (_client, _, end) = run_asr_session(address, 16_000).await;
     assert_eq!(end, Some(ServerOutput::Abort));
 }
@@ -201,7 +198,7 @@ impl SpeechEngines for EchoEngines {
 #[tokio::test]
 async fn engines_answer_over_socket() {
     let (address, _recorder, _stop) =
-        start(instant_config(), |simulator| simulator.with_engines(Arc::new(EchoEngines))).await;
+        start(instant_simulator(), |simulator| simulator.with_engines(Arc::new(EchoEngines))).await;
     let (mut client, events, _) = run_asr_session(address, 16_000).await;
     assert_eq!(events.last().unwrap()["text"], "heard 16000");
     send_json(&mut client, json!({"type": "input.append", "input": tts_request("Four", true)})).await;
@@ -242,7 +239,7 @@ async fn empty_results_of_engines_are_logged() {
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     let (address, _recorder, _stop) =
-        start(instant_config(), |simulator| simulator.with_engines(Arc::new(SilentEngines))).await;
+        start(instant_simulator(), |simulator| simulator.with_engines(Arc::new(SilentEngines))).await;
     let (_client, events, _) = run_asr_session(address, 24_000).await;
     assert_eq!(events.last().unwrap()["type"], "session.closed");
     let mut client = connect(address, "/v1/realtime?mode=chat").await.unwrap();
@@ -256,7 +253,7 @@ async fn empty_results_of_engines_are_logged() {
 
 #[tokio::test]
 async fn simulator_shutdown_ends_connections() {
-    let (address, _recorder, stop) = start(instant_config(), |simulator| simulator).await;
+    let (address, _recorder, stop) = start(instant_simulator(), |simulator| simulator).await;
     let (mut client, ..) = run_asr_session(address, 16_000).await;
     drop(stop);
     assert_eq!(read_until(&mut client, "nothing").await, (Vec::new(), Some(ServerOutput::Abort)));
@@ -265,7 +262,7 @@ async fn simulator_shutdown_ends_connections() {
 
 #[tokio::test]
 async fn faults_can_be_injected_and_cleared_at_run_time() {
-    let simulator = bind("127.0.0.1:0", instant_config()).await.unwrap();
+    let simulator = bind("127.0.0.1:0", instant_simulator()).await.unwrap();
     let (address, breaker) = (simulator.local_addr(), simulator.fault_injector());
     let (_stop, stopped) = oneshot::channel::<()>();
     tokio::spawn(simulator.run(stopped.map(|_| ())));

@@ -23,7 +23,7 @@ use voxbridge::{
 };
 use voxbridge_test_support::bench::{
     Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, conversation_profile_with, events,
-    instant_simulator, open_websocket, recording, start_simulator, upstream_at,
+    instant_simulator, is, open_websocket, recording, start_simulator, upstream_at,
 };
 use voxbridge_test_support::tcp_proxy::TcpProxy;
 
@@ -39,14 +39,10 @@ fn with_fault(fault: &str) -> SimulatorConfig {
     SimulatorConfig { faults: vec![fault.parse().unwrap()], ..instant_simulator() }
 }
 
-fn has_kind(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
-    move |frame| frame.kind() == kind
-}
-
 /// Asks a question and waits for the end of its answer.
 async fn ask_question(client: &mut Client) {
     let question = recording("goforward");
-    let frames = client.stream_until(&question, has_kind("tts.speaking_end")).await;
+    let frames = client.stream_until(&question, is("tts.speaking_end")).await;
     assert_eq!(events(frames, "tts.speaking_end")[0]["cancelled"], false, "{frames:?}");
     assert_one_turn(frames);
 }
@@ -113,7 +109,7 @@ async fn slow_reader_is_paced_and_can_interrupt() {
     socket.set_recv_buffer_size(4096).unwrap();
     let stream = socket.connect(bench.address()).await.unwrap();
     let (_, mut client) = open_websocket(stream, "/v1/realtime?model=x", "", &[]).await;
-    client.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
+    client.stream_until(&recording("goforward"), is("tts.speaking_start")).await;
     let (start, before) = (Instant::now(), client.received.len());
     // Half a minute of speech is generated at once. The microphone continues, and the client reads nothing.
     while start.elapsed() < Duration::from_secs(3) {
@@ -123,12 +119,12 @@ async fn slow_reader_is_paced_and_can_interrupt() {
         assert!(sent_s <= start.elapsed().as_secs_f64() + LEAD_S, "{sent_s} s after {:?}", start.elapsed());
     }
     assert!(byte_counter.to_client.load(Ordering::Relaxed) > 2 * 48_000, "the turn continues");
-    client.stream_until(&recording("cards_005"), has_kind("tts.speaking_end")).await;
+    client.stream_until(&recording("cards_005"), is("tts.speaking_end")).await;
     let interrupted = &client.received[before..];
     assert_eq!(events(interrupted, "tts.speaking_end")[0]["cancelled"], true);
     assert_one_turn(interrupted);
     // The next turn is a new one, played from its beginning.
-    client.stream_until(&[], has_kind("tts.speaking_start")).await;
+    client.stream_until(&[], is("tts.speaking_start")).await;
     client.send_json(json!({"type": "tts.cancel"})).await;
     client.wait_for_event("tts.speaking_end").await;
     assert_pairs_closed(&client.close().await);
@@ -168,7 +164,7 @@ async fn disconnect_mid_turn_leaves_no_session() {
         let simulator = SimulatorConfig { turn_units: 20, ..instant_simulator() };
         let bench = Bench::with_config(simulator, profile_config("conversation")).await;
         let mut client = bench.client("model=x").await;
-        client.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
+        client.stream_until(&recording("goforward"), is("tts.speaking_start")).await;
         if is_polite {
             client.socket.close(None).await.unwrap();
             client.read_to_end().await;
@@ -176,7 +172,7 @@ async fn disconnect_mid_turn_leaves_no_session() {
         drop(client);
         // With one worker, serving the next client shows that the worker is free.
         let mut next = bench.client("model=x").await;
-        next.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
+        next.stream_until(&recording("goforward"), is("tts.speaking_start")).await;
         let frames = next.close().await;
         assert_pairs_closed(&frames);
         assert!(events(&frames, "error").is_empty(), "{frames:?}");
@@ -196,7 +192,7 @@ async fn drain_ends_conversations_politely() {
         let mut bench = Bench::with_config(simulator, config).await;
         let mut client = bench.client("model=x").await;
         let mut silent = bench.client("model=x").await;
-        client.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
+        client.stream_until(&recording("goforward"), is("tts.speaking_start")).await;
         bench.bridge.stop();
         client.read_to_end().await;
         silent.read_to_end().await;
@@ -231,7 +227,7 @@ async fn queued_client_is_informed_and_gets_freed_worker() {
     assert_eq!((&error["code"], &error["recoverable"]), (&json!("service_unavailable"), &json!(true)));
     assert!(error["message"].as_str().unwrap().contains("position 1"), "{error}");
     first.close().await;
-    let frames = second.stream_until(&[], has_kind("tts.speaking_end")).await;
+    let frames = second.stream_until(&[], is("tts.speaking_end")).await;
     assert_one_turn(frames);
     assert_eq!(events(frames, "tts.speaking_end")[0]["cancelled"], false);
     assert_pairs_closed(&second.close().await);
@@ -261,7 +257,7 @@ async fn large_pictures_do_not_delay_audio() {
     assert_eq!(client.wait_for_event("error").await["code"], "validation_error");
     client.send_json(json!({"type": "video.frame", "image": "bm90IGEgcGljdHVyZQ=="})).await;
     assert_eq!(client.wait_for_event("error").await["code"], "validation_error");
-    let frames = client.stream_until(&[], has_kind("tts.speaking_end")).await;
+    let frames = client.stream_until(&[], is("tts.speaking_end")).await;
     assert_one_turn(frames);
     let units = bench.recorder.duplex_units();
     let frames: Vec<usize> = units.iter().map(|(_, unit)| unit.frame_count).collect();
@@ -281,12 +277,12 @@ async fn conversation_works_on_legacy_server() {
         let mut client = bench.client("model=x").await;
         ask_question(&mut client).await;
         client.send_json(json!({"type": "tts.speak", "text": "Hello."})).await;
-        let frames = client.stream_until(&[], has_kind("error")).await;
+        let frames = client.stream_until(&[], is("error")).await;
         let words = events(frames, "error")[0]["message"].as_str().unwrap().to_owned();
         assert!(words.contains("no chat mode"), "{words}");
         let before = client.received.len();
-        client.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
-        client.stream_until(&[], has_kind("tts.speaking_end")).await;
+        client.stream_until(&recording("goforward"), is("tts.speaking_start")).await;
+        client.stream_until(&[], is("tts.speaking_end")).await;
         assert_one_turn(&client.received[before..]);
         let frames = client.close().await;
         assert_pairs_closed(&frames);

@@ -26,17 +26,13 @@ use voxbridge::{
 };
 use voxbridge_test_support::bench::{
     Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, events, http_upstream,
-    instant_simulator, profile_with_numbers, recording, scratch, start_simulator,
+    instant_simulator, is, profile_with_numbers, recording, scratch, start_simulator,
 };
 
 const APIS: [HttpApi; 3] = [HttpApi::VllmOmni, HttpApi::SglangOmni, HttpApi::OpenaiAudio];
 
 fn simulator(api: HttpApi) -> SimulatorConfig {
     SimulatorConfig { http_api: Some(api), workers: 4, ..instant_simulator() }
-}
-
-fn is(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
-    move |frame| frame.kind() == kind
 }
 
 /// Has a text spoken, and returns the frames until its end.

@@ -11,7 +11,7 @@ use voxbridge::{
     simulator::{SimDialect, SimTiming, SimulatorConfig, read_watermark, socket::RecordedInput},
 };
 use voxbridge_test_support::bench::{
-    Bench, ClientFrame, assert_pairs_closed, audio, events, open_websocket, profile_with_numbers, recording,
+    Bench, assert_pairs_closed, audio, events, is, open_websocket, profile_with_numbers, recording,
     start_simulator, upstream_of,
 };
 
@@ -34,10 +34,6 @@ fn simulator() -> SimulatorConfig {
 
 async fn bench(profile: &str) -> Bench {
     Bench::with_config(simulator(), Config { profile: Some(profile.into()), ..Config::default() }).await
-}
-
-fn is(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
-    move |frame| frame.kind() == kind
 }
 
 fn messages(received: &[RecordedInput]) -> Vec<Value> {

@@ -7,7 +7,7 @@ use tokio::time::{interval, timeout};
 use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{config::Config, simulator::SimulatorConfig};
 use voxbridge_test_support::{
-    bench::{Bench, Client, ClientFrame, instant_simulator, recording, scratch},
+    bench::{Bench, Client, ClientFrame, configuration, instant_simulator, recording, request, scratch},
     rtvi::{RtviFrame, audio_frame, field, message_frame},
 };
 
@@ -83,24 +83,9 @@ impl PipecatClient {
     }
 }
 
-/// The answer to a request: its head in lower case and its body.
-async fn request(bench: &Bench, line: &str, headers: &str, body: &str) -> (String, String) {
-    let length = body.len();
-    let request = format!(
-        "{line} HTTP/1.1\r\nHost: voice.local:8000\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
-    );
-    let answer = bench.http(&request).await;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.to_lowercase(), body.to_owned())
-}
-
-fn config(toml: &str) -> Config {
-    toml::from_str(toml).unwrap()
-}
-
 #[tokio::test]
 async fn start_page_names_the_socket() {
-    let config = config("[access]\norigins = [\"https://app.example\"]\n");
+    let config = configuration("[access]\norigins = [\"https://app.example\"]\n");
     let bench = Bench::with_config(instant_simulator(), config).await;
     let body = r#"{"transport": "websocket", "body": {"anything": 1}}"#;
     let (head, answer) = request(&bench, "POST /start", "Origin: https://app.example\r\n", body).await;
@@ -120,7 +105,7 @@ async fn key_of_the_start_page_opens_the_socket() {
     let keys = scratch("pipecat-keys").join("keys.toml");
     std::fs::write(&keys, "[[key]]\nname = \"app\"\nkey = \"app-k3y\"\n").unwrap();
     let toml = format!("[access]\nkeys = {keys:?}\nquery_parameter = \"token\"\n");
-    let bench = Bench::with_config(instant_simulator(), config(&toml)).await;
+    let bench = Bench::with_config(instant_simulator(), configuration(&toml)).await;
     let start = async |headers: &str| -> Value {
         serde_json::from_str(&request(&bench, "POST /start", headers, "{}").await.1).unwrap()
     };
@@ -158,7 +143,7 @@ async fn speech_over_the_model_interrupts_it() {
 
 #[tokio::test]
 async fn typed_text_is_answered_after_malformed_frames() {
-    let config = config("[[route]]\nclient = \"pipecat\"\nprofile = \"assistant\"\n");
+    let config = configuration("[[route]]\nclient = \"pipecat\"\nprofile = \"assistant\"\n");
     let bench = Bench::with_config(instant_simulator(), config).await;
     let mut client = PipecatClient::connect(&bench, "/ws-client").await;
     let large = field(

@@ -12,7 +12,7 @@ use voxbridge::{
 use voxbridge_test_support::{
     PICTURE,
     bench::{
-        Bench, Client, ClientFrame, RunningServer, assert_pairs_closed, audio, bytes, events, open_websocket,
+        Bench, Client, RunningServer, assert_pairs_closed, audio, bytes, events, is, open_websocket,
         recording, samples, scratch, start_simulator, upstream_of,
     },
     servers::PackageServer,
@@ -117,10 +117,6 @@ impl Upstream {
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         client
     }
-}
-
-fn is(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
-    move |frame| frame.kind() == kind
 }
 
 /// The turn of this audio; checks that it is complete from its beginning, and in order.

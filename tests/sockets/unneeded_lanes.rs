@@ -4,24 +4,18 @@ use std::{net::SocketAddr, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::AsyncWriteExt as _,
     net::TcpStream,
     time::{sleep, timeout},
 };
 use voxbridge::config::Config;
 use voxbridge_test_support::{
-    bench::{Bench, Client, RunningServer, instant_simulator, open_websocket, start_simulator, upstream_at},
+    bench::{
+        Bench, Client, RunningServer, gateway_status, instant_simulator, open_websocket, start_simulator,
+        upstream_at,
+    },
     wait::wait_until,
 };
-
-/// Requests a page of the simulated gateway.
-async fn gateway_status(gateway: SocketAddr) -> Value {
-    let mut stream = TcpStream::connect(gateway).await.unwrap();
-    stream.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
-}
 
 /// A gateway whose only worker another client holds, and a bridge in front of it.
 struct BusyGateway {

@@ -6,9 +6,9 @@ use opus_pure::{Application, OpusEncoder};
 use serde_json::{Value, json};
 use tokio::time::interval;
 use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{audio::opus::packet_samples, config::Config, simulator::SimulatorConfig};
+use voxbridge::{audio::opus::packet_samples, simulator::SimulatorConfig};
 use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, events, instant_simulator, recording, scratch,
+    Bench, Client, ClientFrame, configuration, events, instant_simulator, recording, request, scratch,
 };
 
 const PACKET: Duration = Duration::from_millis(60);
@@ -146,25 +146,10 @@ impl Device {
     }
 }
 
-/// A request for the setup page; returns its head in lower case and its body.
-async fn request(bench: &Bench, line: &str, headers: &str, body: &str) -> (String, String) {
-    let length = body.len();
-    let request = format!(
-        "{line} HTTP/1.1\r\nHost: voice.local:8000\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
-    );
-    let answer = bench.http(&request).await;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.to_lowercase(), body.to_owned())
-}
-
 async fn set_up(bench: &Bench, line: &str, headers: &str, body: &str) -> Value {
     let (head, answer) = request(bench, line, headers, body).await;
     assert!(head.starts_with("http/1.1 200 ") && head.contains("content-type: application/json"), "{head}");
     serde_json::from_str(&answer).unwrap()
-}
-
-fn config(toml: &str) -> Config {
-    toml::from_str(toml).unwrap()
 }
 
 #[tokio::test]
@@ -197,7 +182,7 @@ async fn setup_page_names_the_socket_and_echoes_the_version() {
 
 #[tokio::test]
 async fn allowed_pages_may_read_the_setup_page() {
-    let config = config("[access]\norigins = [\"https://toy.example\"]\n");
+    let config = configuration("[access]\norigins = [\"https://toy.example\"]\n");
     let bench = Bench::with_config(instant_simulator(), config).await;
     let asks = "Origin: https://toy.example\r\nAccess-Control-Request-Method: POST\r\n\
                 Access-Control-Request-Headers: client-id,content-type,device-id\r\n";
@@ -228,7 +213,7 @@ async fn known_device_gets_its_key_and_strangers_get_none() {
     let toml = format!(
         "[access]\nkeys = {keys:?}\ndevice_keys = {devices:?}\nquery_parameter = \"authorization\"\n"
     );
-    let bench = Bench::with_config(instant_simulator(), config(&toml)).await;
+    let bench = Bench::with_config(instant_simulator(), configuration(&toml)).await;
     let token = async |id: &str| {
         let answer = set_up(&bench, "POST /xiaozhi/ota/", &format!("Device-Id: {id}\r\n"), "{}").await;
         answer["websocket"]["token"].as_str().unwrap().to_owned()
@@ -296,7 +281,7 @@ async fn manual_mode_is_answered_when_the_button_is_released() {
 async fn speech_in_realtime_mode_interrupts_the_model() {
     let simulator = SimulatorConfig { turn_units: 30, ..instant_simulator() };
     let config =
-        config("[[route]]\nclient = \"xiaozhi\"\nmodel = \"realtime\"\nprofile = \"conversation\"\n");
+        configuration("[[route]]\nclient = \"xiaozhi\"\nmodel = \"realtime\"\nprofile = \"conversation\"\n");
     let bench = Bench::with_config(simulator, config).await;
     let mut device = Device::connect(&bench, "?model=realtime", 3).await;
     device.listen(json!({"state": "start", "mode": "realtime"})).await;

@@ -2,12 +2,11 @@
 //! transcripts and spoken texts are right.
 
 use crate::client_programs::{node, project, python, recording, run_in_turn};
-use crate::engines::{start_engines_for_clients, word_error_rate};
+use crate::engines::word_error_rate;
 use crate::readme_rows::{page_row, row};
+use crate::rest_clients::start_bench;
 use serde_json::Value;
 use tokio::{process::Command, task::JoinSet};
-use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::bench::{Bench, Options};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const EXPECTED_WORDS: &str = "he was not an ill disposed young man";
@@ -17,14 +16,6 @@ const SPOKEN: [&str; 2] = [
     "The train to London leaves at half past nine.",
     "She opened the window and looked out over the garden.",
 ];
-
-async fn start_bench() -> Option<Bench> {
-    let engines = start_engines_for_clients().await?;
-    // One worker per client; other tests cover the queue.
-    let simulator = SimulatorConfig { workers: 16, ..SimulatorConfig::default() };
-    let options = Options { simulator, engines: Some(engines), ..Options::default() };
-    Some(Bench::with_options(options).await)
-}
 
 async fn run_client(command: Command) -> Value {
     serde_json::from_str(&run_in_turn(command).await).unwrap()

@@ -35,7 +35,7 @@ fn node_driver(name: &str) -> Command {
     client
 }
 
-async fn start_bench() -> Option<Bench> {
+pub(crate) async fn start_bench() -> Option<Bench> {
     let engines = start_engines_for_clients().await?;
     // One worker per client; other tests cover the queue.
     let simulator = SimulatorConfig { workers: 16, ..SimulatorConfig::default() };

@@ -177,6 +177,36 @@ impl Bench {
     }
 }
 
+/// The answer to a request with this line, these headers and this body: its head in lower case, and its body.
+pub async fn request(bench: &Bench, line: &str, headers: &str, body: &str) -> (String, String) {
+    let length = body.len();
+    let request = format!(
+        "{line} HTTP/1.1\r\nHost: voice.local:8000\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+    );
+    let answer = bench.http(&request).await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_lowercase(), body.to_owned())
+}
+
+/// The status page of a simulated gateway.
+pub async fn gateway_status(gateway: SocketAddr) -> Value {
+    let mut stream = TcpStream::connect(gateway).await.unwrap();
+    stream.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+/// A configuration file with this text.
+pub fn configuration(toml: &str) -> Config {
+    toml::from_str(toml).unwrap()
+}
+
+/// True for frames of this kind.
+pub fn is(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
+    move |frame| frame.kind() == kind
+}
+
 /// Where a server listens that comes back at its port. Connections come from 127.0.0.1, so that none takes the port meanwhile.
 pub const KEPT_PORT: &str = "127.0.0.2:0";
 

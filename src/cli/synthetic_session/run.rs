@@ -1,4 +1,5 @@
-//! The run of a synthetic session: drives the bridge, sends what the client sends, and answers as the upstream.
+//! The run of a synthetic session: drives the bridge, sends what the client sends, and answers as the upstream. A part of the
+//! program, so it shares [`Bridge::step`] with the tests, and not their clients and servers.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -40,8 +41,6 @@ const FRAME: Duration = Duration::from_millis(100);
 const UNITS_BEFORE_ANSWER: usize = 5;
 /// Time from a message to the upstream's reply.
 const REPLY_DELAY: Duration = Duration::from_millis(300);
-/// Outputs at one instant above which the session loops.
-const OUTPUTS_MAX: usize = 100_000;
 
 /// State of one upstream connection.
 struct ScriptedLane {
@@ -117,7 +116,7 @@ impl<'s> SessionRun<'s> {
             #[cfg(test)]
             got: Vec::new(),
         };
-        run.settle();
+        run.step(None);
         run
     }
 
@@ -270,28 +269,18 @@ impl<'s> SessionRun<'s> {
     /// Passes an input to the session and handles what follows.
     pub(super) fn feed(&mut self, input: Input<'_>) {
         if !self.is_finished {
-            self.bridge.handle_input(self.now, input);
-            self.settle();
+            self.step(Some(input));
         }
     }
 
-    /// Takes all outputs.
-    fn settle(&mut self) {
-        for _ in 0..OUTPUTS_MAX {
-            match self.bridge.poll_output(self.now) {
-                Output::Wait(wakeup) => {
-                    self.wakeup = wakeup;
-                    return;
-                }
-                Output::Finished => {
-                    self.is_finished = true;
-                    return;
-                }
-                output => self.handle_output(output),
-            }
+    fn step(&mut self, input: Option<Input<'_>>) {
+        let mut outputs = Vec::new();
+        let is_endless = self.bridge.step(self.now, input, &mut outputs);
+        outputs.into_iter().for_each(|output| self.handle_output(output));
+        if let Err(endless) = is_endless {
+            self.is_finished = true;
+            self.errors.push(endless.to_string());
         }
-        self.is_finished = true;
-        self.errors.push("the session produces outputs without end".to_owned());
     }
 
     fn feed_reply(&mut self, reply: &Reply) {
@@ -314,6 +303,8 @@ impl<'s> SessionRun<'s> {
 
     fn handle_output(&mut self, output: Output) {
         match output {
+            Output::Wait(wakeup) => self.wakeup = wakeup,
+            Output::Finished => self.is_finished = true,
             Output::ToClient(message, turn) => {
                 self.has_audio |= turn.is_some();
                 #[cfg(test)]

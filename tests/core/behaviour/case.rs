@@ -129,12 +129,9 @@ impl Case {
     /// A session of this case.
     pub(super) fn config(&self) -> HarnessConfig {
         let mut config = HarnessConfig {
-            query: self.mapped_client().query(),
             library: library().clone(),
-            client: &self.client.name,
-            profile: &self.profile.name,
             upstream: self.server.dialect,
-            ..HarnessConfig::default()
+            ..HarnessConfig::of(&self.client.name, &self.profile.name, &self.mapped_client().query())
         };
         if self.server.name == "vLLM-Omni 0.30" {
             // It has no voice of its own.

@@ -22,16 +22,13 @@ use voxbridge_test_support::world::{
 };
 
 use super::case::Case;
+pub(super) use crate::harness::secs;
 use crate::harness::{Harness, HarnessConfig, Traffic, recording};
 
 /// Time between looks at what has come.
 const STEP: Duration = Duration::from_millis(500);
 /// Silence that ends an utterance.
 const PAUSE: Duration = Duration::from_millis(900);
-
-pub(super) const fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
 
 /// A session of a case.
 pub(super) struct Play {

@@ -106,7 +106,7 @@ proptest! {
         query in "[a-z_=&%0-9]{0,40}",
         broken in 0usize..20,
     ) {
-        let mut harness = Harness::new(HarnessConfig { client: protocol, query, profile, ..HarnessConfig::default() });
+        let mut harness = Harness::new(HarnessConfig::of(protocol, profile, &query));
         for (step, (text, bytes, wait)) in script.into_iter().enumerate() {
             if harness.is_closed() {
                 break;

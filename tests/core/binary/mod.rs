@@ -11,18 +11,10 @@ mod tts;
 mod voice_agents;
 mod word_times;
 
-use std::time::Duration;
-
-use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording, zeros};
+use crate::harness::{
+    ClientFrame, Harness, HarnessConfig, bytes_of, ms, recording, secs, utterance, voice, zeros,
+};
 use serde_json::{Value, json};
-
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
-fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
 
 /// Connects a client of this protocol with this query to a gateway with these faults.
 fn open_client(protocol: &'static str, query: &str, faults: &[&str]) -> Harness {
@@ -33,15 +25,8 @@ fn open_client(protocol: &'static str, query: &str, faults: &[&str]) -> Harness 
     })
 }
 
-/// Speech without a pause.
-fn voice(ms: u64) -> Vec<i16> {
-    let spoken = &recording("librivox_0870_16k.wav")[16 * 200..16 * 6700];
-    spoken.iter().copied().cycle().take((16 * ms) as usize).collect()
-}
-
-/// A short utterance with the silence that ends it.
-fn utterance() -> Vec<i16> {
-    [voice(1200), zeros(800)].concat()
+fn send_command(harness: &mut Harness, kind: &str) {
+    harness.send_json(&json!({ "type": kind }));
 }
 
 /// Uploads a file as fast as the bridge accepts it, waiting under back-pressure.

@@ -11,10 +11,6 @@ fn open_listen_client(query: &str) -> Harness {
     open_client("deepgram-listen", query, &[])
 }
 
-fn send_command(harness: &mut Harness, kind: &str) {
-    harness.send_json(&json!({ "type": kind }));
-}
-
 fn finals(harness: &Harness) -> Vec<&Value> {
     events(harness, "Results").into_iter().filter(|event| event["is_final"] == true).collect()
 }

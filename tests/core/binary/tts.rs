@@ -10,10 +10,6 @@ fn send_speak_text(harness: &mut Harness, text: &str) {
     harness.send_json(&json!({"type": "Speak", "text": text}));
 }
 
-fn send_command(harness: &mut Harness, kind: &str) {
-    harness.send_json(&json!({ "type": kind }));
-}
-
 fn audio_bytes(harness: &Harness) -> usize {
     let bytes = |frame: &ClientFrame| if let ClientFrame::Binary(bytes) = frame { bytes.len() } else { 0 };
     harness.log.iter().map(|(_, frame)| bytes(frame)).sum()

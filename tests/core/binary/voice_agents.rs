@@ -12,13 +12,7 @@ fn open_agent(protocol: &'static str, answers: &[&str]) -> Harness {
     let answers = answers.iter().map(|answer| (*answer).to_owned()).collect();
     let simulator = SimulatorConfig { record: true, answers, workers: 2, ..SimulatorConfig::default() };
     let query = String::new();
-    Harness::new(HarnessConfig {
-        client: protocol,
-        profile: "assistant",
-        query,
-        simulator,
-        ..HarnessConfig::default()
-    })
+    Harness::new(HarnessConfig { simulator, ..HarnessConfig::of(protocol, "assistant", &query) })
 }
 
 /// The value at `key` of all events, without repetitions; `audio` for binary frames.

@@ -20,7 +20,7 @@ fn open_estimating(protocol: &'static str, query: &str) -> Harness {
     library.add("word-times.toml", ESTIMATING_PROFILE).unwrap();
     let query = query.to_owned();
     let profile = "word-times";
-    Harness::new(HarnessConfig { client: protocol, query, profile, library, ..HarnessConfig::default() })
+    Harness::new(HarnessConfig { library, ..HarnessConfig::of(protocol, profile, &query) })
 }
 
 /// Checks that the words are those of the text, in order of time and inside of this range of seconds.

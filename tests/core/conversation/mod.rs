@@ -26,10 +26,5 @@ mod tts;
 mod user_transcripts;
 
 use crate::harness;
+use crate::harness::ms;
 use crate::protocol_checks;
-
-use std::time::Duration;
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}

@@ -18,6 +18,7 @@ use voxbridge::{
     simulator::{read_watermark, watermark_sample},
 };
 
+pub(crate) use super::harness::{ms, secs};
 use super::{
     harness::{ClientFrame, Harness, HarnessConfig, Traffic, recording},
     protocol_checks,
@@ -63,14 +64,6 @@ pub(crate) struct Conversation {
     pub(crate) frames_heard: usize,
     /// Appends of all upstream sessions.
     pub(crate) heard_units: usize,
-}
-
-pub(crate) fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
-pub(crate) fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
 }
 
 pub(crate) fn config(backend: ServerKind, faults: &[&str]) -> HarnessConfig {

@@ -26,7 +26,7 @@ fn session_in_the_query_holds_from_the_start() {
     assert_eq!(client.wait_for("session.created")["session"]["instructions"], "Answer in rhymes.");
     client.send(&json!({"type": "response.create"}));
     client.wait_for("response.output_text.done");
-    assert_eq!(client.answer_requests()[0][0]["content"][0]["text"], "Answer in rhymes.");
+    assert_eq!(client.harness.answer_requests()[0][0]["content"][0]["text"], "Answer in rhymes.");
     let mut client = Realtime::connect("model=gpt-realtime&session=%7B%22voice%22%3A5%7D");
     assert_eq!(client.wait_for("error")["error"]["type"], "invalid_request_error");
 }
@@ -87,7 +87,7 @@ fn spoken_question_is_answered_in_openais_order() {
         json!({"type": "output_audio", "transcript": words})
     );
     assert!(client.audio_s() > 0.5, "{} s", client.audio_s());
-    let request = &client.answer_requests()[0];
+    let request = &client.harness.answer_requests()[0];
     assert_eq!(request[0]["role"], "system");
     assert_eq!(request[0]["content"][0]["text"], "Be brief.");
     assert_eq!(request[1]["content"][0]["type"], "audio");
@@ -105,7 +105,7 @@ fn second_turn_has_the_history_in_words() {
         client.pass(1000 * MS);
     }
     client.check();
-    let requests = client.answer_requests();
+    let requests = client.harness.answer_requests();
     let roles: Vec<_> =
         requests[1].as_array().unwrap().iter().map(|it| it["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["system", "user", "assistant", "user"]);
@@ -121,9 +121,7 @@ fn second_turn_has_the_history_in_words() {
 fn barge_in_cancels_the_response_and_nothing_stale_follows() {
     let mut client = Realtime::connect("model=gpt-realtime");
     let question = "Tell me a very long story about the history of the world and everything in it please";
-    client.send(&json!({"type": "conversation.item.create", "item": {
-        "type": "message", "role": "user", "content": [{"type": "input_text", "text": question}]}}));
-    client.send(&json!({"type": "response.create"}));
+    client.ask(question);
     client.wait_for("response.output_audio.delta");
     client.say(&speech());
     client.check();
@@ -134,7 +132,7 @@ fn barge_in_cancels_the_response_and_nothing_stale_follows() {
     assert_order(&client, &["input_audio_buffer.speech_started", "response.done"]);
     client.say_silence(900);
     client.wait_for("response.done");
-    let requests = client.answer_requests();
+    let requests = client.harness.answer_requests();
     let said = &requests[1][2];
     assert_eq!(said["role"], "assistant");
     let heard = said["content"][0]["text"].as_str().unwrap();
@@ -146,9 +144,7 @@ fn barge_in_cancels_the_response_and_nothing_stale_follows() {
 fn truncation_after_barge_in_cuts_the_words_once() {
     let mut client = Realtime::connect("model=gpt-realtime");
     let question = "Tell me a very long story about the history of the world and everything in it please";
-    client.send(&json!({"type": "conversation.item.create", "item": {
-        "type": "message", "role": "user", "content": [{"type": "input_text", "text": question}]}}));
-    client.send(&json!({"type": "response.create"}));
+    client.ask(question);
     client.wait_for("response.output_audio.delta");
     client.say_silence(1000);
     client.say(&speech());
@@ -164,7 +160,8 @@ fn truncation_after_barge_in_cuts_the_words_once() {
     let told = item["content"][0]["transcript"].as_str().unwrap().to_owned();
     client.say_silence(900);
     client.wait_for("response.done");
-    let remembered = client.answer_requests()[1][2]["content"][0]["text"].as_str().unwrap().to_owned();
+    let remembered =
+        client.harness.answer_requests()[1][2]["content"][0]["text"].as_str().unwrap().to_owned();
     let words = |text: &str| text.split(' ').count();
     assert!(all.starts_with(&told) && all.starts_with(&remembered), "{told:?} and {remembered:?} of {all:?}");
     assert!(words(&told).abs_diff(words(&remembered)) <= 1, "{told:?} is told, {remembered:?} is remembered");
@@ -190,7 +187,7 @@ fn truncation_after_a_barge_in_keeps_the_words_that_were_heard() {
         }
         client.say_silence(900);
         client.wait_for("response.done");
-        client.answer_requests()[1].to_string()
+        client.harness.answer_requests()[1].to_string()
     };
     let history = history_after_barge_in(false);
     assert!(history.contains("assistant"), "{history}");
@@ -240,7 +237,7 @@ fn client_cancel_is_told_apart_and_a_second_one_is_an_error() {
     assert_eq!((&error["code"], &error["event_id"]), (&json!("response_cancel_not_active"), &json!("mine")));
     client.pass(5000 * MS);
     client.check();
-    let request = &client.answer_requests()[0];
+    let request = &client.harness.answer_requests()[0];
     assert_eq!(request[0]["content"][0]["text"], "Say hello to everybody here.");
     assert_eq!(request[1]["role"], "user", "the model needs a user's message");
 }
@@ -263,7 +260,7 @@ fn written_answers_metadata_and_out_of_band_responses() {
     assert!(client.of_type("conversation.item.added").is_empty(), "it belongs to no conversation");
     client.send(&json!({"type": "response.create"}));
     client.wait_for("response.done");
-    assert_eq!(client.answer_requests()[1].as_array().unwrap().len(), 2, "no history of it");
+    assert_eq!(client.harness.answer_requests()[1].as_array().unwrap().len(), 2, "no history of it");
 }
 
 /// A response holds a voice's name even if the session holds an object: clients reject the object there.
@@ -297,7 +294,7 @@ fn pictures_reach_the_next_answer_only() {
         let parts = request[1]["content"].as_array().unwrap();
         parts.iter().map(|part| part["type"].as_str().unwrap().to_owned()).collect()
     };
-    let requests = client.answer_requests();
+    let requests = client.harness.answer_requests();
     assert_eq!(types(&requests[0]), ["image", "text"]);
     assert_eq!(types(&requests[1]), ["text"]);
 }
@@ -318,7 +315,7 @@ fn committed_audio_without_turn_detection_is_one_turn() {
     client.wait_for("response.done");
     client.check();
     assert_eq!(client.of_type("input_audio_buffer.committed").len(), 1);
-    let audio = client.answer_requests()[0][1]["content"][0]["data"].as_str().unwrap().len();
+    let audio = client.harness.answer_requests()[0][1]["content"][0]["data"].as_str().unwrap().len();
     let seconds = audio as f64 * 0.75 / 4.0 / 16_000.0;
     assert!((7.0..9.5).contains(&seconds), "{seconds} s: both sentences, without the silence before them");
     client.send(&json!({"type": "input_audio_buffer.commit", "event_id": "mine"}));
@@ -343,7 +340,7 @@ fn item_store_answers_retrieve_truncate_and_delete() {
     assert!(said.starts_with(&kept) && kept.len() < said.len(), "{kept:?} of {said:?}");
     client.send(&json!({"type": "response.create"}));
     client.wait_for("response.done");
-    let requests = client.answer_requests();
+    let requests = client.harness.answer_requests();
     let history = requests[1].to_string();
     assert!(!history.contains(&said), "the model is told of words that nobody heard: {history}");
     client.send(&json!({"type": "conversation.item.delete", "item_id": item}));

@@ -214,8 +214,7 @@ fn second_response_while_one_is_active_is_an_error_of_its_own() {
 fn thousand_items_and_odd_audio_are_bounded() {
     let mut client = Realtime::connect("model=gpt-realtime");
     for number in 0..1200 {
-        client.send(&json!({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
-            "content": [{"type": "input_text", "text": format!("item {number}, with some more words in it")}]}}));
+        client.write(&format!("item {number}, with some more words in it"));
     }
     for odd in ["AA==", "AAAA", "AAAAAA=="] {
         client.send(&json!({"type": "input_audio_buffer.append", "audio": odd}));
@@ -224,7 +223,7 @@ fn thousand_items_and_odd_audio_are_bounded() {
     client.update(&json!({"type": "realtime", "output_modalities": ["text"]}));
     client.send(&json!({"type": "response.create"}));
     client.wait_for("response.done");
-    let request = client.answer_requests()[0].to_string();
+    let request = client.harness.answer_requests()[0].to_string();
     assert!(request.len() < 60_000, "{} bytes", request.len());
     assert!(request.contains("item 1199") && !request.contains("item 1,"), "the newest are kept");
 }
@@ -233,8 +232,7 @@ fn thousand_items_and_odd_audio_are_bounded() {
 fn long_items_and_instructions_are_refused_and_pictures_are_not_kept() {
     let mut client = Realtime::connect("model=gpt-realtime");
     let long = "word ".repeat(60_000);
-    client.send(&json!({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
-        "content": [{"type": "input_text", "text": long}]}}));
+    client.write(&long);
     client.update(&json!({"type": "realtime", "instructions": long}));
     let messages: Vec<_> =
         client.of_type("error").iter().map(|error| error["error"]["message"].as_str().unwrap()).collect();
@@ -256,8 +254,7 @@ fn requests_for_answers_in_a_conversation_fail_without_an_error() {
     config.profile = "conversation";
     let mut client = Realtime::with_config(config);
     for number in 0..40 {
-        client.send(&json!({"type": "conversation.item.create", "item": {"type": "message", "role": "user",
-            "content": [{"type": "input_text", "text": "Hello."}]}}));
+        client.write("Hello.");
         client.send(
             &json!({"type": "response.create", "response": {"metadata": {"number": number.to_string()}}}),
         );

@@ -10,12 +10,7 @@ use super::{CHUNK_SAMPLES, speech};
 use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording, zeros};
 
 fn config() -> HarnessConfig {
-    HarnessConfig {
-        client: "openai-live",
-        query: String::new(),
-        profile: "conversation",
-        ..HarnessConfig::default()
-    }
+    HarnessConfig::of("openai-live", "conversation", "")
 }
 
 fn connect() -> Harness {
@@ -298,7 +293,7 @@ fn long_session_is_refused_before_it_becomes_a_tree() {
     let elements = vec![r#"{"":0}"#; 100_000].join(",");
     harness.send_text(&format!(r#"{{"type":"session.start","session":{{"input":[{elements}]}}}}"#));
     let step = *harness.steps.last().unwrap();
-    let peak = step.allocations.bytes_max as usize;
+    let peak = step.cost.bytes_max as usize;
     assert!(peak < 2 * elements.len(), "{peak} bytes to read {} bytes", elements.len());
     assert!(last(&mut harness, "error")["error"]["message"].as_str().unwrap().contains("65536"));
     harness.send_json(&json!({"type": "session.start", "session": {}}));

@@ -78,10 +78,10 @@ fn stored_items_take_the_memory_of_their_text() {
         client.harness.send_text(&message);
     }
     let steps = &client.harness.steps[first..];
-    let peak = steps.iter().map(|step| step.allocations.bytes_max).max().unwrap() as usize;
+    let peak = steps.iter().map(|step| step.cost.bytes_max).max().unwrap() as usize;
     assert!(peak < 16 * message.len(), "{peak} bytes to read {} bytes", message.len());
     // Each item is sent twice; the harness has taken these messages.
-    let held: i64 = steps.iter().map(|step| step.allocations.bytes_current).sum();
+    let held: i64 = steps.iter().map(|step| step.cost.bytes_current).sum();
     let held = held as usize - ITEMS * 2 * message.len();
     assert!(held < 2 * STORE_MAX_BYTES, "{held} bytes are held");
     let kept = kept_bytes(&client);
@@ -134,7 +134,7 @@ fn items_and_requests_have_bounds() {
         (response(json!({"input": [message(json!(vec![text(1); 65]))]})), "response.input[0].content"),
     ] {
         refusal(&mut client, &request, param);
-        let allocations = client.harness.steps.last().unwrap().allocations.count_total;
+        let allocations = client.harness.steps.last().unwrap().cost.count_total;
         assert!(allocations < 2000, "{allocations} allocations to refuse {param}");
     }
     assert!(client.of_type("response.created").is_empty());
@@ -177,8 +177,8 @@ fn settings_are_bounded_and_kept_as_text() {
     client.take_events();
     assert_eq!(client.of_type("session.updated")[0]["session"]["tools"][0]["name"], "f");
     let step = client.harness.steps.last().unwrap();
-    assert!((step.allocations.bytes_max as usize) < 16 * tools.len(), "{} bytes", step.allocations.bytes_max);
-    assert!(step.allocations.count_total < 500, "{} allocations", step.allocations.count_total);
+    assert!((step.cost.bytes_max as usize) < 16 * tools.len(), "{} bytes", step.cost.bytes_max);
+    assert!(step.cost.count_total < 500, "{} allocations", step.cost.count_total);
     let kept = kept_bytes(&client) - before;
     // The client's text for the echo, and the schema for the codec and for the model.
     assert!((tools.len()..3 * tools.len() + 1000).contains(&kept), "{kept} bytes of {}", tools.len());

@@ -29,7 +29,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, Traffic, bytes_of, recording};
+use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording};
 
 /// Samples of 100 ms at 24 kHz, the length of most clients' messages.
 const CHUNK_SAMPLES: usize = 2400;
@@ -67,6 +67,18 @@ impl Realtime {
 
     fn update(&mut self, session: &Value) {
         self.send(&json!({"type": "session.update", "session": session}));
+    }
+
+    /// Adds a message of the user in writing.
+    fn write(&mut self, text: &str) {
+        self.send(&json!({"type": "conversation.item.create", "item": {
+            "type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}}));
+    }
+
+    /// Asks in writing.
+    fn ask(&mut self, text: &str) {
+        self.write(text);
+        self.send(&json!({"type": "response.create"}));
     }
 
     fn append(&mut self, samples: &[i16]) {
@@ -131,16 +143,6 @@ impl Realtime {
         total as f64 / 48_000.0
     }
 
-    /// Every chat turn that asked for an answer: its messages.
-    fn answer_requests(&self) -> Vec<Value> {
-        let sent = self.harness.traffic.iter().filter_map(|(_, traffic)| match traffic {
-            Traffic::Sent(_, text) => serde_json::from_str::<Value>(text).ok(),
-            _ => None,
-        });
-        let is_answer = |message: &Value| message["input"]["generation"]["length_penalty"] == 1.1;
-        sent.filter(is_answer).map(|message| message["input"]["messages"].clone()).collect()
-    }
-
     /// Checks the whole session's events.
     fn check(&self) {
         let mut ids = BTreeSet::new();
@@ -180,12 +182,7 @@ impl Realtime {
 }
 
 fn config(query: &str) -> HarnessConfig {
-    HarnessConfig {
-        client: "openai-realtime",
-        query: query.to_owned(),
-        profile: "assistant",
-        ..HarnessConfig::default()
-    }
+    HarnessConfig::of("openai-realtime", "assistant", query)
 }
 
 /// A recording at 24 kHz: every second sample of 16 kHz is repeated, which the detector does not mind.

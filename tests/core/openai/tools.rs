@@ -43,12 +43,6 @@ fn connect_with(config: HarnessConfig) -> Realtime {
     client
 }
 
-fn ask(client: &mut Realtime, text: &str) {
-    client.send(&json!({"type": "conversation.item.create", "item": {
-        "type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}}));
-    client.send(&json!({"type": "response.create"}));
-}
-
 fn give_result(client: &mut Realtime, call_id: &Value, output: &str) {
     client.send(&json!({"type": "conversation.item.create", "item": {
         "type": "function_call_output", "call_id": call_id, "output": output}}));
@@ -111,7 +105,7 @@ fn types_from(client: &Realtime, first: &str) -> Vec<String> {
 #[test]
 fn call_comes_in_openais_order_and_its_result_is_spoken() {
     let mut client = connect(&[CALL, "It is sunny in Rome. Take a hat."]);
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     let done = client.wait_for("response.done")["response"].clone();
     assert_eq!(
         types_from(&client, "response.created"),
@@ -166,7 +160,7 @@ fn beta_shape_has_calls_too() {
     config.query = "model=gpt-realtime&shape=beta".to_owned();
     let mut client = Realtime::with_config(config);
     client.update(&json!({"modalities": ["text", "audio"], "tools": [weather()]}));
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     client.wait_for("response.done");
     assert_eq!(
         types_from(&client, "response.created")[..6],
@@ -216,7 +210,7 @@ fn parallel_calls_are_items_of_their_own_and_only_the_first_is_kept_without() {
     for (is_parallel, expected) in [(true, vec!["get_weather", "get_time"]), (false, vec!["get_weather"])] {
         let mut client = connect(&[&two, "Done."]);
         client.update(&json!({"parallel_tool_calls": is_parallel}));
-        ask(&mut client, "How is it in Rome, and when?");
+        client.ask("How is it in Rome, and when?");
         let done = client.wait_for("response.done")["response"].clone();
         client.check();
         let output = done["output"].as_array().unwrap();
@@ -246,7 +240,7 @@ fn mistake_in_a_second_call_costs_the_first_nothing() {
         let time = format!("{CALL}\n<tool_call>{{\"name\": \"get_time\"}}</tool_call>");
         let mut client = connect(&[&two, &time]);
         client.update(&json!({"parallel_tool_calls": is_parallel}));
-        ask(&mut client, "How is it in Rome, and when?");
+        client.ask("How is it in Rome, and when?");
         let done = client.wait_for("response.done")["response"].clone();
         client.check();
         let asked = questions(&client);
@@ -260,7 +254,7 @@ fn mistake_in_a_second_call_costs_the_first_nothing() {
     }
     let mut client = connect(&[&CALL.repeat(40)]);
     client.update(&json!({"parallel_tool_calls": false}));
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     let done = client.wait_for("response.done")["response"].clone();
     assert_eq!((&done["status"], done["output"].as_array().unwrap().len()), (&json!("completed"), 1));
 }
@@ -269,7 +263,7 @@ fn mistake_in_a_second_call_costs_the_first_nothing() {
 fn words_before_a_call_are_heard_before_it() {
     let answer = format!("Let me look. {CALL}");
     let mut client = connect(&[&answer]);
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     let done = client.wait_for("response.done")["response"].clone();
     client.check();
     assert_unheard(&client);
@@ -285,10 +279,10 @@ fn words_before_a_call_are_heard_before_it() {
 fn text_answers_are_text_and_are_not_spoken() {
     let mut client = connect(&["It is sunny.", CALL]);
     client.update(&json!({"output_modalities": ["text"]}));
-    ask(&mut client, "How is it?");
+    client.ask("How is it?");
     client.wait_for("response.done");
     assert_eq!(client.of_type("response.output_text.done")[0]["text"], "It is sunny.");
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     let done = client.wait_for("response.done");
     client.check();
     assert_eq!(done["response"]["output"][0]["name"], "get_weather");
@@ -353,7 +347,7 @@ fn no_tool_is_offered_with_choice_none_and_a_call_is_not_heard() {
     let mut client = connect(&["Just words.", &format!("Well. {CALL}"), CALL, "Words again."]);
     client.update(&json!({"tool_choice": "none"}));
     for words in ["Just words.", "Well.", "Words again."] {
-        ask(&mut client, "How is it in Rome?");
+        client.ask("How is it in Rome?");
         let done = client.wait_for("response.done")["response"].clone();
         assert_eq!(done["output"].as_array().unwrap().len(), 1);
         assert_eq!(done["output"][0]["content"][0]["transcript"], words);
@@ -370,7 +364,7 @@ fn no_tool_is_offered_with_choice_none_and_a_call_is_not_heard() {
 fn mistake_is_repaired_by_a_second_question() {
     let wrong = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"town\": \"Rome\"}}\n</tool_call>";
     let mut client = connect(&[wrong, CALL]);
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     let done = client.wait_for("response.done")["response"].clone();
     client.check();
     assert_eq!(
@@ -395,14 +389,14 @@ fn words_of(done: &Value) -> Vec<String> {
 fn words_in_place_of_a_repaired_call_follow_those_before_the_mistake() {
     let wrong = "Let me check. <tool_call>{bad}</tool_call>";
     let mut client = connect(&[wrong, "I need the day as well. Which day?"]);
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     let done = client.wait_for("response.done")["response"].clone();
     client.check();
     assert_eq!(done["status"], "completed");
     assert_eq!(words_of(&done).join(" "), "Let me check. I need the day as well. Which day?");
     assert!(spoken(&client).concat().contains("Which day"), "{:?}", spoken(&client));
     let mut client = connect(&[wrong, &format!("Let me check. {CALL}")]);
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     let done = client.wait_for("response.done")["response"].clone();
     assert_eq!(
         (words_of(&done).join(" "), &done["output"][1]["name"]),
@@ -418,7 +412,7 @@ fn lane_that_fails_on_the_second_question_costs_no_words() {
         config.simulator.timing.first_delta = Duration::from_secs(1);
         let mut client = connect_with(config);
         client.update(&json!({"output_modalities": [modality]}));
-        ask(&mut client, "How is it in Rome?");
+        client.ask("How is it in Rome?");
         while questions(&client).len() < 2 {
             client.pass(100 * MS);
         }
@@ -437,7 +431,7 @@ fn lane_that_fails_on_the_second_question_costs_no_words() {
 fn second_mistake_is_the_failed_response() {
     let mut client =
         connect(&["<tool_call>{broken", "<tool_call>{\"name\": \"fly\"}</tool_call>", "It is late."]);
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     let done = client.wait_for("response.done")["response"].clone();
     assert_eq!((&done["status"], &done["output"]), (&json!("failed"), &json!([])));
     let error = &done["status_details"]["error"];
@@ -451,7 +445,7 @@ fn second_mistake_is_the_failed_response() {
         let is_quoted = observation.to_string().contains("fly");
         assert!(!is_quoted || matches!(observation, Observation::ModelMistake(_)), "{observation}");
     }
-    ask(&mut client, "What time is it?");
+    client.ask("What time is it?");
     let done = client.wait_for("response.done");
     client.check();
     assert_unheard(&client);
@@ -465,7 +459,7 @@ fn barge_in_during_the_question_cancels_it_and_its_call_never_comes() {
     let mut config = config_with(&[CALL, "Hello."]);
     config.simulator.timing.first_delta = Duration::from_secs(3);
     let mut client = connect_with(config);
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     client.wait_for("response.created");
     client.say(&speech());
     let done = client.wait_for("response.done")["response"].clone();
@@ -483,7 +477,7 @@ fn barge_in_during_the_spoken_answer_keeps_what_was_heard() {
     let story = "One goes first. Two comes second here. Three is the third of them. Four follows after it. \
                  Five ends this long and winding story.";
     let mut client = connect(&[story, "Yes."]);
-    ask(&mut client, "Tell me.");
+    client.ask("Tell me.");
     client.wait_for("response.output_audio.delta");
     client.say_silence(2500);
     client.say(&speech());
@@ -514,7 +508,7 @@ fn barge_in_within_a_long_sentence_keeps_the_words_that_were_heard() {
     let mut config = config_with(&[&format!("{}.", sentence.trim()), "Yes."]);
     config.simulator.timing.speech_second = Duration::from_secs(1);
     let mut client = connect_with(config);
-    ask(&mut client, "Tell me.");
+    client.ask("Tell me.");
     client.wait_for("response.output_audio.delta");
     client.say_silence(2500);
     client.say(&speech());
@@ -535,7 +529,7 @@ fn upstream_failures_are_repeated_until_audio_was_heard() {
     config.simulator.workers = 2;
     config.simulator.faults = vec!["drop-mid-answer=1,times=1".parse().unwrap()];
     let mut client = connect_with(config);
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     let done = client.wait_for("response.done")["response"].clone();
     client.check();
     assert_eq!(done["status"], "completed");
@@ -544,7 +538,7 @@ fn upstream_failures_are_repeated_until_audio_was_heard() {
     let mut config = config_with(&["It is sunny in Rome. Take a hat with you."]);
     config.simulator.faults = vec!["no-audio".parse().unwrap()];
     let mut client = connect_with(config);
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     let done = client.wait_for("response.done")["response"].clone();
     let words = &done["output"][0]["content"][0]["transcript"];
     assert_eq!((words.as_str(), client.audio_s()), (Some("It is sunny in Rome. Take a hat with you."), 0.0));
@@ -570,7 +564,7 @@ fn out_of_band_response_has_tools_and_leaves_no_trace() {
         text_of(&asked[2]).contains("{\"city\": \"Oslo\"}") && text_of(&asked[3]).contains("rain"),
         "{asked:?}"
     );
-    ask(&mut client, "Hello.");
+    client.ask("Hello.");
     client.wait_for("response.done");
     client.check();
     assert!(!questions(&client)[1].0.iter().any(|message| text_of(message).contains("tool")));
@@ -615,7 +609,7 @@ fn unknown_call_and_bad_tools_are_refused_in_openais_form() {
         assert_eq!(errors.len(), before + 1, "{session}");
         assert_eq!(errors[before]["error"]["param"], param);
     }
-    ask(&mut client, "What is the weather in Rome?");
+    client.ask("What is the weather in Rome?");
     let done = client.wait_for("response.done");
     assert_eq!(done["response"]["output"][0]["name"], "get_weather", "the tools are as before");
 }
@@ -632,10 +626,10 @@ fn aloud(config: HarnessConfig) -> HarnessConfig {
 fn words_whose_audio_was_dropped_with_a_call_are_cut() {
     let words = "Let me look at the map of the city for a moment.";
     let mut client = connect_with(aloud(config_with(&[&format!("{words} {CALL}"), CALL, "Hello."])));
-    ask(&mut client, "How is it?");
+    client.ask("How is it?");
     let done = client.wait_for("response.done")["response"].clone();
     let audio_s = client.audio_s();
-    ask(&mut client, "And now?");
+    client.ask("And now?");
     client.wait_for("response.done");
     client.check();
     assert_unheard(&client);
@@ -663,12 +657,12 @@ fn words_of_the_second_answer_are_written_although_the_first_ones_were_cut() {
     let second = "It is sunny.";
     let wrong = format!("{first} <tool_call>{{bad}}</tool_call>");
     let mut client = connect_with(aloud(config_with(&[&wrong, second, "Yes."])));
-    ask(&mut client, "How is it?");
+    client.ask("How is it?");
     let done = client.wait_for("response.done")["response"].clone();
     client.check();
     assert_eq!(done["status"], "completed");
     assert_written(&client, &done, &format!("{first} {second}"));
-    ask(&mut client, "And now?");
+    client.ask("And now?");
     client.wait_for("response.done");
     let history = questions(&client).last().unwrap().0.clone();
     assert!(history.iter().any(|message| text_of(message).contains(second)), "{history:?}");
@@ -703,7 +697,7 @@ fn audio_is_not_held_where_no_tool_is_offered() {
     config.simulator.timing.speech_second = Duration::from_secs(1);
     let mut client = connect_with(config);
     client.update(&json!({"tool_choice": "none"}));
-    ask(&mut client, "Tell me.");
+    client.ask("Tell me.");
     client.wait_for("response.output_audio.delta");
     client.pass(12_000 * MS);
     assert!(client.audio_s() > 10.0, "{} s", client.audio_s());
@@ -719,7 +713,7 @@ fn named_choice_ends_with_its_tool() {
     client.update(&json!({"tools": [clock()]}));
     let session = &client.of_type("session.updated").last().unwrap()["session"];
     assert_eq!((&session["tool_choice"], &session["tools"][0]["name"]), (&json!("auto"), &json!("get_time")));
-    ask(&mut client, "Hello?");
+    client.ask("Hello?");
     assert_eq!(client.wait_for("response.done")["response"]["status"], "completed");
     client.update(&json!({"tools": [clock()], "tool_choice": named}));
     client.check();
@@ -732,7 +726,7 @@ fn answer_whose_speech_waits_for_a_worker_is_queued() {
     let mut config = config_with(&["It is sunny in Rome."]);
     config.simulator.timing.first_delta = Duration::from_secs(1);
     let mut client = connect_with(config);
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     client.pass(500 * MS);
     assert_eq!(questions(&client).len(), 1);
     client.harness.inject_fault("stuck-queue");
@@ -747,7 +741,7 @@ fn history_without_a_system_message_begins_with_the_user() {
     client.update(&json!({"instructions": "", "tool_choice": "none", "output_modalities": ["text"]}));
     client.send(&json!({"type": "conversation.item.create", "item": {
         "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}}));
-    ask(&mut client, "How is it?");
+    client.ask("How is it?");
     client.wait_for("response.done");
     let messages = &questions(&client)[0].0;
     assert_eq!((&messages[0]["role"], messages.len()), (&json!("user"), 1), "{messages:?}");
@@ -757,12 +751,12 @@ fn history_without_a_system_message_begins_with_the_user() {
 #[test]
 fn profile_that_asks_aloud_holds_audio_and_repairs_what_pytorch_suppresses() {
     let mut client = connect_with(aloud(config_with(&["It is sunny in Rome.", CALL, CALL])));
-    ask(&mut client, "How is it?");
+    client.ask("How is it?");
     let done = client.wait_for("response.done");
     assert_eq!(done["response"]["output"][0]["content"][0]["transcript"], "It is sunny in Rome.");
     assert!(client.audio_s() > 1.0 && spoken(&client).is_empty());
     let before = client.audio_s();
-    ask(&mut client, "And in detail?");
+    client.ask("And in detail?");
     let done = client.wait_for("response.done");
     client.check();
     assert_unheard(&client);
@@ -777,7 +771,7 @@ fn calls_work_with_the_cpp_back_end() {
     let mut config = config_with(&[]);
     config.simulator.backend = Backend::Cpp;
     let mut client = connect_with(config);
-    ask(&mut client, "What is the weather in Rome?");
+    client.ask("What is the weather in Rome?");
     let done = client.wait_for("response.done");
     assert_eq!(done["response"]["output"][0]["arguments"], "{\"city\":\"Rome\"}");
 }
@@ -796,7 +790,7 @@ fn session_says_once_that_the_model_is_prompted() {
 #[test]
 fn deleted_call_is_forgotten_with_its_item() {
     let mut client = connect(&[CALL, "Hello."]);
-    ask(&mut client, "How is it in Rome?");
+    client.ask("How is it in Rome?");
     let call = client.wait_for("response.done")["response"]["output"][0].clone();
     client.send(&json!({"type": "conversation.item.retrieve", "item_id": call["id"]}));
     assert_eq!(client.of_type("conversation.item.retrieved")[0]["item"], call);

@@ -35,7 +35,7 @@ fn truncate(client: &mut Realtime, item_id: &Value, fields: &Value) -> Result<Va
 fn history(client: &mut Realtime) -> String {
     client.send(&json!({"type": "response.create"}));
     client.wait_for("response.done");
-    let requests = client.answer_requests();
+    let requests = client.harness.answer_requests();
     let messages = requests.last().unwrap().as_array().unwrap().clone();
     let said = messages.iter().filter(|message| message["role"] == "assistant");
     said.map(ToString::to_string).collect()

@@ -134,8 +134,7 @@ impl Listener {
     /// Asks a question, plays its turn and checks its end.
     fn ask(&mut self, turn: &Turn) {
         let number = self.told.len();
-        self.client.send(&json!({"type": "conversation.item.create", "item": {
-            "type": "message", "role": "user", "content": [{"type": "input_text", "text": format!("Question {number}?")}]}}));
+        self.client.write(&format!("Question {number}?"));
         let before = self.client.events.len();
         self.client.send(&json!({"type": "response.create"}));
         // A client at half the pace of playback reads for twice as long, with an earlier answer before this one.
@@ -285,7 +284,7 @@ impl Listener {
 
     /// Checks that no question's history has words that the client was not told.
     fn check_histories(&self) {
-        for request in self.client.answer_requests() {
+        for request in self.client.harness.answer_requests() {
             let messages =
                 request.as_array().unwrap().iter().filter(|message| message["role"] == "assistant");
             for remembered in

@@ -6,21 +6,23 @@ use std::{
 };
 
 use voxbridge::{
-    bridge::{Bridge, Input, Output},
-    downstream::Codec,
+    bridge::{Input, Output},
     event::{DisconnectReason, Frame, Lane, LanePurpose, Message, SpeechId},
     mapping::Library,
-    session::SessionSetup,
-    trace::{AudioRetention, TraceBuffer, TraceHeader, header::SessionParts},
+    trace::AudioRetention,
+};
+use voxbridge_test_support::world::{
+    bytes_of,
+    reader::Reader,
+    session::{Opening, VirtualSession, epoch},
 };
 
 use super::{
     checks::{Checks, LaneMessage},
     script::{CANCELS, SPEAKS_NOTHING, Script, Step, Trouble, Upstream},
-    test_audio::{Microphone, Sound, bytes},
+    test_audio::{Microphone, Sound},
     upstream::{UpstreamEvent, UpstreamEvents, lane_sample},
 };
-use crate::reader::Reader;
 
 /// Outputs after one input above which the bridge is in an endless loop. The longest burst makes far fewer.
 const MAX_OUTPUTS: usize = 10_000;
@@ -30,17 +32,12 @@ const LANE_CLOSE_LIMIT: Duration = Duration::from_secs(100);
 
 /// A running session.
 pub(crate) struct Driver {
-    pub(crate) bridge: Bridge,
-    pub(crate) now: Instant,
+    pub(crate) session: VirtualSession,
     pub(crate) checks: Checks,
     /// All outputs with their times.
     pub(crate) log: Vec<(Duration, Output)>,
-    /// Trace of all inputs and outputs, for a session that is replayed.
-    pub(crate) recorder: Option<TraceBuffer>,
     start: Instant,
     latest: Instant,
-    wait: Option<Instant>,
-    finished: bool,
     upstreams: Vec<Upstream>,
     trouble: Option<Trouble>,
     pub(crate) purposes: BTreeMap<Lane, LanePurpose>,
@@ -87,37 +84,22 @@ impl Driver {
     fn with_profile(name: &str, profile: &str, upstreams: Vec<Upstream>, query: &str) -> Self {
         let mut library = Library::embedded().unwrap();
         library.add(&format!("{name}.toml"), profile).unwrap();
-        let upstream = library.upstream("minicpm-o").unwrap();
-        let mut codec = Codec::new(library.client("macaw").unwrap(), 1e9);
-        let setup =
-            SessionSetup::new(codec.mapping(), library.profile(name).unwrap(), &upstream.clone().into(), 5);
-        let connect = codec.decode_query(query);
-        let client = codec.mapping().clone();
-        let opened_unix = Duration::from_secs(1_000_000_000);
-        let parts = SessionParts {
-            library: &library,
-            client: &client,
-            dialects: &upstream.clone().into(),
-            query,
-            opened_unix,
-        };
-        let begin = TraceHeader::new(parts, &setup);
         // Early enough that the clock can be set back, late enough that no time precedes its start.
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "an instant must come from somewhere; only differences count"
-        )]
-        let start = Instant::now() + Duration::from_secs(1_000);
+        let start = epoch() + Duration::from_secs(1_000);
+        let opening = Opening {
+            query,
+            seed: 5,
+            unix: Duration::from_secs(1_000_000_000),
+            at: start,
+            record: Some(AudioRetention::All),
+            ..Opening::new(&library, "macaw", "minicpm-o", name)
+        };
         let mut driver = Self {
-            bridge: Bridge::open(start, codec, connect, upstream, setup),
-            now: start,
+            session: opening.open(|_| ()),
             checks: Checks::new(start),
             log: Vec::new(),
-            recorder: Some(TraceBuffer::new(start, begin, AudioRetention::All)),
             start,
             latest: start,
-            wait: None,
-            finished: false,
             upstreams,
             trouble: None,
             purposes: BTreeMap::new(),
@@ -128,19 +110,20 @@ impl Driver {
             microphone: Microphone::new(9),
             texts: 0,
         };
-        driver.poll_outputs();
+        let outputs = driver.session.opened();
+        driver.handle_outputs(outputs);
         driver
     }
 
     /// True once no reply is pending and every lane is gone, or only waits in a queue to be closed.
     pub(crate) fn is_finished(&self) -> bool {
-        self.finished || self.bridge.report(self.now).only_waits_in_queue
+        self.session.is_finished || self.session.bridge.report(self.session.now).only_waits_in_queue
     }
 
     /// Plays a script to its end with all checks.
     pub(crate) fn play(script: &Script) -> Self {
         let mut driver = Self::for_script(script);
-        driver.recorder = None;
+        driver.session.recorder = None;
         for step in &script.steps {
             driver.step(step);
         }
@@ -181,23 +164,23 @@ impl Driver {
             Step::Speak { long, voice } => self.speak(*long, *voice),
             Step::StreamAudio { sound, ms, frame_bytes } => self.stream_audio(*sound, *ms, *frame_bytes),
             Step::Burst { sound, bytes: len } => {
-                let mut audio = bytes(&self.microphone.record(*sound, len.div_ceil(2)));
+                let mut audio = bytes_of(&self.microphone.record(*sound, len.div_ceil(2)));
                 audio.truncate(*len);
                 self.send_frame(&audio);
             }
             Step::Read(rate) => {
-                self.reader.set_rate(self.now, *rate);
-                self.advance_to(self.now);
+                self.reader.set_rate(self.session.now, *rate);
+                self.advance_to(self.session.now);
             }
-            Step::Advance(time) => self.advance_to(self.now + *time),
+            Step::Advance(time) => self.advance_to(self.session.now + *time),
             Step::SkipTime(time) => {
-                self.now += *time;
+                self.session.now += *time;
                 self.input(Input::Timeout);
             }
             Step::SetClockBack(time) => {
-                let earlier = (self.now - *time).max(self.start);
-                self.checks.on_clock_set_back(self.now - earlier);
-                self.now = earlier;
+                let earlier = (self.session.now - *time).max(self.start);
+                self.checks.on_clock_set_back(self.session.now - earlier);
+                self.session.now = earlier;
                 self.input(Input::Timeout);
             }
             Step::Timeout => self.input(Input::Timeout),
@@ -240,22 +223,22 @@ impl Driver {
     }
 
     pub(crate) fn stream_audio(&mut self, sound: Sound, ms: u64, frame_bytes: usize) {
-        let audio = bytes(&self.microphone.record(sound, 16 * ms as usize));
+        let audio = bytes_of(&self.microphone.record(sound, 16 * ms as usize));
         let mut sent = 0;
         for frame in audio.chunks(frame_bytes) {
             self.send_frame(frame);
             sent += frame.len() as u64;
             // 32 bytes are a millisecond.
-            self.advance_to(self.now + Duration::from_micros(frame.len() as u64 * 1_000 / 32));
+            self.advance_to(self.session.now + Duration::from_micros(frame.len() as u64 * 1_000 / 32));
         }
         debug_assert_eq!(sent, 32 * ms);
     }
 
     pub(crate) fn send_frame(&mut self, bytes: &[u8]) {
-        let before = self.bridge.sample_counts();
+        let before = self.session.bridge.sample_counts();
         self.checks.before_frame(bytes);
         self.input(Input::Client(Frame::Binary(bytes)));
-        self.checks.after_frame(bytes, before, self.bridge.sample_counts());
+        self.checks.after_frame(bytes, before, self.session.bridge.sample_counts());
     }
 
     pub(crate) fn disconnect(&mut self) {
@@ -269,17 +252,17 @@ impl Driver {
         let is_due = |at: &Instant| *at <= until;
         loop {
             let arrival = self.next_arrival().filter(|(at, _)| is_due(at));
-            let wait = self.wait.filter(|wait| is_due(wait) && !self.finished);
+            let wait = self.session.wait.filter(|wait| is_due(wait) && !self.session.is_finished);
             let read = self.reader.next_read().filter(is_due);
             let gone = self.reader.gone_at().filter(is_due);
             let Some(next) = [arrival.map(|(at, _)| at), read, wait, gone].into_iter().flatten().min() else {
                 break;
             };
-            self.now = self.now.max(next);
+            self.session.now = self.session.now.max(next);
             if gone == Some(next) {
                 self.disconnect();
             } else if let Some(message) =
-                read.filter(|at| *at == next).and_then(|_| self.reader.read(self.now))
+                read.filter(|at| *at == next).and_then(|_| self.reader.read(self.session.now))
             {
                 self.checks.on_client_read(&message);
                 self.update_flow();
@@ -291,7 +274,7 @@ impl Driver {
                 self.input(Input::Timeout);
             }
         }
-        self.now = self.now.max(until);
+        self.session.now = self.session.now.max(until);
     }
 
     /// The next event of a lane that is read.
@@ -299,15 +282,15 @@ impl Driver {
         let is_held = |lane: Lane, event: &UpstreamEvent| {
             self.reader.are_lanes_held()
                 && !matches!(event, UpstreamEvent::Opened)
-                && self.bridge.is_lane_held(lane)
+                && self.session.bridge.is_lane_held(lane)
         };
         self.scheduled.iter().find(|(_, (lane, event))| !is_held(*lane, event)).map(|(key, _)| *key)
     }
 
     /// Reports the flow control to the bridge, as the driver of a session does.
     fn update_flow(&mut self) {
-        let flow = self.reader.changed_flow(&self.bridge.report(self.now));
-        if let Some(flow) = flow.filter(|_| !self.finished && self.checks.is_client_there()) {
+        let flow = self.reader.changed_flow(&self.session.bridge.report(self.session.now));
+        if let Some(flow) = flow.filter(|_| !self.session.is_finished && self.checks.is_client_there()) {
             self.input(Input::Flow(flow));
         }
     }
@@ -315,7 +298,7 @@ impl Driver {
     fn send_to_client(&mut self, message: &Message, turn: Option<SpeechId>) {
         self.checks.on_client_message(message);
         self.checks.hearing.on_sent(message);
-        if let Some(message) = self.reader.send(self.now, message.clone(), turn) {
+        if let Some(message) = self.reader.send(self.session.now, message.clone(), turn) {
             self.checks.on_client_read(&message);
         }
     }
@@ -326,17 +309,17 @@ impl Driver {
         self.disconnect();
         let bound = self.latest + LANE_CLOSE_LIMIT;
         while !self.is_finished() {
-            let wait = self.wait.expect("lanes are open without a deadline");
+            let wait = self.session.wait.expect("lanes are open without a deadline");
             assert!(wait <= bound, "a lane is never closed");
-            self.advance_to(wait.max(self.now));
+            self.advance_to(wait.max(self.session.now));
         }
-        self.checks.assert_ended(self.bridge.sample_counts());
+        self.checks.assert_ended(self.session.bridge.sample_counts());
         // Later events must have no effect.
-        self.advance_to(self.now + LANE_CLOSE_LIMIT);
+        self.advance_to(self.session.now + LANE_CLOSE_LIMIT);
     }
 
     fn deliver(&mut self, lane: Lane, reply: UpstreamEvent) {
-        if !self.checks.on_upstream_event(self.now, lane, &reply) {
+        if !self.checks.on_upstream_event(self.session.now, lane, &reply) {
             return;
         }
         match reply {
@@ -348,34 +331,20 @@ impl Driver {
 
     fn input(&mut self, input: Input<'_>) {
         let timeout = matches!(input, Input::Timeout);
-        self.latest = self.latest.max(self.now);
-        if let Some(recorder) = &mut self.recorder {
-            recorder.record_input(self.now, &input);
-        }
-        self.bridge.handle_input(self.now, input);
-        self.poll_outputs();
-        if let Some(wait) = self.wait.filter(|_| timeout && !self.finished) {
-            assert!(wait > self.now, "the deadline has already passed");
+        self.latest = self.latest.max(self.session.now);
+        let outputs = self.session.input(input);
+        self.handle_outputs(outputs);
+        if let Some(wait) = self.session.wait.filter(|_| timeout) {
+            assert!(wait > self.session.now, "the deadline has already passed");
         }
         self.update_flow();
     }
 
-    fn poll_outputs(&mut self) {
-        for _ in 0..MAX_OUTPUTS {
-            let output = self.bridge.poll_output(self.now);
-            if let Some(recorder) = &mut self.recorder {
-                recorder.record_output(self.now, &output);
-            }
-            self.wait = None;
+    fn handle_outputs(&mut self, outputs: Vec<Output>) {
+        assert!(outputs.len() < MAX_OUTPUTS, "{} outputs after one input", outputs.len());
+        for output in outputs {
             match &output {
-                Output::Wait(wait) => {
-                    self.wait = *wait;
-                    return;
-                }
-                Output::Finished => {
-                    self.finished = true;
-                    return;
-                }
+                Output::Wait(_) | Output::Finished => unreachable!("the session keeps these"),
                 Output::ToClient(message, turn) => self.send_to_client(message, *turn),
                 Output::DropTurn { turn, .. } => {
                     let dropped_bytes = self.reader.drop_turn(*turn);
@@ -397,7 +366,7 @@ impl Driver {
                 Output::Request(lane, _) => panic!("{lane:?} has a WebSocket"),
                 Output::ToLane(lane, message) => {
                     let Message::Text(json) = message else { panic!("not text: {message:?}") };
-                    let replies = match self.checks.on_lane_message(self.now, *lane, json) {
+                    let replies = match self.checks.on_lane_message(self.session.now, *lane, json) {
                         LaneMessage::Unit(number) => self.upstream(*lane).replies_to_unit(lane.0, number),
                         LaneMessage::Other { kind, wants_audio } => {
                             let earlier = *self.asked.get(lane).unwrap_or(&0);
@@ -407,12 +376,11 @@ impl Driver {
                     };
                     self.schedule(*lane, replies);
                 }
-                Output::CloseLane(lane) => self.checks.on_lane_dropped(self.now, *lane),
+                Output::CloseLane(lane) => self.checks.on_lane_dropped(self.session.now, *lane),
                 Output::Observe(_) => {}
             }
-            self.log.push((self.now - self.start, output));
+            self.log.push((self.session.now - self.start, output));
         }
-        panic!("more than {MAX_OUTPUTS} outputs after one input");
     }
 
     fn upstream(&self, lane: Lane) -> Upstream {
@@ -424,7 +392,7 @@ impl Driver {
     fn schedule(&mut self, lane: Lane, replies: UpstreamEvents) {
         for (after_ms, reply) in replies {
             self.sent += 1;
-            let at = self.now + Duration::from_millis(after_ms);
+            let at = self.session.now + Duration::from_millis(after_ms);
             self.scheduled.insert((at, self.sent), (lane, reply));
         }
     }

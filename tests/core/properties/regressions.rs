@@ -8,7 +8,7 @@ use voxbridge::{audio::pcm, bridge::Output, event::Message};
 use super::{
     driver::{Driver, profile_source},
     script::{Reaction::*, Script, Step, UnitReply, Upstream},
-    test_audio::{Sound, bytes, recordings},
+    test_audio::{Sound, recordings},
 };
 
 const CORRECT_UPSTREAM: Upstream = Upstream {
@@ -29,7 +29,7 @@ fn new_driver(upstreams: &[Upstream]) -> Driver {
 }
 
 fn advance_seconds(driver: &mut Driver, seconds: u64) {
-    driver.advance_to(driver.now + Duration::from_secs(seconds));
+    driver.advance_to(driver.session.now + Duration::from_secs(seconds));
 }
 
 /// All events of this type that the client received.
@@ -76,7 +76,7 @@ fn dropped_odd_length_frame_keeps_sample_alignment() {
     let mut driver = new_driver(&[CORRECT_UPSTREAM]);
     driver.step(&Step::Burst { sound: Sound::Hiss, bytes: 300_001 });
     driver.step(&Step::Burst { sound: Sound::Hiss, bytes: 100_001 });
-    assert_eq!(driver.bridge.sample_counts().1, 50_001);
+    assert_eq!(driver.session.bridge.sample_counts().1, 50_001);
     advance_seconds(&mut driver, 20);
     driver.step(&Step::StreamAudio { sound: Sound::Noise, ms: 1_000, frame_bytes: 640 });
     driver.step(&Step::StreamAudio { sound: Sound::Hiss, ms: 1_000, frame_bytes: 641 });
@@ -92,7 +92,7 @@ fn single_byte_frames_are_metered() {
     for _ in 0..100 {
         driver.send_frame(&[0]);
     }
-    assert_eq!(driver.bridge.sample_counts().1, 50);
+    assert_eq!(driver.session.bridge.sample_counts().1, 50);
     driver.finish();
 }
 
@@ -111,7 +111,7 @@ fn interim_decode_is_not_due_after_session_end() {
 fn output_rate_change_applies_from_next_text() {
     let mut driver = new_driver(&[CORRECT_UPSTREAM]);
     driver.step(&Step::Speak { long: false, voice: None });
-    driver.advance_to(driver.now + Duration::from_millis(150));
+    driver.advance_to(driver.session.now + Duration::from_millis(150));
     assert!(
         !client_events(&driver, "tts.speaking_start").is_empty()
             && client_events(&driver, "tts.speaking_end").is_empty()
@@ -149,7 +149,7 @@ fn repeated_speak_and_cancel_uses_few_lanes() {
         new_driver(&[Upstream { init: Correct(20_000), close: Correct(20_000), ..CORRECT_UPSTREAM }]);
     for _ in 0..50 {
         driver.step(&Step::Speak { long: false, voice: None });
-        driver.advance_to(driver.now + Duration::from_millis(50));
+        driver.advance_to(driver.session.now + Duration::from_millis(50));
         driver.send_text(r#"{"type":"tts.cancel"}"#);
     }
     driver.step(&Step::Speak { long: false, voice: None });
@@ -197,7 +197,7 @@ fn backlog_is_bounded_and_drops_are_reported() {
     }
     let dropped = client_events(&driver, "session.frames_dropped");
     let dropped_ms: u64 = dropped.iter().map(|told| told["dropped_ms"].as_u64().unwrap()).sum();
-    let recorded_ms = driver.bridge.sample_counts().0.recorded / 16;
+    let recorded_ms = driver.session.bridge.sample_counts().0.recorded / 16;
     assert!(recorded_ms > 60_000, "{recorded_ms}");
     let waiting_ms = recorded_ms - dropped_ms;
     assert!((7_000..=10_000 + dropped.len() as u64).contains(&waiting_ms), "{waiting_ms} ms are waiting");
@@ -221,7 +221,7 @@ fn empty_list_failure_is_treated_as_lost_upstream() {
     // The transport stays open; the lane is given up three seconds later.
     advance_seconds(&mut driver, 5);
     assert_eq!(client_events(&driver, "error").len(), 1);
-    let streamed = driver.bridge.uplink_counts().unwrap();
+    let streamed = driver.session.bridge.uplink_counts().unwrap();
     assert!(streamed.appended == 5 * 16_000, "the next lane gets all audio: {streamed:?}");
     driver.finish();
 }
@@ -340,7 +340,7 @@ pub(super) fn questions_for_clip(rate_hz: u32, channels: u16, clip_ms: usize, cu
     // At higher rates the speech is slower. The detector takes all loud audio for speech.
     let speech = recordings().iter().take(groups * 4 / 5).copied().chain(std::iter::repeat(0)).take(groups);
     let clip: Vec<i16> = speech.flat_map(|sample| std::iter::repeat_n(sample, channels.into())).collect();
-    let audio = bytes(&clip);
+    let audio = crate::harness::bytes_of(&clip);
     let query = format!("model=m&sample_rate={rate_hz}&channels={channels}");
     let mut driver = Driver::new(&profile_source(false, true), vec![CORRECT_UPSTREAM], &query);
     driver.checks.formats_change = true;

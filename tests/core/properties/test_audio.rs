@@ -57,8 +57,3 @@ pub(crate) fn recordings() -> &'static [i16] {
         names.iter().flat_map(clip).collect()
     })
 }
-
-/// Samples as bytes on the wire.
-pub(crate) fn bytes(samples: &[i16]) -> Vec<u8> {
-    samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
-}

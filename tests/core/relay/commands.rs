@@ -8,8 +8,8 @@ use voxbridge_test_support::PICTURE;
 use super::{
     harness::{Harness, HarnessConfig, zeros},
     support::{
-        append_message, base64_of, config, init_message, ms, question_seconds, received_texts,
-        text_and_audio, unique_second,
+        append_message, base64_of, config, init_message, legacy_append_message, ms, opened_with,
+        question_seconds, received_texts, text_and_audio, unique_second,
     },
 };
 
@@ -37,19 +37,11 @@ fn changed(config: HarnessConfig, old: &str, new: &str) -> HarnessConfig {
 }
 
 fn open_session(client: &str, opening: &Value, config: HarnessConfig) -> Harness {
-    let mut harness = Harness::new_relay(on_commands(config), &[client]);
-    harness.send_json(opening);
-    harness.advance(ms(100));
-    assert_eq!(harness.names(), ["session.queue_done", "session.created"]);
-    harness
+    opened_with(Harness::new_relay(on_commands(config), &[client]), opening)
 }
 
 fn open_current(config: HarnessConfig) -> Harness {
     open_session("minicpm-o", &init_message(), config)
-}
-
-fn legacy_append(samples: &[i16]) -> Value {
-    json!({"type": "input_audio_buffer.append", "audio": base64_of(samples)})
 }
 
 #[test]
@@ -57,7 +49,7 @@ fn client_of_either_dialect_gets_all_words_and_audio() {
     let update = json!({"type": "session.update", "session": {"instructions": "x"}});
     let append = |client: &str, samples: &[i16]| match client {
         "minicpm-o" => append_message(samples),
-        _ => legacy_append(samples),
+        _ => legacy_append_message(samples),
     };
     for (client, opening) in [("minicpm-o", init_message()), ("minicpm-o-legacy", update)] {
         let mut harness = open_session(client, &opening, config("mode=audio", &[]));
@@ -152,7 +144,7 @@ fn audio_of_a_message_that_is_too_long_is_refused_in_the_clients_protocol_and_no
     assert_eq!(error["code"], "invalid_payload", "{error}");
     assert!(error["message"].as_str().unwrap().contains(words), "{error}");
     assert_eq!(harness.units.len(), 0);
-    harness.send_json(&legacy_append(&zeros(1000)));
+    harness.send_json(&legacy_append_message(&zeros(1000)));
     harness.advance(ms(1000));
     assert_eq!((harness.units.len(), harness.is_closed()), (1, false), "the session goes on");
     // The current gateway ends the session at any such error.

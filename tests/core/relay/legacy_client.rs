@@ -8,8 +8,8 @@ use voxbridge_test_support::PICTURE;
 use super::{
     harness::{Harness, HarnessConfig, zeros},
     support::{
-        any_script, base64_of, config, cpp_config, ms, question_seconds, received_texts, sent_texts,
-        text_and_audio, unique_second,
+        any_script, base64_of, config, cpp_config, legacy_append_message, ms, opened_with, question_seconds,
+        received_texts, sent_texts, text_and_audio, unique_second,
     },
 };
 
@@ -21,16 +21,8 @@ fn session_update() -> Value {
     json!({"type": "session.update", "session": {"instructions": "You are a helpful English assistant."}})
 }
 
-fn append_message(samples: &[i16]) -> Value {
-    json!({"type": "input_audio_buffer.append", "audio": base64_of(samples)})
-}
-
 fn open_session(config: HarnessConfig) -> Harness {
-    let mut harness = connect_legacy(config);
-    harness.send_json(&session_update());
-    harness.advance(ms(100));
-    assert_eq!(harness.names(), ["session.queue_done", "session.created"]);
-    harness
+    opened_with(connect_legacy(config), &session_update())
 }
 
 /// Short form of the events: the text, whether there is audio, and the end of a turn.
@@ -55,7 +47,7 @@ fn every_append_yields_one_event() {
     assert!(created["session_id"].as_str().unwrap().starts_with("sess_"));
     let mut appended = 0;
     for second in question_seconds(6) {
-        harness.send_json(&append_message(&second));
+        harness.send_json(&legacy_append_message(&second));
         appended += 1;
         harness.advance(ms(1000));
         assert_eq!(harness.texts.len(), 2 + appended, "{:?}", describe_events(&harness, 2));
@@ -84,7 +76,7 @@ fn turn_is_complete_and_unrepeated_on_both_backends() {
     ] {
         let mut harness = open_session(config);
         for second in question_seconds(8) {
-            harness.send_json(&append_message(&second));
+            harness.send_json(&legacy_append_message(&second));
             harness.advance(ms(1000));
         }
         let client_output = text_and_audio(harness.texts.iter().map(String::as_str));
@@ -101,7 +93,7 @@ fn turn_is_complete_and_unrepeated_on_both_backends() {
 fn forced_listen_ends_turn_with_listen_event() {
     let mut harness = open_session(config("mode=audio", &[]));
     for second in question_seconds(2) {
-        harness.send_json(&append_message(&second));
+        harness.send_json(&legacy_append_message(&second));
         harness.advance(ms(1000));
     }
     assert!(
@@ -109,7 +101,7 @@ fn forced_listen_ends_turn_with_listen_event() {
         "{:?}",
         describe_events(&harness, 2)
     );
-    let mut forced = append_message(&zeros(1000));
+    let mut forced = legacy_append_message(&zeros(1000));
     forced["force_listen"] = json!(true);
     harness.send_json(&forced);
     harness.advance(ms(1000));
@@ -143,7 +135,7 @@ fn session_update_is_translated_to_session_init() {
             "voice_config": {"length_penalty": 1.10}
         }});
         harness.send_text(&update.to_string().replace("1.1}", "1.10}"));
-        let mut seeing = append_message(&zeros(1000));
+        let mut seeing = legacy_append_message(&zeros(1000));
         harness.advance(ms(100));
         seeing["video_frames"] = json!([PICTURE]);
         seeing["force_listen"] = json!(false);
@@ -168,7 +160,7 @@ fn session_update_is_translated_to_session_init() {
 #[test]
 fn client_errors_use_documented_codes_and_keep_session_open() {
     let mut early = connect_legacy(config("mode=audio", &[]));
-    early.send_json(&append_message(&zeros(1000)));
+    early.send_json(&legacy_append_message(&zeros(1000)));
     assert_eq!(early.events("error")[0]["error"]["code"], "not_ready");
     let mut harness = open_session(config("mode=audio", &[]));
     let audio = |audio: Value| json!({"type": "input_audio_buffer.append", "audio": audio});
@@ -192,7 +184,7 @@ fn client_errors_use_documented_codes_and_keep_session_open() {
         let error = &harness.events("error").last().unwrap()["error"];
         assert_eq!((&error["code"], &error["type"]), (&json!(code), &json!("client_error")), "{message}");
     }
-    harness.send_json(&append_message(&zeros(1000)));
+    harness.send_json(&legacy_append_message(&zeros(1000)));
     harness.advance(ms(1000));
     assert_eq!(harness.names().last().unwrap(), "response.listen");
     assert_eq!(harness.units.len(), 1);
@@ -226,7 +218,7 @@ fn server_failures_use_documented_codes() {
             if harness.is_closed() {
                 break;
             }
-            harness.send_json(&append_message(&second));
+            harness.send_json(&legacy_append_message(&second));
             harness.advance(ms(1000));
         }
         assert_eq!(harness.events("session.closed")[0]["reason"], reason);
@@ -243,7 +235,7 @@ fn server_failures_use_documented_codes() {
 fn untranslatable_field_is_reported_once() {
     let mut harness = open_session(config("mode=audio", &[]));
     for _ in 0..3 {
-        let mut message = append_message(&zeros(1000));
+        let mut message = legacy_append_message(&zeros(1000));
         message["volume"] = json!(11);
         harness.send_json(&message);
         harness.advance(ms(1000));
@@ -260,13 +252,13 @@ fn untranslatable_field_is_reported_once() {
 #[test]
 fn second_session_update_opens_new_upstream_session() {
     let mut harness = open_session(config("mode=audio", &[]));
-    harness.send_json(&append_message(&zeros(1000)));
+    harness.send_json(&legacy_append_message(&zeros(1000)));
     harness.advance(ms(1000));
     harness.send_json(&json!({"type": "session.update", "session": {"instructions": "other"}}));
     harness.advance(ms(5000));
     assert_eq!(harness.events("session.created").len(), 2);
     assert_eq!(harness.events("session.created")[1]["prompt_length"], 63);
-    harness.send_json(&append_message(&zeros(1000)));
+    harness.send_json(&legacy_append_message(&zeros(1000)));
     harness.advance(ms(1000));
     assert_eq!(harness.events("response.listen").len(), 2);
     assert_eq!(harness.events("session.queue_done").len(), 1);
@@ -299,7 +291,7 @@ fn first_message_selects_protocol() {
     let mut chat = Harness::new_relay(config("mode=chat", &[]), &protocols);
     chat.send_json(&session_update());
     chat.advance(ms(2000));
-    chat.send_json(&append_message(&zeros(1000)));
+    chat.send_json(&legacy_append_message(&zeros(1000)));
     chat.advance(ms(1000));
     assert_eq!(chat.names(), ["session.queue_done", "session.created", "response.listen"]);
     assert_eq!(chat.events("session.created")[0]["prompt_length"], 94);
@@ -316,7 +308,7 @@ proptest! {
         let mut sent_audio = Vec::new();
         for (at, step) in script.iter().enumerate() {
             let samples = unique_second(at, step.loud);
-            let mut message = append_message(&samples);
+            let mut message = legacy_append_message(&samples);
             message["force_listen"] = json!(step.forced);
             sent_audio.push(message["audio"].clone());
             harness.send_json(&message);

@@ -8,8 +8,8 @@ use voxbridge_test_support::PICTURE;
 use super::{
     harness::{Harness, HarnessConfig, zeros},
     support::{
-        any_script, append_message, base64_of, config, connect_current, init_message, ms, question_seconds,
-        received_texts, sent_texts, text_and_audio, unique_second,
+        any_script, append_message, base64_of, config, connect_current, init_message, ms, open_session,
+        question_seconds, received_texts, sent_texts, text_and_audio, unique_second,
     },
 };
 
@@ -17,14 +17,6 @@ fn legacy_config(query: &str, documented: bool, faults: &[&str]) -> HarnessConfi
     let mut config = HarnessConfig { upstream: "minicpm-o-legacy", ..config(query, faults) };
     config.simulator.dialect = SimDialect::Legacy { follows_document: documented };
     config
-}
-
-fn open_session(config: HarnessConfig) -> Harness {
-    let mut harness = connect_current(config);
-    harness.send_json(&init_message());
-    harness.advance(ms(100));
-    assert_eq!(harness.names(), ["session.queue_done", "session.created"]);
-    harness
 }
 
 fn delta_kinds(harness: &Harness) -> Vec<String> {

@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use voxbridge::{
-    bridge::{Bridge, Input, Output},
+    bridge::{Input, Output},
     event::{DisconnectReason, Frame, Message},
     mapping::Library,
-    session::RelaySetup,
 };
+use voxbridge_test_support::world::session::Opening;
 
 use super::{
     harness::zeros,
@@ -15,7 +15,6 @@ use super::{
         append_message, chat_message, config, connect_current, cpp_config, init_message, ms, newest_lane,
         open_session, question_seconds, received_texts, sent_texts,
     },
-    two_bridges::virtual_start,
 };
 
 #[test]
@@ -157,13 +156,6 @@ proptest! {
     }
 }
 
-/// Everything that a bridge gives out until it waits.
-fn drain(bridge: &mut Bridge) -> Vec<Output> {
-    let outputs = std::iter::from_fn(|| Some(bridge.poll_output(virtual_start())));
-    let is_output = |output: &Output| !matches!(output, Output::Wait(_) | Output::Finished);
-    outputs.take_while(is_output).filter(|output| !matches!(output, Output::Observe(_))).collect()
-}
-
 /// The type of the event that a bridge sends its client.
 fn event_type(outputs: &[Output]) -> Value {
     let Some(Output::ToClient(Message::Text(text), None)) = outputs.first() else { panic!("{outputs:?}") };
@@ -178,16 +170,14 @@ fn client_of_dialect_without_queue_gets_whole_events_and_closes_by_socket() {
         .replacen("/v1/realtime", "/own", 1);
     let mut library = Library::embedded().unwrap();
     library.add("own.toml", &own).unwrap();
-    let (client, upstream) = (library.client("own").unwrap(), library.upstream("llama-cpp-omni").unwrap());
-    let profile = library.profile("relay").unwrap();
-    let setup = RelaySetup { profile, idle_ms: None, session_max_ms: 0, unix_s: 0.0, seed: 1 };
-    let now = virtual_start();
-    let mut bridge = Bridge::open_relay(now, &[client], "mode=audio", upstream, setup);
-    let [Output::OpenLane(lane, ..)] = drain(&mut bridge)[..] else { panic!("no lane") };
-    let mut answer = |input: Input<'_>| {
-        bridge.handle_input(now, input);
-        drain(&mut bridge)
+    let opening = Opening::new(&library, "own", "llama-cpp-omni", "relay");
+    let mut session = Opening { query: "mode=audio", ..opening }.open_relay(&["own"], 0);
+    let without_observations = |mut outputs: Vec<Output>| {
+        outputs.retain(|output| !matches!(output, Output::Observe(_)));
+        outputs
     };
+    let [Output::OpenLane(lane, ..)] = without_observations(session.opened())[..] else { panic!("no lane") };
+    let mut answer = |input: Input<'_>| without_observations(session.input(input));
     assert_eq!(event_type(&answer(Input::LaneQueued(lane, 2))), "session.queued");
     assert_eq!(event_type(&answer(Input::LaneOpened(lane))), "session.queue_done");
     let init = init_message().to_string();

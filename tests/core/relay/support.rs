@@ -1,16 +1,11 @@
 //! A relayed client: the messages it sends and receives.
 
-use std::time::Duration;
-
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use voxbridge::{event::Lane, simulator::Backend};
 
+pub(crate) use super::harness::ms;
 use super::harness::{Harness, HarnessConfig, Traffic, recording, zeros};
-
-pub(crate) fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 /// A relay on the current gateway with these faults.
 pub(crate) fn config(query: &str, faults: &[&str]) -> HarnessConfig {
@@ -29,8 +24,12 @@ pub(crate) fn connect_current(config: HarnessConfig) -> Harness {
 
 /// Opens a session of the current dialect.
 pub(crate) fn open_session(config: HarnessConfig) -> Harness {
-    let mut harness = connect_current(config);
-    harness.send_json(&init_message());
+    opened_with(connect_current(config), &init_message())
+}
+
+/// A session that this message opens.
+pub(crate) fn opened_with(mut harness: Harness, opening: &Value) -> Harness {
+    harness.send_json(opening);
     harness.advance(ms(100));
     assert_eq!(harness.names(), ["session.queue_done", "session.created"]);
     harness
@@ -51,6 +50,11 @@ pub(crate) fn base64_of(samples: &[i16]) -> String {
     let bytes: Vec<u8> =
         samples.iter().flat_map(|sample| (f32::from(*sample) / 32768.0).to_le_bytes()).collect();
     STANDARD.encode(bytes)
+}
+
+/// An append of the legacy dialect.
+pub(crate) fn legacy_append_message(samples: &[i16]) -> Value {
+    json!({"type": "input_audio_buffer.append", "audio": base64_of(samples)})
 }
 
 pub(crate) fn append_message(samples: &[i16]) -> Value {

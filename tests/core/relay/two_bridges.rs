@@ -3,23 +3,22 @@
 
 use std::{
     collections::BTreeSet,
-    sync::OnceLock,
     time::{Duration, Instant},
 };
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use voxbridge::{
-    bridge::{Bridge, Input, Output},
+    bridge::{Input, Output},
     event::{DisconnectReason, Frame, Lane, Message},
     mapping::Library,
-    session::RelaySetup,
     simulator::{ConnId, Gateway, SimDialect, SimInput, SimOutput, SimulatorConfig},
 };
+use voxbridge_test_support::world::session::{Opening, VirtualSession, epoch};
 
 use super::{
     harness::{ClientFrame, Harness, HarnessConfig, zeros},
-    support::{base64_of, config, ms, question_seconds},
+    support::{config, legacy_append_message, ms, question_seconds},
 };
 
 /// A step of the script: a client message, or time that passes.
@@ -35,12 +34,6 @@ struct Script {
     steps: Vec<ScriptStep>,
 }
 
-pub(super) fn virtual_start() -> Instant {
-    static START: OnceLock<Instant> = OnceLock::new();
-    #[expect(clippy::disallowed_methods, reason = "an Instant has no other source; only differences count")]
-    *START.get_or_init(Instant::now)
-}
-
 const UNIX: Duration = Duration::from_secs(1_795_148_864);
 
 fn simulator(faults: &[&str]) -> SimulatorConfig {
@@ -50,7 +43,7 @@ fn simulator(faults: &[&str]) -> SimulatorConfig {
 
 /// Runs the script against the server itself.
 fn run_directly(script: &Script) -> Vec<String> {
-    let mut now = virtual_start();
+    let mut now = epoch();
     let mut gateway = Gateway::new(simulator(script.faults), now, UNIX);
     let (conn, mut client_log, mut wait) = (ConnId(0), Vec::new(), None);
     let mode = SimDialect::Legacy { follows_document: true }.parse_mode(Some("mode=audio")).unwrap();
@@ -85,9 +78,7 @@ fn run_directly(script: &Script) -> Vec<String> {
 
 /// Two chained bridges: the second one is the upstream of the first.
 struct BridgeChain<'s> {
-    bridge: Bridge,
-    now: Instant,
-    wait: Option<Instant>,
+    session: VirtualSession,
     /// The second bridge with the server behind it, and how many of its texts were passed on.
     second: Option<(Lane, Harness, usize)>,
     closing: Vec<Harness>,
@@ -98,29 +89,19 @@ struct BridgeChain<'s> {
 impl BridgeChain<'_> {
     fn run(script: &Script) -> Vec<String> {
         let library = Library::embedded().unwrap();
-        let profile = library.profile("relay").unwrap();
-        let setup =
-            RelaySetup { profile, idle_ms: None, session_max_ms: 0, unix_s: UNIX.as_secs_f64(), seed: 1 };
-        let clients = [library.client("minicpm-o-legacy").unwrap()];
-        let upstream = library.upstream("minicpm-o").unwrap();
-        let bridge = Bridge::open_relay(virtual_start(), &clients, "mode=audio", upstream, setup);
-        let faults = script.faults;
-        let (now, wait) = (virtual_start(), None);
-        let mut chain = BridgeChain {
-            bridge,
-            now,
-            wait,
-            second: None,
-            closing: Vec::new(),
-            faults,
-            client_log: Vec::new(),
-        };
-        chain.settle();
+        let opening = Opening::new(&library, "minicpm-o-legacy", "minicpm-o", "relay");
+        let opening = Opening { query: "mode=audio", unix: UNIX, ..opening };
+        let session = opening.open_relay(&["minicpm-o-legacy"], 0);
+        let (faults, client_log) = (script.faults, Vec::new());
+        let mut chain = BridgeChain { session, second: None, closing: Vec::new(), faults, client_log };
+        let outputs = chain.session.opened();
+        chain.handle(outputs);
+        chain.pass_messages();
         for step in &script.steps {
             match step {
                 ScriptStep::Send(text) => {
-                    chain.bridge.handle_input(chain.now, Input::Client(Frame::Text(text)));
-                    chain.settle();
+                    chain.input(Input::Client(Frame::Text(text)));
+                    chain.pass_messages();
                 }
                 ScriptStep::Wait(time) => (0..*time / STEP_MS).for_each(|_| chain.tick()),
             }
@@ -130,48 +111,49 @@ impl BridgeChain<'_> {
 
     /// Advances both bridges by a short time.
     fn tick(&mut self) {
-        self.now += ms(STEP_MS);
+        self.session.now += ms(STEP_MS);
         if let Some((_, harness, _)) = &mut self.second {
             harness.advance(ms(STEP_MS));
         }
         self.closing.iter_mut().for_each(|harness| harness.advance(ms(STEP_MS)));
-        if self.wait.is_some_and(|at| at <= self.now) {
-            self.bridge.handle_input(self.now, Input::Timeout);
+        if self.session.wait.is_some_and(|at| at <= self.session.now) {
+            self.input(Input::Timeout);
         }
-        self.settle();
+        self.pass_messages();
     }
 
-    /// Passes messages between the bridges until none are left.
-    fn settle(&mut self) {
-        loop {
-            self.drain();
-            let Some((lane, harness, passed)) = &mut self.second else { return };
-            let Some((_, frame)) = harness.log.get(*passed) else { return };
-            *passed += 1;
+    /// Passes messages of the second bridge to the first until none are left.
+    fn pass_messages(&mut self) {
+        while let Some((lane, harness, passed)) = &mut self.second
+            && let Some((_, frame)) = harness.log.get(*passed)
+        {
             let lane = *lane;
+            let earlier = harness.log[..*passed].iter();
+            let texts = earlier.filter(|(_, frame)| matches!(frame, ClientFrame::Event(_))).count();
+            *passed += 1;
             match frame {
                 ClientFrame::Event(_) => {
-                    let texts = harness.log[..*passed]
-                        .iter()
-                        .filter(|(_, frame)| matches!(frame, ClientFrame::Event(_)));
-                    let text = harness.texts[texts.count() - 1].clone();
-                    self.bridge.handle_input(self.now, Input::Lane(lane, Frame::Text(&text)));
+                    let text = harness.texts[texts].clone();
+                    self.input(Input::Lane(lane, Frame::Text(&text)));
                 }
                 ClientFrame::Close(code, reason) => {
                     let reason = DisconnectReason::Closed(*code, reason.clone());
                     self.second = None;
-                    self.bridge.handle_input(self.now, Input::LaneClosed(lane, reason));
+                    self.input(Input::LaneClosed(lane, reason));
                 }
                 ClientFrame::Binary(_) => panic!("unexpected binary frame"),
             }
         }
     }
 
-    fn drain(&mut self) {
-        loop {
-            match self.bridge.poll_output(self.now) {
-                Output::Wait(until) => return self.wait = until,
-                Output::Finished => return self.wait = None,
+    fn input(&mut self, input: Input<'_>) {
+        let outputs = self.session.input(input);
+        self.handle(outputs);
+    }
+
+    fn handle(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
                 Output::ToClient(Message::Text(text), _) => self.client_log.push(text),
                 Output::ToClient(Message::Close(code, _), _) => self.client_log.push(format!("close {code}")),
                 Output::OpenLane(lane, ..) => {
@@ -179,7 +161,7 @@ impl BridgeChain<'_> {
                     let config = HarnessConfig { simulator: simulator(self.faults), ..config };
                     let harness = Harness::new_relay(config, &["minicpm-o", "minicpm-o-legacy"]);
                     self.second = Some((lane, harness, 0));
-                    self.bridge.handle_input(self.now, Input::LaneOpened(lane));
+                    self.input(Input::LaneOpened(lane));
                 }
                 Output::ToLane(_, Message::Text(text)) => {
                     if let Some((_, harness, _)) = &mut self.second {
@@ -209,17 +191,15 @@ fn session_update() -> ScriptStep {
     )
 }
 
-fn append_message(samples: &[i16]) -> Value {
-    json!({"type": "input_audio_buffer.append", "audio": base64_of(samples)})
-}
-
 /// An open session with a question and this many seconds of silence.
 fn talk_steps(silence: usize) -> Vec<ScriptStep> {
     let opening = [ScriptStep::Wait(100), session_update(), ScriptStep::Wait(200)];
     let units = question_seconds(silence);
     opening
         .into_iter()
-        .chain(units.iter().flat_map(|unit| [send_step(&append_message(unit)), ScriptStep::Wait(1000)]))
+        .chain(
+            units.iter().flat_map(|unit| [send_step(&legacy_append_message(unit)), ScriptStep::Wait(1000)]),
+        )
         .collect()
 }
 
@@ -229,7 +209,7 @@ fn scripts() -> Vec<Script> {
         steps.extend(more);
         steps
     };
-    let mut forced = append_message(&zeros(1000));
+    let mut forced = legacy_append_message(&zeros(1000));
     forced["force_listen"] = json!(true);
     let errors = [
         json!({"type": "response.cancel"}),
@@ -248,7 +228,7 @@ fn scripts() -> Vec<Script> {
                 vec![
                     send_step(&forced),
                     ScriptStep::Wait(1000),
-                    send_step(&append_message(&zeros(1000))),
+                    send_step(&legacy_append_message(&zeros(1000))),
                     ScriptStep::Wait(1000),
                 ],
             ),
@@ -260,7 +240,7 @@ fn scripts() -> Vec<Script> {
             &[],
             vec![
                 ScriptStep::Wait(100),
-                send_step(&append_message(&zeros(1000))),
+                send_step(&legacy_append_message(&zeros(1000))),
                 ScriptStep::Wait(100),
                 session_update(),
                 ScriptStep::Wait(200),

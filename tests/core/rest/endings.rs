@@ -96,12 +96,8 @@ fn answer_that_begins_and_then_ends_like_an_empty_one_is_asked_for_again() {
 
 #[test]
 fn stuck_queue_is_reported_by_a_notice_and_then_by_an_error() {
-    let mut harness = Harness::new(HarnessConfig {
-        client: "rest",
-        query: String::new(),
-        taken_workers: 1,
-        ..HarnessConfig::default()
-    });
+    let mut harness =
+        Harness::new(HarnessConfig { taken_workers: 1, ..HarnessConfig::of("rest", "speech", "") });
     upload(&mut harness, &sentence());
     harness.advance(super::secs(60));
     assert_eq!(codes(&harness), ["queue_stuck"]);

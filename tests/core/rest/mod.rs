@@ -10,12 +10,8 @@ mod transcription;
 
 use std::time::Duration;
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording, zeros};
+use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording, secs, zeros};
 use serde_json::json;
-
-fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
 
 /// A session of a REST request, on a gateway with this many workers and these faults.
 fn open_request(workers: usize, faults: &[&str]) -> Harness {

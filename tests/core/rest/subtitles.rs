@@ -22,6 +22,7 @@ use voxbridge::{
 };
 
 use super::*;
+use crate::harness::voice;
 
 /// Goals: share of the cues within the limits, and mean distance of their starts from those of their words.
 const WITHIN_LIMITS_MIN: f64 = 0.99;
@@ -192,12 +193,6 @@ fn speech_that_is_cut_without_a_pause_stays_one_sentence() {
             assert_eq!(words.collect::<Vec<_>>().join(" "), transcript["text"]);
         }
     }
-}
-
-/// Speech whose pauses are at most 0.1 s.
-fn voice(ms: u64) -> Vec<i16> {
-    let spoken = &recording("librivox_0870_16k.wav")[16 * 200..16 * 6700];
-    spoken.iter().copied().cycle().take((16 * ms) as usize).collect()
 }
 
 fn open_words(engine: fn(EngineRequest) -> EngineAnswer) -> Harness {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Harness, HarnessConfig, Traffic, recording, zeros};
+use crate::harness::{Harness, HarnessConfig, recording, zeros};
 
 fn connect() -> Harness {
     Harness::new(HarnessConfig { profile: "assistant", ..HarnessConfig::default() })
@@ -17,16 +17,6 @@ fn ask(harness: &mut Harness) {
     while harness.events("tts.speaking_start").len() == earlier {
         harness.stream(&zeros(100), 20);
     }
-}
-
-/// Messages of every chat turn that asked for an answer.
-fn answer_requests(harness: &Harness) -> Vec<Value> {
-    let sent = harness.traffic.iter().filter_map(|(_, traffic)| match traffic {
-        Traffic::Sent(_, text) => serde_json::from_str::<Value>(text).ok(),
-        _ => None,
-    });
-    let is_answer = |message: &Value| message["input"]["generation"]["length_penalty"] == 1.1;
-    sent.filter(is_answer).map(|message| message["input"]["messages"].clone()).collect()
 }
 
 #[test]
@@ -56,7 +46,7 @@ fn speech_during_an_answer_interrupts_it_and_the_next_question_knows_what_was_he
     assert_eq!(end["cancelled"], true);
     harness.stream(&zeros(900), 20);
     harness.next_event("tts.speaking_end");
-    assert_eq!(answer_requests(&harness).len(), 2);
+    assert_eq!(harness.answer_requests().len(), 2);
 }
 
 /// The model's final transcripts.
@@ -92,7 +82,7 @@ fn final_transcript_of_an_answer_waits_for_its_playback_and_has_the_words_that_w
         "{share}: {text:?} of {all:?}"
     );
     ask(&mut harness);
-    let asked = answer_requests(&harness).last().unwrap().to_string();
+    let asked = harness.answer_requests().last().unwrap().to_string();
     assert!(!asked.contains(all) && (text.is_empty() || asked.contains(text)), "{text:?} in {asked}");
 }
 

@@ -14,30 +14,11 @@ use crate::protocol_checks;
 
 use std::time::Duration;
 
-use crate::harness::{Harness, HarnessConfig, Traffic, recording, zeros};
+use crate::harness::{Harness, HarnessConfig, Traffic, ms, recording, secs, utterance, voice, zeros};
 use serde_json::{Value, json};
 
 /// About five seconds of speech.
 const LONG: &str = "The quick brown fox jumps over the lazy dog, and the dog does not mind at all.";
-
-/// Continuous speech: a stretch of a recording whose pauses are at most 0.1 s, repeated.
-fn voice(ms: u64) -> Vec<i16> {
-    let spoken = &recording("librivox_0870_16k.wav")[16 * 200..16 * 6700];
-    spoken.iter().copied().cycle().take((16 * ms) as usize).collect()
-}
-
-/// A short utterance with the silence that ends it.
-fn utterance() -> Vec<i16> {
-    [voice(1200), zeros(800)].concat()
-}
-
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
-fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
 
 fn send_speak(harness: &mut Harness, text: &str, request_id: &str) {
     harness.send_json(&json!({"type": "tts.speak", "text": text, "request_id": request_id}));

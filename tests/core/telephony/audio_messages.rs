@@ -20,7 +20,7 @@ fn open(replaced: &[(&str, &str)]) -> Harness {
     let mut library = Library::embedded().unwrap();
     library.add("changed.toml", &source).unwrap_or_else(|problem| panic!("{problem}"));
     let query = String::new();
-    Harness::new(HarnessConfig { library, client: "twilio", query, ..HarnessConfig::default() })
+    Harness::new(HarnessConfig { library, ..HarnessConfig::of("twilio", "speech", &query) })
 }
 
 fn speak(harness: &mut Harness, text: &str) {

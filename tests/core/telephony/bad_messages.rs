@@ -68,12 +68,7 @@ fn harmless_oddities_are_accepted() {
 
 #[test]
 fn last_stream_id_is_echoed() {
-    let config = HarnessConfig {
-        client: "twilio",
-        profile: "speech",
-        query: String::new(),
-        ..HarnessConfig::default()
-    };
+    let config = HarnessConfig::of("twilio", "speech", "");
     let mut call = Call::before_start(config);
     call.harness.send_text(r#"{"event":"start","streamSid":"MZold","start":{"customParameters":{}}}"#);
     call.start(&json!({"say": "Hello."}));

@@ -50,8 +50,7 @@ struct Call {
 impl Call {
     /// Connects a call with these `<Parameter>` elements.
     fn connect(profile: &'static str, parameters: &Value) -> Self {
-        let config =
-            HarnessConfig { client: "twilio", query: String::new(), profile, ..HarnessConfig::default() };
+        let config = HarnessConfig::of("twilio", profile, "");
         let mut call = Self::before_start(config);
         call.send("connected", json!({"protocol": "Call", "version": "1.0.0"}));
         call.start(parameters);

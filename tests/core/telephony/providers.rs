@@ -103,12 +103,7 @@ const PROVIDERS: [Provider; 6] = [
 ];
 
 fn open(client: &'static str, query: &str) -> Harness {
-    Harness::new(HarnessConfig {
-        client,
-        query: query.to_owned(),
-        profile: "speech",
-        ..HarnessConfig::default()
-    })
+    Harness::new(HarnessConfig::of(client, "speech", query))
 }
 
 /// The audio of each message so far.
@@ -258,12 +253,7 @@ fn plivo_names_its_format_in_every_message() {
         run(&mut harness, 60_000);
         assert!(matches!(harness.log.last(), Some((_, ClientFrame::Close(1000, _)))), "{:?}", harness.log);
     }
-    let mut harness = Harness::new(HarnessConfig {
-        client: "plivo",
-        query: String::new(),
-        profile: "conversation",
-        ..HarnessConfig::default()
-    });
+    let mut harness = Harness::new(HarnessConfig::of("plivo", "conversation", ""));
     let start = r#"{"event":"start","start":{"streamId":"S","mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000}}}"#;
     harness.send_text(start);
     let say = |audio: &[u8], harness: &mut Harness| {
@@ -304,12 +294,7 @@ fn keys_are_messages_of_the_caller_and_the_last_one_asks_for_an_answer() {
         ),
         (PROVIDERS[3].client, PROVIDERS[3].start, r#"{"event":"dtmf","dtmf":"KEY","duration":"1600"}"#),
     ] {
-        let mut harness = Harness::new(HarnessConfig {
-            client,
-            query: String::new(),
-            profile: "assistant",
-            ..HarnessConfig::default()
-        });
+        let mut harness = Harness::new(HarnessConfig::of(client, "assistant", ""));
         harness.send_text(
             &start.replace("FORMAT", if client == "telnyx" { "PCMU" } else { "8000" }).replace("TEXT", ""),
         );

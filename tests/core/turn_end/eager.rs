@@ -20,7 +20,7 @@ fn questions(harness: &Harness) -> Vec<(Duration, Value)> {
 /// A session in which an utterance of 3 s is over at 3 s.
 fn after_speech(config: HarnessConfig) -> Harness {
     let mut harness = Harness::new(config);
-    harness.stream(&speech(3000), 20);
+    harness.stream(&voice(3000), 20);
     harness
 }
 
@@ -78,7 +78,7 @@ fn question_is_withdrawn_unheard_when_the_user_goes_on() {
     harness.stream(&zeros(900), 20);
     assert_eq!(early_questions(&harness), [Asked]);
     let before = harness.names();
-    harness.stream(&speech(1000), 20);
+    harness.stream(&voice(1000), 20);
     assert_eq!(early_questions(&harness), [Asked, Withdrawn]);
     harness.stream(&zeros(4000), 20);
     harness.next_event("tts.speaking_end");
@@ -103,7 +103,7 @@ fn second_pause_has_no_early_question_while_the_first_is_drained() {
     config.simulator.timing.speech_second = Duration::from_secs(10);
     let mut harness = after_speech(config);
     harness.stream(&zeros(500), 20);
-    harness.stream(&speech(400), 20);
+    harness.stream(&voice(400), 20);
     harness.stream(&zeros(500), 20);
     assert_eq!(early_questions(&harness), [Asked, Withdrawn]);
     assert_eq!(questions(&harness).len(), 1);
@@ -120,7 +120,7 @@ fn no_question_is_asked_early_without_a_free_worker() {
 #[test]
 fn conversation_that_changes_in_the_pause_is_asked_about_anew() {
     let mut harness = openai_session("eager");
-    say(&mut harness, &speech(3000));
+    say(&mut harness, &voice(3000));
     say(&mut harness, &zeros(300));
     assert_eq!(early_questions(&harness), [Asked]);
     let dials = harness.dial_count();
@@ -165,7 +165,7 @@ fn early_question_drops_the_same_audio_of_the_history_as_the_usual_one() {
     for (profile, utterances) in [("eager", 2), ("eager-forgetful", 1)] {
         let mut harness = openai_session(profile);
         for _ in 0..2 {
-            say(&mut harness, &speech(3000));
+            say(&mut harness, &voice(3000));
             say(&mut harness, &zeros(4000));
         }
         assert_eq!(early_questions(&harness), [Asked, Used, Asked, Used]);
@@ -181,10 +181,10 @@ fn single_worker_ends_early_questions_after_the_first_was_withdrawn() {
     let mut harness = after_speech(single);
     harness.stream(&zeros(500), 20);
     assert_eq!(early_questions(&harness), [Asked]);
-    harness.stream(&speech(500), 20);
+    harness.stream(&voice(500), 20);
     harness.stream(&zeros(4000), 20);
     harness.next_event("tts.speaking_end");
-    harness.stream(&speech(2000), 20);
+    harness.stream(&voice(2000), 20);
     harness.stream(&zeros(4000), 20);
     harness.next_event("tts.speaking_end");
     assert_eq!(early_questions(&harness), [Asked, Withdrawn], "the user's own answer had to queue");

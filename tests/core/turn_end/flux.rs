@@ -11,12 +11,10 @@ fn open(query: &str, judge: Option<ScriptedJudge>) -> Harness {
     let simulator = SimulatorConfig { workers: 2, record: true, ..SimulatorConfig::default() };
     let query = format!("model=flux-general-en&{query}");
     Harness::new(HarnessConfig {
-        client: "deepgram-flux",
-        query,
         library,
         simulator,
         judge,
-        ..HarnessConfig::default()
+        ..HarnessConfig::of("deepgram-flux", "speech", &query)
     })
 }
 
@@ -77,7 +75,7 @@ fn assert_state_machine(harness: &Harness) {
 #[test]
 fn finished_turn_is_one_start_updates_and_one_end_with_the_words() {
     let mut harness = open("", always(0.9));
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(2000), 20);
     assert_eq!(harness.events("Connected").len(), 1);
     assert_eq!(changes(&harness), ["StartOfTurn", "EndOfTurn"]);
@@ -95,9 +93,9 @@ fn sentence_with_a_pause_is_one_turn_although_the_verdict_is_slow() {
     let unfinished = |audio: &[i16]| Some(if audio.len() < 48_000 { 0.2 } else { 0.9 });
     for takes_ms in [150, 350, 600, 1_000] {
         let mut harness = open("eot_timeout_ms=2000", Some(judge(takes_ms, unfinished)));
-        harness.stream(&speech(1500), 20);
+        harness.stream(&voice(1500), 20);
         harness.stream(&zeros(1_300), 20);
-        harness.stream(&speech(1500), 20);
+        harness.stream(&voice(1500), 20);
         harness.stream(&zeros(3_000), 20);
         assert_eq!(changes(&harness), ["StartOfTurn", "EndOfTurn"], "{takes_ms} ms");
         assert_eq!(turn(&harness, "EndOfTurn")["trigger"], "model");
@@ -109,7 +107,7 @@ fn sentence_with_a_pause_is_one_turn_although_the_verdict_is_slow() {
 fn verdict_is_awaited_no_longer_than_the_clients_limit() {
     for limit_ms in [500, 1_500] {
         let mut harness = open(&format!("eot_timeout_ms={limit_ms}"), Some(judge(60_000, |_| Some(0.9))));
-        harness.stream(&speech(1500), 20);
+        harness.stream(&voice(1500), 20);
         let from = harness.now();
         harness.stream(&zeros(3_000), 20);
         let is_end =
@@ -125,7 +123,7 @@ fn verdict_is_awaited_no_longer_than_the_clients_limit() {
 #[test]
 fn likely_end_is_reported_before_the_end_and_its_words_are_final_without_a_second_question() {
     let mut harness = open("eager_eot_threshold=0.5&eot_timeout_ms=1500", always(0.6));
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     let from = harness.now();
     harness.stream(&zeros(2500), 20);
     assert_eq!(turn_names(&harness), ["StartOfTurn", "EagerEndOfTurn", "EndOfTurn"]);
@@ -147,9 +145,9 @@ fn speech_after_a_likely_end_resumes_the_turn_and_is_part_of_its_words() {
         "eager_eot_threshold=0.4",
         Some(judge(80, |audio| Some(if audio.len() < 48_000 { 0.5 } else { 0.9 }))),
     );
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(1200), 20);
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(2500), 20);
     assert_eq!(changes(&harness)[..3], ["StartOfTurn", "EagerEndOfTurn", "TurnResumed"]);
     assert_eq!(changes(&harness).last(), Some(&"EndOfTurn"));
@@ -163,7 +161,7 @@ fn speech_after_a_likely_end_resumes_the_turn_and_is_part_of_its_words() {
 fn end_between_the_question_and_its_answer_takes_the_answer() {
     // The verdict comes at about 190 ms and ends the turn at 200 ms: the question is on its way.
     let mut harness = open("eager_eot_threshold=0.5", always(0.9));
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(2000), 20);
     assert_eq!(changes(&harness).last(), Some(&"EndOfTurn"));
     assert_eq!(harness.question_audio.len(), 1);
@@ -176,7 +174,7 @@ fn without_a_judge_the_fixed_silence_ends_turns_and_each_pause_is_a_likely_end()
     let is_note =
         |it: &&Observation| matches!(it, Observation::NoEffect(note) if note.contains("--turn-model"));
     assert_eq!(harness.observations.iter().filter(is_note).count(), 1);
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     let from = harness.now();
     harness.stream(&zeros(1500), 20);
     let end = turn(&harness, "EndOfTurn");
@@ -196,13 +194,13 @@ fn without_a_judge_the_fixed_silence_ends_turns_and_each_pause_is_a_likely_end()
 fn threshold_of_1_leaves_the_end_to_the_client_and_to_the_timeout() {
     for judge in [always(0.99), None] {
         let mut harness = open("eot_threshold=1.0&eot_timeout_ms=3000", judge);
-        harness.stream(&speech(1500), 20);
+        harness.stream(&voice(1500), 20);
         harness.stream(&zeros(2500), 20);
         assert_eq!(turn_names(&harness), ["StartOfTurn"]);
         harness.send_json(&json!({"type": "ForceEndTurn"}));
         harness.run_until(|harness| changes(harness).len() == 2, Duration::from_secs(5)).unwrap();
         assert_eq!(turn(&harness, "EndOfTurn")["trigger"], "manual");
-        harness.stream(&speech(1500), 20);
+        harness.stream(&voice(1500), 20);
         harness.stream(&zeros(5000), 20);
         assert_eq!(turns(&harness).last().unwrap()["trigger"], "timeout");
         assert_state_machine(&harness);
@@ -215,7 +213,7 @@ fn force_end_turn_after_a_likely_end_has_its_words_and_without_a_turn_does_nothi
     harness.send_json(&json!({"type": "ForceEndTurn"}));
     harness.stream(&zeros(500), 20);
     assert_eq!(harness.names(), ["Connected"]);
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(1000), 20);
     assert_eq!(turn_names(&harness), ["StartOfTurn", "EagerEndOfTurn"]);
     harness.send_json(&json!({"type": "ForceEndTurn"}));
@@ -232,14 +230,14 @@ fn configure_changes_thresholds_and_keyterms_and_returns_those_in_force() {
     let success = harness.events("ConfigureSuccess").pop().unwrap().clone();
     assert_eq!(success["thresholds"], json!({"eot_threshold": 0.8, "eot_timeout_ms": 700}));
     assert_eq!(success["keyterms"], json!(["Macaw", "Flux"]));
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(1500), 20);
     assert_eq!(turn(&harness, "EndOfTurn")["trigger"], "timeout");
     harness.send_json(&json!({"type": "Configure", "thresholds": {"eot_threshold": 0.7, "eager_eot_threshold": 0.3}, "keyterms": []}));
     let success = harness.events("ConfigureSuccess").pop().unwrap().clone();
     let thresholds = json!({"eot_threshold": 0.7, "eager_eot_threshold": 0.3, "eot_timeout_ms": 700});
     assert_eq!((&success["thresholds"], &success["keyterms"]), (&thresholds, &json!([])));
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(1500), 20);
     assert_eq!(turns(&harness).last().unwrap()["trigger"], "model");
     assert_state_machine(&harness);
@@ -262,7 +260,7 @@ fn wrong_configure_fails_and_changes_nothing_and_the_session_goes_on() {
         assert_eq!(failure["code"], "INVALID_CONFIGURATION");
     }
     assert_eq!(harness.events("ConfigureFailure").len(), 5);
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(1500), 20);
     assert_eq!(turn(&harness, "EndOfTurn")["trigger"], "model");
     assert_state_machine(&harness);
@@ -295,7 +293,7 @@ fn failed_transcript_is_a_warning_and_the_turn_still_ends() {
     let mut config = HarnessConfig::with_faults(&["drop-mid-answer=0,times=9"]);
     config.client = "deepgram-flux";
     let mut harness = Harness::new(config);
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(500), 20);
     harness.run_until(|harness| turn_names(harness).len() == 2, Duration::from_secs(120)).unwrap();
     assert_eq!(harness.events("Warning")[0]["code"], "TRANSCRIPTION_FAILED");
@@ -306,7 +304,7 @@ fn failed_transcript_is_a_warning_and_the_turn_still_ends() {
 #[test]
 fn close_stream_ends_the_turn_in_progress_and_then_the_session() {
     let mut harness = open("", always(0.1));
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.send_json(&json!({"type": "CloseStream"}));
     harness.run_until(|harness| harness.is_closed(), Duration::from_secs(30)).unwrap();
     assert_eq!(changes(&harness), ["StartOfTurn", "EndOfTurn"]);
@@ -318,19 +316,17 @@ fn close_stream_ends_the_turn_in_progress_and_then_the_session() {
 fn session_with_likely_ends_is_replayed_identically() {
     use voxbridge::trace::{AudioRetention, Trace, replay::replay};
     let mut harness = Harness::new(HarnessConfig {
-        client: "deepgram-flux",
-        query: "eager_eot_threshold=0.4".to_owned(),
         judge: Some(judge(80, |audio| Some(if audio.len() < 48_000 { 0.5 } else { 0.9 }))),
         record: Some(AudioRetention::All),
-        ..HarnessConfig::default()
+        ..HarnessConfig::of("deepgram-flux", "speech", "eager_eot_threshold=0.4")
     });
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(900), 20);
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.send_json(&json!({"type": "CloseStream"}));
     harness.run_until(|harness| harness.finished, Duration::from_secs(60)).unwrap();
     assert!(turn_names(&harness).contains(&"TurnResumed"));
-    let trace = Trace::parse(&harness.recorder.unwrap().text).unwrap();
+    let trace = Trace::parse(harness.trace()).unwrap();
     #[expect(clippy::disallowed_methods, reason = "an instant has no other source; only differences count")]
     let outcome = replay(&trace, Library::embedded().unwrap(), std::time::Instant::now()).unwrap();
     assert!(outcome.is_same(), "{:?}", outcome.differences);

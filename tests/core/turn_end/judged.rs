@@ -35,9 +35,9 @@ fn unfinished_turn_waits_longer_than_the_fixed_silence_and_ends_at_the_bound() {
 #[test]
 fn speech_after_an_unfinished_pause_stays_in_the_same_utterance() {
     let mut harness = Harness::new(config("judged-speech", Some(0.1)));
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(1200), 20);
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(3500), 20);
     assert_eq!(harness.events("vad.speech_start").len(), 1);
     assert_eq!(harness.events("vad.speech_end").len(), 1);
@@ -92,7 +92,7 @@ fn speech_that_goes_on_makes_the_verdict_void() {
     let mut config = config("judged-speech", None);
     config.judge = Some(judge(150, |_| Some(0.99)));
     let mut harness = Harness::new(config);
-    let tone = speech(6000);
+    let tone = voice(6000);
     harness.stream(&tone[..16 * 1500], 20);
     for _ in 0..12 {
         if !harness.judged.is_empty() {
@@ -108,7 +108,7 @@ fn speech_that_goes_on_makes_the_verdict_void() {
 #[test]
 fn judge_hears_at_most_8_s() {
     let mut harness = Harness::new(config("judged-speech", Some(0.9)));
-    harness.stream(&speech(12_000), 20);
+    harness.stream(&voice(12_000), 20);
     harness.stream(&zeros(400), 20);
     assert_eq!(harness.judged.iter().max(), Some(&128_000), "{:?}", harness.judged);
 }
@@ -141,7 +141,7 @@ fn stopped_at(harness: &Harness) -> Option<u64> {
 fn openai(judge_probability: Option<Option<f32>>, detection: &serde_json::Value) -> (u64, Harness) {
     let mut harness = openai_session(judge_probability.map(|it| judge(80, move |_| it)));
     set_detection(&mut harness, detection);
-    say(&mut harness, &speech(1500));
+    say(&mut harness, &voice(1500));
     let from = harness.now().as_millis() as u64;
     say(&mut harness, &zeros(6000));
     (stopped_at(&harness).expect("the utterance ends") - from, harness)
@@ -151,7 +151,7 @@ fn openai(judge_probability: Option<Option<f32>>, detection: &serde_json::Value)
 fn turn_detection_that_changes_in_a_pause_ends_that_pause() {
     let mut harness = openai_session(Some(judge(80, |_| Some(0.1))));
     set_detection(&mut harness, &json!({"type": "semantic_vad", "eagerness": "low"}));
-    say(&mut harness, &speech(1500));
+    say(&mut harness, &voice(1500));
     say(&mut harness, &zeros(1000));
     assert_eq!((decisions(&harness), stopped_at(&harness)), (vec![TurnDecision::Unfinished], None));
     set_detection(&mut harness, &json!({"type": "server_vad", "silence_duration_ms": 300}));
@@ -172,7 +172,7 @@ fn verdict_on_a_pause_is_void_once_the_utterance_or_its_detection_is_gone() {
     for command in [clear, manual, fixed] {
         let mut harness = openai_session(Some(judge(900, |_| Some(0.99))));
         set_detection(&mut harness, &json!({"type": "semantic_vad"}));
-        say(&mut harness, &speech(1500));
+        say(&mut harness, &voice(1500));
         say(&mut harness, &zeros(200));
         assert_eq!((harness.judged.len(), decisions(&harness)), (1, vec![]));
         harness.send_json(&command);
@@ -187,7 +187,7 @@ fn verdict_on_an_utterance_whose_audio_stops_arriving_is_void() {
     let mut config = config("judged-speech", None);
     config.judge = Some(judge(60_000, |_| Some(0.99)));
     let mut harness = Harness::new(config);
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(200), 20);
     assert_eq!((harness.judged.len(), decisions(&harness)), (1, vec![]));
     harness.next_event("vad.speech_end");
@@ -224,7 +224,7 @@ fn semantic_vad_without_a_judge_is_a_fixed_silence_and_the_log_says_so() {
 #[test]
 fn full_duplex_is_not_judged_and_the_log_says_so() {
     let mut harness = Harness::new(config("judged-conversation", Some(0.1)));
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(900), 20);
     assert_eq!((harness.judged.len(), decisions(&harness)), (0, vec![]));
     let is_note = |observation: &&Observation| matches!(observation, Observation::NoEffect(note) if note.contains("turn detection by meaning does nothing"));
@@ -244,15 +244,15 @@ fn session_with_verdicts_is_replayed_identically() {
     config.record = Some(AudioRetention::All);
     config.judge = Some(judge(80, |audio| Some(if audio.len() < 40_000 { 0.1 } else { 0.9 })));
     let mut harness = Harness::new(config);
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(700), 20);
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     harness.stream(&zeros(700), 20);
     harness.next_event("tts.speaking_end");
     harness.send_json(&json!({"type": "session.close"}));
     harness.run_until(|harness| harness.finished, Duration::from_secs(60));
     assert_eq!(decisions(&harness), [TurnDecision::Unfinished, TurnDecision::Finished]);
-    let trace = Trace::parse(&harness.recorder.unwrap().text).unwrap();
+    let trace = Trace::parse(harness.trace()).unwrap();
     let outcome = replay(&trace, Library::embedded().unwrap(), epoch()).unwrap();
     assert!(outcome.is_same(), "{:?}", outcome.differences);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, ScriptedJudge, bytes_of, recording, zeros};
+use crate::harness::{ClientFrame, Harness, HarnessConfig, ScriptedJudge, bytes_of, recording, voice, zeros};
 use voxbridge::{
     mapping::Library,
     session::{EarlyQuestionResult, Measurement, TurnDecision},
@@ -94,16 +94,10 @@ fn judge(takes_ms: u64, verdict: impl FnMut(&[i16]) -> Option<f32> + 'static) ->
     ScriptedJudge { takes: Duration::from_millis(takes_ms), verdict: Box::new(verdict) }
 }
 
-/// Continuous speech of this length.
-fn speech(ms: u64) -> Vec<i16> {
-    let spoken = &recording("librivox_0870_16k.wav")[16 * 200..16 * 6700];
-    spoken.iter().copied().cycle().take((16 * ms) as usize).collect()
-}
-
 /// Streams speech and then silence. Returns the time from the end of the speech to this event, ms.
 fn silence_before(harness: &mut Harness, event: &str, silence_ms: u64) -> Option<u64> {
     let seen = harness.events(event).len();
-    harness.stream(&speech(1500), 20);
+    harness.stream(&voice(1500), 20);
     let from = harness.now();
     harness.stream(&zeros(silence_ms), 20);
     let at = |(at, frame): &(Duration, ClientFrame)| (frame.name() == event).then_some(*at);

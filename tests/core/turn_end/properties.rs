@@ -31,7 +31,7 @@ proptest! {
         config.judge = Some(judge(takes_ms, move |_| verdicts.next().flatten()));
         let mut harness = Harness::new(config);
         for (speech_ms, pause_ms, _) in turns {
-            harness.stream(&speech(speech_ms), 20);
+            harness.stream(&voice(speech_ms), 20);
             harness.stream(&zeros(pause_ms), 20);
         }
         harness.advance(Duration::from_secs(8));

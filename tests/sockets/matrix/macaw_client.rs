@@ -8,10 +8,7 @@ use super::{
     relay_client::assert_close,
     servers::ModelAnswer,
 };
-
-fn has_kind(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
-    move |frame| frame.kind() == kind
-}
+use voxbridge_test_support::bench::is;
 
 /// A client with an open session.
 pub(crate) struct MacawClient {
@@ -36,14 +33,14 @@ impl MacawClient {
     /// Says the question, then stays silent until the answer has been played, and returns the answer.
     async fn listen_to(&mut self, question: &[i16]) -> ModelAnswer {
         let from = self.client.received.len();
-        let frames = self.client.stream_until(question, has_kind("tts.speaking_end")).await;
+        let frames = self.client.stream_until(question, is("tts.speaking_end")).await;
         assert_eq!(events(frames, "tts.speaking_end")[0]["cancelled"], false);
         let finals = |frame: &[ClientFrame]| -> String {
             let finals = events(frame, "transcript.final").into_iter();
             finals.filter(|it| it["speaker"] == "assistant").map(|it| it["text"].as_str().unwrap()).collect()
         };
         while finals(&self.client.received[from..]).is_empty() {
-            self.client.stream_until(&[], has_kind("transcript.final")).await;
+            self.client.stream_until(&[], is("transcript.final")).await;
         }
         ModelAnswer {
             text: finals(&self.client.received[from..]),
@@ -55,7 +52,7 @@ impl MacawClient {
     /// the second.
     pub(crate) async fn barge_in(&mut self) -> (ModelAnswer, ModelAnswer) {
         let from = self.ask_until_audio().await;
-        self.client.stream_until(&recording("cards_005"), has_kind("tts.speaking_end")).await;
+        self.client.stream_until(&recording("cards_005"), is("tts.speaking_end")).await;
         let first = self.interrupted_answer(from);
         (first, self.listen_to(&[]).await)
     }
@@ -71,8 +68,8 @@ impl MacawClient {
 
     async fn ask_until_audio(&mut self) -> usize {
         let from = self.client.received.len();
-        self.client.stream_until(&recording("goforward"), has_kind("tts.speaking_start")).await;
-        self.client.stream_until(&[], has_kind("audio")).await;
+        self.client.stream_until(&recording("goforward"), is("tts.speaking_start")).await;
+        self.client.stream_until(&[], is("audio")).await;
         from
     }
 
@@ -92,7 +89,7 @@ impl MacawClient {
 
     /// Waits for the upstream's time limit and checks that the conversation continues.
     pub(crate) async fn wait_for_rollover(&mut self, reason: &str) {
-        let frames = self.client.stream_until(&[], has_kind("session.rollover")).await;
+        let frames = self.client.stream_until(&[], is("session.rollover")).await;
         assert_eq!(events(frames, "session.rollover")[0]["reason"], reason);
         for error in events(frames, "error") {
             assert_eq!(error["recoverable"], true, "{error}");

@@ -15,6 +15,7 @@ use super::{
     relay_client::{RelayDialect, assert_close},
     servers::SERVERS,
 };
+use voxbridge_test_support::bench::configuration;
 
 /// The protocol the bridge detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,7 +214,7 @@ async fn silent_client_without_model_or_mode_gets_no_worker() {
 /// Where only relayed clients are served, a silent one waits for a worker, as on the real servers.
 #[tokio::test]
 async fn silent_unnamed_client_gets_queue_events_where_all_clients_are_relayed() {
-    let relayed_only = config("[[route]]\nprofile = \"relay\"\n");
+    let relayed_only = configuration("[[route]]\nprofile = \"relay\"\n");
     let bench = Bench::with_config(instant_simulator(), relayed_only).await;
     for dialect in [RelayDialect::Current, RelayDialect::Legacy] {
         let mut client = bench.dial("/v1/realtime").await;
@@ -228,7 +229,8 @@ async fn silent_unnamed_client_gets_queue_events_where_all_clients_are_relayed()
 async fn unknown_mode_is_rejected_before_upgrade_when_detectable() {
     const ROUTE: &str = "[[route]]\npath = \"/current\"\nprotocol = \"minicpm-o\"\nprofile = \"relay\"\n";
     let bench =
-        Bench::with_config(instant_simulator(), config(&format!("profile = \"speech\"\n{ROUTE}"))).await;
+        Bench::with_config(instant_simulator(), configuration(&format!("profile = \"speech\"\n{ROUTE}")))
+            .await;
     for query in ["mode=", "mode=Audio", "mode=audio&mode=telepathy", "mode=%00"] {
         let (head, _) = bench.open_websocket(&format!("/current?{query}"), "").await;
         assert!(head.starts_with("HTTP/1.1 403 "), "{query}: {head}");
@@ -246,7 +248,7 @@ async fn unknown_mode_is_rejected_before_upgrade_when_detectable() {
 async fn relayed_client_without_route_gets_error() {
     let bench = Bench::with_config(
         instant_simulator(),
-        config("[[route]]\nclient = \"macaw\"\nprofile = \"speech\"\n"),
+        configuration("[[route]]\nclient = \"macaw\"\nprofile = \"speech\"\n"),
     )
     .await;
     let (head, _) = bench.open_websocket("/v1/realtime?mode=audio", "").await;
@@ -258,10 +260,6 @@ async fn relayed_client_without_route_gets_error() {
     );
 }
 
-fn config(toml: &str) -> Config {
-    toml::from_str(toml).unwrap()
-}
-
 #[tokio::test]
 async fn route_can_fix_protocol() {
     let routes = |lines: &[(&str, &str, &str)]| -> String {
@@ -270,7 +268,7 @@ async fn route_can_fix_protocol() {
         };
         lines.iter().map(route).collect()
     };
-    let forced = config(&routes(&[
+    let forced = configuration(&routes(&[
         ("/older", "minicpm-o-legacy", "relay"),
         ("/newer", "minicpm-o", "relay"),
         ("/v1/*", "macaw", "conversation"),
@@ -332,7 +330,7 @@ async fn routes_select_their_upstream() {
     let (new, _new, to_new) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
     let older = UpstreamConfig { dialect: "minicpm-o-legacy".into(), ..upstream_at(old) };
     let upstream = vec![named("new", upstream_at(new)), named("old", older)];
-    let bench = Bench::with_config(instant_simulator(), Config { upstream, ..config(TWO) }).await;
+    let bench = Bench::with_config(instant_simulator(), Config { upstream, ..configuration(TWO) }).await;
     for (query, speaks, opened_old, opened_new) in [
         ("mode=audio", Some(RelayDialect::Legacy), 1, 0),
         ("mode=audio", Some(RelayDialect::Current), 0, 1),
@@ -373,7 +371,7 @@ async fn client_waiting_for_server_is_detected() {
         UpstreamConfig { name: Some("new".into()), ..upstream_at(new) },
         UpstreamConfig { name: Some("old".into()), ..older },
     ];
-    let bench = Bench::with_config(instant_simulator(), Config { upstream, ..config(TWO) }).await;
+    let bench = Bench::with_config(instant_simulator(), Config { upstream, ..configuration(TWO) }).await;
     for dialect in [RelayDialect::Legacy, RelayDialect::Current] {
         let mut client = bench.dial("/v1/realtime?mode=audio").await;
         client.wait_for_event("session.queue_done").await;
@@ -386,7 +384,7 @@ async fn client_waiting_for_server_is_detected() {
 fn routes_that_cannot_work_are_rejected() {
     let upstreams = "[[upstream]]\nname = \"new\"\nurl = \"ws://new/v1/realtime\"\n\
         [[upstream]]\nname = \"old\"\nurl = \"ws://old/v1/realtime\"\ndialect = \"minicpm-o-legacy\"\n";
-    let config_with = |rest: &str| config(&format!("{rest}{upstreams}"));
+    let config_with = |rest: &str| configuration(&format!("{rest}{upstreams}"));
     for rest in ["", "[[route]]\nprofile = \"conversation\"\n", "[[route]]\nprofile = \"relay\"\n"] {
         assert_eq!(config_with(rest).check(), Ok(()), "upstreams of two dialects serve one route");
     }

@@ -11,6 +11,7 @@ use voxbridge_test_support::{
 };
 
 use super::{Setup, VllmServer, servers};
+pub(super) use voxbridge_test_support::bench::is;
 
 pub(super) fn upstream_at(address: SocketAddr) -> UpstreamConfig {
     let url = format!("ws://{address}/v1/realtime");
@@ -28,10 +29,6 @@ pub(super) fn config_for(address: SocketAddr) -> Config {
 
 pub(super) async fn bench_at(address: SocketAddr) -> Bench {
     Bench::with_config(Default::default(), config_for(address)).await
-}
-
-pub(super) fn is(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
-    move |frame| frame.kind() == kind
 }
 
 pub(super) fn finals(frames: &[ClientFrame]) -> Vec<String> {

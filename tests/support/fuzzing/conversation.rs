@@ -3,25 +3,21 @@
 //! Every noise counts as speech and zeros are silence, so utterances begin and end often. The driver also
 //! breaks the contract: events of closed or unknown lanes, early and late timeouts, inputs after the end.
 
-use std::{
-    collections::BTreeMap,
-    sync::LazyLock,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use super::{
-    LIBRARY, codec,
+    LIBRARY,
     lines::{
         COMMANDS, OLDER_REPLIES, OPENAI_COMMANDS, OPENAI_TURNS, RELAY_COMMANDS, RELAY_OLDER_COMMANDS,
         REPLIES, TALK_COMMANDS, TALK_REPLIES,
     },
 };
+use crate::world::session::{Opening, VirtualSession};
 use voxbridge::{
     audio::pcm,
-    bridge::{Bridge, Input, Output},
+    bridge::{Input, Output},
     event::{DisconnectReason, Frame, Lane, Message, Mode},
     mapping::{Library, MappingKind},
-    session::{RelaySetup, SessionSetup},
 };
 
 /// Outputs after one input above which they count as endless. A second of audio makes two client frames.
@@ -137,9 +133,7 @@ enum LaneTransport {
 }
 
 struct FuzzDriver {
-    bridge: Bridge,
-    now: Instant,
-    wait: Option<Instant>,
+    session: VirtualSession,
     lanes: BTreeMap<Lane, LaneTransport>,
     noise: fastrand::Rng,
     /// The client messages to choose from.
@@ -151,22 +145,11 @@ struct FuzzDriver {
     sends_json: bool,
     closed: bool,
     speaking: bool,
-    finished: bool,
 }
 
 impl FuzzDriver {
     fn open(library: &Library, client: &str, upstream: &str, profile: &str) -> Self {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "an instant must come from somewhere; only differences count"
-        )]
-        let now = Instant::now();
-        let mut codec = codec(library, client);
-        let upstream = library.upstream(upstream).expect("the upstream is in the library");
-        let profile_file = library.profile(profile).expect("the profile is in the library");
-        let setup = SessionSetup::new(codec.mapping(), profile_file, &upstream.clone().into(), 7);
-        let connect = codec.decode_query("model=m");
-        let (commands, replies): (LineLists, LineLists) = match (profile, upstream.name.as_str()) {
+        let (commands, replies): (LineLists, LineLists) = match (profile, upstream) {
             _ if client == "openai-realtime" => {
                 ([&OPENAI_COMMANDS, &OPENAI_TURNS], [&REPLIES, &TALK_REPLIES])
             }
@@ -174,44 +157,26 @@ impl FuzzDriver {
             (_, "minicpm-o-legacy") => ([&COMMANDS, &TALK_COMMANDS], [&REPLIES, &OLDER_REPLIES]),
             _ => ([&COMMANDS, &TALK_COMMANDS], [&REPLIES, &TALK_REPLIES]),
         };
-        let bridge = Bridge::open(now, codec, connect, upstream, setup);
+        let opening = Opening::new(library, client, upstream, profile);
+        let session = Opening { query: "model=m", seed: 7, ..opening }.open(|_| ());
         let sends_json = client == "openai-realtime";
-        Self { sends_json, ..Self::with_bridge(bridge, now, commands, replies, true) }
+        Self { sends_json, ..Self::with_session(session, commands, replies, true) }
     }
 
     /// A relay session for a client of one of these protocols to an upstream of this dialect.
     fn relay(clients: &[&str], upstream: &str, query: &str) -> Self {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "an instant must come from somewhere; only differences count"
-        )]
-        let now = Instant::now();
-        let clients: Vec<_> = clients
-            .iter()
-            .map(|client| LIBRARY.client(client).expect("the client is in the library"))
-            .collect();
         let replies: LineLists = match upstream {
             "minicpm-o-legacy" => [&REPLIES, &OLDER_REPLIES],
             _ => [&REPLIES, &TALK_REPLIES],
         };
-        let upstream = LIBRARY.upstream(upstream).expect("the upstream is in the library");
-        let profile = LIBRARY.profile("relay").expect("the profile is in the library");
-        let setup = RelaySetup { profile, idle_ms: None, session_max_ms: 0, unix_s: 0.0, seed: 7 };
-        let bridge = Bridge::open_relay(now, &clients, query, upstream, setup);
-        Self::with_bridge(bridge, now, [&RELAY_COMMANDS, &RELAY_OLDER_COMMANDS], replies, false)
+        let opening = Opening::new(&LIBRARY, clients[0], upstream, "relay");
+        let session = Opening { query, seed: 7, ..opening }.open_relay(clients, 0);
+        Self::with_session(session, [&RELAY_COMMANDS, &RELAY_OLDER_COMMANDS], replies, false)
     }
 
-    fn with_bridge(
-        bridge: Bridge,
-        now: Instant,
-        commands: LineLists,
-        replies: LineLists,
-        units: bool,
-    ) -> Self {
+    fn with_session(session: VirtualSession, commands: LineLists, replies: LineLists, units: bool) -> Self {
         let mut driver = Self {
-            bridge,
-            now,
-            wait: None,
+            session,
             lanes: BTreeMap::new(),
             noise: fastrand::Rng::with_seed(7),
             commands,
@@ -220,9 +185,9 @@ impl FuzzDriver {
             sends_json: false,
             closed: false,
             speaking: false,
-            finished: false,
         };
-        driver.drain();
+        let outputs = driver.session.opened();
+        driver.check(outputs);
         driver
     }
 
@@ -278,12 +243,12 @@ impl FuzzDriver {
                 self.input(Input::LaneClosed(lane, reason));
             }
             8 => {
-                self.now = self.wait.unwrap_or(self.now).max(self.now);
+                self.session.now = self.session.wait.unwrap_or(self.session.now).max(self.session.now);
                 self.input(Input::Timeout);
             }
             9 => {
                 let time = Duration::from_millis(u64::from(bytes.next()).pow(2));
-                self.now += time;
+                self.session.now += time;
                 self.input(Input::Timeout);
             }
             10 => match bytes.next() {
@@ -307,42 +272,36 @@ impl FuzzDriver {
     /// Disconnects the client and checks that every lane closes within a bound.
     fn end(mut self) {
         self.input(Input::ClientClosed);
-        let gone_at = self.now;
-        while !self.finished && !self.bridge.report(self.now).only_waits_in_queue {
-            let wait = self.wait.expect("lanes are open without a deadline");
-            assert!(wait > self.now, "the deadline has already passed");
-            self.now = wait;
-            assert!(self.now <= gone_at + LANES_GONE_WITHIN, "a lane is never closed");
+        let gone_at = self.session.now;
+        while !self.session.is_finished && !self.session.bridge.report(self.session.now).only_waits_in_queue {
+            let wait = self.session.wait.expect("lanes are open without a deadline");
+            assert!(wait > self.session.now, "the deadline has already passed");
+            self.session.now = wait;
+            assert!(self.session.now <= gone_at + LANES_GONE_WITHIN, "a lane is never closed");
             self.input(Input::Timeout);
         }
         assert!(
-            !self.finished || self.lanes.values().all(|at| *at == LaneTransport::Gone),
+            !self.session.is_finished || self.lanes.values().all(|at| *at == LaneTransport::Gone),
             "a lane is still open: {:?}",
             self.lanes
         );
         let (account, streamed) =
-            (self.bridge.sample_counts().0, self.bridge.uplink_counts().unwrap_or_default());
+            (self.session.bridge.sample_counts().0, self.session.bridge.uplink_counts().unwrap_or_default());
         let accounted = streamed.appended + streamed.silenced + streamed.dropped + streamed.waiting;
         assert_eq!(account.streamed, accounted, "{streamed:?}");
     }
 
     fn input(&mut self, input: Input<'_>) {
         self.closed |= matches!(input, Input::ClientClosed);
-        self.bridge.handle_input(self.now, input);
-        self.drain();
+        let outputs = self.session.input(input);
+        self.check(outputs);
     }
 
-    fn drain(&mut self) {
-        for _ in 0..OUTPUTS_MAX {
-            match self.bridge.poll_output(self.now) {
-                Output::Wait(wait) => {
-                    self.wait = wait;
-                    return;
-                }
-                Output::Finished => {
-                    self.finished = true;
-                    return;
-                }
+    fn check(&mut self, outputs: Vec<Output>) {
+        assert!(outputs.len() < OUTPUTS_MAX, "{} outputs after one input", outputs.len());
+        for output in outputs {
+            match output {
+                Output::Wait(_) | Output::Finished => unreachable!("the session keeps these"),
                 Output::ToClient(message, _) => self.check_client(&message),
                 Output::DropTurn { .. } => {}
                 // No profile here has pauses that matter.
@@ -376,7 +335,6 @@ impl FuzzDriver {
                 Output::Observe(_) => {}
             }
         }
-        panic!("more than {OUTPUTS_MAX} outputs after one input");
     }
 
     fn check_client(&mut self, message: &Message) {

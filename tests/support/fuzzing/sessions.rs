@@ -9,21 +9,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{assert_json, codec, conversation::NOISE_IS_SPEECH, lanes::CONTENT_TYPES};
+use super::{assert_json, conversation::NOISE_IS_SPEECH, lanes::CONTENT_TYPES};
+use crate::world::session::{Opening, VirtualSession};
 use voxbridge::{
     audio::pcm,
-    bridge::{Bridge, Input, Output},
+    bridge::{Input, Output},
     event::{AnswerPart, DisconnectReason, FlowControl, Frame, Lane, LanePurpose, Message, Mode, PauseId},
     mapping::{
         ClientMapping, Profile, UpstreamMapping,
         compatibility::{check_client_with_profile, check_profile_with_dialects},
     },
-    session::SessionSetup,
-    trace::{AudioRetention, Trace, TraceBuffer, TraceHeader, header::SessionParts, replay::replay},
+    trace::{AudioRetention, Trace, replay::replay},
 };
 
-/// Outputs after one input above which they count as endless.
-const OUTPUTS_MAX: usize = 20_000;
 /// Bound on closing every lane after the client has gone: the longest `init_max` and `close_max` with a margin.
 const LANES_GONE_WITHIN: Duration = Duration::from_secs(200);
 /// Without input, every request over HTTP ends within this time.
@@ -76,7 +74,7 @@ pub fn any_session(data: &[u8]) {
     let parts = &FITTING[bytes.length() % FITTING.len()];
     let query = bytes.text();
     let mut driver = SessionDriver::open(parts, &query, data.len() % 16 == 3);
-    while !bytes.0.is_empty() && !driver.finished {
+    while !bytes.0.is_empty() && !driver.session.is_finished {
         driver.run_step(&mut bytes);
     }
     driver.leave_alone();
@@ -130,48 +128,23 @@ enum Transport {
 }
 
 struct SessionDriver {
-    bridge: Bridge,
+    session: VirtualSession,
     upstream: Arc<UpstreamMapping>,
-    now: Instant,
-    wait: Option<Instant>,
     lanes: BTreeMap<Lane, Transport>,
-    recorder: Option<TraceBuffer>,
     pause: PauseId,
     closed: bool,
-    finished: bool,
 }
 
 impl SessionDriver {
     fn open(parts: &Fitting, query: &str, is_recorded: bool) -> Self {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "an instant must come from somewhere; only differences count"
-        )]
-        let now = Instant::now();
         let Fitting { client, profile, upstream } = parts;
-        let mut codec = codec(&NOISE_IS_SPEECH[0], &client.name);
-        let mut setup = SessionSetup::new(client, profile.clone(), &upstream.clone().into(), 7);
-        setup.has_turn_judge = true;
-        let recorder = is_recorded.then(|| {
-            let (library, dialects) = (&NOISE_IS_SPEECH[0], &upstream.clone().into());
-            let parts = SessionParts { library, client, dialects, query, opened_unix: Duration::ZERO };
-            TraceBuffer::new(now, TraceHeader::new(parts, &setup), AudioRetention::All)
-        });
-        let connect = codec.decode_query(query);
-        let bridge = Bridge::open(now, codec, connect, upstream.clone(), setup);
+        let opening = Opening::new(&NOISE_IS_SPEECH[0], &client.name, &upstream.name, &profile.name);
+        let record = is_recorded.then_some(AudioRetention::All);
+        let session = Opening { query, seed: 7, record, ..opening }.open(|setup| setup.has_turn_judge = true);
         let (upstream, lanes) = (upstream.clone(), BTreeMap::new());
-        let mut driver = Self {
-            bridge,
-            upstream,
-            now,
-            wait: None,
-            lanes,
-            recorder,
-            pause: PauseId(0),
-            closed: false,
-            finished: false,
-        };
-        driver.drain();
+        let mut driver = Self { session, upstream, lanes, pause: PauseId(0), closed: false };
+        let outputs = driver.session.opened();
+        driver.check(outputs);
         driver
     }
 
@@ -212,11 +185,11 @@ impl SessionDriver {
             }
             10 => self.lose_lane(bytes),
             11 => {
-                self.now = self.wait.unwrap_or(self.now).max(self.now);
+                self.session.now = self.session.wait.unwrap_or(self.session.now).max(self.session.now);
                 self.input(Input::Timeout);
             }
             12 => {
-                self.now += Duration::from_millis(u64::from(bytes.next()).pow(2));
+                self.session.now += Duration::from_millis(u64::from(bytes.next()).pow(2));
                 self.input(Input::Timeout);
             }
             13 => self.operate(bytes),
@@ -278,9 +251,9 @@ impl SessionDriver {
     /// Leaves the session alone: every request to an upstream ends. Lanes of other dialects may wait in a queue.
     fn leave_alone(&mut self) {
         self.input(Input::Flow(FlowControl::default()));
-        let until = self.now + REQUESTS_END_WITHIN;
-        while let Some(wait) = self.wait.filter(|wait| *wait <= until && !self.finished) {
-            self.now = wait.max(self.now);
+        let until = self.session.now + REQUESTS_END_WITHIN;
+        while let Some(wait) = self.session.wait.filter(|wait| *wait <= until && !self.session.is_finished) {
+            self.session.now = wait.max(self.session.now);
             self.input(Input::Timeout);
         }
         let is_over = |at: &Transport| matches!(at, Transport::Gone);
@@ -294,18 +267,22 @@ impl SessionDriver {
     /// Disconnects the client and checks that every lane closes within a bound.
     fn end(mut self) {
         self.input(Input::ClientClosed);
-        let gone_at = self.now;
-        while !self.finished && !self.bridge.report(self.now).only_waits_in_queue {
-            let wait = self.wait.expect("lanes are open without a deadline");
-            assert!(wait > self.now, "the deadline has already passed");
-            self.now = wait;
-            assert!(self.now <= gone_at + LANES_GONE_WITHIN, "a lane is never closed: {:?}", self.lanes);
+        let gone_at = self.session.now;
+        while !self.session.is_finished && !self.session.bridge.report(self.session.now).only_waits_in_queue {
+            let wait = self.session.wait.expect("lanes are open without a deadline");
+            assert!(wait > self.session.now, "the deadline has already passed");
+            self.session.now = wait;
+            assert!(
+                self.session.now <= gone_at + LANES_GONE_WITHIN,
+                "a lane is never closed: {:?}",
+                self.lanes
+            );
             self.input(Input::Timeout);
         }
         let are_gone = self.lanes.values().all(|at| *at == Transport::Gone);
-        assert!(!self.finished || are_gone, "a lane is still open: {:?}", self.lanes);
-        if let Some(recorder) = &self.recorder {
-            check_replay(&recorder.text, self.now);
+        assert!(!self.session.is_finished || are_gone, "a lane is still open: {:?}", self.lanes);
+        if let Some(recorder) = &self.session.recorder {
+            check_replay(&recorder.text, self.session.now);
         }
     }
 
@@ -317,30 +294,17 @@ impl SessionDriver {
             return;
         }
         let is_timeout = matches!(input, Input::Timeout);
-        if let Some(recorder) = &mut self.recorder {
-            recorder.record_input(self.now, &input);
-        }
-        self.bridge.handle_input(self.now, input);
-        self.drain();
-        let spins = is_timeout && !self.finished && self.wait.is_some_and(|wait| wait <= self.now);
+        let outputs = self.session.input(input);
+        self.check(outputs);
+        let spins = is_timeout
+            && !self.session.is_finished
+            && self.session.wait.is_some_and(|wait| wait <= self.session.now);
         assert!(!spins, "the deadline has passed and nothing happens");
     }
 
-    fn drain(&mut self) {
-        for _ in 0..OUTPUTS_MAX {
-            let output = self.bridge.poll_output(self.now);
-            if let Some(recorder) = &mut self.recorder {
-                recorder.record_output(self.now, &output);
-            }
+    fn check(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
             match output {
-                Output::Wait(wait) => {
-                    self.wait = wait;
-                    return;
-                }
-                Output::Finished => {
-                    self.finished = true;
-                    return;
-                }
                 Output::ToClient(message, _) => self.check_client(&message),
                 Output::JudgeTurn(pause, _) | Output::FindWorker(pause, _) => self.pause = pause,
                 Output::OpenLane(lane, mode, purpose) => {
@@ -363,9 +327,9 @@ impl SessionDriver {
                     assert!(old.is_some(), "{lane:?} is unknown");
                 }
                 Output::DropTurn { .. } | Output::WithdrawJudgement | Output::Observe(_) => {}
+                Output::Wait(_) | Output::Finished => unreachable!("the session keeps these"),
             }
         }
-        panic!("more than {OUTPUTS_MAX} outputs after one input");
     }
 
     fn dialled(&self, purpose: LanePurpose, mode: Mode) -> Transport {

@@ -18,7 +18,7 @@ const STALLED_MAX: Duration = Duration::from_secs(120);
 const WAITS_MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// Frames that wait for the client.
-pub(crate) struct Reader {
+pub struct Reader {
     /// Bytes a second; `None` for a client that reads at once.
     rate: Option<u64>,
     outbox: VecDeque<(Message, Option<SpeechId>)>,
@@ -30,13 +30,20 @@ pub(crate) struct Reader {
     /// Flow control as last reported to the bridge.
     flow: FlowControl,
     /// This much may wait before lanes are held, bytes.
-    pub(crate) waits_max_bytes: usize,
+    pub waits_max_bytes: usize,
     /// The most that has waited, bytes.
-    pub(crate) waited_bytes: usize,
+    pub waited_bytes: usize,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Reader {
-    pub(crate) fn new() -> Self {
+    /// A client that reads at once.
+    pub fn new() -> Self {
         Self {
             rate: None,
             outbox: VecDeque::new(),
@@ -50,13 +57,13 @@ impl Reader {
     }
 
     /// The client reads this fast from now on, bytes a second; 0 for a client that pauses.
-    pub(crate) fn set_rate(&mut self, now: Instant, bytes_per_second: u64) {
+    pub fn set_rate(&mut self, now: Instant, bytes_per_second: u64) {
         self.rate = Some(bytes_per_second);
         self.schedule_read(now);
     }
 
     /// The server sends a message. Returns it if the client reads it at once.
-    pub(crate) fn send(&mut self, now: Instant, message: Message, turn: Option<SpeechId>) -> Option<Message> {
+    pub fn send(&mut self, now: Instant, message: Message, turn: Option<SpeechId>) -> Option<Message> {
         if self.rate.is_none() {
             return Some(message);
         }
@@ -69,7 +76,7 @@ impl Reader {
     }
 
     /// The server discards what the client has not begun to read of this turn. Returns how many bytes.
-    pub(crate) fn drop_turn(&mut self, turn: SpeechId) -> usize {
+    pub fn drop_turn(&mut self, turn: SpeechId) -> usize {
         let first = self.outbox.pop_front();
         self.outbox.retain(|(_, tag)| *tag != Some(turn));
         if let Some(being_read) = first {
@@ -80,21 +87,22 @@ impl Reader {
     }
 
     /// The client's connection is gone.
-    pub(crate) fn leave(&mut self) {
+    pub fn leave(&mut self) {
         *self = Self { waited_bytes: self.waited_bytes, ..Self::new() };
     }
 
-    pub(crate) fn next_read(&self) -> Option<Instant> {
+    /// The instant at which the client will have read the first message that waits.
+    pub fn next_read(&self) -> Option<Instant> {
         self.read_at
     }
 
     /// The instant at which the driver takes a client that pauses for gone.
-    pub(crate) fn gone_at(&self) -> Option<Instant> {
+    pub fn gone_at(&self) -> Option<Instant> {
         self.stalled_since.map(|since| since + STALLED_MAX)
     }
 
     /// The message that the client has read by now.
-    pub(crate) fn read(&mut self, now: Instant) -> Option<Message> {
+    pub fn read(&mut self, now: Instant) -> Option<Message> {
         self.read_at.filter(|at| *at <= now)?;
         let (message, _) = self.outbox.pop_front()?;
         self.outbox_bytes -= message_bytes(&message);
@@ -103,7 +111,7 @@ impl Reader {
     }
 
     /// The flow control to report to the bridge, if it has changed.
-    pub(crate) fn changed_flow(&mut self, report: &SessionReport) -> Option<FlowControl> {
+    pub fn changed_flow(&mut self, report: &SessionReport) -> Option<FlowControl> {
         let waiting_bytes = self.outbox_bytes + report.unsent_bytes;
         self.waited_bytes = self.waited_bytes.max(waiting_bytes);
         let flow = FlowControl {
@@ -113,7 +121,8 @@ impl Reader {
         (std::mem::replace(&mut self.flow, flow) != flow).then_some(flow)
     }
 
-    pub(crate) fn are_lanes_held(&self) -> bool {
+    /// True if the driver reads no lane that the bridge holds.
+    pub fn are_lanes_held(&self) -> bool {
         self.flow.are_lanes_held
     }
 

@@ -1,0 +1,127 @@
+//! What a harness is made of: the client, the bridge's configuration, and the server's.
+
+use std::time::Duration;
+
+use voxbridge::{
+    mapping::Library,
+    session::VoiceCatalog,
+    simulator::{EngineAnswer, EngineRequest, SimulatorConfig},
+    trace::AudioRetention,
+};
+
+use super::{
+    http_server::HttpScript,
+    session::{Opening, epoch},
+};
+
+/// Wall-clock time at the start of the virtual time.
+pub(super) const UNIX: Duration = Duration::from_secs(1_795_148_864);
+
+/// The client, the bridge's configuration and the gateway.
+pub struct HarnessConfig {
+    /// The client's query string.
+    pub query: String,
+    /// The gateway.
+    pub simulator: SimulatorConfig,
+    /// The configured voices and speech models.
+    pub voices: VoiceCatalog,
+    /// Latency between bridge and gateway, each way.
+    pub latency: Duration,
+    /// The mappings in use.
+    pub library: Library,
+    pub client: &'static str,
+    pub upstream: &'static str,
+    pub profile: &'static str,
+    /// Seed of the bridge's ids and jitter.
+    pub seed: u64,
+    /// Time limit of the session, ms; 0 for none.
+    pub session_max_ms: u64,
+    /// Records the session, keeping this much audio.
+    pub record: Option<AudioRetention>,
+    /// Workers that other clients hold when the session opens.
+    pub taken_workers: u64,
+    /// The gateway's speech engines.
+    pub engines: Option<fn(EngineRequest) -> EngineAnswer>,
+    /// Judges the ends of turns.
+    pub judge: Option<ScriptedJudge>,
+    /// A worker is free in every pause, and no one waits for it.
+    pub has_free_worker: bool,
+    /// The server refuses this many handshakes.
+    pub refused_handshakes: usize,
+    /// Answers HTTP requests, for dialects that send them.
+    pub http: HttpScript,
+}
+
+/// The probability that the user has finished, from the audio that ends in the pause; `None` if the model is too busy.
+pub type Judgement = dyn FnMut(&[i16]) -> Option<f32>;
+
+/// Judges the ends of turns, after a virtual time.
+pub struct ScriptedJudge {
+    pub takes: Duration,
+    pub verdict: Box<Judgement>,
+}
+
+impl HarnessConfig {
+    /// A conversation in full duplex, on two workers, whose profile also transcribes the user.
+    pub fn transcribed_conversation() -> Self {
+        let mut config = Self { profile: "transcribed", ..Self::default() };
+        let profile = "kind = \"profile\"\nname = \"transcribed\"\ntitle = \"t\"\nextends = \"conversation\"\nmode = \"audio\"\n\
+            [converse]\ntranscribe_user = true\n";
+        config.library.add("transcribed.toml", profile).unwrap();
+        config.simulator.workers = 2;
+        config
+    }
+}
+
+impl Default for HarnessConfig {
+    fn default() -> Self {
+        Self {
+            query: "model=any".to_owned(),
+            simulator: SimulatorConfig { record: true, ..SimulatorConfig::default() },
+            voices: VoiceCatalog::default(),
+            latency: Duration::ZERO,
+            library: Library::embedded().unwrap(),
+            client: "macaw",
+            upstream: "minicpm-o",
+            profile: "speech",
+            seed: 1,
+            session_max_ms: 0,
+            record: None,
+            taken_workers: 0,
+            engines: None,
+            judge: None,
+            has_free_worker: true,
+            refused_handshakes: 0,
+            http: HttpScript::default(),
+        }
+    }
+}
+
+impl HarnessConfig {
+    /// A client of this protocol with this profile and query.
+    pub fn of(client: &'static str, profile: &'static str, query: &str) -> Self {
+        Self { client, profile, query: query.to_owned(), ..Self::default() }
+    }
+
+    /// The default with these gateway faults (`NAME[=VALUE][,times=N]`).
+    pub fn with_faults(faults: &[&str]) -> Self {
+        let mut config = Self::default();
+        config.simulator.faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
+        config
+    }
+
+    /// The opening of the session.
+    pub(super) fn opening(&self) -> Opening<'_> {
+        Opening {
+            library: &self.library,
+            client: self.client,
+            upstream: self.upstream,
+            profile: self.profile,
+            query: &self.query,
+            seed: self.seed,
+            unix: UNIX,
+            at: epoch(),
+            record: self.record,
+        }
+    }
+}
