@@ -39,10 +39,8 @@ const PLUGINS = {
     openai_stt: api("openai", "STT", { baseURL: `${baseUrl}/v1`, useRealtime: true }),
 };
 
-// Options that the vendor does not have.
+// Options that the vendor does not have. The plugins for Cartesia keep errors to themselves.
 const MISTAKES = {
-    cartesia: { encoding: "pcm_s24le" },
-    cartesia_tts: { sampleRate: 7 },
     deepgram: { endpointing: -5 },
     deepgram_flux: { eotThreshold: 2 },
     deepgram_tts: { sampleRate: 7 },
@@ -50,11 +48,10 @@ const MISTAKES = {
     elevenlabs_tts: { encoding: "pcm_7" },
     gemini: { temperature: 99 },
     openai_realtime: { turnDetection: { type: "server_vad", threshold: 9 } },
-    openai_stt: { turnDetection: { type: "server_vad", threshold: 9 } },
 };
 
 // These wait until they are closed.
-const OPEN_ENDED = (process.env.OPEN_ENDED ?? "elevenlabs openai_stt").split(" ");
+const OPEN_ENDED = ["elevenlabs", "openai_stt"];
 
 const frameOf = (piece) => new AudioFrame(piece, RATE, 1, piece.length);
 
@@ -78,7 +75,7 @@ async function send(push, audio, enough = () => false) {
     }
 }
 
-// The words of a promise's error, of its result or of the lack of both.
+// Whether a promise is fulfilled soon.
 const withinPatience = (promise) => Promise.race([promise.then(() => true), sleep(8000).then(() => false)]);
 
 // A stream of speech to text, and what its user sees.

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 
+import aiohttp
 import sound
 
 # Scripts here have names of packages, and stand in front of them.
@@ -66,6 +67,16 @@ def api(path, settings=None, **address):
     return build
 
 
+def rest(path, settings=None):
+    """A service that has a session of HTTP."""
+
+    def build(*more_settings, **options):
+        session = aiohttp.ClientSession()
+        return api(path, settings, base_url=base_url, aiohttp_session=session)(*more_settings, **options)
+
+    return build
+
+
 def google(path):
     def build(*settings, **options):
         from google.genai.types import HttpOptions
@@ -104,10 +115,13 @@ VOICE = {"voice": "any"}
 SERVICES = {
     "assemblyai": api("assemblyai.stt.AssemblyAISTTService", api_endpoint_base_url=f"{ws_url}/v3/ws"),
     "cartesia": api("cartesia.stt.CartesiaSTTService", base_url=ws_url),
+    "cartesia_http": rest("cartesia.tts.CartesiaHttpTTSService", VOICE),
+    "cartesia_turns": api("cartesia.turns.stt.CartesiaTurnsSTTService", url=f"{ws_url}/stt/turns/websocket"),
     "cartesia_tts": api("cartesia.tts.CartesiaTTSService", VOICE, url=f"{ws_url}/tts/websocket"),
     "deepgram": api("deepgram.stt.DeepgramSTTService", base_url=base_url),
     "deepgram_flux": api("deepgram.flux.stt.DeepgramFluxSTTService", url=f"{ws_url}/v2/listen"),
     "deepgram_flux_tts": api("deepgram.flux.tts.DeepgramFluxTTSService", url=f"{ws_url}/v2/speak"),
+    "deepgram_http": rest("deepgram.tts.DeepgramHttpTTSService"),
     "deepgram_tts": api("deepgram.tts.DeepgramTTSService", base_url=ws_url),
     "elevenlabs": api("elevenlabs.stt.ElevenLabsRealtimeSTTService", base_url=host),
     "elevenlabs_dialogue": api("elevenlabs.dialogue.tts.ElevenLabsDialogueTTSService", VOICE, url=ws_url),
@@ -121,6 +135,7 @@ SERVICES = {
     "soniox": api("soniox.stt.SonioxSTTService", url=f"{ws_url}/transcribe-websocket"),
     "soniox_tts": api("soniox.tts.SonioxTTSService", url=f"{ws_url}/tts-websocket"),
     "speechmatics": api("speechmatics.stt.SpeechmaticsSTTService", base_url=f"{ws_url}/v2/agent"),
+    "speechmatics_tts": rest("speechmatics.tts.SpeechmaticsTTSService"),
     "speechmatics_vad": speechmatics_vad,
 }
 
@@ -131,10 +146,13 @@ MODELS = ["gemini_live", "openai_realtime"]
 MISTAKES = {
     "assemblyai": {"more_settings": {"end_of_turn_confidence_threshold": 2.0}},
     "cartesia": {"encoding": "pcm_s24le"},
+    "cartesia_http": {"sample_rate": 7},
     "cartesia_tts": {"sample_rate": 7},
+    "cartesia_turns": {"sample_rate": 7},
     "deepgram": {"more_settings": {"endpointing": -5}},
     "deepgram_flux": {"more_settings": {"eot_threshold": 2.0}},
     "deepgram_flux_tts": {"sample_rate": 7},
+    "deepgram_http": {"sample_rate": 7},
     "deepgram_tts": {"sample_rate": 7},
     "elevenlabs_dialogue": {"more_settings": {"stability": 9.0}},
     "elevenlabs_tts": {"more_settings": {"stability": 9.0}},
