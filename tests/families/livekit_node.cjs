@@ -50,6 +50,9 @@ const MISTAKES = {
     openai_realtime: { turnDetection: { type: "server_vad", threshold: 9 } },
 };
 
+// The application says when a turn ends.
+const FLUSHED = ["elevenlabs"];
+
 // These wait until they are closed.
 const OPEN_ENDED = ["elevenlabs", "openai_stt"];
 
@@ -106,6 +109,10 @@ class Listening {
     async turn() {
         const before = this.finals.length;
         await this.send(pieces());
+        if (FLUSHED.includes(plugin)) {
+            await this.send(silence(300));
+            this.stream.flush();
+        }
         await this.send(silence(PATIENCE_MS), () => this.finals.length > before || this.errors.length);
         await this.send(silence(1000));
         return this.finals.slice(before).join(" ");
