@@ -12,7 +12,7 @@ from deepgram import DeepgramClient
 from deepgram.core.api_error import ApiError
 from deepgram.environment import DeepgramClientEnvironment
 from deepgram.speak.v2.types import SpeakV2Configure, SpeakV2Speak
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 RATE = 24000
 cell, base_url, _recording, heard, text = sys.argv[1:6]
@@ -77,12 +77,11 @@ def speech():
 
 
 def error():
-    with connect(encoding="mp3") as connection:
-        try:
-            message = connection.recv()
-            return {"error": f"{message.type} {message.code}: {message.description}"}
-        except ConnectionClosed as problem:
-            return {"error": str(problem)}
+    try:
+        with connect(encoding="mp3"):
+            return {}
+    except InvalidStatus as refusal:
+        return {"error": f"{refusal}: {refusal.response.headers['dg-error']}"}
 
 
 def close():

@@ -2,8 +2,7 @@
 //
 // Prints one JSON object. Vendors and cells: speechmatics, elevenlabs and cartesia_turns: transcription, error and close;
 // cartesia_speak: speech.
-const fs = require("node:fs");
-const { run, sleep, speak } = require("./script.cjs");
+const { run, sleep, speak, writeWav } = require("./script.cjs");
 
 const RATE = 24000;
 const [vendor, cell, baseUrl, recording, heard, text] = process.argv.slice(2);
@@ -13,24 +12,6 @@ const wsUrl = baseUrl.replace(/^http/, "ws");
 async function until(holds) {
     for (let waited = 0; !holds() && waited < 15000; waited += 50) await sleep(50);
     if (!holds()) throw new Error(`nothing came until ${holds}`);
-}
-
-// A WAV file of one channel of int16.
-function write(path, audio) {
-    const head = Buffer.alloc(44);
-    head.write("RIFF", 0);
-    head.writeUInt32LE(36 + audio.length, 4);
-    head.write("WAVEfmt ", 8);
-    head.writeUInt32LE(16, 16);
-    head.writeUInt16LE(1, 20);
-    head.writeUInt16LE(1, 22);
-    head.writeUInt32LE(RATE, 24);
-    head.writeUInt32LE(2 * RATE, 28);
-    head.writeUInt16LE(2, 32);
-    head.writeUInt16LE(16, 34);
-    head.write("data", 36);
-    head.writeUInt32LE(audio.length, 40);
-    fs.writeFileSync(path, Buffer.concat([head, audio]));
 }
 
 async function speechmatics() {
@@ -127,7 +108,7 @@ async function cartesiaSpeak() {
     }
     socket.close();
     const whole = Buffer.concat(audio);
-    write(heard, whole);
+    writeWav(heard, whole, RATE);
     return { audio_s: whole.length / 2 / RATE };
 }
 

@@ -1,10 +1,12 @@
 """LiveKit Agents' plugins, unmodified: livekit_plugins.py PLUGIN CELL BASE_URL RECORDING.wav HEARD.wav TEXT
 
 The plugins stand in `PLUGINS`; all options but address and key have their defaults. Prints one JSON object. Cells: transcription (two
-turns), error and close of speech to text; speech (two texts) of text to speech; conversation of models that hear and speak.
+turns), error and close of speech to text; speech (three texts) and error of text to speech; conversation (two turns), error and close
+of models that hear and speak.
 """
 
 import asyncio
+import difflib
 import json
 import logging
 import os
@@ -16,9 +18,11 @@ import sound
 sys.path.pop(0)
 from google.genai.types import HttpOptions
 from livekit import rtc
-from livekit.agents import APIConnectOptions, stt, tts
+from livekit.agents import APIConnectOptions, APIError, llm, stt, tts
 from livekit.agents.utils import http_context
-from livekit.plugins import assemblyai, cartesia, deepgram, elevenlabs, gladia, google, soniox, speechmatics
+from livekit.plugins import assemblyai, cartesia, deepgram, elevenlabs, gladia, google, openai, soniox, speechmatics
+from livekit.plugins.speechmatics import TurnDetectionMode
+from openai.types.realtime.realtime_audio_input_turn_detection import ServerVad
 
 logging.disable()
 RATE = 16000
@@ -31,7 +35,7 @@ ONE_ATTEMPT = APIConnectOptions(max_retry=0, timeout=10)
 
 def api(service, **address):
     """A plugin's class with address and key, to which a cell may add options."""
-    return lambda **options: service(api_key="any", **address, **options)
+    return lambda **options: service(**{"api_key": "any", **address, **options})
 
 
 PLUGINS = {
@@ -44,12 +48,18 @@ PLUGINS = {
     "deepgram_flux_tts": api(deepgram.TTSv2, base_url=f"{ws_url}/v2/speak"),
     "deepgram_tts": api(deepgram.TTS, base_url=f"{base_url}/v1/speak"),
     "elevenlabs": api(elevenlabs.STT, base_url=f"{base_url}/v1", model="scribe_v2_realtime"),
+    "elevenlabs_dialogue": api(elevenlabs.TTS, base_url=f"{base_url}/v1", model="eleven_v3"),
     "elevenlabs_tts": api(elevenlabs.TTS, base_url=f"{base_url}/v1"),
     "gemini": api(google.realtime.RealtimeModel, http_options=HttpOptions(base_url=base_url)),
     "gladia": api(gladia.STT, base_url=f"{base_url}/v2/live"),
+    "openai_realtime": api(openai.realtime.RealtimeModel, base_url=f"{base_url}/v1"),
+    "openai_stt": api(openai.STT, base_url=f"{base_url}/v1", use_realtime=True),
     "soniox": api(soniox.STT, base_url=f"{ws_url}/transcribe-websocket"),
     "soniox_tts": api(soniox.TTS, websocket_url=f"{ws_url}/tts-websocket"),
     "speechmatics": api(speechmatics.STT, base_url=f"{ws_url}/v2/agent"),
+    "speechmatics_vad": api(
+        speechmatics.STT, base_url=f"{ws_url}/v2/agent", turn_detection_mode=TurnDetectionMode.VAD
+    ),
     "speechmatics_tts": api(speechmatics.TTS, base_url=base_url),
 }
 
@@ -57,15 +67,27 @@ PLUGINS = {
 MISTAKES = {
     "assemblyai": {"end_of_turn_confidence_threshold": 2.0},
     "cartesia": {"turn_eager_end_threshold": 0.9},
+    "cartesia_whisper": {"encoding": "pcm_s24le"},
     "deepgram": {"endpointing_ms": -5},
     "deepgram_flux": {"eot_threshold": 2.0},
+    "deepgram_flux_tts": {"sample_rate": 7},
+    "deepgram_tts": {"sample_rate": 7},
     "elevenlabs": {"server_vad": {"vad_silence_threshold_secs": 99}},
+    "elevenlabs_dialogue": {"encoding": "pcm_7"},
+    "elevenlabs_tts": {"encoding": "pcm_7"},
+    "gemini": {"temperature": 99},
     "gladia": {"bit_depth": 24},
+    "openai_realtime": {"turn_detection": ServerVad(type="server_vad", threshold=9)},
+    "openai_stt": {"turn_detection": {"type": "server_vad", "threshold": 9}},
     "soniox": {"params": soniox.STTOptions(num_channels=20)},
+    "soniox_tts": {"sample_rate": 7},
+    "speechmatics": {"additional_vocab": [{"word": "x"}]},
+    "speechmatics_tts": {"sample_rate": 7},
+    "speechmatics_vad": {"additional_vocab": [{"word": "x"}]},
 }
 
-# These wait until they are closed: ElevenLabs ends no session at the end of the audio, and the plugin for Soniox does not tell it.
-OPEN_ENDED = ["elevenlabs", "soniox"]
+# These wait until they are closed: ElevenLabs ends no session at the end of the audio, and the others' plugins do not tell it.
+OPEN_ENDED = ["elevenlabs", "openai_stt", "soniox"]
 
 
 def frame_of(audio):
@@ -76,7 +98,7 @@ class Listening:
     """A stream of speech to text, and what its user sees."""
 
     def __init__(self, service):
-        self.service, self.errors, self.finals, self.interim = service, [], [], 0
+        self.service, self.errors, self.kinds, self.finals, self.interim = service, [], [], [], 0
         service.on("error", lambda event: self.errors.append(str(event.error)))
         self.stream = service.stream(conn_options=ONE_ATTEMPT)
         self.receiving = asyncio.create_task(self.receive())
@@ -85,7 +107,9 @@ class Listening:
         async for event in self.stream:
             if event.type == stt.SpeechEventType.INTERIM_TRANSCRIPT:
                 self.interim += 1
-            elif event.type == stt.SpeechEventType.FINAL_TRANSCRIPT and event.alternatives[0].text:
+            else:
+                self.kinds.append(event.type.value)
+            if event.type == stt.SpeechEventType.FINAL_TRANSCRIPT and event.alternatives[0].text:
                 self.finals.append(event.alternatives[0].text.strip())
 
     async def send(self, pieces, enough=lambda: False):
@@ -102,11 +126,15 @@ class Listening:
 
     async def turn(self):
         """The words of a turn."""
-        before = len(self.finals)
+        before, kinds = len(self.finals), len(self.kinds)
         await self.send(sound.pieces(recording, PIECE_S))
+        await self.be_silent(0.3)
         if self.service.capabilities.manual_flush:
-            await self.be_silent(0.3)
             self.stream.flush()
+        elif plugin == "speechmatics":
+            # The application says when a turn ends, as the plugin finds no detector of its own.
+            assert "end_of_speech" not in self.kinds[kinds:], "the turn ended before the application said so"
+            self.service.finalize()
         await self.be_silent(PATIENCE_S, lambda: len(self.finals) > before)
         await self.be_silent(1)
         return " ".join(self.finals[before:])
@@ -121,22 +149,16 @@ class Listening:
         return has_ended and not self.errors
 
 
-async def listen():
-    listening = Listening(PLUGINS[plugin](**(MISTAKES[plugin] if cell == "error" else {})))
-    if cell == "error":
-        await listening.be_silent(PATIENCE_S, lambda: listening.errors)
-        return {"error": "; ".join(listening.errors)}
-    if cell == "close":
-        await listening.be_silent(1)
-        return {"clean": await listening.end(), "errors": listening.errors}
+async def listen(service):
+    listening = Listening(service)
     turns = [await listening.turn(), await listening.turn()]
     assert await listening.end(), (turns, listening.errors)
     assert listening.interim, "no interim transcript"
     return {"turns": turns, "interim": listening.interim}
 
 
-async def say(service):
-    """A text in pieces, as a model writes it; all at once where the plugin wants that."""
+async def say(service, text):
+    """Audio and sample rate of a text, given in pieces, as a model writes it, or all at once where the plugin wants that."""
     if service.capabilities.streaming:
         stream = service.stream(conn_options=ONE_ATTEMPT)
         for word in text.split():
@@ -149,26 +171,30 @@ async def say(service):
     return b"".join(bytes(frame.data) for frame in frames), frames[0].sample_rate
 
 
-async def speak():
-    service = PLUGINS[plugin]()
-    audio, rate_hz = await say(service)
-    second, _ = await say(service)
+async def speak(service):
+    """A text, and two at once."""
+    audio, rate_hz = await say(service, text)
+    (second, _), (longer, _) = await asyncio.gather(say(service, text), say(service, f"{text} {text}"))
     await service.aclose()
-    lengths = sound.seconds(audio, rate_hz), sound.seconds(second, rate_hz)
-    assert abs(lengths[0] - lengths[1]) < 0.2, lengths
+    length, *others = [sound.seconds(audio, rate_hz) for audio in [audio, second, longer]]
+    assert abs(others[0] - length) < 0.2 and others[1] > 1.7 * length, (length, others)
     sound.write(heard, audio, rate_hz)
-    return {"audio_s": lengths[0]}
+    return {"audio_s": length}
 
 
 class Conversation:
-    """A session of a model that hears and speaks, until it has answered."""
+    """A session of a model that hears and speaks."""
 
     def __init__(self, session):
-        self.session, self.user, self.words, self.frames, self.errors = session, "", [], [], []
-        self.playing, self.answered = None, asyncio.Event()
+        self.session, self.errors, self.playing, self.answered = session, [], None, asyncio.Event()
+        self.forget()
         session.on("input_audio_transcription_completed", lambda event: setattr(self, "user", event.transcript))
         session.on("error", lambda event: self.errors.append(str(event.error)))
         session.on("generation_created", self.begin_answer)
+
+    def forget(self):
+        self.user, self.words, self.frames = "", [], []
+        self.answered.clear()
 
     def begin_answer(self, generation):
         self.playing = asyncio.create_task(self.play(generation))
@@ -180,35 +206,73 @@ class Conversation:
             self.frames += frames
         self.answered.set()
 
-    async def ask(self):
-        silence = [bytes(2 * int(RATE * PIECE_S))] * int(2 * PATIENCE_S / PIECE_S)
-        for piece in [*sound.pieces(recording, PIECE_S), *silence]:
-            if self.answered.is_set() or self.errors:
+    async def send(self, pieces, enough=lambda: False):
+        """Audio as fast as speech, until there is enough or an error."""
+        for piece in pieces:
+            if enough() or self.errors:
                 return
             self.session.push_audio(frame_of(piece))
             await asyncio.sleep(PIECE_S)
+
+    async def be_silent(self, most_s, enough=lambda: False):
+        await self.send([bytes(2 * int(RATE * PIECE_S))] * int(most_s / PIECE_S), enough)
+
+    async def ask(self):
+        """Audio and words of an answer, and the words of the user."""
+        self.forget()
+        await self.send(sound.pieces(recording, PIECE_S))
+        await self.be_silent(PATIENCE_S, self.answered.is_set)
+        await self.be_silent(1)
+        audio = b"".join(bytes(frame.data) for frame in self.frames)
+        return audio, "".join(self.words).strip(), self.user.strip()
+
+    async def end(self):
+        """Whether the session ends soon, and had no error."""
+        _, pending = await asyncio.wait([asyncio.create_task(self.session.aclose())], timeout=8)
+        return not pending and not self.errors
 
 
 async def collect(stream):
     return [item async for item in stream]
 
 
-async def converse():
-    session = PLUGINS[plugin]().session()
-    talk = Conversation(session)
-    await talk.ask()
-    await session.aclose()
-    assert talk.frames and not talk.errors, talk.errors
-    audio = b"".join(bytes(frame.data) for frame in talk.frames)
-    sound.write(heard, audio, talk.frames[0].sample_rate)
-    audio_s = sound.seconds(audio, talk.frames[0].sample_rate)
-    return {"text": "".join(talk.words).strip(), "user": talk.user.strip(), "audio_s": audio_s}
+async def converse(model):
+    conversation = Conversation(model.session())
+    audio, words, user = await conversation.ask()
+    rate_hz = conversation.frames[0].sample_rate if audio else 0
+    second = await conversation.ask()
+    assert await conversation.end(), conversation.errors
+    likeness = difflib.SequenceMatcher(None, words, second[1]).ratio()
+    assert audio and second[0] and likeness > 0.8, (words, second[1:])
+    sound.write(heard, audio, rate_hz)
+    return {"text": words, "user": user, "audio_s": sound.seconds(audio, rate_hz)}
+
+
+async def fail(service):
+    """The errors that the user of a plugin is shown."""
+    if isinstance(service, tts.TTS):
+        try:
+            await say(service, text)
+        except APIError as problem:
+            return {"error": f"{problem}: {problem.body}"}
+        return {}
+    running = Conversation(service.session()) if isinstance(service, llm.RealtimeModel) else Listening(service)
+    await running.be_silent(PATIENCE_S, lambda: running.errors)
+    return {"error": "; ".join(running.errors)}
+
+
+async def close(service):
+    running = Conversation(service.session()) if isinstance(service, llm.RealtimeModel) else Listening(service)
+    await running.be_silent(1)
+    return {"clean": await running.end(), "errors": running.errors}
+
+
+CELLS = {"close": close, "conversation": converse, "error": fail, "speech": speak, "transcription": listen}
 
 
 async def run():
-    cells = {"speech": speak, "conversation": converse}
     async with http_context.open():
-        return await cells.get(cell, listen)()
+        return await CELLS[cell](PLUGINS[plugin](**(MISTAKES[plugin] if cell == "error" else {})))
 
 
 print(json.dumps(asyncio.run(asyncio.wait_for(run(), 80))), flush=True)

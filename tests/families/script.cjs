@@ -1,4 +1,4 @@
-// What the scripts for Node here share: a recording as fast as speech, and the result as the last line.
+// What the scripts for Node here share: a recording as fast as speech, audio in a file, and the result as the last line.
 const fs = require("node:fs");
 
 const CHUNK_BYTES = 1600;
@@ -13,6 +13,24 @@ async function speak(recording, send) {
     }
 }
 
+// Writes int16 samples of one channel to a WAV file.
+function writeWav(path, samples, rateHz) {
+    const head = Buffer.alloc(44);
+    head.write("RIFF", 0);
+    head.writeUInt32LE(36 + samples.length, 4);
+    head.write("WAVEfmt ", 8);
+    head.writeUInt32LE(16, 16);
+    head.writeUInt16LE(1, 20);
+    head.writeUInt16LE(1, 22);
+    head.writeUInt32LE(rateHz, 24);
+    head.writeUInt32LE(2 * rateHz, 28);
+    head.writeUInt16LE(2, 32);
+    head.writeUInt16LE(16, 34);
+    head.write("data", 36);
+    head.writeUInt32LE(samples.length, 40);
+    fs.writeFileSync(path, Buffer.concat([head, samples]));
+}
+
 // Prints the result of the script's main function as JSON and ends the process.
 function run(main) {
     main().then((result) => {
@@ -24,4 +42,4 @@ function run(main) {
     });
 }
 
-module.exports = { run, sleep, speak };
+module.exports = { run, sleep, speak, writeWav };

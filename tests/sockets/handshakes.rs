@@ -45,6 +45,7 @@ async fn deepgrams_request_has_one_uuid_in_handshake_and_messages() {
             json!({"type": "CloseStream"}),
         ),
         ("/v1/speak?encoding=linear16&sample_rate=16000", json!({"type": "Close"})),
+        ("/v2/speak?encoding=linear16&sample_rate=16000", json!({"type": "Close"})),
     ] {
         let mut ids = Vec::new();
         for _ in 0..2 {
@@ -68,6 +69,23 @@ async fn deepgrams_request_has_one_uuid_in_handshake_and_messages() {
             ids.push(id);
         }
         assert_ne!(ids[0], ids[1], "{path}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_query_refuses_a_deepgram_handshake_with_its_error_in_a_header() {
+    let bench = Bench::start().await;
+    for (path, wrong) in [
+        ("/v1/listen?endpointing=-5", "endpointing"),
+        ("/v2/listen?model=flux-general-en&eot_threshold=2", "eot_threshold"),
+        ("/v1/speak?encoding=gif", "encoding"),
+        ("/v2/speak?encoding=gif", "encoding"),
+    ] {
+        let (head, _client) = bench.open_websocket(path, "").await;
+        let head = head.to_ascii_lowercase();
+        let error = head.lines().find(|line| line.starts_with("dg-error: ")).unwrap_or_default();
+        assert!(head.starts_with("http/1.1 400 ") && error.contains(wrong), "{path}: {head}");
+        assert!(head.contains("\ndg-request-id: "), "{path}: {head}");
     }
 }
 

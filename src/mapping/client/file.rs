@@ -42,6 +42,7 @@ pub(super) struct ClientFile {
     #[serde(default)]
     pub(super) subprotocols: Vec<Spanned<String>>,
     pub(super) signature_header: Option<String>,
+    pub(super) refusal_header: Option<String>,
     #[serde(default)]
     pub(super) key_headers: Vec<Spanned<String>>,
     #[serde(default)]

@@ -89,6 +89,8 @@ pub struct ClientMapping {
     pub subprotocols: Vec<String>,
     /// Header with the signature of the handshake request; `None` for clients that do not sign it.
     pub signature_header: Option<String>,
+    /// Header with the error of a handshake whose query is wrong. `None` for protocols whose sessions open with that error.
+    pub refusal_header: Option<String>,
     /// Headers that contain only a key, in lower case, beside those of every protocol.
     pub key_headers: Vec<String>,
     /// Query parameters that contain a key. No other code sees them.
@@ -251,6 +253,7 @@ impl ClientMapping {
             paths: read.paths.into_iter().map(|path| path.0).collect(),
             subprotocols: compile_subprotocols(read.subprotocols, document)?,
             signature_header: read.signature_header,
+            refusal_header: read.refusal_header,
             key_headers: compile_key_headers(read.key_headers, document)?,
             key_parameters: read.key_parameters,
             command_key: command_key.to_owned(),

@@ -6,13 +6,12 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    str::FromStr as _,
     sync::Arc,
 };
 
 use hyper::{
     Request, StatusCode,
-    header::{AUTHORIZATION, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL},
+    header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL},
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
@@ -30,10 +29,13 @@ use super::{
     request_body::RequestBody,
     session_opening::{ConnectRequest, unix_now},
     session_start::{Admission, run_session},
-    upgrade::{ANSWERS_HEADER, answers_header, check_upgrade, handshake_response, negotiate_subprotocol},
+    upgrade::{
+        ANSWERS_HEADER, answers_header, check_query, check_upgrade, handshake_response,
+        negotiate_subprotocol, own_headers,
+    },
 };
 use crate::{
-    downstream::{Codec, values::answer_headers},
+    downstream::Codec,
     mapping::ClientMapping,
     server::{
         ServerContext, ServiceConfig,
@@ -200,6 +202,11 @@ pub(super) fn admit(
     let candidates = authorize(&config, key.as_deref(), &path, &query, candidates)?;
     let by_key = (was_open && candidates.len() == 1).then_some(DetectedBy::Key);
     let detected_by = by_key.or(by_place).or(by_sign).unwrap_or(DetectedBy::Default);
+    let seed = fastrand::u64(..);
+    let own_headers = own_headers(&candidates, seed);
+    if let [client] = &candidates[..] {
+        check_query(client, &query, &own_headers)?;
+    }
     let mut response = handshake_response(&request)?;
     let caller = Caller::with_key(&config, headers, peer, key);
     let admission = caller.admit(&config, server)?;
@@ -208,10 +215,7 @@ pub(super) fn admit(
         .extend(negotiate_subprotocol(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
     let answers = answers_header(&config, headers, (&path, &query), &candidates);
     response.headers_mut().extend(answers.map(|answers| (ANSWERS_HEADER, answers)));
-    let seed = fastrand::u64(..);
-    for (name, value) in candidates.first().map(|client| answer_headers(client, seed)).unwrap_or_default() {
-        response.headers_mut().extend(HeaderName::from_str(name).ok().zip(value.parse().ok()));
-    }
+    response.headers_mut().extend(own_headers);
     let watch_name = find_watch_name(headers).filter(|_| config.playground).map(str::to_owned);
     let connect_request = ConnectRequest {
         path,

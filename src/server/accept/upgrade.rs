@@ -1,6 +1,6 @@
 //! The WebSocket handshake of a request: what it must contain, and the answer to it (RFC 6455 §4.2).
 
-use std::sync::Arc;
+use std::{str::FromStr, sync::Arc};
 
 use http_body_util::Full;
 use hyper::{
@@ -18,7 +18,7 @@ use super::{
     request_body::RequestBody,
 };
 use crate::{
-    downstream::Codec,
+    downstream::{Codec, values::answer_headers},
     mapping::ClientMapping,
     server::{
         ServiceConfig,
@@ -79,6 +79,33 @@ pub(super) fn handshake_response(request: &Request<RequestBody>) -> Result<HttpR
         // RFC 6455 §4.4: name the supported version.
         HttpError::bad_request(&error.to_string()).with_header(SEC_WEBSOCKET_VERSION, "13")
     })
+}
+
+/// Rejects a wrong query of a client whose protocol refuses the handshake then, with the error in a header.
+pub(super) fn check_query(
+    client: &Arc<ClientMapping>,
+    query: &str,
+    answer_headers: &HeaderMap,
+) -> Result<(), Box<HttpError>> {
+    let Some(header) = &client.refusal_header else { return Ok(()) };
+    let problems = Codec::new(client.clone(), 0.0).decode_query(query).problems;
+    let fatal = problems.iter().find_map(|problem| {
+        let spelling = client.error(problem.kind).filter(|spelling| spelling.close.is_some())?;
+        Some(spelling.message(&problem.detail))
+    });
+    let Some(words) = fatal else { return Ok(()) };
+    let mut refusal = HttpError::bad_request(&words);
+    let headers = refusal.response.headers_mut();
+    headers.extend(answer_headers.clone());
+    headers.extend(HeaderName::from_str(header).ok().zip(words.parse().ok()));
+    Err(refusal)
+}
+
+/// The headers that the likeliest protocol wants in the answer, whose session gets this seed.
+pub(super) fn own_headers(candidates: &[Arc<ClientMapping>], seed: u64) -> HeaderMap {
+    let headers = candidates.first().map(|client| answer_headers(client, seed)).unwrap_or_default();
+    let parsed = |(name, value): (&str, String)| HeaderName::from_str(name).ok().zip(value.parse().ok());
+    headers.into_iter().filter_map(parsed).collect()
 }
 
 /// The header in which voxbridge's own client asks whether speech is answered, and the server says so.

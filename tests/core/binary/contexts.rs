@@ -105,7 +105,8 @@ fn wrong_message_is_reported_and_the_next_one_is_spoken() {
     assert_eq!(events(&harness, "error").len(), 5);
     generate(&mut harness, "a", "Hello.", json!({}));
     harness.advance(secs(20));
-    assert_eq!(steps(&harness)[1..], ["chunk a", "done a"]);
+    let long = format!("error {}", "x".repeat(256));
+    assert_eq!(steps(&harness), ["error a", "error -", &long, "chunk a", "done a"]);
     assert_session_ends(&mut harness);
 }
 
@@ -121,4 +122,33 @@ fn end_of_input_speaks_the_rest_and_ends_the_session() {
     assert!(audio.len() > 1 && audio.last().unwrap()["isFinal"] == true);
     assert!(!harness.sent_containing("It is warm").is_empty());
     assert_session_ends(&mut harness);
+}
+
+#[test]
+fn error_about_a_message_names_its_context() {
+    let cases = [
+        (
+            "cartesia-speak",
+            "",
+            json!({"context_id": "a", "transcript": "Hi.", "output_format": {"sample_rate": 7}}),
+            "/context_id",
+        ),
+        (
+            "soniox-speak",
+            "",
+            json!({"stream_id": "a", "audio_format": "pcm_s16le", "sample_rate": 7}),
+            "/stream_id",
+        ),
+        ("elevenlabs-contexts", "voice_id=v", json!({"context_id": "a", "text": 7}), "/contextId"),
+        ("elevenlabs-dialogue", "", json!({"context_id": "a", "inputs": 7}), "/context_id"),
+    ];
+    for (client, query, message, pointer) in cases {
+        let mut harness = open_client(client, query, &[]);
+        harness.send_json(&message);
+        let named = harness.log.iter().find_map(|(_, frame)| match frame {
+            ClientFrame::Event(event) => event.pointer(pointer),
+            _ => None,
+        });
+        assert_eq!(named, Some(&json!("a")), "{client}: {:?}", harness.log);
+    }
 }
