@@ -168,7 +168,7 @@ fn run_actions(cfg: &SimulatorConfig, actions: &[Action]) -> TestGateway {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// `TestGateway::drain_outputs` fails on endless outputs. No output may follow an end.
+    /// `TestGateway::input` fails on endless outputs. No output may follow an end.
     #[test]
     fn arbitrary_inputs_never_panic_and_end_is_final(cfg in any_config(), actions in prop::collection::vec(action(), 0..60)) {
         let sim = run_actions(&cfg, &actions);

@@ -21,20 +21,19 @@ mod socket;
 mod validation;
 mod vllm_omni;
 
-use std::{
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use voxbridge::simulator::{
-    Backend, ConnId, EngineAnswer, EngineRequest, Fault, Gateway, JobId, SimInput, SimMode, SimOutput,
-    SimulatorConfig,
+    Backend, ConnId, EngineAnswer, EngineRequest, Fault, JobId, SimInput, SimMode, SimOutput, SimulatorConfig,
 };
 
-use voxbridge_test_support::PICTURE;
+use voxbridge_test_support::{
+    PICTURE,
+    world::{gateway::VirtualGateway, session::epoch},
+};
 
 /// Unix time of the captures.
 const UNIX_START: Duration = Duration::from_millis(1_795_148_864_000);
@@ -50,7 +49,7 @@ enum ServerOutput {
 
 /// A gateway with a virtual clock and all its outputs.
 struct TestGateway {
-    gateway: Gateway,
+    gateway: VirtualGateway,
     started: Instant,
     now: Instant,
     log: Vec<(ConnId, Duration, ServerOutput)>,
@@ -60,13 +59,7 @@ struct TestGateway {
 
 impl TestGateway {
     fn new(cfg: SimulatorConfig) -> Self {
-        static EPOCH: OnceLock<Instant> = OnceLock::new();
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "an Instant has no other source; only differences count"
-        )]
-        let started = *EPOCH.get_or_init(Instant::now);
-        let gateway = Gateway::new(cfg, started, UNIX_START);
+        let (gateway, started) = (VirtualGateway::new(cfg, epoch(), UNIX_START), epoch());
         Self { gateway, started, now: started, log: Vec::new(), outputs: Vec::new(), connection_count: 0 }
     }
 
@@ -80,40 +73,27 @@ impl TestGateway {
     }
 
     fn input(&mut self, input: SimInput<'_>) {
-        self.gateway.handle_input(self.now, input);
-        self.drain_outputs();
-    }
-
-    /// Takes all outputs; panics if they never end.
-    fn drain_outputs(&mut self) -> Option<Instant> {
-        for _ in 0..10_000 {
-            let output = self.gateway.poll_output(self.now);
-            let (conn, server_output) = match &output {
-                SimOutput::Wait(until) => return *until,
+        for output in self.gateway.input(self.now, input) {
+            let sent = match &output {
                 SimOutput::Text(conn, text) => {
-                    (*conn, ServerOutput::Event(serde_json::from_str(text).unwrap()))
+                    Some((*conn, ServerOutput::Event(serde_json::from_str(text).unwrap())))
                 }
-                SimOutput::Close(conn, code, reason) => (*conn, ServerOutput::Close(*code, reason.clone())),
-                SimOutput::Abort(conn) => (*conn, ServerOutput::Abort),
-                SimOutput::Refuse(conn, page) => (*conn, ServerOutput::Refuse(page.status)),
-                SimOutput::AskEngines(..)
-                | SimOutput::AsrAudio(..)
-                | SimOutput::DuplexOpened(..)
-                | SimOutput::DuplexUnit(..) => {
-                    self.outputs.push(output);
-                    continue;
+                SimOutput::Close(conn, code, reason) => {
+                    Some((*conn, ServerOutput::Close(*code, reason.clone())))
                 }
+                SimOutput::Abort(conn) => Some((*conn, ServerOutput::Abort)),
+                SimOutput::Refuse(conn, page) => Some((*conn, ServerOutput::Refuse(page.status))),
+                _ => None,
             };
             self.outputs.push(output);
-            self.log.push((conn, self.now - self.started, server_output));
+            self.log.extend(sent.map(|(conn, sent)| (conn, self.now - self.started, sent)));
         }
-        panic!("poll_output never waits");
     }
 
     /// Lets time pass, stopping at every deadline.
     fn advance(&mut self, time: Duration) {
         let end = self.now + time;
-        while let Some(next) = self.drain_outputs().filter(|next| *next <= end) {
+        while let Some(next) = self.gateway.wait.filter(|next| *next <= end) {
             self.now = next.max(self.now);
             self.input(SimInput::Timeout);
         }

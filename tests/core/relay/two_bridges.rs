@@ -1,10 +1,7 @@
 //! A legacy client, two chained bridges and a legacy server. The client must see what it sees on the server
 //! itself, except for the differences that `differences.toml` lists with reasons.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,9 +9,12 @@ use voxbridge::{
     bridge::{Input, Output},
     event::{DisconnectReason, Frame, Lane, Message},
     mapping::Library,
-    simulator::{ConnId, Gateway, SimDialect, SimInput, SimOutput, SimulatorConfig},
+    simulator::{ConnId, SimDialect, SimInput, SimOutput, SimulatorConfig},
 };
-use voxbridge_test_support::world::session::{Opening, VirtualSession, epoch};
+use voxbridge_test_support::world::{
+    gateway::VirtualGateway,
+    session::{Opening, VirtualSession, epoch},
+};
 
 use super::{
     harness::{ClientFrame, Harness, HarnessConfig, zeros},
@@ -44,34 +44,30 @@ fn simulator(faults: &[&str]) -> SimulatorConfig {
 /// Runs the script against the server itself.
 fn run_directly(script: &Script) -> Vec<String> {
     let mut now = epoch();
-    let mut gateway = Gateway::new(simulator(script.faults), now, UNIX);
-    let (conn, mut client_log, mut wait) = (ConnId(0), Vec::new(), None);
+    let mut gateway = VirtualGateway::new(simulator(script.faults), now, UNIX);
+    let (conn, mut client_log) = (ConnId(0), Vec::new());
     let mode = SimDialect::Legacy { follows_document: true }.parse_mode(Some("mode=audio")).unwrap();
-    let mut forward_outputs = |gateway: &mut Gateway, now: Instant, wait: &mut Option<Instant>| loop {
-        match gateway.poll_output(now) {
-            SimOutput::Text(_, text) => client_log.push(text),
-            SimOutput::Close(_, code, _) => client_log.push(format!("close {code}")),
-            SimOutput::Abort(_) => client_log.push("dropped".to_owned()),
-            SimOutput::Wait(until) => return *wait = until,
-            _ => {}
-        }
+    let mut forward = |outputs: Vec<SimOutput>| {
+        client_log.extend(outputs.into_iter().filter_map(|output| match output {
+            SimOutput::Text(_, text) => Some(text),
+            SimOutput::Close(_, code, _) => Some(format!("close {code}")),
+            SimOutput::Abort(_) => Some("dropped".to_owned()),
+            _ => None,
+        }));
     };
-    gateway.handle_input(now, SimInput::Connected(conn, mode));
-    forward_outputs(&mut gateway, now, &mut wait);
+    forward(gateway.input(now, SimInput::Connected(conn, mode)));
     for step in &script.steps {
         match step {
-            ScriptStep::Send(text) => gateway.handle_input(now, SimInput::Text(conn, text)),
+            ScriptStep::Send(text) => forward(gateway.input(now, SimInput::Text(conn, text))),
             ScriptStep::Wait(time) => {
                 let end = now + ms(*time);
-                while let Some(at) = wait.filter(|at| *at <= end) {
+                while let Some(at) = gateway.wait.filter(|at| *at <= end) {
                     now = now.max(at);
-                    gateway.handle_input(now, SimInput::Timeout);
-                    forward_outputs(&mut gateway, now, &mut wait);
+                    forward(gateway.input(now, SimInput::Timeout));
                 }
                 now = end;
             }
         }
-        forward_outputs(&mut gateway, now, &mut wait);
     }
     client_log
 }

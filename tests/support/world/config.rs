@@ -1,4 +1,4 @@
-//! What a harness is made of: the client, the bridge's configuration, and the server's.
+//! Configuration of a harness: the client, the bridge and the server.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! [`Harness`] moves frames between the two and advances from deadline to deadline, so a minute of
 //! conversation takes milliseconds and is deterministic. It panics on breaches of the contract of [`Bridge`]
 //! or of the wire: endless outputs, frames on a lane that is not up, frames to a closed client.
-//! Not here: how frames move, which is [`super::network`]'s, and what was observed, which is [`super::observed`]'s.
+//! Not here: the network between them ([`super::network`]), and the observations ([`super::observed`]).
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,14 +19,15 @@ use voxbridge::{
     mapping::UpstreamMapping,
     session::{Observation, ReadWindow, SessionReport},
     simulator::{
-        ConnId, DuplexOpening, DuplexUnit, EngineAnswer, EngineRequest, Gateway, SimDialect, SimInput,
-        SimMode, SimulatorConfig,
+        ConnId, DuplexOpening, DuplexUnit, EngineAnswer, EngineRequest, SimDialect, SimInput, SimMode,
+        SimulatorConfig,
     },
 };
 
 use super::{
     bytes_of,
     config::{HarnessConfig, ScriptedJudge, UNIX},
+    gateway::VirtualGateway,
     http_server::HttpScript,
     network::{InFlight, OTHER_CLIENTS_FROM, conn_of},
     observed::{ClientFrame, Traffic},
@@ -39,7 +40,7 @@ pub const DRAIN_TIME: Duration = Duration::from_secs(25);
 
 /// Measures the cost of a step of the bridge.
 pub trait StepMeter {
-    /// What is measured.
+    /// Figures of one step.
     type Cost;
 
     /// Runs the step, and measures it.
@@ -50,13 +51,12 @@ pub trait StepMeter {
 pub struct Harness<M: StepMeter> {
     pub(super) session: VirtualSession,
     pub(super) dialect: SimDialect,
-    pub(super) gateway: Gateway,
+    pub(super) server: VirtualGateway,
     started: Instant,
     pub(super) latency: Duration,
     pub(super) in_flight: VecDeque<(Instant, InFlight)>,
     /// The bridge's lanes; true for those that are up.
     pub(super) lanes: BTreeMap<Lane, bool>,
-    pub(super) gateway_wait: Option<Instant>,
     pub(super) client_open: bool,
     /// Messages not yet received by a client that does not read; `None` for one that reads.
     pub(super) unread: Option<Vec<(Message, Option<SpeechId>)>>,
@@ -111,7 +111,7 @@ pub struct BridgeStep<F> {
     pub is_from_client: bool,
     /// Outputs before `Wait`.
     pub outputs: usize,
-    /// What the step cost.
+    /// Cost of the step.
     pub cost: F,
 }
 
@@ -143,12 +143,11 @@ impl<M: StepMeter> Harness<M> {
         let mut harness = Self {
             session,
             dialect: config.simulator.dialect,
-            gateway: Gateway::new(config.simulator, started, UNIX),
+            server: VirtualGateway::new(config.simulator, started, UNIX),
             started,
             latency: config.latency,
             in_flight: VecDeque::new(),
             lanes: BTreeMap::new(),
-            gateway_wait: None,
             client_open: true,
             unread: None,
             reader: Reader::new(),
@@ -182,9 +181,9 @@ impl<M: StepMeter> Harness<M> {
         }
         let outputs = harness.session.opened();
         harness.handle_outputs(outputs);
-        harness.poll_gateway();
+        harness.feed_gateway(SimInput::Timeout);
         harness.process_due();
-        // The session has dialled by then.
+        // After the opening, so that its first dials succeed.
         harness.refused_handshakes = config.refused_handshakes;
         harness.http = config.http;
         harness.engines = config.engines;
@@ -240,7 +239,7 @@ impl<M: StepMeter> Harness<M> {
     /// True if the bridge has finished, or only waits until lanes have left the gateway's queue. Nothing else is left then.
     pub fn is_over(&self) -> bool {
         let is_over = self.finished || self.report().only_waits_in_queue;
-        is_over && self.gateway.connection_count() == self.lanes.len()
+        is_over && self.server.connection_count() == self.lanes.len()
     }
 
     /// The client sends this text frame unchanged.
@@ -354,8 +353,7 @@ impl<M: StepMeter> Harness<M> {
 
     /// Kills the gateway with every lane and starts another.
     pub fn replace_gateway(&mut self, simulator: SimulatorConfig) {
-        self.gateway = Gateway::new(simulator, self.session.now, UNIX + self.now());
-        self.gateway_wait = None;
+        self.server = VirtualGateway::new(simulator, self.session.now, UNIX + self.now());
         self.break_lanes();
     }
 

@@ -1,11 +1,12 @@
 //! The world of a test: clients, bridges, servers and time.
 //!
 //! [`client`] and [`received`] are clients that are made from their mappings; they have no socket and no clock, so that they
-//! serve tests in virtual time and over sockets alike. [`session`] is one bridge in virtual time, for tests with clients and
-//! servers of their own. [`harness`] connects one with a simulated server.
+//! serve tests in virtual time and over sockets alike. [`session`] is one bridge in virtual time, and [`gateway`] is one
+//! simulated gateway, for tests with clients and servers of their own. [`harness`] connects a bridge with a simulated server.
 
 pub mod client;
 pub mod config;
+pub mod gateway;
 pub mod harness;
 pub mod http_server;
 mod network;

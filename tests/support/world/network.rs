@@ -1,6 +1,9 @@
 //! The network between the bridge and the server, and the drivers of both: moves frames, and advances from deadline to deadline.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 use voxbridge::{
@@ -86,8 +89,8 @@ impl<M: StepMeter> Harness<M> {
     }
 
     pub(super) fn feed_gateway(&mut self, input: SimInput<'_>) {
-        self.gateway.handle_input(self.session.now, input);
-        self.poll_gateway();
+        let outputs = self.server.input(self.session.now, input);
+        self.handle_gateway_outputs(outputs);
     }
 
     pub(super) fn handle_outputs(&mut self, outputs: Vec<Output>) {
@@ -172,13 +175,11 @@ impl<M: StepMeter> Harness<M> {
         self.log.push((self.now(), frame));
     }
 
-    pub(super) fn poll_gateway(&mut self) {
-        for _ in 0..MAX_STEPS_PER_INSTANT {
-            let frame = match self.gateway.poll_output(self.session.now) {
-                SimOutput::Wait(until) => {
-                    self.gateway_wait = until;
-                    return;
-                }
+    pub(super) fn handle_gateway_outputs(&mut self, outputs: Vec<SimOutput>) {
+        let mut outputs = VecDeque::from(outputs);
+        while let Some(output) = outputs.pop_front() {
+            let frame = match output {
+                SimOutput::Wait(_) => unreachable!("`VirtualGateway` keeps these"),
                 SimOutput::AsrAudio(_, samples) => {
                     self.question_audio.push(samples);
                     continue;
@@ -201,7 +202,7 @@ impl<M: StepMeter> Harness<M> {
                 }
                 SimOutput::AskEngines(job, request) => {
                     let answer = self.engines.expect("the test has engines")(request);
-                    self.gateway.handle_input(self.session.now, SimInput::EngineDone(job, answer));
+                    outputs.extend(self.server.input(self.session.now, SimInput::EngineDone(job, answer)));
                     continue;
                 }
                 SimOutput::Text(conn, text) => InFlight::ToBridge(lane_of(conn), text),
@@ -221,7 +222,6 @@ impl<M: StepMeter> Harness<M> {
             };
             self.send_delayed(frame);
         }
-        panic!("the gateway never waits");
     }
 
     fn send_delayed(&mut self, frame: InFlight) {
@@ -239,7 +239,7 @@ impl<M: StepMeter> Harness<M> {
         let mut unheld = self.in_flight.iter().filter(|(_, frame)| !self.is_held(frame));
         let frame = unheld.next().map(|(at, _)| *at);
         let answer = self.pause_answers.front().map(|(at, _)| *at);
-        [frame, answer, self.reader.next_read(), self.session.wait, self.gateway_wait]
+        [frame, answer, self.reader.next_read(), self.session.wait, self.server.wait]
             .into_iter()
             .flatten()
             .min()
@@ -257,7 +257,7 @@ impl<M: StepMeter> Harness<M> {
                 self.deliver(frame);
             } else if let Some(answer) = self.take_due_answer() {
                 self.feed_bridge(answer);
-            } else if self.gateway_wait.is_some_and(|at| at <= self.session.now) {
+            } else if self.server.wait.is_some_and(|at| at <= self.session.now) {
                 self.feed_gateway(SimInput::Timeout);
             } else if self.session.wait.is_some_and(|at| at <= self.session.now) {
                 self.feed_bridge(Input::Timeout);

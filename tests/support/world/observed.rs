@@ -1,4 +1,4 @@
-//! What a harness observed: the client's frames, and the traffic between the bridge and the server.
+//! Observations of a harness: the client's frames, and the traffic between the bridge and the server.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -50,7 +50,7 @@ pub enum Traffic {
 impl<M: StepMeter> Harness<M> {
     /// Number of workers that the gateway has lost, because a client left the queue.
     pub fn lost_workers(&self) -> usize {
-        self.gateway.lost_worker_count()
+        self.server.lost_worker_count()
     }
 
     /// Number of connections that the bridge has dialled.
@@ -60,7 +60,7 @@ impl<M: StepMeter> Harness<M> {
 
     /// Number of the gateway's connections.
     pub fn connections(&self) -> usize {
-        self.gateway.connection_count()
+        self.server.connection_count()
     }
 
     /// True if the session reported that a drain cut off speech or an answer.

@@ -1,5 +1,5 @@
-//! One bridge in virtual time: opens it, and passes it one input after another. Every test that drives a bridge by itself does it
-//! here. Not here: what the outputs lead to, which is the test's.
+//! One bridge in virtual time: opens the bridge, and passes inputs to it. Every test that drives a bridge by itself uses this
+//! module. Not here: reactions to the outputs, which belong to the test.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -22,7 +22,7 @@ pub fn epoch() -> Instant {
     *EPOCH.get_or_init(Instant::now)
 }
 
-/// What the opening of a session needs.
+/// Parts of a session's opening.
 pub struct Opening<'l> {
     /// The mappings in use.
     pub library: &'l Library,
@@ -123,7 +123,7 @@ pub struct VirtualSession {
 }
 
 impl VirtualSession {
-    /// A session whose bridge is opened at this instant. [`Self::opened`] is to be called first.
+    /// A session whose bridge was opened at this instant. Call [`Self::opened`] next, for its first outputs.
     pub fn new(bridge: Bridge, now: Instant) -> Self {
         let outputs = Vec::with_capacity(OUTPUTS_EXPECTED);
         Self { bridge, now, wait: None, is_finished: false, recorder: None, outputs }
@@ -142,14 +142,7 @@ impl VirtualSession {
         self.step(Some(input), |step| step())
     }
 
-    /// The time-out for which the bridge waits, if it comes until this instant: moves the time to it and returns its outputs.
-    pub fn time_out(&mut self, until: Instant) -> Option<Vec<Output>> {
-        let due = self.wait.filter(|at| *at <= until && !self.is_finished)?;
-        self.now = self.now.max(due);
-        Some(self.input(Input::Timeout))
-    }
-
-    /// Like [`Self::input`]; `measure` runs the step of the bridge, which allocates nothing for the outputs themselves.
+    /// Like [`Self::input`]; `measure` runs the step of the bridge. Up to 1000 outputs take no new memory in it.
     ///
     /// # Panics
     /// If the outputs do not end.
@@ -173,5 +166,5 @@ impl VirtualSession {
 
 /// Outputs of one step for which memory is reserved.
 const OUTPUTS_EXPECTED: usize = 1_000;
-/// At an endless loop, the outputs after so many are shown.
+/// First output of an endless loop that the error shows.
 const OUTPUTS_SHOWN: usize = 19_980;
