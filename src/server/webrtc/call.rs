@@ -46,7 +46,7 @@ const CLEARED: &[u8] = br#""type":"output_audio_buffer.cleared""#;
 
 /// One call.
 pub(super) struct Call {
-    /// In its URL.
+    /// The id in the call's URL.
     id: String,
     rtc: Rtc,
     place: Place,
