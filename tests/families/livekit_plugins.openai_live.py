@@ -76,9 +76,8 @@ class Talk:
     def last_audio_at(self):
         return max((at for at, e in self.events if e.type == "session.output_audio.delta"), default=0.0)
 
-    def words(self, speaker, since_ms=0):
-        of = self.of(f"session.{speaker}_transcript.delta")
-        return "".join(event.delta for event in of if event.start_ms >= since_ms).strip()
+    def fragments(self, speaker):
+        return self.of(f"session.{speaker}_transcript.delta")
 
     async def close(self):
         await self.connection.session.close()
@@ -88,22 +87,25 @@ class Talk:
 
 
 async def converse(talk):
-    ends, begins = [], 0.0
+    """Two turns: the words of the second, and that each has a time of its own."""
+    ends_ms = []
     for _ in (1, 2):
-        begins = time.monotonic()
-        await talk.ask()
+        since, before = time.monotonic(), [len(talk.fragments(speaker)) for speaker in ("input", "output")]
+        new = lambda: [talk.fragments(speaker)[count:] for speaker, count in zip(("input", "output"), before)]
 
-        def answered(since=begins):
+        def is_over():
             quiet_s = time.monotonic() - talk.last_audio_at()
-            return len(talk.audio(since)) > 2 * RATE and quiet_s > 1.5 and len(ends) < len(talk.of("session.input_transcript.delta"))
+            return all(new()) and len(talk.audio(since)) > 2 * RATE and quiet_s > 1.5
 
-        await talk.be_silent(PATIENCE_S, answered)
-        ends.append(max(event.end_ms for event in talk.of("session.output_transcript.delta")))
-    audio = talk.audio(begins)
+        await talk.ask()
+        await talk.be_silent(PATIENCE_S, is_over)
+        user, text = ("".join(fragment.delta for fragment in spoken).strip() for spoken in new())
+        ends_ms.append([spoken[-1].end_ms for spoken in new()])
+    assert all(first < second for first, second in zip(*ends_ms)), ends_ms
+    audio = talk.audio(since)
     sound.write(heard, audio, RATE)
     assert await talk.close() and not talk.of("error"), talk.of("error")
-    user, text = talk.words("input", ends[0] - 500), talk.words("output", ends[0])
-    return {"text": text, "user": user, "audio_s": sound.seconds(audio, RATE), "ends_ms": ends}
+    return {"text": text, "user": user, "audio_s": sound.seconds(audio, RATE), "ends_ms": ends_ms}
 
 
 async def interrupt(talk):

@@ -110,7 +110,7 @@ impl Live {
         self.transcribes = transcribes;
     }
 
-    /// Replaces the client's audio by silence while the microphone is muted, so that the time of the session goes on.
+    /// Replaces the client's audio with silence while the microphone is muted, so that the user's transcripts keep their times.
     pub(super) fn mute(&self, audio: &mut [u8]) {
         if self.is_muted {
             audio.fill(match self.config.as_ref().map_or(Encoding::S16le, |config| config.encoding) {
@@ -216,8 +216,8 @@ impl Live {
         }
     }
 
-    /// Encodes a command that is sent `at_s` seconds after the connection opened. Audio that is no call's has an event of its own
-    /// in the mapping file.
+    /// Encodes a command that is sent `at_s` seconds after the connection opened. Of audio, only a call's comes here; the mapping file
+    /// has an event for the audio of a WebSocket.
     pub(super) fn encode(
         &mut self,
         mapping: &ClientMapping,
@@ -289,8 +289,8 @@ impl Live {
         }
     }
 
-    /// Sends the words that are new in an utterance or turn. The user's have their start in the client's audio and its length, the
-    /// model's the length of their audio so far.
+    /// Sends the words that are new in an utterance or turn. `start_ms` is a position in the client's audio, and 0 for the model.
+    /// `audio_ms` is the length of the words' audio so far.
     fn send_words(
         &mut self,
         speaker: Speaker,

@@ -1,5 +1,5 @@
-//! Words of one speaker in a session of OpenAI's Live protocol: fragments without an end, each with its time. A client appends
-//! them all, so that each has the space before it.
+//! Words of one speaker in a session of OpenAI's Live protocol: fragments without an end, each with its time. Clients append them, so
+//! that a fragment begins with the space between it and the words before it.
 
 use crate::event::needs_no_spaces;
 
@@ -18,9 +18,9 @@ pub(super) struct Words {
     segment_id: Option<u32>,
     /// What was sent of it.
     sent: String,
-    /// Last letter of all before it.
+    /// Last letter of the words before it.
     before: Option<char>,
-    /// Start of it, and end of its last fragment, ms.
+    /// Its start, and the end of its last fragment, ms.
     span_ms: (u64, u64),
 }
 

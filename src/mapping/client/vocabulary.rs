@@ -72,7 +72,7 @@ pub enum Verb {
     EndInput,
     /// Begins a session of OpenAI's Live protocol. This verb and the next five need `live = true`.
     LiveStart,
-    /// Replaces the client's audio by silence until it is unmuted.
+    /// Replaces the client's audio with silence until it is unmuted.
     LiveMute,
     /// Ends the muting.
     LiveUnmute,

@@ -81,7 +81,7 @@ pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMap
         }
         Verb::ResponseCreate => "accepted without effect: in this profile nobody asks the model to speak",
         Verb::LiveStart => "sets formats and voice; answered with the session",
-        Verb::LiveMute => "replaces the client's audio by silence from now on",
+        Verb::LiveMute => "replaces the client's audio with silence from now on",
         Verb::LiveUnmute => "takes the client's audio again",
         Verb::LiveAppend => "acknowledged without effect: the model takes no text while it converses",
         Verb::LiveUpdate => "changes the delegation that the session reports; answered with the session",

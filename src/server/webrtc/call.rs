@@ -46,7 +46,7 @@ const CLEARED: &[u8] = br#""type":"output_audio_buffer.cleared""#;
 
 /// One call.
 pub(super) struct Call {
-    /// In its URL.
+    /// The id in the call's URL.
     id: String,
     rtc: Rtc,
     place: Place,
@@ -289,10 +289,11 @@ impl Call {
                 match String::from_utf8(data) {
                     Ok(text) if self.protocol.is_ping(&text) => {}
                     Ok(text) => match self.rules.refusal(&text) {
-                        Some(refusal) if self.rules.permits_to_client(&refusal) => {
-                            self.outgoing.push(refusal)
+                        Some(refusal) => {
+                            if self.rules.permits_to_client(&refusal) {
+                                self.outgoing.push(refusal);
+                            }
                         }
-                        Some(_) => {}
                         None => self.tell_session(Message::text(text)),
                     },
                     Err(_) => self.end = Some("text that is not UTF-8"),
