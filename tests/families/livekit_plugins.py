@@ -73,8 +73,6 @@ MISTAKES = {
     "deepgram_flux_tts": {"sample_rate": 7},
     "deepgram_tts": {"sample_rate": 7},
     "elevenlabs": {"server_vad": {"vad_silence_threshold_secs": 99}},
-    "elevenlabs_dialogue": {"encoding": "pcm_7"},
-    "elevenlabs_tts": {"encoding": "pcm_7"},
     "gemini": {"temperature": 99},
     "gladia": {"bit_depth": 24},
     "openai_realtime": {"turn_detection": ServerVad(type="server_vad", threshold=9)},
