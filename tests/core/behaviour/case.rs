@@ -16,9 +16,6 @@ use voxbridge_test_support::world::client::MappedClient;
 
 use crate::harness::HarnessConfig;
 
-/// Clients that run on every kind of server: between them, they have everything that a server can do.
-const ON_ALL_SERVERS: [&str; 3] = ["macaw", "openai-realtime", "deepgram-listen"];
-
 /// A kind of server.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -102,12 +99,6 @@ impl Case {
         MappedClient::new(self.client)
     }
 
-    /// True if the client runs on every kind of server in this profile. One client has conversations on all of them.
-    pub(super) fn is_on_all_servers(&self) -> bool {
-        let place = ON_ALL_SERVERS.iter().position(|name| *name == self.client.name);
-        place.is_some_and(|place| place == 0 || self.has_default_profile())
-    }
-
     /// True if the model hears all the time and speaks unasked.
     pub(super) fn converses(&self) -> bool {
         self.profile.dialogue.is_some()
@@ -153,9 +144,9 @@ pub(super) fn on_usual_server() -> impl Iterator<Item = Case> {
     all().filter(Case::is_usual)
 }
 
-/// The same, and the clients that have everything on every kind of server.
+/// The same on every kind of server.
 pub(super) fn on_all_servers() -> impl Iterator<Item = Case> {
-    all().filter(|case| case.is_usual() || case.is_on_all_servers())
+    all()
 }
 
 fn all() -> impl Iterator<Item = Case> {

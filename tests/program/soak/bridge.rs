@@ -95,7 +95,8 @@ fn write_shortened_mappings(dir: &Path) -> PathBuf {
     );
     fs::write(dir.join("conversation.toml"), profile).unwrap();
     let max = format!("audio = {}", MAX_SESSION_DURATION.as_millis());
-    let dialect = tuned(include_str!("../../../mappings/upstream/minicpm-o.toml"), &[("audio = 600000", &max)]);
+    let dialect =
+        tuned(include_str!("../../../mappings/upstream/minicpm-o.toml"), &[("audio = 600000", &max)]);
     fs::write(dir.join("minicpm-o.toml"), dialect).unwrap();
     dir
 }

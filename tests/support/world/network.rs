@@ -304,9 +304,12 @@ impl<M: StepMeter> Harness<M> {
             InFlight::ToGateway(lane, Message::Binary(_)) => {
                 self.feed_gateway(SimInput::Binary(conn_of(lane)));
             }
-            InFlight::ToGateway(lane, Message::Close(..)) | InFlight::Hangup(lane) => {
+            InFlight::ToGateway(lane, Message::Close(code, reason)) => {
                 self.feed_gateway(SimInput::Closed(conn_of(lane)));
+                // The server's WebSocket answers with the same close frame.
+                self.send_delayed(InFlight::Closed(lane, DisconnectReason::Closed(code, reason)));
             }
+            InFlight::Hangup(lane) => self.feed_gateway(SimInput::Closed(conn_of(lane))),
             // A lane that the bridge dropped delivers nothing, even if frames are in transit.
             InFlight::Opened(lane)
             | InFlight::ToBridge(lane, _)
