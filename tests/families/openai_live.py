@@ -9,24 +9,73 @@ import sys
 import time
 
 import sound
-from pipecat_service import Running
+from loguru import logger
+
+logger.remove()
+logger.add(sys.stderr, level="WARNING")
 
 # The directory of the scripts has names of packages.
 sys.path.pop(0)
 from pipecat.frames.frames import (
+    ErrorFrame,
     InputAudioRawFrame,
     LLMContextFrame,
     SpeechOutputAudioRawFrame,
     TranscriptionFrame,
     TTSTextFrame,
 )
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.services.openai.live.llm import OpenAILiveLLMService
+from pipecat.workers.runner import WorkerRunner
 
 RATE, OUT_HZ = 16000, 24000
 PIECE_S = 0.02
 PATIENCE_S = 25
 cell, base_url, recording, heard = sys.argv[1:5]
+
+
+class Frames(FrameProcessor):
+    """Keeps all frames that pass."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.kept = kept
+
+    async def process_frame(self, frame, direction):
+        await super().process_frame(frame, direction)
+        self.kept.append(frame)
+        await self.push_frame(frame, direction)
+
+
+class Running:
+    """A service that runs, and the frames that left it in both directions."""
+
+    def __init__(self, service):
+        self.frames, self.started = [], asyncio.Event()
+        stages = [Frames(self.frames), service, Frames(self.frames)]
+        params = PipelineParams(audio_in_sample_rate=RATE, audio_out_sample_rate=OUT_HZ)
+        self.worker = PipelineWorker(Pipeline(stages), params=params, idle_timeout_secs=None)
+        self.worker.add_event_handler("on_pipeline_started", lambda *_: self.started.set())
+
+    async def __aenter__(self):
+        runner = WorkerRunner(handle_sigint=False)
+        await runner.add_workers(self.worker)
+        self.running = asyncio.create_task(runner.run())
+        await asyncio.wait_for(self.started.wait(), PATIENCE_S)
+        return self
+
+    async def __aexit__(self, *_):
+        await self.worker.end()
+        await asyncio.wait_for(self.running, PATIENCE_S)
+
+    def of(self, kind):
+        return [frame for frame in self.frames if isinstance(frame, kind)]
+
+    def errors(self):
+        return [frame.error for frame in self.of(ErrorFrame)]
 
 
 def start():
@@ -40,7 +89,7 @@ def start():
         started.set()
 
     service.add_event_handler("on_session_started", note_start)
-    return service, started, Running(service, RATE, OUT_HZ)
+    return service, started, Running(service)
 
 
 async def send(running, pieces, enough=lambda: False):
