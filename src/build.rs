@@ -1,5 +1,5 @@
-//! Lists the files of `mappings/` for the program, and sets `VOXBRIDGE_VERSION`: the version, with the commit in release builds of
-//! a git checkout.
+//! Lists the files of `mappings/` for the program, and sets `BUILT_VERSION`: the version, with the commit in release builds of
+//! a git checkout. Cargo passes it to the programs that it runs, where names with `VOXBRIDGE_` are options.
 
 use std::{env, fs, io, path::Path, process::Command};
 
@@ -7,7 +7,7 @@ fn main() -> io::Result<()> {
     println!("cargo:rerun-if-changed=src/build.rs");
     list_mappings()?;
     let commit = commit().map(|commit| format!(" ({commit})")).unwrap_or_default();
-    println!("cargo:rustc-env=VOXBRIDGE_VERSION={}{commit}", env!("CARGO_PKG_VERSION"));
+    println!("cargo:rustc-env=BUILT_VERSION={}{commit}", env!("CARGO_PKG_VERSION"));
     Ok(())
 }
 

@@ -33,12 +33,12 @@ use crate::config::complete_address;
 
 /// Version with the vector instructions that this machine offers, which decide the speed.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
-    format!("{}\nvector instructions: {}", env!("VOXBRIDGE_VERSION"), earshot::vector_level_name())
+    format!("{}\nvector instructions: {}", env!("BUILT_VERSION"), earshot::vector_level_name())
 });
 
 /// Connects existing speech WebSocket clients to MiniCPM-o without changing them.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
-#[command(name = "voxbridge", version = env!("VOXBRIDGE_VERSION"), long_version = LONG_VERSION.as_str(), after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(name = "voxbridge", version = env!("BUILT_VERSION"), long_version = LONG_VERSION.as_str(), after_help = EXIT_CODES, disable_help_subcommand = true)]
 pub struct Cli {
     /// Command to run.
     #[command(subcommand)]

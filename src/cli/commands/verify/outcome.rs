@@ -135,7 +135,7 @@ fn write_page(
     (figures, pictures): (&[Figure], &[(String, String)]),
     compared: Option<(&str, &[Compared<'_>])>,
 ) -> Result<(), CommandError> {
-    let made_by = concat!("voxbridge ", env!("VOXBRIDGE_VERSION"));
+    let made_by = concat!("voxbridge ", env!("BUILT_VERSION"));
     let page = Page { servers, made_by, figures, pictures, compared };
     fs::write(path, page.write()).map_err(|error| unwritable(path, &error))
 }

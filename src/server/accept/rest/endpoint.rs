@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hyper::{Method, Request};
 
-use super::jobs::JobEndpoint;
+use super::job_endpoint::JobEndpoint;
 pub(crate) use crate::media::transcript::Task;
 use crate::{
     mapping::{ClientMapping, client::decode_percent},

@@ -16,7 +16,7 @@
 //! - [`deepgram`], [`elevenlabs`], [`cartesia`], [`speechmatics`] and [`assemblyai`]: requests and answers in the forms of these APIs; what they share
 //!   is in [`query`] and [`speech_format`]
 //! - [`calls`]: begins and ends calls by WebRTC; [`offers`]: as Pipecat's clients do; [`live_sessions`]: as OpenAI's Live clients do
-//! - [`jobs`]: transcriptions that a client creates and asks for later, spelled by the mapping files
+//! - [`jobs`]: transcriptions that a client creates and asks for later, spelled by the mapping files; [`job_endpoint`]: their paths
 //! - [`models`]: lists of models and voices, and the server's state
 
 mod assemblyai;
@@ -31,6 +31,7 @@ mod endpoint;
 pub(crate) mod event;
 mod form;
 pub(crate) mod fuzzing;
+mod job_endpoint;
 pub(in crate::server) mod jobs;
 mod live_sessions;
 pub(crate) mod local;

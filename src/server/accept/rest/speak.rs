@@ -18,7 +18,7 @@ use super::{
     parse::parse,
     session::{Commands, Event, Events, Opening},
     speech_events::SpeechEvents,
-    speech_format::SpeechFormat,
+    speech_format::{OPENAI_RATE_HZ, SpeechFormat},
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style, set_header},
     transcribe::{event_stream, event_text},
@@ -52,8 +52,6 @@ const MEMBERS: [&str; 10] = [
 ];
 /// Length of the audio for a text without words: long enough for every player.
 const NOTHING_SAID: Duration = Duration::from_millis(200);
-/// Sample rate of speech in OpenAI's and Macaw's APIs, Hz.
-pub(super) const RATE_HZ: u32 = 24_000;
 
 /// Checks a text that must not be empty, nor longer than this many characters.
 pub(super) fn check_length(name: &'static str, text: &str, max_chars: usize) -> Result<(), Failure> {
@@ -141,7 +139,7 @@ fn read_job(body: &[u8], style: Style) -> Result<Job, Failure> {
             command[name] = value.into();
         }
     }
-    let format = SpeechFormat::new(format, RATE_HZ);
+    let format = SpeechFormat::new(format, OPENAI_RATE_HZ);
     Ok(Job { model: model.into_owned(), format, command, delivery })
 }
 

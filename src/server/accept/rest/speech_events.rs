@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{
-    speak::RATE_HZ,
+    speech_format::OPENAI_RATE_HZ,
     style::{Failure, Style},
 };
 
@@ -37,7 +37,7 @@ impl SpeechEvents {
         }
         // MiniCPM-o counts no tokens; these are estimates in the usual relation: a token is about four characters, and a second of
         // speech has 50.
-        let (input, output) = (self.characters / 4 + 1, audio_bytes / 2 * 50 / RATE_HZ as usize);
+        let (input, output) = (self.characters / 4 + 1, audio_bytes / 2 * 50 / OPENAI_RATE_HZ as usize);
         let usage = json!({"input_tokens": input, "output_tokens": output, "total_tokens": input + output});
         json!({"type": "speech.audio.done", "usage": usage})
     }

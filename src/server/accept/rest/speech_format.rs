@@ -5,6 +5,9 @@ use crate::audio::{
     encoding::Encoding,
 };
 
+/// Sample rate of speech in OpenAI's and Macaw's APIs, Hz.
+pub(super) const OPENAI_RATE_HZ: u32 = 24_000;
+
 /// Format of speech in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SpeechFormat {
