@@ -43,7 +43,7 @@ fn page(test: &str, passed: &[Passed]) -> String {
     };
     let title = test.replace('_', " ");
     format!(
-        "# {}{}\n\nWhat passed in the suite that every protocol goes through, in virtual time; the profile is in brackets.\n\n\
+        "# {}{}\n\nThese cells passed in the suite of all protocols, in virtual time. The profile of each is in brackets.\n\n\
          | protocol | what passed | servers |\n|---|---|---|\n{}",
         title[..1].to_uppercase(),
         &title[1..],
