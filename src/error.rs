@@ -1,7 +1,7 @@
 //! Error type of the crate: its origin, its kind and its details.
 //!
 //! The type knows no wire format. A client protocol's mapping turns each [`ErrorKind`] into the protocol's code,
-//! message and close frame, in one place ([`crate::downstream`]).
+//! message and close frame, in one place ([`crate::client`]).
 
 use std::fmt;
 

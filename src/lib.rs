@@ -10,10 +10,10 @@
 //! | module | job | I/O (sockets, clocks, tasks)? |
 //! |---|---|---|
 //! | [`audio`] | sample formats, resampling, voice activity, units, playout pacing | no |
-//! | [`mapping`] | the protocols' spelling, from TOML files: schema, checks, templates | no |
+//! | [`spelling`] | the protocols' spelling, from TOML files: schema, checks, templates | no |
 //! | [`error`] | the error type | no |
-//! | [`event`] | the neutral vocabulary of events and commands, so that N protocols + M dialects need no N × M code | no |
-//! | [`downstream`] | codecs: client messages ↔ vocabulary | no |
+//! | [`vocabulary`] | the neutral vocabulary of requests and events, so that N protocols + M dialects need no N × M code | no |
+//! | [`client`] | codecs: client messages ↔ vocabulary | no |
 //! | [`upstream`] | dialects: model messages ↔ vocabulary | no |
 //! | [`session`] | one client: utterances, speech output, dialogue, lanes, timers | no |
 //! | [`bridge`] | codec + session + dialect behind two methods | no |
@@ -45,7 +45,7 @@
 //!    [`bridge::Bridge::report`]
 //! 2. `server::websocket`: `pausable_stream` reads, `frame_boundary` takes whole messages at once, `session_socket` takes the
 //!    message, and the reader joins messages that arrived together
-//! 3. `session_task/inputs`, [`bridge::Bridge::handle_input`] and `downstream/decode`: to the vocabulary
+//! 3. `session_task/inputs`, [`bridge::Bridge::handle_input`] and `client/decode`: to the vocabulary
 //! 4. `session/microphone` and `session/input/rate_limiter`: `handle_audio`
 //! 5. `session/input/speech_input`: `push_frame`, `process_audio`, `process_hop`, with `audio/input_converter`, `audio/resample`
 //!    and the detector in `audio/vad`. In the profile `speech`, a frame as quiet as the room ends here: `audio/input_converter`
@@ -60,19 +60,19 @@
 //! Down, from the upstream's socket to the client's:
 //!
 //! 1. `server::session_task` and `server::websocket`: `poll_sockets`, and the lane's `session_socket` as above
-//! 2. [`bridge::Bridge::handle_input`], `upstream` with the JSON reader `mapping/extract`, and `audio/pcm`
+//! 2. [`bridge::Bridge::handle_input`], `upstream` with the JSON reader `spelling/extract`, and `audio/pcm`
 //! 3. `session/lanes`, then the lane's owner: `session/dialogue`, or `session/tts/synthesizer` for a requested text
 //! 4. `session/floor`, `audio/playout`, `audio/output_converter` and `audio/playout_queue`, which make and hold the client's
 //!    bytes
 //! 5. `session/follow_up` and `session/timers`: `follow`
-//! 6. [`bridge::Bridge::poll_output`] and `downstream/encode`. The turn tag lets the socket discard the frame after a barge-in
+//! 6. [`bridge::Bridge::poll_output`] and `client/encode`. The turn tag lets the socket discard the frame after a barge-in
 //! 7. `session_task`: `send_client`; `session_socket`: the `outbox` and its write
 //!
 //! # Vocabulary
 //!
 //! *Downstream* is the client's side, *upstream* the model's side. A *lane* is one upstream session that serves
 //! one purpose. An *utterance* is one stretch of user speech, and a *turn* is one answer of the model. A *unit*
-//! is one second of a conversation's audio. Types named `…Event` come in; types named `…Command` go out.
+//! is one second of a conversation's audio. A `…Request` goes up, from the client to the model; an `…Event` comes down.
 
 #![warn(clippy::unwrap_used)]
 
@@ -80,14 +80,12 @@ pub mod audio;
 pub mod bridge;
 #[cfg(feature = "io")]
 pub mod cli;
+pub mod client;
 #[cfg(feature = "io")]
 pub mod config;
 pub mod doctor;
-pub mod downstream;
 pub mod error;
-pub mod event;
 mod foreign;
-pub mod mapping;
 mod markdown;
 #[cfg(feature = "io")]
 pub mod media;
@@ -104,7 +102,9 @@ pub mod secret;
 pub mod server;
 pub mod session;
 pub mod simulator;
+pub mod spelling;
 pub mod telemetry;
 pub mod trace;
 pub mod upstream;
 pub mod verify;
+pub mod vocabulary;

@@ -6,7 +6,7 @@ use tokio::{
     sync::{oneshot, watch},
     time::{Instant, sleep},
 };
-use voxbridge::{bridge::Input, event::Message, session::Observation};
+use voxbridge::{bridge::Input, session::Observation, vocabulary::Message};
 
 use crate::{
     fleet::{DRAIN, Fleet},

@@ -7,11 +7,11 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use voxbridge::{
-    event::{DisconnectReason, LanePurpose, Mode},
     server::upstream_pool::{
         dial::DialRequest,
         probe::{Probe, WorkerReport},
     },
+    vocabulary::{DisconnectReason, LanePurpose, Mode},
 };
 
 use crate::site::{Link, Site};

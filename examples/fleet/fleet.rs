@@ -13,8 +13,8 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep},
 };
 use voxbridge::{
-    mapping::{ClientMapping, Library, UpstreamMapping, profile::Profile},
     server::upstream_pool::Pool,
+    spelling::{ClientMapping, Library, UpstreamMapping, profile::Profile},
 };
 
 use crate::{

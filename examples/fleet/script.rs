@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 use voxbridge::{
     bridge::Bridge,
-    downstream::Codec,
+    client::Codec,
     session::{RelaySetup, SessionSetup},
 };
 

@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep_until};
 use tower::Service as _;
 use voxbridge::{
     bridge::{Bridge, Input, Output},
-    event::{DisconnectReason, Frame, Lane, Message},
     server::upstream_pool::{Dial, DialledLane, Pool, dial::DialRequest, lane_leases::LaneLeases},
     session::Observation,
+    vocabulary::{DisconnectReason, Frame, Lane, Message},
 };
 
 use crate::{

@@ -11,9 +11,9 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 use voxbridge::{
-    event::{DisconnectReason, Mode},
     server::upstream_pool::probe::WorkerReport,
     simulator::{ConnId, Gateway, SimInput, SimMode, SimOutput, SimTiming, SimulatorConfig},
+    vocabulary::{DisconnectReason, Mode},
 };
 
 /// Time to connect to a gateway.

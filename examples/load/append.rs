@@ -1,7 +1,7 @@
 //! Fast reader for appends without a JSON parser: finds the audio by its key and borrows it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use voxbridge::{audio::pcm, mapping::upstream::SampleEncoding};
+use voxbridge::{audio::pcm, spelling::upstream::SampleEncoding};
 
 use super::test_audio::{BLOCK_SAMPLES, SECOND_SAMPLES};
 

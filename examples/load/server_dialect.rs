@@ -2,7 +2,7 @@
 //!
 //! They have the fields of the real servers, so that reading them costs the bridge what it costs there.
 
-use voxbridge::{cli::args::ServerArg, mapping::upstream::SampleEncoding};
+use voxbridge::{cli::args::ServerArg, spelling::upstream::SampleEncoding};
 
 use crate::append::{Append, find_string_value, has_type};
 

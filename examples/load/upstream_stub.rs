@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use voxbridge::mapping::upstream::SampleEncoding;
+use voxbridge::spelling::upstream::SampleEncoding;
 
 use tokio::{
     net::{TcpListener, TcpStream, tcp::OwnedWriteHalf},

@@ -11,8 +11,8 @@
 //! There are two kinds. `served` runs a session: utterances, texts, conversations. `relayed` passes messages between a client
 //! of the model's own protocol and one upstream session.
 //!
-//! [`Codec::decode`]: crate::downstream::Codec::decode
-//! [`Codec::encode`]: crate::downstream::Codec::encode
+//! [`Codec::decode`]: crate::client::Codec::decode
+//! [`Codec::encode`]: crate::client::Codec::encode
 //! [`LaneCodec::decode`]: crate::upstream::lane::LaneCodec::decode
 //! [`LaneCodec::encode`]: crate::upstream::lane::LaneCodec::encode
 
@@ -28,18 +28,18 @@ use std::{
 
 use self::{relayed::RelayBridge, served::ServedBridge};
 use crate::{
-    downstream::{Codec, ConnectQuery},
+    client::{Codec, ConnectQuery},
     error::Error,
-    event::{
-        AnswerPart, DisconnectReason, FlowControl, Frame, HttpRequest, Lane, LaneEvent, LanePurpose, Message,
-        Mode, PauseId, SpeechId, VoiceSample,
-    },
-    mapping::{ClientMapping, upstream::Dialects},
     session::{
         AudioTotals, Observation, RelaySetup, SampleCounts, SessionReport, SessionSetup, UplinkCounts,
         outbox::Action,
     },
+    spelling::{ClientMapping, upstream::Dialects},
     upstream::lane::{CodecAction, LaneCodecs},
+    vocabulary::{
+        AnswerPart, DisconnectReason, FlowControl, Frame, HttpRequest, Lane, LaneEvent, LanePurpose, Message,
+        Mode, PauseId, SpeechId, VoiceSample,
+    },
 };
 
 /// An input of a session: a frame, a change of a connection, an order, or the passing of time.

@@ -11,18 +11,18 @@ use super::{
     relay::{Relay, RelayCodecs},
 };
 use crate::{
-    downstream::relay::RelayCodec,
+    client::relay::RelayCodec,
     error::{Error, ErrorKind},
-    event::{
-        Frame, Lane, Message, MessageMeta, VoiceSample,
-        relay::{QueuePosition, RelayEndReason, UpstreamMessage},
-    },
-    mapping::{ClientMapping, check::quoted_list, upstream::Dialects},
     session::{RelaySetup, SessionReport, outbox::Action},
+    spelling::{ClientMapping, check::quoted_list, upstream::Dialects},
     upstream::{
         Dialect,
         lane::{LaneCodecs, LaneEnd, LaneOpening},
         relay::to_message,
+    },
+    vocabulary::{
+        Frame, Lane, Message, MessageMeta, VoiceSample,
+        relay::{QueuePosition, RelayEndReason, UpstreamMessage},
     },
 };
 
@@ -292,12 +292,12 @@ fn handle_client_text(now: Instant, text: &str, relay: &mut Relay, noted_no_effe
         Ok(message) => {
             if !codecs.is_passthrough() {
                 let notes = message.ineffective_fields(|part| codecs.supports(part));
-                let lost = codecs.lost_settings(&message.to_client_event());
+                let lost = codecs.lost_settings(&message.to_client_request());
                 let unreported =
                     notes.into_iter().chain(lost).filter(|note| super::mark_noted(noted_no_effect, note));
                 unreported.for_each(|note| relay.report_no_effect(now, note));
             }
-            relay.handle_client_message(now, &message.to_client_event(), text);
+            relay.handle_client_message(now, &message.to_client_request(), text);
         }
         Err(error) => relay.report_error(now, &error),
     }

@@ -7,15 +7,15 @@ use std::{
 
 use super::{CodecReport, Input, Output};
 use crate::{
-    downstream::{Codec, ConnectQuery, IgnoredField},
+    client::{Codec, ConnectQuery, IgnoredField},
     error::Error,
-    event::{ClientCommand, CloseReason, Frame, Lane, LaneEvent, Message, MessageMeta},
-    mapping::upstream::{Dialects, Mode},
     session::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
         SessionSetup, UplinkCounts, outbox::Action,
     },
+    spelling::upstream::{Dialects, Mode},
     upstream::lane::{LaneCodecs, LaneEnd, LaneOpening},
+    vocabulary::{ClientEvent, CloseReason, Frame, Lane, LaneEvent, Message, MessageMeta},
 };
 
 /// Codec, session and lane codecs of one client.
@@ -72,7 +72,7 @@ impl ServedBridge {
     pub(super) fn reject(now: Instant, codec: Codec, dialects: Dialects, error: &Error) -> Self {
         let mut served = Self::new(now, codec, dialects, None);
         served.ready_outputs.push_back(Output::Observe(Observation::ErrorTold(error.clone())));
-        served.encode(&ClientCommand::Error(error.clone()), 0.0);
+        served.encode(&ClientEvent::Error(error.clone()), 0.0);
         let close = served.codec.error_close_frame(error).unwrap_or(Message::Close(1008, String::new()));
         served.ready_outputs.push_back(Output::ToClient(close, None));
         served
@@ -134,7 +134,7 @@ impl ServedBridge {
             Input::Client(_) if !self.is_client_open => {}
             Input::Client(frame) => {
                 let has_fields = matches!(frame, Frame::Text(_)) || self.codec.has_binary_commands();
-                let decoded = self.codec.decode(frame, |event| session.handle_client_event(now, event));
+                let decoded = self.codec.decode(frame, |event| session.handle_client_request(now, event));
                 if let Err(error) = decoded {
                     session.report_error(error);
                 }
@@ -250,7 +250,7 @@ impl ServedBridge {
         }
         if self.still_here_at().is_some_and(|at| at <= now) {
             self.last_message_at = now;
-            self.send_command(now, &ClientCommand::StillHere);
+            self.send_command(now, &ClientEvent::StillHere);
             if let Some(output) = self.ready_outputs.pop_front() {
                 return output;
             }
@@ -295,12 +295,12 @@ impl ServedBridge {
     }
 
     /// Queues the messages for a command, and what follows from it.
-    fn send_command(&mut self, now: Instant, command: &ClientCommand) {
+    fn send_command(&mut self, now: Instant, command: &ClientEvent) {
         let at_s = (now - self.opened_at).as_secs_f64();
         let queued = self.ready_outputs.len();
         match command {
             // A fatal error of the protocol is the last event before the close frame.
-            ClientCommand::Error(error) if self.codec.error_close_frame(error).is_some() => {
+            ClientEvent::Error(error) if self.codec.error_close_frame(error).is_some() => {
                 self.is_client_open = false;
                 self.ready_outputs
                     .push_back(measurement_output(Measurement::SessionEnding(EndReason::ClientError)));
@@ -320,7 +320,7 @@ impl ServedBridge {
     }
 
     /// Queues the messages for a command.
-    fn encode(&mut self, command: &ClientCommand, at_s: f64) {
+    fn encode(&mut self, command: &ClientEvent, at_s: f64) {
         self.codec.encode(command, at_s, |message, turn| {
             self.ready_outputs.push_back(Output::ToClient(message, turn));
         });

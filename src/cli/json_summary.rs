@@ -3,7 +3,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::downstream::json_text::{Fields, read_list, read_str};
+use crate::client::json_text::{Fields, read_list, read_str};
 
 /// Maximum length of a text; longer ones are truncated.
 const TEXT_MAX_CHARS: usize = 60;

@@ -10,13 +10,13 @@ use super::{args::UpstreamArgs, dial::DEFAULT_MODEL, error::ClientError, running
 use crate::{
     config::{Config, DrainConfig, UpstreamConfig},
     doctor::step::QUEUE_EXIT_MAX,
-    mapping::Library,
     net::UntrustedCertificate,
     secret::redacted_url,
     server::{
         LocalSessions, RestSession, Server, queue_keeper::QueueWaits, registry::SessionRegistry,
         route::RouteConfig,
     },
+    spelling::Library,
     telemetry::metrics::Metrics,
 };
 

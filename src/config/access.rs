@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Config, problems::ConfigProblems};
 use crate::{
-    mapping::check::MAX_MS,
     secret::{Secret, redacted_url},
     server::{
         access::{
@@ -26,6 +25,7 @@ use crate::{
         memory::MemoryBudget,
         tls::{ClientCerts, ReloadableAcceptor},
     },
+    spelling::check::MAX_MS,
 };
 
 /// `[access]`: client authentication.

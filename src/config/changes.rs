@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{AdminConfig, Config, access};
-use crate::{mapping::Library, server::access::keys, trace::redact::fnv1a_digest};
+use crate::{server::access::keys, spelling::Library, trace::redact::fnv1a_digest};
 
 /// Keys that only a restart can change.
 const FIXED_KEYS: [&str; 9] =
@@ -214,7 +214,7 @@ mod tests {
         let old = config("listen = \"a:1\"\nlanguage = \"en\"\n[[upstream]]\nurl = \"ws://a?token=secret\"");
         let new = config("listen = \"b:1\"\nprofile = \"x\"\n[[upstream]]\nurl = \"ws://b?token=secret\"");
         let mut other = library.clone();
-        let source = library.source(crate::mapping::MappingKind::Profile, "speech").unwrap();
+        let source = library.source(crate::spelling::MappingKind::Profile, "speech").unwrap();
         other.add("s.toml", &source.replace("partials = true", "partials = false")).unwrap();
         let changes = Changes::between((&old, &library), (&new, &other), true);
         assert_eq!(changes.applied, ["`language`", "`upstream`", "`profile`", "profile speech changed"]);

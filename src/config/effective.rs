@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{Config, DEFAULT_SESSIONS_MAX, DrainConfig, LimitsConfig};
 use crate::{
-    mapping::Library,
     server::{access::ClientLimits, memory::MemoryBudget, process::lifecycle::DrainPolicy, trace_files},
+    spelling::Library,
 };
 
 impl Config {

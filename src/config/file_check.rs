@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use super::{Config, ConfigProblem};
-use crate::mapping::{
+use crate::spelling::{
     FileError,
     check::{
         Document,

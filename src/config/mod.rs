@@ -2,7 +2,7 @@
 //! before the server starts.
 //!
 //! To change here: a key is a field of [`Config`] or of a section, with its default and its check. Not here: what a
-//! key does, and the spelling of protocols, which is [`crate::mapping`]'s.
+//! key does, and the spelling of protocols, which is [`crate::spelling`]'s.
 
 mod access;
 mod admin;
@@ -50,8 +50,7 @@ pub use self::{
     webrtc::WebRtcConfig,
 };
 use crate::{
-    downstream::reference,
-    mapping::{FileError, Library, Profile, check::suggest_known},
+    client::reference,
     secret::Secret,
     server::{
         ServiceConfig, TcpService,
@@ -60,6 +59,7 @@ use crate::{
         trace_files::{self, TraceDirectory},
     },
     session::{DEFAULT_VOICE, VoiceCatalog},
+    spelling::{FileError, Library, Profile, check::suggest_known},
     telemetry::{self, access_log::AccessLog, line_writer::LogTarget},
     trace::AudioRetention,
 };

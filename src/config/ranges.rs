@@ -1,7 +1,7 @@
 //! Ranges of numbers in the configuration, and addresses that exclude each other.
 
 use super::{Config, problems::ConfigProblems};
-use crate::mapping::check::MAX_MS;
+use crate::spelling::check::MAX_MS;
 
 /// Upper bound of `sessions_max`, above the number of ports of any machine.
 const SESSIONS_MAX: usize = 1_000_000;

@@ -5,14 +5,14 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Config, problems::ConfigProblems, profile_for_mode, upstreams::ResolvedUpstreams};
 use crate::{
-    mapping::{
+    server::route::{Route, RouteConfig, Routes, covers_glob, matches_glob},
+    spelling::{
         ClientMapping, Library, Profile,
         check::quoted_list,
         compatibility::{check_client_with_profile, check_profile_with_dialects},
         upstream::{LanePurpose, Mode},
         url_path::canonical_path,
     },
-    server::route::{Route, RouteConfig, Routes, covers_glob, matches_glob},
 };
 
 /// Default profile for relayed clients.

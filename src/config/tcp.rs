@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{listen, problems::ConfigProblems};
 use crate::{
-    mapping::{Library, check::suggest_known},
     server::{AnnouncedService, TcpService},
+    spelling::{Library, check::suggest_known},
 };
 
 /// Longest name of a service, bytes (RFC 6763, section 4.1.1).

@@ -1,5 +1,5 @@
 use super::*;
-use crate::mapping::check::parse_toml;
+use crate::spelling::check::parse_toml;
 
 fn config(toml: &str) -> Config {
     parse_toml("t", toml).unwrap()

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::Config;
 use crate::{
-    mapping::profile::TurnEndRule,
     server::{route::Routes, turn_judge},
+    spelling::profile::TurnEndRule,
 };
 
 /// Where `examples/engines/setup` puts the weights.

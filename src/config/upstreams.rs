@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::{access::is_loopback_host, problems::ConfigProblems};
 use crate::{
-    event::LanePurpose,
-    mapping::{
-        Library, UpstreamMapping,
-        check::suggest_known,
-        upstream::{Dialects, ServedDialect},
-    },
     net::ClientIdentity,
     secret::{Secret, redacted_url},
     server::{
         route::{RouteUpstreams, matches_glob},
         upstream_pool::{Pool, dial::Dialer},
     },
+    spelling::{
+        Library, UpstreamMapping,
+        check::suggest_known,
+        upstream::{Dialects, ServedDialect},
+    },
+    vocabulary::LanePurpose,
 };
 
 /// `[[upstream]]`: one upstream server.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use crate::{
     audio::SPEECH_RATE_HZ,
     config::UpstreamConfig,
-    event::{ConversationInit, LaneCommand, UnitInput, VoiceSample},
-    mapping::{
+    session::tts::voices::VoiceEncodingChoice,
+    spelling::{
         UpstreamMapping,
         upstream::{Mode, VoiceEncoding},
     },
-    session::tts::voices::VoiceEncodingChoice,
+    vocabulary::{ConversationInit, LaneRequest, UnitInput, VoiceSample},
 };
 
 /// Upstream to check, with the mode and the texts to use.
@@ -40,11 +40,11 @@ pub(crate) struct SessionTexts {
 
 impl SessionTexts {
     /// Command that opens a session in this mode.
-    pub(super) fn init_command(&self, mode: Mode, encoding: Option<VoiceEncoding>) -> LaneCommand {
+    pub(super) fn init_command(&self, mode: Mode, encoding: Option<VoiceEncoding>) -> LaneRequest {
         let voice = self.voice.clone().filter(|_| encoding.is_some());
         let command = match mode {
-            Mode::Chat => LaneCommand::Init(voice),
-            Mode::Audio | Mode::Video => LaneCommand::InitConversation(Box::new(ConversationInit {
+            Mode::Chat => LaneRequest::Init(voice),
+            Mode::Audio | Mode::Video => LaneRequest::InitConversation(Box::new(ConversationInit {
                 prompt: self.prompt.clone(),
                 config: self.config.clone(),
                 voice,
@@ -54,11 +54,11 @@ impl SessionTexts {
     }
 
     /// Command that sends one silent second, as a unit of a conversation or as a recording.
-    pub(super) fn question_command(&self, mode: Mode) -> LaneCommand {
+    pub(super) fn question_command(&self, mode: Mode) -> LaneRequest {
         let audio = Arc::new(vec![0; SPEECH_RATE_HZ as usize]);
         match mode {
-            Mode::Chat => LaneCommand::Transcribe { prompt: self.transcribe_prompt.clone().into(), audio },
-            Mode::Audio | Mode::Video => LaneCommand::Append(UnitInput {
+            Mode::Chat => LaneRequest::Transcribe { prompt: self.transcribe_prompt.clone().into(), audio },
+            Mode::Audio | Mode::Video => LaneRequest::Append(UnitInput {
                 audio,
                 input_id: "".into(),
                 force_listen: false,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{session_check::Depth, step::DoctorStep, symptom::Symptom};
-use crate::mapping::{
+use crate::spelling::{
     Library, UpstreamMapping,
     upstream::{Mode, VoiceEncoding},
 };

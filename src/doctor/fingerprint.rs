@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::mapping::{
+use crate::spelling::{
     ClientMapping, Library,
     client::{EventName, EventSlot},
     template::{SlotValue, Template},

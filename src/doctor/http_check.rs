@@ -12,9 +12,9 @@ use super::{
     symptom::Symptom,
 };
 use crate::{
-    event::{Frame, LaneEvent, LanePurpose},
     server::upstream_pool::http_socket::{HttpEvent, HttpSocket},
     upstream::lane::{CodecAction, LaneCodec},
+    vocabulary::{Frame, LaneEvent, LanePurpose},
 };
 
 /// Sends the plan's question, and waits for its answer.

@@ -23,11 +23,6 @@ use super::{
 };
 use crate::{
     config::UpstreamConfig,
-    event::LaneCommand,
-    mapping::{
-        Library, UpstreamMapping,
-        upstream::{Mode, VoiceEncoding},
-    },
     secret::redacted_url,
     server::{
         queue_keeper::QueueWaits,
@@ -37,7 +32,12 @@ use crate::{
             probe::{Probe as _, WorkerReport},
         },
     },
+    spelling::{
+        Library, UpstreamMapping,
+        upstream::{Mode, VoiceEncoding},
+    },
     upstream::Dialect,
+    vocabulary::LaneRequest,
 };
 
 /// Pause before an experiment; longer than a worker needs to clean up a dropped session (field notes minicpm-o.md §1.2).
@@ -145,7 +145,7 @@ impl UpstreamCheck<'_> {
     fn check_opening_size(
         &self,
         dialect: &Arc<UpstreamMapping>,
-        init: &LaneCommand,
+        init: &LaneRequest,
         log: &mut OutcomeLog,
     ) -> bool {
         let (bytes, limit) =

@@ -19,9 +19,9 @@ use super::{
     step::StepLimits,
 };
 use crate::{
-    event::{DisconnectReason, Frame},
     net::Transport,
     server::queue_keeper::QueueWaits,
+    vocabulary::{DisconnectReason, Frame},
 };
 
 /// Drives a session check on a socket until it is finished. `leaving` counts it while it waits only to leave a queue.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::event::{DisconnectReason, EndKind};
+use crate::vocabulary::{DisconnectReason, EndKind};
 
 /// Observation at a failed or slow step.
 #[derive(Debug, Clone, PartialEq)]

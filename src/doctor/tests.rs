@@ -15,9 +15,9 @@ use super::{
     symptom::{CertificateProblem, Symptom},
 };
 use crate::{
-    event::{ConversationInit, DisconnectReason, EndKind, Frame, LaneCommand, UnitInput},
-    mapping::{Library, upstream::Mode},
     simulator::{self, ConnId, Gateway, SimDialect, SimInput, SimOutput, SimTiming, SimulatorConfig},
+    spelling::{Library, upstream::Mode},
+    vocabulary::{ConversationInit, DisconnectReason, EndKind, Frame, LaneRequest, UnitInput},
 };
 
 static LIBRARY: LazyLock<Library> = LazyLock::new(|| Library::embedded().unwrap());
@@ -33,8 +33,8 @@ fn plan(dialect: &str, depth: Depth) -> CheckPlan {
     CheckPlan {
         dialect: LIBRARY.upstream(dialect).unwrap(),
         mode: Mode::Audio,
-        init: LaneCommand::InitConversation(Box::new(opening)),
-        question: LaneCommand::Append(UnitInput {
+        init: LaneRequest::InitConversation(Box::new(opening)),
+        question: LaneRequest::Append(UnitInput {
             audio,
             input_id: "".into(),
             force_listen: false,

@@ -18,8 +18,8 @@ use super::{
     upstream_pool::Pool,
 };
 use crate::{
-    mapping::{ClientMapping, Library},
     session::VoiceCatalog,
+    spelling::{ClientMapping, Library},
 };
 
 /// Everything a server is configured with.

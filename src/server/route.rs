@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::mapping::{
+use crate::spelling::{
     ClientMapping, Library, Profile, compatibility::check_client_with_profile, upstream::Dialects,
 };
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::event::{DisconnectReason, Frame, Lane, Message};
+use crate::vocabulary::{DisconnectReason, Frame, Lane, Message};
 
 /// The direction and the peer of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

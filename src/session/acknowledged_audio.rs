@@ -1,7 +1,7 @@
 //! Answers to frames of audio, for protocols that answer each: in lock step, or by an acknowledgement.
 
 use super::{Session, outbox::lockstep::AwaitedReply};
-use crate::{event::ClientCommand, mapping::client::LockStep};
+use crate::{spelling::client::LockStep, vocabulary::ClientEvent};
 
 /// Messages with audio that were acknowledged, and their bytes and milliseconds.
 #[derive(Debug, Default)]
@@ -13,11 +13,11 @@ pub(super) struct AcknowledgedAudio {
 
 impl AcknowledgedAudio {
     /// Adds a message; `to_ms` is the length of all audio received. Returns the event about it.
-    fn add(&mut self, bytes: u64, to_ms: u64) -> ClientCommand {
+    fn add(&mut self, bytes: u64, to_ms: u64) -> ClientEvent {
         let before = (self.bytes, self.ms);
         self.messages = self.messages.saturating_add(1);
         (self.bytes, self.ms) = (self.bytes.saturating_add(bytes), to_ms);
-        ClientCommand::AudioReceived {
+        ClientEvent::AudioReceived {
             sequence: self.messages,
             bytes: (before.0, self.bytes),
             ms: (before.1, to_ms),

@@ -14,8 +14,8 @@ use super::{
 use crate::{
     audio::SPEECH_RATE_HZ,
     error::{Error, ErrorKind},
-    event::{
-        AnswerRequest, ClientCommand, EndCause, Entry, EntryId, EntryPart, EntryPlace, Role, VideoFrame,
+    vocabulary::{
+        AnswerRequest, ClientEvent, EndCause, Entry, EntryId, EntryPart, EntryPlace, Role, VideoFrame,
     },
 };
 
@@ -124,7 +124,7 @@ impl Session {
     pub(super) fn handle_committed(&mut self, now: Instant, segment_id: u32, audio: Arc<Vec<i16>>) {
         let audio_ms = audio.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
         let is_transcribed = self.transcriber.wants_transcript && !audio.is_empty();
-        self.tools.out.push_client(ClientCommand::AudioCommitted {
+        self.tools.out.push_client(ClientEvent::AudioCommitted {
             segment_id,
             audio_ms,
             is_transcribed,
@@ -198,7 +198,7 @@ impl Session {
             && self.transcriber.queue.is_settled()
         {
             self.intake.last_utterance_end_ms = None;
-            self.tools.out.push_client(ClientCommand::UtteranceGap { last_ms });
+            self.tools.out.push_client(ClientEvent::UtteranceGap { last_ms });
         }
     }
 }

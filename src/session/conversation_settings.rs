@@ -2,7 +2,7 @@
 //! follow are noted.
 
 use super::{Session, client_requests::NO_TOOLS, outbox::Observation};
-use crate::event::ToolOffer;
+use crate::vocabulary::ToolOffer;
 
 /// Note on tools for operators.
 const TOOLS_NOTE: &str = "tools: the model is prompted, not trained, to call them; each call is checked against its schema, and a wrong one is asked for once more";

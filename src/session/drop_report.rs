@@ -8,7 +8,7 @@ use super::{
     outbox::Actions,
     timers::{Timer, Timers},
 };
-use crate::event::ClientCommand;
+use crate::vocabulary::ClientEvent;
 
 /// Shortest time between two reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ impl DropReport {
         if dropped_ms > 0 {
             self.reported_ms += dropped_ms;
             self.reported_at = Some(now);
-            out.push_client(ClientCommand::FramesDropped { dropped_ms });
+            out.push_client(ClientEvent::FramesDropped { dropped_ms });
         }
     }
 }

@@ -17,10 +17,10 @@ use super::{
 
 use crate::{
     error::{Error, ErrorKind},
-    event::{
+    spelling::client::LockStep,
+    vocabulary::{
         CloseReason, DisconnectReason, EndCause, EntryId, FlowControl, Lane, LaneEvent, MessageMeta, SpeechId,
     },
-    mapping::client::LockStep,
 };
 
 /// Longest playback to a client that sends nothing: longer than a client that reads at half the pace of playback takes for an

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::input::speech_input::pause::TurnDecision;
 use crate::{
-    event::{CloseReason, Lane, LanePurpose},
-    mapping::relay::RelayEndReason,
+    spelling::relay::RelayEndReason,
+    vocabulary::{CloseReason, Lane, LanePurpose},
 };
 
 /// One measurement.

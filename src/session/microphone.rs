@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::ClientCommand,
+    vocabulary::ClientEvent,
 };
 
 /// The client's audio, from its arrival to the events found in it.
@@ -63,7 +63,7 @@ impl AudioIntake {
             match self.rate_limiter.check_frame(now, length) {
                 RateDecision::Accept => {}
                 RateDecision::AcceptAndWarn(delay_ms) => {
-                    out.push_client(ClientCommand::RateLimited { delay_ms });
+                    out.push_client(ClientEvent::RateLimited { delay_ms });
                 }
                 RateDecision::Drop => {
                     self.speech_input.converter.discard(bytes);

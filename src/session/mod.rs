@@ -116,7 +116,7 @@ pub use self::{
 use crate::{
     audio::scratch,
     error::Error,
-    event::{ClientCommand, ClientEvent, CloseReason, MicrophoneMode},
+    vocabulary::{ClientEvent, ClientRequest, CloseReason, MicrophoneMode},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,12 +208,12 @@ impl Session {
     }
 
     /// Handles a command or audio of the client.
-    pub(crate) fn handle_client_event(&mut self, now: Instant, event: ClientEvent<'_>) {
+    pub(crate) fn handle_client_request(&mut self, now: Instant, event: ClientRequest<'_>) {
         if self.phase != SessionPhase::Open {
-            return self.handle_late_client_event(now, &event);
+            return self.handle_late_client_request(now, &event);
         }
         match event {
-            ClientEvent::Audio(bytes) => {
+            ClientRequest::Audio(bytes) => {
                 let is_first = !std::mem::replace(&mut self.activity.has_sent_audio, true);
                 let is_decisive = self.handle_audio(now, bytes) || is_first;
                 if self.setup.answers_frames {
@@ -223,36 +223,36 @@ impl Session {
                     return self.follow(now, Effects::FRAME);
                 }
             }
-            ClientEvent::Played(turn) => self.tools.floor.confirm_played(now, turn, &mut self.tools.out),
-            ClientEvent::PauseAudio => self.tools.floor.hold(now),
-            ClientEvent::ResumeAudio => self.tools.floor.release(now, &mut self.tools.out),
-            ClientEvent::Configure(settings) => {
+            ClientRequest::Played(turn) => self.tools.floor.confirm_played(now, turn, &mut self.tools.out),
+            ClientRequest::PauseAudio => self.tools.floor.hold(now),
+            ClientRequest::ResumeAudio => self.tools.floor.release(now, &mut self.tools.out),
+            ClientRequest::Configure(settings) => {
                 self.apply_settings(now, settings);
                 self.report_settings();
             }
-            ClientEvent::Adjust(settings) => self.apply_settings(now, settings),
-            ClientEvent::AppendText(text, id) => self.append_text(now, text, id),
-            ClientEvent::Flush(id) => self.update_tts_queue(now, |queue| queue.flush(id)),
-            ClientEvent::SpeakAppended(id) => {
+            ClientRequest::Adjust(settings) => self.apply_settings(now, settings),
+            ClientRequest::AppendText(text, id) => self.append_text(now, text, id),
+            ClientRequest::Flush(id) => self.update_tts_queue(now, |queue| queue.flush(id)),
+            ClientRequest::SpeakAppended(id) => {
                 self.update_tts_queue(now, |queue| queue.enqueue(id.as_deref()));
             }
-            ClientEvent::Clear(request_id) => self.clear_texts(now, request_id),
-            ClientEvent::Finalize => {
+            ClientRequest::Clear(request_id) => self.clear_texts(now, request_id),
+            ClientRequest::Finalize => {
                 self.finalize_transcripts(now);
             }
-            ClientEvent::Complete => self.complete(now),
-            ClientEvent::Finish => self.finish_after_replies(now),
-            ClientEvent::KeepAlive => {
+            ClientRequest::Complete => self.complete(now),
+            ClientRequest::Finish => self.finish_after_replies(now),
+            ClientRequest::KeepAlive => {
                 self.activity.idle_since = now;
                 return self.follow(now, Effects::NONE);
             }
-            ClientEvent::Speak(request) => self.start_speech(now, *request),
-            ClientEvent::CancelSpeech => {
+            ClientRequest::Speak(request) => self.start_speech(now, *request),
+            ClientRequest::CancelSpeech => {
                 self.stop_speech(now);
                 self.activity.idle_since = now;
             }
-            ClientEvent::Commit { may_be_empty } => self.commit_audio(now, may_be_empty),
-            ClientEvent::ClearAudio => {
+            ClientRequest::Commit { may_be_empty } => self.commit_audio(now, may_be_empty),
+            ClientRequest::ClearAudio => {
                 self.intake.speech_input.clear(&mut self.intake.speech_events);
                 self.process_speech_events(now);
                 if let Some(assistant) = &mut self.assistant {
@@ -263,22 +263,22 @@ impl Session {
                 let at_ms = self.intake.speech_input.listened_ms();
                 self.transcriber.abandon_recording(now, at_ms, lanes, timers, out);
                 self.pass_on_words();
-                self.tools.out.push_client(ClientCommand::AudioCleared);
+                self.tools.out.push_client(ClientEvent::AudioCleared);
             }
-            ClientEvent::VideoFrame(frame) => {
+            ClientRequest::VideoFrame(frame) => {
                 self.add_picture(now, frame);
                 return self.follow(now, Effects::NONE);
             }
-            ClientEvent::AddEntry(entry, place) => {
+            ClientRequest::AddEntry(entry, place) => {
                 self.add_entry(now, *entry, place);
                 return self.follow(now, Effects::NONE);
             }
-            ClientEvent::RemoveEntry(id) => self.change_entries(now, |entries| entries.remove(id)),
-            ClientEvent::TruncateEntry(id, heard_ms) => {
+            ClientRequest::RemoveEntry(id) => self.change_entries(now, |entries| entries.remove(id)),
+            ClientRequest::TruncateEntry(id, heard_ms) => {
                 self.change_conversation(now, |assistant| assistant.truncate(id, heard_ms));
             }
-            ClientEvent::Answer(request) => self.request_answer(now, *request),
-            ClientEvent::Close(reason) => self.begin_shutdown(now, reason),
+            ClientRequest::Answer(request) => self.request_answer(now, *request),
+            ClientRequest::Close(reason) => self.begin_shutdown(now, reason),
         }
         self.follow(now, Effects::ALL);
     }

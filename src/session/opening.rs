@@ -30,11 +30,11 @@ use super::{
 };
 use crate::{
     audio::vad::Sensitivity,
-    event::{ClientCommand, Setting, TurnEnd},
-    mapping::{
+    spelling::{
         client::{EchoMode, LockStep},
         profile::DialogueRules,
     },
+    vocabulary::{ClientEvent, Setting, TurnEnd},
 };
 
 impl SessionSetup {
@@ -127,7 +127,7 @@ impl SessionSetup {
             Setting::Language(language) => Some(language.clone()),
             _ => None,
         });
-        session.tools.out.push_client(ClientCommand::SessionCreated { language, limit_ms });
+        session.tools.out.push_client(ClientEvent::SessionCreated { language, limit_ms });
         session.note_missing_judge(TurnEnd::OfProfile);
         open_assistant(&mut session);
         session.apply_settings(now, settings);

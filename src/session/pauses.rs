@@ -12,7 +12,7 @@ use super::{
     outbox::Action,
     tools::Tools,
 };
-use crate::event::PauseId;
+use crate::vocabulary::PauseId;
 
 impl Session {
     /// Handles the begin, the end or the judgement of a pause.

@@ -6,8 +6,8 @@ use super::{Session, dialogue::DialogueSettings, millis, outbox::Observation, se
 use crate::{
     audio::output_converter::OutputFormat,
     error::{Error, ErrorKind},
-    event::{ClientCommand, Eagerness, Setting, TurnEnd, VoiceSample},
-    mapping::profile::TurnEndRule,
+    spelling::profile::TurnEndRule,
+    vocabulary::{ClientEvent, Eagerness, Setting, TurnEnd, VoiceSample},
 };
 
 impl Session {
@@ -127,7 +127,7 @@ impl Session {
     /// Confirms a change of settings.
     pub(super) fn report_settings(&mut self) {
         let EndSettings { threshold, likely_threshold, wait_max_ms } = self.settings.end;
-        self.tools.out.push_client(ClientCommand::Configured {
+        self.tools.out.push_client(ClientEvent::Configured {
             hot_words: self.transcriber.options.hot_words.clone(),
             end_threshold: threshold,
             end_likely_threshold: likely_threshold,

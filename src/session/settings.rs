@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{input::speech_input::InputSettings, setup::SessionSetup};
 use crate::{
     audio::output_converter::OutputFormat,
-    event::{Eagerness, JudgedEnd, MicrophoneMode},
+    vocabulary::{Eagerness, JudgedEnd, MicrophoneMode},
 };
 
 /// When a turn ends, as far as the client has set it.

@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{floor::FloorOptions, input::speech_input::pause::PauseUse, tts::voices::VoiceCatalog};
-use crate::event::{Eagerness, TurnEnd};
-use crate::mapping::{
+use crate::spelling::{
     ClientMapping, Profile,
     client::{AudioIn, AudioOut, EventName, LockStep, TranscriptRules},
     profile::{PlayoutRules, TurnEndRule},
     upstream::{Dialects, DuplexLimits, LanePurpose, Mode, SendName, VoiceEncoding},
 };
+use crate::vocabulary::{Eagerness, TurnEnd};
 
 /// Inputs of a new session.
 #[derive(Debug, Clone)]
@@ -183,7 +183,7 @@ pub struct RelaySetup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Library;
+    use crate::spelling::Library;
 
     #[test]
     fn only_live_speech_that_is_answered_in_turns_is_judged() {

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{ClientCommand, ClientEvent, CloseReason, EndCause},
-    mapping::client::LockStep,
+    spelling::client::LockStep,
+    vocabulary::{ClientEvent, ClientRequest, CloseReason, EndCause},
 };
 
 /// Longest wait for progress of pending replies after the client's end of input: longer than any upstream queue.
@@ -45,7 +45,7 @@ impl Session {
             SessionPhase::Open => {
                 if self.drain_plan.is_none() {
                     let left_ms = millis(plan.reply_deadline.saturating_duration_since(now));
-                    self.tools.out.push_client(ClientCommand::GoingAway { left_ms });
+                    self.tools.out.push_client(ClientEvent::GoingAway { left_ms });
                 }
                 let earlier = self.drain_plan.filter(|planned| planned.reply_deadline <= plan.reply_deadline);
                 self.drain_plan = earlier.or(Some(plan));
@@ -72,12 +72,12 @@ impl Session {
     }
 
     /// Shortens a drain when the client closes the session meanwhile: to the wait of a normal close.
-    pub(super) fn handle_late_client_event(&mut self, now: Instant, event: &ClientEvent<'_>) {
-        if let ClientEvent::ResumeAudio = event {
+    pub(super) fn handle_late_client_request(&mut self, now: Instant, event: &ClientRequest<'_>) {
+        if let ClientRequest::ResumeAudio = event {
             self.tools.floor.release(now, &mut self.tools.out);
         }
         let max_wait = self.setup.profile.hear.speech_end_wait;
-        if let (SessionPhase::Finishing(_), Some(_), ClientEvent::Close(_)) =
+        if let (SessionPhase::Finishing(_), Some(_), ClientRequest::Close(_)) =
             (self.phase, self.drain_plan, event)
         {
             self.tools.timers.set_earlier(Timer::Finish, now + max_wait);
@@ -216,7 +216,7 @@ impl Session {
             // No frame follows whose answer could have the words that are held.
             self.tools.out.release_transcripts(0);
         }
-        self.tools.out.push_client(ClientCommand::SessionClosed {
+        self.tools.out.push_client(ClientEvent::SessionClosed {
             reason,
             total_ms: millis(now - self.opened_at),
             audio_ms: self.intake.speech_input.listened_ms(),

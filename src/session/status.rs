@@ -8,7 +8,7 @@ use super::{
     lanes::Owner,
     measurement::{AudioTotals, SessionState},
 };
-use crate::{audio::SPEECH_RATE_HZ, mapping::profile::PlayoutPace};
+use crate::{audio::SPEECH_RATE_HZ, spelling::profile::PlayoutPace};
 
 /// State of a session between two inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

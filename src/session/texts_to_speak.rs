@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{ClientCommand, SpeakRequest},
+    vocabulary::{ClientEvent, SpeakRequest},
 };
 
 /// Error text for a client that sends a text to an upstream without chat turns.
@@ -43,7 +43,7 @@ impl Session {
             Some(_) => {}
         }
         self.activity.idle_since = now;
-        self.tools.out.push_client(ClientCommand::Cleared { sequence, request_id });
+        self.tools.out.push_client(ClientEvent::Cleared { sequence, request_id });
     }
 
     pub(super) fn update_tts_queue(
@@ -74,7 +74,7 @@ impl Session {
                     }
                 }
                 Some(TtsQueueItem::Flushed(sequence, request_id)) => {
-                    self.tools.out.push_client(ClientCommand::Flushed { sequence, request_id });
+                    self.tools.out.push_client(ClientEvent::Flushed { sequence, request_id });
                 }
             }
         }

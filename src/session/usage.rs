@@ -1,6 +1,6 @@
 //! Counts the tokens of an answer or a turn, request by request: a chat turn, or one unit of a conversation.
 
-use crate::event::{
+use crate::vocabulary::{
     ChatTurn, ConversationInit, EntryPart, LaneEvent, MessageMeta, ReportedUsage, TokenUsage, VoiceSample,
     usage::{PICTURE_TOKENS, input_audio_tokens, letter_tokens, letters, output_audio_tokens, text_tokens},
 };

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use super::{Session, SessionPhase, timers::Timer};
-use crate::event::{AnswerRequest, ClientCommand};
+use crate::vocabulary::{AnswerRequest, ClientEvent};
 
 impl Session {
     /// Arms [`Timer::UserSilence`] while the user is silent after an answer.
@@ -35,7 +35,7 @@ impl Session {
         let Some((_, start_ms)) = self.activity.user_silence.take() else { return };
         let end_ms = self.intake.speech_input.listened_ms();
         let Some(assistant) = self.assistant.as_mut().filter(|_| end_ms > start_ms) else { return };
-        self.tools.out.push_client(ClientCommand::AudioCommitted {
+        self.tools.out.push_client(ClientEvent::AudioCommitted {
             segment_id: self.tools.segment_ids.next_id(),
             audio_ms: end_ms - start_ms,
             is_transcribed: false,

@@ -12,13 +12,13 @@ use super::redact::{AudioRetention, Redactor, fill_with_silence};
 use crate::{
     audio::pcm,
     bridge::Bridge,
-    downstream::Codec,
-    event::VoiceSample,
-    mapping::{
+    client::Codec,
+    session::{DEFAULT_VOICE, RelaySetup, SessionSetup, VoiceCatalog},
+    spelling::{
         ClientMapping, Library, MappingKind, Profile,
         upstream::{Dialects, ServedDialect},
     },
-    session::{DEFAULT_VOICE, RelaySetup, SessionSetup, VoiceCatalog},
+    vocabulary::VoiceSample,
 };
 
 /// Setup of a recorded session.

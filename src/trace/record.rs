@@ -11,11 +11,11 @@ use super::{
 };
 use crate::{
     bridge::{Input, Output},
-    event::{
+    session::Observation,
+    vocabulary::{
         AnswerPart, DisconnectReason, FlowControl, Frame, HttpBody, HttpRequest, Lane, Message, Mode,
         PauseId, SpeechId,
     },
-    session::Observation,
 };
 
 /// Line after the header. It has either `in` or `out`, which determines its other fields.

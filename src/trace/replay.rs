@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     bridge::{Bridge, Input, Output},
-    mapping::{Library, MappingKind},
     session::Observation,
+    spelling::{Library, MappingKind},
 };
 
 /// Maximum outputs after one input, and maximum consecutive timeouts; a bridge that exceeds it loops.

@@ -3,11 +3,11 @@
 use super::{Dialect, encode::to_wav};
 use crate::{
     audio::pcm,
-    event::{ChatMessage, ChatTurn, EntryPart, Role},
-    mapping::{
+    spelling::{
         template::{JsonWriter, SlotValue},
         upstream::SendName,
     },
+    vocabulary::{ChatMessage, ChatTurn, EntryPart, Role},
 };
 
 impl Dialect {

@@ -1,6 +1,6 @@
 //! Actions of a lane's codec, in addition to the session's commands.
 
-use crate::event::{DisconnectReason, HttpRequest, LaneEvent, Message};
+use crate::vocabulary::{DisconnectReason, HttpRequest, LaneEvent, Message};
 
 /// An action of a codec, in addition to the session's commands.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,15 +3,15 @@
 use super::{Dialect, http};
 use crate::{
     audio::{pcm, scratch},
-    event::{
-        EndKind, Frame, LaneEvent, MessageMeta, RefusedPart, ReportedUsage, UpstreamEnd,
-        relay::{ModelOutput, QueuePosition, RelayEndReason, StepOutput, UpstreamMessage},
-    },
     foreign::shortened,
-    mapping::{
+    spelling::{
         UpstreamMapping,
         extract::{ExtractedValues, Node},
         upstream::{ReceiveName, ReceiveRule, SampleEncoding},
+    },
+    vocabulary::{
+        EndKind, Frame, LaneEvent, MessageMeta, RefusedPart, ReportedUsage, UpstreamEnd,
+        relay::{ModelOutput, QueuePosition, RelayEndReason, StepOutput, UpstreamMessage},
     },
 };
 

@@ -3,8 +3,8 @@
 use super::Dialect;
 use crate::{
     audio::{SPEECH_RATE_HZ, pcm, wav},
-    event::{LaneCommand, Mode, UnitInput, VoiceEncoding, VoiceSample},
-    mapping::{template::SlotValue, upstream::SendName},
+    spelling::{template::SlotValue, upstream::SendName},
+    vocabulary::{LaneRequest, Mode, UnitInput, VoiceEncoding, VoiceSample},
 };
 
 impl Dialect {
@@ -21,8 +21,8 @@ impl Dialect {
     }
 
     /// The settings of a new conversation that the upstream knows; `None` if it takes all.
-    fn known_config(&self, command: &LaneCommand) -> Option<String> {
-        let LaneCommand::InitConversation(opening) = command else { return None };
+    fn known_config(&self, command: &LaneRequest) -> Option<String> {
+        let LaneRequest::InitConversation(opening) = command else { return None };
         let known = self.mapping.config_keys.as_ref()?;
         let mut config: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(&opening.config).unwrap_or_default();
@@ -31,25 +31,25 @@ impl Dialect {
     }
 
     /// Encodes a command as a text message, for a lane in this mode.
-    pub fn encode(&self, command: &LaneCommand, mode: Mode) -> String {
+    pub fn encode(&self, command: &LaneRequest, mode: Mode) -> String {
         let voice = command.voice();
         // Some dialects have two places for the voice.
         let voice_chars = voice.map_or(0, |voice| 2 * pcm::base64_f32_len(voice.samples.len()));
         let name = message_name(command);
         let capacity = match command {
-            LaneCommand::Init(_) => 256 + voice_chars,
-            LaneCommand::Transcribe { audio, .. } => 1024 + pcm::base64_f32_len(audio.len()),
-            LaneCommand::Speak { request, .. } => 1024 + request.len() + voice_chars,
-            LaneCommand::InitConversation(opening) => {
+            LaneRequest::Init(_) => 256 + voice_chars,
+            LaneRequest::Transcribe { audio, .. } => 1024 + pcm::base64_f32_len(audio.len()),
+            LaneRequest::Speak { request, .. } => 1024 + request.len() + voice_chars,
+            LaneRequest::InitConversation(opening) => {
                 256 + opening.prompt.len() + opening.config.len() + voice_chars
             }
-            LaneCommand::Append(UnitInput { frame, audio, .. }) => {
+            LaneRequest::Append(UnitInput { frame, audio, .. }) => {
                 let picture_chars = frame.as_ref().map_or(0, |frame| 40 + frame.0.len().div_ceil(3) * 4);
                 160 + picture_chars + pcm::base64_f32_len(audio.len())
             }
-            LaneCommand::Chat(turn) => return self.encode_chat(turn),
-            LaneCommand::Close | LaneCommand::Cancel => 64,
-            LaneCommand::RawText(text) => return text.clone(),
+            LaneRequest::Chat(turn) => return self.encode_chat(turn),
+            LaneRequest::Close | LaneRequest::Cancel => 64,
+            LaneRequest::RawText(text) => return text.clone(),
         };
         let is_http = self.mapping.is_http();
         let wav = voice.filter(|voice| self.takes_wav(voice)).map(to_wav);
@@ -78,20 +78,20 @@ impl Dialect {
 }
 
 /// Name of the message for a command; of [`SendName::Close`] for a command that has none.
-pub(super) const fn message_name(command: &LaneCommand) -> SendName {
+pub(super) const fn message_name(command: &LaneRequest) -> SendName {
     match command {
-        LaneCommand::Init(None) => SendName::Init,
-        LaneCommand::Init(Some(_)) => SendName::InitWithVoice,
-        LaneCommand::Transcribe { .. } => SendName::Transcribe,
-        LaneCommand::Speak { voice: None, .. } => SendName::Speak,
-        LaneCommand::Speak { voice: Some(_), .. } => SendName::SpeakWithVoice,
-        LaneCommand::InitConversation(opening) if opening.voice.is_some() => SendName::ConverseWithVoice,
-        LaneCommand::InitConversation(_) => SendName::Converse,
-        LaneCommand::Append(UnitInput { frame: None, .. }) => SendName::Append,
-        LaneCommand::Append(UnitInput { frame: Some(_), .. }) => SendName::AppendWithFrame,
-        LaneCommand::Chat(turn) if turn.voice.is_some() => SendName::ChatWithVoice,
-        LaneCommand::Chat(_) => SendName::Chat,
-        LaneCommand::Close | LaneCommand::Cancel | LaneCommand::RawText(_) => SendName::Close,
+        LaneRequest::Init(None) => SendName::Init,
+        LaneRequest::Init(Some(_)) => SendName::InitWithVoice,
+        LaneRequest::Transcribe { .. } => SendName::Transcribe,
+        LaneRequest::Speak { voice: None, .. } => SendName::Speak,
+        LaneRequest::Speak { voice: Some(_), .. } => SendName::SpeakWithVoice,
+        LaneRequest::InitConversation(opening) if opening.voice.is_some() => SendName::ConverseWithVoice,
+        LaneRequest::InitConversation(_) => SendName::Converse,
+        LaneRequest::Append(UnitInput { frame: None, .. }) => SendName::Append,
+        LaneRequest::Append(UnitInput { frame: Some(_), .. }) => SendName::AppendWithFrame,
+        LaneRequest::Chat(turn) if turn.voice.is_some() => SendName::ChatWithVoice,
+        LaneRequest::Chat(_) => SendName::Chat,
+        LaneRequest::Close | LaneRequest::Cancel | LaneRequest::RawText(_) => SendName::Close,
     }
 }
 
@@ -106,27 +106,27 @@ pub(super) fn to_wav(voice: &VoiceSample) -> Vec<u8> {
 }
 
 /// Value of a slot. The names are those of [`SendName::slots`].
-fn slot_value<'v>(command: &'v LaneCommand, slot: &str) -> SlotValue<'v> {
+fn slot_value<'v>(command: &'v LaneRequest, slot: &str) -> SlotValue<'v> {
     match (command, slot) {
         (_, "voice") => command.voice().map_or(SlotValue::Null, |voice| SlotValue::Audio(&voice.samples)),
-        (LaneCommand::Transcribe { prompt, .. }, "prompt") => SlotValue::Str(&prompt.instruction),
-        (LaneCommand::Transcribe { prompt, .. }, "language") => known_text(&prompt.language),
-        (LaneCommand::Transcribe { prompt, .. }, "hints") => known_text(&prompt.hints),
-        (LaneCommand::Transcribe { audio, .. }, "audio") => SlotValue::Audio(audio),
+        (LaneRequest::Transcribe { prompt, .. }, "prompt") => SlotValue::Str(&prompt.instruction),
+        (LaneRequest::Transcribe { prompt, .. }, "language") => known_text(&prompt.language),
+        (LaneRequest::Transcribe { prompt, .. }, "hints") => known_text(&prompt.hints),
+        (LaneRequest::Transcribe { audio, .. }, "audio") => SlotValue::Audio(audio),
         // Without a voice sample the prompt is the second half alone.
-        (LaneCommand::Speak { after_voice, .. }, "system" | "after_voice") => SlotValue::Str(after_voice),
-        (LaneCommand::Speak { before_voice, .. }, "before_voice") => SlotValue::Str(before_voice),
-        (LaneCommand::Speak { request, .. }, "text") => SlotValue::Str(request),
-        (LaneCommand::Speak { text, .. }, "words") => SlotValue::Str(text),
-        (LaneCommand::InitConversation(opening), "prompt") => SlotValue::Str(&opening.prompt),
-        (LaneCommand::InitConversation(opening), "config") => SlotValue::Raw(&opening.config),
-        (LaneCommand::Append(append), "audio") => SlotValue::Audio(&append.audio),
-        (LaneCommand::Append(append), "input_id") => SlotValue::Str(&append.input_id),
-        (LaneCommand::Append(append), "force_listen") => SlotValue::Bool(append.force_listen),
-        (LaneCommand::Append(append), "frame") => {
+        (LaneRequest::Speak { after_voice, .. }, "system" | "after_voice") => SlotValue::Str(after_voice),
+        (LaneRequest::Speak { before_voice, .. }, "before_voice") => SlotValue::Str(before_voice),
+        (LaneRequest::Speak { request, .. }, "text") => SlotValue::Str(request),
+        (LaneRequest::Speak { text, .. }, "words") => SlotValue::Str(text),
+        (LaneRequest::InitConversation(opening), "prompt") => SlotValue::Str(&opening.prompt),
+        (LaneRequest::InitConversation(opening), "config") => SlotValue::Raw(&opening.config),
+        (LaneRequest::Append(append), "audio") => SlotValue::Audio(&append.audio),
+        (LaneRequest::Append(append), "input_id") => SlotValue::Str(&append.input_id),
+        (LaneRequest::Append(append), "force_listen") => SlotValue::Bool(append.force_listen),
+        (LaneRequest::Append(append), "frame") => {
             append.frame.as_ref().map_or(SlotValue::Null, |frame| SlotValue::Base64(&frame.0))
         }
-        (LaneCommand::Close, "reason") => SlotValue::Str("turn_done"),
+        (LaneRequest::Close, "reason") => SlotValue::Str("turn_done"),
         _ => SlotValue::Null,
     }
 }

@@ -9,13 +9,13 @@ use std::{sync::Arc, time::Instant};
 pub use super::codec_action::CodecAction;
 use super::{Dialect, http::HttpLane, relay, sglang_omni::SglangOmni, vllm_omni::VllmOmni};
 use crate::{
-    event::{
-        AnswerPart, DisconnectReason, EndKind, Frame, Lane, LaneCommand, LaneEvent, LanePurpose, Message,
-        MessageMeta, Mode, UpstreamEnd, relay::UpstreamMessage,
-    },
-    mapping::{
+    spelling::{
         UpstreamMapping,
         upstream::{CloseBy, CodecName, Dialects},
+    },
+    vocabulary::{
+        AnswerPart, DisconnectReason, EndKind, Frame, Lane, LaneEvent, LanePurpose, LaneRequest, Message,
+        MessageMeta, Mode, UpstreamEnd, relay::UpstreamMessage,
     },
 };
 
@@ -124,23 +124,23 @@ impl LaneCodec {
     }
 
     /// Encodes a command. It may take several messages, or the end of the transport.
-    pub fn encode(&mut self, now: Instant, command: LaneCommand, mut emit: impl FnMut(Message)) {
+    pub fn encode(&mut self, now: Instant, command: LaneRequest, mut emit: impl FnMut(Message)) {
         match (&mut self.behaviour, &command) {
             (Behaviour::Http(http), command) => return http.encode(&self.dialect, command, self.mode),
             (Behaviour::VllmOmni(vllm), command) => {
-                let encode = |command: &LaneCommand| self.dialect.encode(command, self.mode);
+                let encode = |command: &LaneRequest| self.dialect.encode(command, self.mode);
                 return vllm.encode(now, command, encode, |text| emit(Message::Text(text)));
             }
-            (Behaviour::SglangOmni(sglang), LaneCommand::Append(unit)) => {
+            (Behaviour::SglangOmni(sglang), LaneRequest::Append(unit)) => {
                 return sglang.send_unit(&self.dialect, unit, |text| emit(Message::Text(text)));
             }
             _ => {}
         }
         let closes_socket = self.dialect.mapping().close_by == CloseBy::Socket;
         emit(match command {
-            LaneCommand::Cancel => return,
-            LaneCommand::Close if closes_socket => Message::Close(NORMAL_CLOSURE, String::new()),
-            LaneCommand::RawText(text) => Message::Text(text),
+            LaneRequest::Cancel => return,
+            LaneRequest::Close if closes_socket => Message::Close(NORMAL_CLOSURE, String::new()),
+            LaneRequest::RawText(text) => Message::Text(text),
             command => Message::Text(self.dialect.encode(&command, self.mode)),
         });
     }

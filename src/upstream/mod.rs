@@ -27,7 +27,7 @@ mod vllm_omni;
 
 use std::sync::Arc;
 
-use crate::{event::Mode, mapping::UpstreamMapping};
+use crate::{spelling::UpstreamMapping, vocabulary::Mode};
 
 /// Messages of a dialect, without the state of a lane.
 #[derive(Debug, Clone)]

@@ -11,15 +11,15 @@ use super::{
 };
 use crate::{
     audio::{SPEECH_RATE_HZ, pcm, scratch},
-    event::{
-        EndKind, LaneEvent, Mode, UnitInput, UpstreamEnd, VideoFrame,
-        relay::{ModelOutput, QueuePosition, RelayEndReason, RelayInput, RelayOpening, UpstreamMessage},
-    },
-    mapping::{
+    spelling::{
         UpstreamMapping,
         extract::Node,
         template::SlotValue,
         upstream::{SampleEncoding, SendName},
+    },
+    vocabulary::{
+        EndKind, LaneEvent, Mode, UnitInput, UpstreamEnd, VideoFrame,
+        relay::{ModelOutput, QueuePosition, RelayEndReason, RelayInput, RelayOpening, UpstreamMessage},
     },
 };
 

@@ -19,8 +19,8 @@ use std::{
 use super::{Dialect, codec_action::CodecAction};
 use crate::{
     audio::SPEECH_RATE_HZ,
-    event::{LaneEvent, Message, MessageMeta, UnitInput},
-    mapping::{template::SlotValue, upstream::SendName},
+    spelling::{template::SlotValue, upstream::SendName},
+    vocabulary::{LaneEvent, Message, MessageMeta, UnitInput},
 };
 
 /// Pause before a refused unit is sent again.

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::{decode::AUDIO_MAX_CHARS, *};
 use crate::{
     audio::{SPEECH_RATE_HZ, pcm, wav},
-    event::{Frame, LaneCommand, LaneEvent, Mode, UnitInput, VoiceEncoding, VoiceSample},
-    mapping::Library,
+    spelling::Library,
+    vocabulary::{Frame, LaneEvent, LaneRequest, Mode, UnitInput, VoiceEncoding, VoiceSample},
 };
 
 fn dialect() -> Dialect {
@@ -109,7 +109,7 @@ fn audio_of_a_far_too_long_message_is_decoded_in_part_and_ends_with_an_error() {
 
 #[test]
 fn chat_requests_are_encoded_as_documented() {
-    let transcribe = LaneCommand::Transcribe { prompt: "p \"q\"".into(), audio: Arc::new(vec![0, 16384]) };
+    let transcribe = LaneRequest::Transcribe { prompt: "p \"q\"".into(), audio: Arc::new(vec![0, 16384]) };
     let json: Value = serde_json::from_str(&dialect().encode(&transcribe, Mode::Chat)).unwrap();
     let content = &json["input"]["messages"][0]["content"];
     assert_eq!(content[0]["text"], "p \"q\"");
@@ -118,7 +118,7 @@ fn chat_requests_are_encoded_as_documented() {
     assert!(json["input"].get("use_tts_template").is_none());
 
     let voice = VoiceSample::new([0]);
-    let speak = LaneCommand::Speak {
+    let speak = LaneRequest::Speak {
         before_voice: "b".into(),
         after_voice: "a".into(),
         request: "r".into(),
@@ -129,7 +129,7 @@ fn chat_requests_are_encoded_as_documented() {
     assert_eq!(json["input"]["tts"]["ref_audio_data"], "AAAAAA==");
     assert_eq!(json["input"]["messages"][0]["content"][1]["data"], "AAAAAA==");
     let init: Value =
-        serde_json::from_str(&dialect().encode(&LaneCommand::Init(Some(voice)), Mode::Chat)).unwrap();
+        serde_json::from_str(&dialect().encode(&LaneRequest::Init(Some(voice)), Mode::Chat)).unwrap();
     assert_eq!(init["payload"]["voice"]["ref_audio_base64"], "AAAAAA==");
 }
 
@@ -186,10 +186,10 @@ fn legacy_server_messages_are_decoded() {
 
 #[test]
 fn legacy_commands_are_encoded_as_its_server_expects() {
-    let encoded = |command: &LaneCommand| -> Value {
+    let encoded = |command: &LaneRequest| -> Value {
         serde_json::from_str(&legacy().encode(command, Mode::Audio)).unwrap()
     };
-    let opening = crate::event::ConversationInit {
+    let opening = crate::vocabulary::ConversationInit {
         prompt: "p".into(),
         config: r#"{"temperature":0.7}"#.into(),
         voice: Some(VoiceSample::new([0])),
@@ -198,13 +198,13 @@ fn legacy_commands_are_encoded_as_its_server_expects() {
         "instructions": "p", "voice_config": {"temperature": 0.7},
         "ref_audio": "AAAAAA==", "tts_ref_audio": "AAAAAA=="
     }});
-    assert_eq!(encoded(&LaneCommand::InitConversation(Box::new(opening))), expected);
+    assert_eq!(encoded(&LaneRequest::InitConversation(Box::new(opening))), expected);
     let append = |frame: Option<&[u8]>| {
-        LaneCommand::Append(UnitInput {
+        LaneRequest::Append(UnitInput {
             audio: Arc::new(vec![0, 16384]),
             input_id: "1".into(),
             force_listen: true,
-            frame: frame.map(|frame| crate::event::VideoFrame(frame.to_vec().into())),
+            frame: frame.map(|frame| crate::vocabulary::VideoFrame(frame.to_vec().into())),
         })
     };
     let mut expected = serde_json::json!(
@@ -221,9 +221,12 @@ fn voice_as_wav_file_keeps_its_audio_and_cannot_be_mistaken_for_raw_floats() {
     use base64::Engine as _;
     for samples in [vec![], vec![1i16, -2, 3], vec![i16::MIN, i16::MAX, 0, 7]] {
         let voice = VoiceSample { encoding: VoiceEncoding::Wav, ..VoiceSample::new(samples.clone()) };
-        let opening =
-            crate::event::ConversationInit { prompt: String::new(), config: "{}".into(), voice: Some(voice) };
-        let opening = LaneCommand::InitConversation(Box::new(opening));
+        let opening = crate::vocabulary::ConversationInit {
+            prompt: String::new(),
+            config: "{}".into(),
+            voice: Some(voice),
+        };
+        let opening = LaneRequest::InitConversation(Box::new(opening));
         let json: Value = serde_json::from_str(&legacy().encode(&opening, Mode::Audio)).unwrap();
         let base64 = json.pointer("/session/ref_audio").and_then(Value::as_str).unwrap();
         let bytes = base64::engine::general_purpose::STANDARD.decode(base64).unwrap();
@@ -245,7 +248,7 @@ fn dialect_chooses_the_encoding_of_its_samples() {
     let dialect = Dialect::new(library.upstream("int16").unwrap());
     let audio = Arc::new(vec![0, 256, -2]);
     let unit = UnitInput { audio, input_id: "u".into(), force_listen: false, frame: None };
-    let json = dialect.encode(&LaneCommand::Append(unit), Mode::Audio);
+    let json = dialect.encode(&LaneRequest::Append(unit), Mode::Audio);
     assert!(json.contains(r#""audio":"AAAAAf7/""#), "{json}");
     let text = r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAQAAA"}"#;
     assert_eq!(decoded_by(dialect.clone(), text), "Audio([0.0, 0.5, 0.0])");

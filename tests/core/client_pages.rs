@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use voxbridge::mapping::{Library, explain::page, tested_with::TestedClient};
+use voxbridge::spelling::{Library, explain::page, tested_with::TestedClient};
 
 fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use voxbridge::{
-    event::HttpBody,
-    mapping::Library,
+    spelling::Library,
     trace::{AudioRetention, Trace, replay::replay},
+    vocabulary::HttpBody,
 };
 use voxbridge_test_support::world::session::epoch;
 

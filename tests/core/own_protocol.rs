@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use voxbridge::{mapping::Library, simulator::SimulatorConfig};
+use voxbridge::{simulator::SimulatorConfig, spelling::Library};
 
 use crate::harness::{ClientFrame, Harness, HarnessConfig, recording, zeros};
 

@@ -15,10 +15,10 @@ use std::{collections::BTreeMap, time::Duration};
 use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 use voxbridge::{
     bridge::Output,
-    event::Message,
-    mapping::Library,
     session::Observation,
+    spelling::Library,
     trace::{Trace, replay::replay},
+    vocabulary::Message,
 };
 
 use driver::Driver;

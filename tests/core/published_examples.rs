@@ -8,17 +8,17 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use voxbridge::{
     audio::{vad::Sensitivity, wav},
-    downstream::{Codec, relay::RelayCodec},
+    client::{Codec, relay::RelayCodec},
     error::{Error, ErrorKind},
-    event::{
-        ClientCommand, ClientEvent, Frame, Message, Mode, Setting, Speaker,
+    spelling::Library,
+    upstream::Dialect,
+    vocabulary::{
+        ClientEvent, ClientRequest, Frame, Message, Mode, Setting, Speaker,
         relay::{
             ClientNotice, ModelOutput, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput,
             RelayOpening, UpstreamMessage,
         },
     },
-    mapping::Library,
-    upstream::Dialect,
 };
 
 /// Fills the placeholders: silence as float32 and as a WAV file, and the ends of a picture.
@@ -163,7 +163,7 @@ fn documented_client_messages_round_trip() {
         // Chat passes unchanged. No other dialect has it.
         let decoded =
             codec.decode(&text, meaning == "chat").unwrap_or_else(|error| panic!("{source}: {error}"));
-        let encoded = match (meaning, decoded.to_client_event()) {
+        let encoded = match (meaning, decoded.to_client_request()) {
             ("open", RelayClientEvent::Open(opening)) => upstream.encode_relay_opening(&opening, Mode::Audio),
             ("append", RelayClientEvent::Append(input)) => upstream.encode_relay_append(&input),
             ("close", RelayClientEvent::Close(reason)) => upstream.encode_relay_close(reason),
@@ -390,16 +390,16 @@ fn documented_macaw_client_messages_are_decoded() {
         (
             "session.configure",
             r#"{"type": "session.configure", "vad": {"sensitivity": "normal"}, "language": "en", "hot_words": ["Macaw", "OpenVoice", "transcription"], "tts_model": "kokoro-v1"}"#,
-            ClientEvent::Configure(vec![
+            ClientRequest::Configure(vec![
                 Setting::HotWords(vec!["Macaw".into(), "OpenVoice".into(), "transcription".into()]),
                 Setting::Language("en".into()),
                 Setting::SpeakModelIfKnown("kokoro-v1".into()),
                 Setting::VadSensitivity(Sensitivity::Normal),
             ]),
         ),
-        ("tts.cancel", r#"{"type": "tts.cancel"}"#, ClientEvent::CancelSpeech),
+        ("tts.cancel", r#"{"type": "tts.cancel"}"#, ClientRequest::CancelSpeech),
     ] {
-        let check = |event: ClientEvent<'_>| assert_eq!(event, meaning, "macaw-realtime, {section}");
+        let check = |event: ClientRequest<'_>| assert_eq!(event, meaning, "macaw-realtime, {section}");
         assert_eq!(macaw_codec().decode(Frame::Text(text), check), Ok(()), "macaw-realtime, {section}");
     }
     let speak = r#"{"type": "tts.speak", "text": "Hello, how can I help you?", "voice": "default"}"#;
@@ -423,17 +423,17 @@ fn documented_macaw_server_messages_are_encoded() {
     let events = [
         (
             "session.created",
-            ClientCommand::SessionCreated { language: None, limit_ms: None },
+            ClientEvent::SessionCreated { language: None, limit_ms: None },
             json!({"type": "session.created", "session_id": "abc123"}),
         ),
         (
             "vad.speech_start",
-            ClientCommand::SpeechStarted { at_ms: 0, from_ms: 0, segment_id: 0 },
+            ClientEvent::SpeechStarted { at_ms: 0, from_ms: 0, segment_id: 0 },
             json!({"type": "vad.speech_start", "timestamp": 1_234_567_890.123}),
         ),
         (
             "transcript.partial",
-            ClientCommand::TranscriptPartial {
+            ClientEvent::TranscriptPartial {
                 speaker,
                 text: "Hello how can".into(),
                 segment_id: 0,
@@ -444,7 +444,7 @@ fn documented_macaw_server_messages_are_encoded() {
         ),
         (
             "transcript.final",
-            ClientCommand::TranscriptFinal {
+            ClientEvent::TranscriptFinal {
                 speaker,
                 text: "Hello, how can I help you today?".into(),
                 segment_id: 0,
@@ -460,12 +460,12 @@ fn documented_macaw_server_messages_are_encoded() {
         ),
         (
             "vad.speech_end",
-            ClientCommand::SpeechEnded { at_ms: 0, segment_id: 0 },
+            ClientEvent::SpeechEnded { at_ms: 0, segment_id: 0 },
             json!({"type": "vad.speech_end", "timestamp": 1_234_567_890.123}),
         ),
         (
             "tts.speaking_start",
-            ClientCommand::SpeakingStarted {
+            ClientEvent::SpeakingStarted {
                 request_id: request_id(),
                 at_ms: 0,
                 text: String::new(),
@@ -475,17 +475,12 @@ fn documented_macaw_server_messages_are_encoded() {
         ),
         (
             "tts.speaking_end",
-            ClientCommand::SpeakingEnded {
-                request_id: request_id(),
-                at_ms: 0,
-                cancelled: false,
-                audio_ms: 0,
-            },
+            ClientEvent::SpeakingEnded { request_id: request_id(), at_ms: 0, cancelled: false, audio_ms: 0 },
             json!({"type": "tts.speaking_end"}),
         ),
         (
             "error",
-            ClientCommand::Error(lost),
+            ClientEvent::Error(lost),
             json!({"type": "error", "message": "Worker connection lost", "recoverable": true}),
         ),
     ];
@@ -506,7 +501,7 @@ fn documented_session_init_is_decoded_completely() {
         RelayCodec::new(Library::embedded().unwrap().client(CURRENT).unwrap(), "mode=video", 0.0).unwrap();
     let read = codec.decode(&text, false).unwrap();
     let RelayClientEvent::Open(RelayOpening { prompt, config, voice, speech_voice, slice_max }) =
-        read.to_client_event()
+        read.to_client_request()
     else {
         panic!("the message opens a session")
     };

@@ -8,9 +8,9 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use voxbridge::{
     bridge::{Input, Output},
-    event::{DisconnectReason, Frame, Lane, Message},
-    mapping::Library,
     session::Observation,
+    spelling::Library,
+    vocabulary::{DisconnectReason, Frame, Lane, Message},
 };
 use voxbridge_test_support::{
     PICTURE,

@@ -12,7 +12,7 @@ use std::{
 use crate::harness::{Harness, HarnessConfig, recording, secs, zeros};
 use serde_json::json;
 use voxbridge::{
-    mapping::{Library, MappingKind},
+    spelling::{Library, MappingKind},
     trace::{
         AudioRetention, Trace, TraceRecord,
         record::{InputKind, OutputKind},

@@ -11,10 +11,10 @@ use tokio_tungstenite::tungstenite::{
 };
 use voxbridge::{
     audio::{SPEECH_RATE_HZ, pcm, resample::Resampler, vad::VoiceActivity},
-    downstream::Codec,
-    event::Frame,
-    mapping::Library,
+    client::Codec,
+    spelling::Library,
     upstream::Dialect,
+    vocabulary::Frame,
 };
 
 use crate::{

@@ -15,11 +15,11 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use voxbridge::{
     audio::{encoding::Encoding, pcm},
     bridge::{Bridge, Input, Output},
-    downstream::Codec,
-    event::{Frame, Lane, Message, Mode, VoiceEncoding, VoiceSample},
-    mapping::Library,
+    client::Codec,
     session::{SessionSetup, VoiceCatalog},
     simulator::{ConnId, Gateway, SimDialect, SimInput, SimOutput, SimulatorConfig},
+    spelling::Library,
+    vocabulary::{Frame, Lane, Message, Mode, VoiceEncoding, VoiceSample},
 };
 use voxbridge_test_support::world::session::{VirtualSession, epoch};
 

@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 use voxbridge::{
     config::Config,
     error::ErrorKind,
-    mapping::{
+    spelling::{
         Library, MappingKind,
         check::parse_toml,
         client::{EventName, RealtimeEvent},

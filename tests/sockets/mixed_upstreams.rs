@@ -9,11 +9,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{
     config::{Config, UpstreamConfig},
-    event::LanePurpose,
     simulator::{
         ConnId, HttpApi, SimDialect, SimTiming, SimulatorConfig,
         socket::{InputRecorder, RecordedInput},
     },
+    vocabulary::LanePurpose,
 };
 use voxbridge_test_support::{
     bench::{

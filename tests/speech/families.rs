@@ -15,13 +15,13 @@ use tokio::{process::Command, sync::Semaphore, task::JoinSet, time::timeout};
 use voxbridge::{
     audio::pcm,
     config::{Config, TcpConfig},
-    mapping::{
-        Library,
-        tested_with::{TestCell, TestedClient},
-    },
     media::decode::{DecodeLimits, Decoder},
     server::route::RouteConfig,
     simulator::{SimulatorConfig, process::EngineProcess},
+    spelling::{
+        Library,
+        tested_with::{TestCell, TestedClient},
+    },
 };
 use voxbridge_test_support::{
     bench::{Bench, Options, scratch},
@@ -173,7 +173,7 @@ fn family_of(script: &str) -> String {
 
 fn subjects() -> Vec<Subject> {
     let library = Library::embedded().unwrap();
-    let of_file = |client: &Arc<voxbridge::mapping::ClientMapping>| {
+    let of_file = |client: &Arc<voxbridge::spelling::ClientMapping>| {
         let protocol = client.name.clone();
         let listener = client.tcp.as_ref().map(|tcp| tcp.listener.clone());
         client.tested_with.clone().into_iter().filter_map(move |tested| {

@@ -5,9 +5,9 @@ use std::{path::Path, sync::Arc};
 use serde_json::{Value, json};
 use voxbridge::{
     config::{AccessConfig, Config, WebRtcConfig},
-    mapping::Library,
     server::route::RouteConfig,
     simulator::{SimulatorConfig, engines::SpeechEngines},
+    spelling::Library,
     trace::{Trace, replay::replay},
 };
 use voxbridge_test_support::bench::{Bench, Options, scratch};

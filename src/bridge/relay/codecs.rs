@@ -3,21 +3,21 @@
 use std::borrow::Cow;
 
 use crate::{
-    downstream::{json_text::Fields, reference, relay::RelayCodec},
+    client::{json_text::Fields, reference, relay::RelayCodec},
     error::{Error, ErrorKind},
-    event::{
-        ConversationInit, LaneCommand, Mode, VoiceSample,
-        relay::{
-            ClientNotice, ErrorNotice, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening,
-        },
-    },
     foreign::shortened,
-    mapping::{
+    spelling::{
         UpstreamMapping,
         relay::{RelayFieldRole, RelayProtocol},
         upstream::{CloseBy, VoiceEncoding},
     },
     upstream::{Dialect, relay::RelayUnits},
+    vocabulary::{
+        ConversationInit, LaneRequest, Mode, VoiceSample,
+        relay::{
+            ClientNotice, ErrorNotice, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening,
+        },
+    },
 };
 
 /// Most settings that a note names.
@@ -99,12 +99,12 @@ impl RelayCodecs {
     ///
     /// # Errors
     /// If the message is malformed, or the voice sample is unreadable.
-    pub(super) fn encode_opening_text(&self, text: Option<&str>) -> Result<Vec<LaneCommand>, Error> {
+    pub(super) fn encode_opening_text(&self, text: Option<&str>) -> Result<Vec<LaneRequest>, Error> {
         let Some(text) = text else { return self.encode_opening(&RelayOpening::default()) };
         if self.is_passthrough() {
-            return Ok(vec![LaneCommand::RawText(text.to_owned())]);
+            return Ok(vec![LaneRequest::RawText(text.to_owned())]);
         }
-        match self.client.decode(text, false)?.to_client_event() {
+        match self.client.decode(text, false)?.to_client_request() {
             RelayClientEvent::Open(opening) => self.encode_opening(&opening),
             _ => self.encode_opening(&RelayOpening::default()),
         }
@@ -114,7 +114,7 @@ impl RelayCodecs {
     ///
     /// # Errors
     /// If the voice sample is unreadable.
-    pub(super) fn encode_opening(&self, opening: &RelayOpening<'_>) -> Result<Vec<LaneCommand>, Error> {
+    pub(super) fn encode_opening(&self, opening: &RelayOpening<'_>) -> Result<Vec<LaneRequest>, Error> {
         let encodings = &self.upstream.mapping().voice_encodings;
         let has_default = self.default_voice.is_some() && self.uses_commands();
         let has_voice = opening.voice.is_some() || opening.speech_voice.is_some() || has_default;
@@ -126,7 +126,7 @@ impl RelayCodecs {
         &self,
         opening: &RelayOpening<'_>,
         encoding: VoiceEncoding,
-    ) -> Result<LaneCommand, Error> {
+    ) -> Result<LaneRequest, Error> {
         let default_prompt = || self.protocol().and_then(|relay| relay.default_prompt.as_deref());
         let prompt = opening.prompt.or_else(default_prompt);
         if self.uses_commands() {
@@ -139,7 +139,7 @@ impl RelayCodecs {
                 );
                 return Err(Error::new(ErrorKind::NoSuchMode, detail));
             }
-            return Ok(LaneCommand::InitConversation(Box::new(ConversationInit {
+            return Ok(LaneRequest::InitConversation(Box::new(ConversationInit {
                 prompt: prompt.unwrap_or_default().to_owned(),
                 config: opening.config.unwrap_or("{}").into(),
                 voice: voice.map(|voice| VoiceSample { encoding, ..voice }),
@@ -149,7 +149,7 @@ impl RelayCodecs {
             (encode_voice(opening.voice, encoding)?, encode_voice(opening.speech_voice, encoding)?);
         let (voice, speech_voice) = (voice.as_deref(), speech_voice.as_deref());
         let opening = RelayOpening { prompt, voice, speech_voice, ..*opening };
-        Ok(LaneCommand::RawText(self.upstream.encode_relay_opening(&opening, self.mode())))
+        Ok(LaneRequest::RawText(self.upstream.encode_relay_opening(&opening, self.mode())))
     }
 
     /// A note with the names of the settings that an upstream which gets commands does not know.
@@ -184,13 +184,13 @@ impl RelayCodecs {
         &self,
         input: &RelayInput<'_>,
         units: &mut RelayUnits,
-        mut emit: impl FnMut(LaneCommand),
+        mut emit: impl FnMut(LaneRequest),
     ) -> Result<(), Error> {
         if !self.uses_commands() {
-            emit(LaneCommand::RawText(self.upstream.encode_relay_append(input)));
+            emit(LaneRequest::RawText(self.upstream.encode_relay_append(input)));
             return Ok(());
         }
-        let pushed = units.push(input, |unit| emit(LaneCommand::Append(unit)));
+        let pushed = units.push(input, |unit| emit(LaneRequest::Append(unit)));
         pushed.map_err(|problem| Error::new(ErrorKind::Invalid, problem))
     }
 

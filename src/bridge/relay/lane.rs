@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use crate::{
     error::ErrorKind,
-    event::{Lane, LaneCommand, LaneEvent, MessageMeta, Mode},
     session::{
         lanes::{
             LaneId, Lanes, Owner,
@@ -14,6 +13,7 @@ use crate::{
         outbox::Actions,
         timers::{Timer, Timers},
     },
+    vocabulary::{Lane, LaneEvent, LaneRequest, MessageMeta, Mode},
 };
 
 /// Answers after which an upstream session was useful. Its successor is dialled at once, unless the session was shorter
@@ -118,7 +118,7 @@ impl RelayLane {
     }
 
     /// Opens the upstream session with this message.
-    pub(super) fn initialise(&mut self, now: Instant, init: LaneCommand, out: &mut Actions) {
+    pub(super) fn initialise(&mut self, now: Instant, init: LaneRequest, out: &mut Actions) {
         if let Some(id) = self.id() {
             self.lanes.initialise(now, id, init, out);
         }

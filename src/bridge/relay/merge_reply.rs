@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::event::relay::{ModelOutput, StepOutput};
+use crate::vocabulary::relay::{ModelOutput, StepOutput};
 
 /// Receives merged output, with the used positions of the model's context.
 pub(super) type OutputSink<'t> = dyn FnMut(ModelOutput<'_>, Option<u32>) + 't;

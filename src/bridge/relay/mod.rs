@@ -33,11 +33,6 @@ use self::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{
-        Lane, LaneCommand, Message, Mode,
-        relay::{RelayClientEvent, RelayEndReason, RelayInput, RelayOpening},
-    },
-    mapping::{UpstreamMapping, relay::RelayRules},
     session::{
         Observation, RelaySetup,
         lanes::Lanes,
@@ -45,7 +40,12 @@ use crate::{
         timers::{Timer, Timers},
         tts::voices::VoiceEncodingChoice,
     },
+    spelling::{UpstreamMapping, relay::RelayRules},
     upstream::Dialect,
+    vocabulary::{
+        Lane, LaneRequest, Message, Mode,
+        relay::{RelayClientEvent, RelayEndReason, RelayInput, RelayOpening},
+    },
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -278,7 +278,7 @@ impl Relay {
                 let sent = match input {
                     Some(input) => self.send_append(lane, input, &text, append),
                     None => codecs.client.decode(&text, false).and_then(|message| {
-                        match message.to_client_event() {
+                        match message.to_client_request() {
                             RelayClientEvent::Append(input) => self.send_append(lane, &input, &text, append),
                             _ => Ok(()),
                         }
@@ -291,7 +291,7 @@ impl Relay {
             None if !codecs.is_passthrough() => return,
             None => self.messages.sent_unchecked = true,
         }
-        self.client.out.push(Action::ToLane(lane, LaneCommand::RawText(text)));
+        self.client.out.push(Action::ToLane(lane, LaneRequest::RawText(text)));
     }
 
     /// Translates an append and sends it. It gets an id, unless the client gave it one.

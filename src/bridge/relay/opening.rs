@@ -4,7 +4,7 @@ use super::{
     Lane, RelayCodecs,
     pending::{ClientMessage, InFlightAppends, Pending},
 };
-use crate::{error::Error, event::LaneCommand, upstream::relay::RelayUnits};
+use crate::{error::Error, upstream::relay::RelayUnits, vocabulary::LaneRequest};
 
 /// Message that opens an upstream session.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Opening {
     ///
     /// # Errors
     /// If the message is malformed for this upstream.
-    pub(super) fn encode(&mut self, codecs: &RelayCodecs) -> Result<Option<LaneCommand>, Error> {
+    pub(super) fn encode(&mut self, codecs: &RelayCodecs) -> Result<Option<LaneRequest>, Error> {
         Ok(match &self.start {
             RelayStart::Init(text) => {
                 let mut variants = codecs.encode_opening_text(text.as_deref())?;
@@ -78,7 +78,7 @@ impl Opening {
                 Some(variants.swap_remove(self.init_variant % self.variant_count))
             }
             RelayStart::FirstMessage => {
-                self.first_message.as_ref().map(|first| LaneCommand::RawText(first.text.clone()))
+                self.first_message.as_ref().map(|first| LaneRequest::RawText(first.text.clone()))
             }
             RelayStart::Unknown => None,
         })

@@ -8,11 +8,11 @@ use super::{
     pending::AppendMeta,
 };
 use crate::{
-    event::{
+    session::outbox::{Action, Actions},
+    vocabulary::{
         Message, MessageMeta, Mode,
         relay::{ClientNotice, ModelOutput, NoticeMeta, StepOutput},
     },
-    session::outbox::{Action, Actions},
 };
 
 /// The client's side of a relay.

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use super::{Message, Relay, RelayPhase, RelayUpstream};
 use crate::{
     error::{Error, ErrorKind},
-    event::{
-        Mode,
-        relay::{ClientNotice, RelayEndReason},
-    },
     session::{
         drain_plan::{DrainPlan, TIME_LIMIT_GRACE},
         lanes::{Owner, backoff::ConnectionFailure, connection::UpstreamConnection},
         measurement::{EndReason, Measurement, SessionState},
         outbox::{Action, Observation},
         timers::Timer,
+    },
+    vocabulary::{
+        Mode,
+        relay::{ClientNotice, RelayEndReason},
     },
 };
 

@@ -8,10 +8,6 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{
-        DisconnectReason, EndKind, Lane, LaneCommand, MessageMeta, Mode, UpstreamEnd,
-        relay::{ClientNotice, ModelOutput, RelayEndReason, UpstreamMessage},
-    },
     session::{
         lanes::{backoff::ConnectionFailure, connection::ConnectionChange},
         measurement::Measurement,
@@ -19,6 +15,10 @@ use crate::{
         timers::Timer,
     },
     upstream::relay::RelayUnits,
+    vocabulary::{
+        DisconnectReason, EndKind, Lane, LaneRequest, MessageMeta, Mode, UpstreamEnd,
+        relay::{ClientNotice, ModelOutput, RelayEndReason, UpstreamMessage},
+    },
 };
 
 impl Relay {
@@ -348,7 +348,7 @@ impl Relay {
         }
         let lane = connection.lane;
         for message in self.messages.pending.iter_after(sent) {
-            self.client.out.push(Action::ToLane(lane, LaneCommand::RawText(message.text.clone())));
+            self.client.out.push(Action::ToLane(lane, LaneRequest::RawText(message.text.clone())));
         }
         self.messages.sent_early = Some((lane, self.messages.pending.len()));
     }

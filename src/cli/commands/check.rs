@@ -18,11 +18,11 @@ use crate::{
         unknown_variables,
     },
     config::{CheckedConfig, Config, ConfigFile, ConfigProblem, NO_UPSTREAM, UpstreamConfig},
-    mapping::{
+    server::{ServiceConfig, unix_now},
+    spelling::{
         ClientMapping, FileError, Library, MappingKind, UpstreamMapping, client::EventName,
         compatibility::check_compatible,
     },
-    server::{ServiceConfig, unix_now},
 };
 
 pub(super) fn run(args: CheckArgs) -> Result<(), CommandError> {

@@ -12,7 +12,7 @@ use crate::{
         args::{CompletionsArgs, ManArgs},
         output,
     },
-    mapping::{MappingKind, check::suggest_known, embedded_names},
+    spelling::{MappingKind, check::suggest_known, embedded_names},
 };
 
 pub(super) fn print_completions(args: &CompletionsArgs) -> Result<(), CommandError> {

@@ -13,7 +13,7 @@ use crate::{
         output,
     },
     config::Config,
-    mapping::{
+    spelling::{
         Library, MappingKind,
         check::{quoted_list, suggest_known},
         explain::{

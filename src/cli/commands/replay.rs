@@ -16,8 +16,8 @@ use crate::{
         picture::SessionPicture,
     },
     config::Config,
-    mapping::{Library, MappingKind},
     server::tap::TapPoint,
+    spelling::{Library, MappingKind},
     trace::{
         Trace, TraceRecord,
         diff::Difference,

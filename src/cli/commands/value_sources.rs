@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use crate::{
     cli::args::ConfigArgs,
     config::{Config, ConfigFile},
-    mapping::Library,
+    spelling::Library,
 };
 
 /// A configuration without mistakes.

@@ -14,8 +14,8 @@ use crate::{
         opus::{DECODED_RATE_HZ, PacketDecoder},
         pcm,
     },
-    mapping::ClientMapping,
     server::tap::{TapFrame, TapPoint},
+    spelling::ClientMapping,
 };
 
 /// Resolution of the envelopes.
@@ -263,7 +263,7 @@ fn describe(message: &str) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{event::Lane, mapping::Library};
+    use crate::{spelling::Library, vocabulary::Lane};
 
     fn picture(frames: &[(u64, TapPoint, TapFrame<'_>)]) -> String {
         let mut picture = SessionPicture::new(&Library::embedded().unwrap().client("macaw").unwrap());

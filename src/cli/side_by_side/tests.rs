@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{audio::SPEECH_RATE_HZ, event::Lane};
+use crate::{audio::SPEECH_RATE_HZ, vocabulary::Lane};
 
 #[derive(Clone, Default)]
 struct SharedBuffer(Arc<Mutex<Vec<u8>>>);

@@ -10,7 +10,7 @@ use crate::cli::error::ClientError;
 use crate::cli::http::HttpTarget;
 use crate::cli::output;
 use crate::cli::target::Target;
-use crate::mapping::check::suggest_known;
+use crate::spelling::check::suggest_known;
 
 /// Name of the voice for clients that name none, which is not listed.
 const DEFAULT_VOICE: &str = "default";

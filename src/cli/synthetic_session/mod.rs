@@ -14,12 +14,12 @@ use std::{
 use self::run::SessionRun;
 use crate::{
     bridge::Input,
-    event::Mode,
-    mapping::{
+    spelling::{
         ClientMapping, Profile, UpstreamMapping,
         client::{EventName, Verb},
         dialogue::AssistantText,
     },
+    vocabulary::Mode,
 };
 
 /// The mappings of one session.

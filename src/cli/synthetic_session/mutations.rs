@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 use super::{SyntheticSession, run::SessionRun};
 use crate::{
     cli::commands::replay::replay_epoch,
-    downstream::Codec,
+    client::Codec,
     error::ErrorKind,
-    event::{CloseReason, Frame, Message},
-    mapping::{ClientMapping, Library, client::EventName, compatibility::check_compatible},
+    spelling::{ClientMapping, Library, client::EventName, compatibility::check_compatible},
+    vocabulary::{CloseReason, Frame, Message},
 };
 
 /// Exchanges of each protocol unless `PROPTEST_CASES` says otherwise.

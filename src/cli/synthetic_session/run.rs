@@ -19,15 +19,15 @@ use crate::{
     },
     bridge::{Bridge, Input, Output},
     cli::demo::RECORDING,
-    downstream::Codec,
+    client::Codec,
     error::ErrorKind,
-    event::{AnswerPart, DisconnectReason, Frame, Lane, LaneCommand, Message, Mode},
-    mapping::{
+    session::{Observation, SessionSetup},
+    spelling::{
         client::{EventName, Framing, RealtimeNames, Slot, Verb},
         upstream::{ReceiveName, SendName},
     },
-    session::{Observation, SessionSetup},
     upstream::Dialect,
+    vocabulary::{AnswerPart, DisconnectReason, Frame, Lane, LaneRequest, Message, Mode},
 };
 
 /// Words of the scripted upstream, and the text that the client has spoken.
@@ -101,7 +101,7 @@ impl<'s> SessionRun<'s> {
             bridge: Bridge::open(epoch, codec, connect, dialect.clone(), setup),
             now: epoch,
             wakeup: None,
-            close_message: Dialect::new(dialect.clone()).encode(&LaneCommand::Close, profile.mode),
+            close_message: Dialect::new(dialect.clone()).encode(&LaneRequest::Close, profile.mode),
             lanes: BTreeMap::new(),
             replies: VecDeque::new(),
             opened_lanes: 0,

@@ -1,7 +1,7 @@
 use super::SyntheticSession;
 use crate::{
     cli::commands::replay::replay_epoch,
-    mapping::{Library, compatibility::check_compatible},
+    spelling::{Library, compatibility::check_compatible},
 };
 
 const MACAW: &str = include_str!("../../../mappings/client/macaw.toml");

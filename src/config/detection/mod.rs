@@ -13,10 +13,10 @@ use tracing::{debug, info};
 
 use super::{Config, UpstreamConfig};
 use crate::{
-    mapping::{Library, upstream::DialectSign},
     secret::redacted_url,
     server::upstream_pool::http_page::HttpPage,
     simulator::SIMULATED_HEADER,
+    spelling::{Library, upstream::DialectSign},
 };
 
 /// Time for all pages of one server.

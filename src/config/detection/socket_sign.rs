@@ -13,14 +13,14 @@ use tokio_tungstenite::{
 };
 
 use crate::{
-    event::{Frame, LaneCommand, LaneEvent},
-    mapping::{
+    net::Transport,
+    server::upstream_pool::{dial::Dialer, http_page::HttpPage, probe::WorkerReport},
+    spelling::{
         Library, UpstreamMapping,
         upstream::{Mode, SocketSign},
     },
-    net::Transport,
-    server::upstream_pool::{dial::Dialer, http_page::HttpPage, probe::WorkerReport},
     upstream::Dialect,
+    vocabulary::{Frame, LaneEvent, LaneRequest},
 };
 
 /// Time for a handshake, and for the answer to a message.
@@ -84,7 +84,7 @@ async fn leave(mut socket: Socket, dialect: Dialect) -> Option<String> {
             _ => {}
         });
         if is_granted {
-            let close = dialect.encode(&LaneCommand::Close, Mode::Audio);
+            let close = dialect.encode(&LaneRequest::Close, Mode::Audio);
             let _ = socket.send(Message::text(close)).await;
         }
     }

@@ -7,8 +7,8 @@ use crate::{
         step::DoctorStep,
         symptom::{Symptom, format_duration, format_queue_position},
     },
-    event::{DisconnectReason, EndKind},
-    mapping::upstream::VoiceEncoding,
+    spelling::upstream::VoiceEncoding,
+    vocabulary::{DisconnectReason, EndKind},
 };
 
 /// Try again later (RFC 6455 registry); the gateway closes with it when the queue is full.

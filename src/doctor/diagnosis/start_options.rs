@@ -3,7 +3,7 @@
 //! Source: the command lines and deployment files of the packages sglang-omni 0.1.9, vllm-omni 0.30.0 and 0.32.0rc1.
 
 use super::{CheckedServer, Diagnosis};
-use crate::{doctor::symptom::Symptom, event::EndKind};
+use crate::{doctor::symptom::Symptom, vocabulary::EndKind};
 
 /// `None` where the general diagnosis says all.
 pub(super) fn diagnose(server: &CheckedServer, symptom: &Symptom) -> Option<Diagnosis> {

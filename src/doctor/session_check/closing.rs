@@ -8,8 +8,8 @@ use crate::{
         step::{CheckOutcome, DoctorStep},
         symptom::{Symptom, format_duration},
     },
-    event::{EndKind, LaneCommand, UpstreamEnd},
-    mapping::upstream::CloseBy,
+    spelling::upstream::CloseBy,
+    vocabulary::{EndKind, LaneRequest, UpstreamEnd},
 };
 
 /// How long the check waits for the server to end the connection after the session.
@@ -78,8 +78,8 @@ impl SessionCheck {
     }
 
     pub(super) fn session_ended_symptom(&self, end: UpstreamEnd, code: Option<u16>) -> Symptom {
-        let had_voice = matches!(&self.plan.init, LaneCommand::Init(Some(_)))
-            || matches!(&self.plan.init, LaneCommand::InitConversation(opening) if opening.voice.is_some());
+        let had_voice = matches!(&self.plan.init, LaneRequest::Init(Some(_)))
+            || matches!(&self.plan.init, LaneRequest::InitConversation(opening) if opening.voice.is_some());
         Symptom::SessionEnded { detail: end.detail, kind: end.kind, code, had_voice }
     }
 
@@ -97,7 +97,7 @@ impl SessionCheck {
             return self.leave_queue(now, false);
         }
         let by_socket = self.plan.dialect.close_by == CloseBy::Socket;
-        self.send(now, LaneCommand::Close);
+        self.send(now, LaneRequest::Close);
         self.step_started_at = now;
         let until = readable_at.max(now) + self.plan.limits.close_timeout;
         self.phase = CheckPhase::Closing { until, by_socket };

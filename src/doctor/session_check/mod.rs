@@ -18,11 +18,11 @@ use super::{
     symptom::Symptom,
 };
 use crate::{
-    event::{
-        DisconnectReason, Frame, LaneCommand, LaneEvent, LanePurpose, Message, MessageMeta, Mode, UpstreamEnd,
-    },
-    mapping::UpstreamMapping,
+    spelling::UpstreamMapping,
     upstream::lane::{CodecAction, LaneCodec, LaneEnd, LaneOpening},
+    vocabulary::{
+        DisconnectReason, Frame, LaneEvent, LanePurpose, LaneRequest, Message, MessageMeta, Mode, UpstreamEnd,
+    },
 };
 
 /// Limits of the stored messages, which serve to recognise the server.
@@ -48,9 +48,9 @@ pub struct CheckPlan {
     /// Mode of the session.
     pub mode: Mode,
     /// Command that opens the session.
-    pub init: LaneCommand,
+    pub init: LaneRequest,
     /// Command that the model answers.
-    pub question: LaneCommand,
+    pub question: LaneRequest,
     /// How far to go.
     pub depth: Depth,
     /// The number of sessions that the server announces before one opens, in words.
@@ -108,7 +108,7 @@ pub struct SessionCheck {
     /// Start of the current step.
     step_started_at: Instant,
     /// Commands that are not encoded yet, each with its instant.
-    commands: VecDeque<(Instant, LaneCommand)>,
+    commands: VecDeque<(Instant, LaneRequest)>,
     outgoing: VecDeque<String>,
     outcomes: VecDeque<CheckOutcome>,
     /// Step at which the server ended the session, reported once the code of the close frame is known.
@@ -356,11 +356,11 @@ impl SessionCheck {
         self.start_closing(now, now);
     }
 
-    fn send(&mut self, now: Instant, command: LaneCommand) {
+    fn send(&mut self, now: Instant, command: LaneRequest) {
         self.commands.push_back((now, command));
     }
 
-    fn encode(&mut self, now: Instant, command: LaneCommand) {
+    fn encode(&mut self, now: Instant, command: LaneRequest) {
         self.codec.encode(now, command, |message| {
             if let Message::Text(text) = message {
                 self.outgoing.push_back(text);

@@ -10,7 +10,7 @@ use crate::{
         step::{CheckOutcome, DoctorStep, StepVerdict},
         symptom::{Symptom, format_queue_position},
     },
-    event::{LaneCommand, UnitInput},
+    vocabulary::{LaneRequest, UnitInput},
 };
 
 /// Duration of one unit of a conversation (field notes minicpm-o.md §1.6).
@@ -22,7 +22,7 @@ const QUESTIONS_MAX: u32 = 3;
 impl SessionCheck {
     /// True if the plan checks a conversation, not a chat.
     pub(super) const fn is_conversation(&self) -> bool {
-        matches!(self.plan.question, LaneCommand::Append(_))
+        matches!(self.plan.question, LaneRequest::Append(_))
     }
 
     pub(super) fn handle_granted(&mut self, now: Instant) {
@@ -83,7 +83,7 @@ impl SessionCheck {
     fn send_question(&mut self, now: Instant) {
         self.questions_sent += 1;
         let mut question = self.plan.question.clone();
-        if let LaneCommand::Append(UnitInput { input_id, .. }) = &mut question {
+        if let LaneRequest::Append(UnitInput { input_id, .. }) = &mut question {
             *input_id = format!("doctor-{}", self.questions_sent).into();
         }
         self.send(now, question);

@@ -35,8 +35,7 @@ use super::{
     },
 };
 use crate::{
-    downstream::Codec,
-    mapping::ClientMapping,
+    client::Codec,
     server::{
         ServerContext, ServiceConfig,
         access::{
@@ -49,6 +48,7 @@ use crate::{
         },
         cut_off::wait_for_cut_off,
     },
+    spelling::ClientMapping,
     telemetry::{
         context::{TRACEPARENT, TRACESTATE, TraceContext},
         metrics::RejectReason,

@@ -25,7 +25,6 @@ use super::{
     session_start::{GreetedClient, message_max, run_greeted_session},
 };
 use crate::{
-    mapping::ClientMapping,
     server::{
         ServerContext, ServiceConfig,
         access::handshakes::ServedRequests,
@@ -40,6 +39,7 @@ use crate::{
             tcp_framing::FramingProblem,
         },
     },
+    spelling::ClientMapping,
     telemetry::metrics::RejectReason,
 };
 

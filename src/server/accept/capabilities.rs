@@ -9,8 +9,8 @@ use super::{
     request_body::RequestBody,
 };
 use crate::{
-    mapping::ClientMapping,
     server::{ServerContext, ServiceConfig},
+    spelling::ClientMapping,
     telemetry::metrics::RejectReason,
 };
 

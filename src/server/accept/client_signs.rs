@@ -9,11 +9,11 @@ use hyper::{HeaderMap, header::AUTHORIZATION};
 use serde_json::Value;
 
 use crate::{
-    mapping::{ClientMapping, client::HeaderSign},
     server::{
         access::credential::{list_items, split_query_parameter},
         route::matches_glob,
     },
+    spelling::{ClientMapping, client::HeaderSign},
 };
 
 /// The sign that decided on the protocol, for the log and `/sessions`.
@@ -165,7 +165,7 @@ mod tests {
     use hyper::header::{HeaderName, HeaderValue};
 
     use super::*;
-    use crate::mapping::Library;
+    use crate::spelling::Library;
 
     fn detected(
         lines: &[(&'static str, &str)],

@@ -31,10 +31,10 @@ use super::{
     setup_query::with_settings,
 };
 use crate::{
-    downstream::date::rfc3339,
-    mapping::{ClientMapping, client::SetupSlot, template::SlotValue},
+    client::date::rfc3339,
     secret::random_hex,
     server::{ServerContext, ServiceConfig, access::credential::find_key},
+    spelling::{ClientMapping, client::SetupSlot, template::SlotValue},
     telemetry::metrics::RejectReason,
 };
 

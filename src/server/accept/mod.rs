@@ -80,7 +80,7 @@ use super::{
         stream::{ClientStream, set_options},
     },
 };
-use crate::{mapping::url_path::canonical_path, telemetry::metrics::RejectReason};
+use crate::{spelling::url_path::canonical_path, telemetry::metrics::RejectReason};
 
 /// Size limit of a request head; hyper allows no smaller one.
 const HEAD_MAX_BYTES: usize = 8 * 1024;

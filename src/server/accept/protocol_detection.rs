@@ -15,8 +15,8 @@ use tokio_tungstenite::tungstenite::{
 use tracing::debug;
 
 use super::client_signs::DetectedBy;
-use crate::mapping::{ClientMapping, client::Framing};
 use crate::server::{ServiceConfig, websocket::WebSocket};
+use crate::spelling::{ClientMapping, client::Framing};
 
 /// How long to wait for a first message where nothing else tells protocols apart. The page of older MiniCPM-o servers
 /// speaks after 100 ms (field notes §4). For clients that wait for the server this delay is harmless.

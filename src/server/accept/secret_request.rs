@@ -23,7 +23,7 @@ use super::{
     session_opening::unix_now,
 };
 use crate::{
-    downstream::check_session,
+    client::check_session,
     error::Error,
     server::{ServerContext, ServiceConfig},
     telemetry::metrics::RejectReason,

@@ -11,15 +11,15 @@ use tracing::info;
 use super::client_signs::DetectedBy;
 use crate::{
     bridge::Bridge,
-    downstream::Codec,
+    client::Codec,
     error::{Error, ErrorKind},
-    mapping::ClientMapping,
     server::{
         ServiceConfig,
         access::ClientLimits,
         route::{Route, RouteUpstreams},
     },
     session::{RelaySetup, SessionSetup},
+    spelling::ClientMapping,
     telemetry::{context::TraceContext, metrics::RejectReason},
     trace::{TraceHeader, header::SessionParts},
 };

@@ -37,8 +37,8 @@ use crate::server::{
 };
 use crate::{
     bridge::Bridge,
-    downstream::Codec,
-    mapping::{ClientMapping, client::Framing},
+    client::Codec,
+    spelling::{ClientMapping, client::Framing},
     telemetry::metrics::RejectReason,
 };
 

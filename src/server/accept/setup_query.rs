@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::{
-    downstream::Codec,
-    mapping::{ClientMapping, client::SetupPage},
+    client::Codec,
+    spelling::{ClientMapping, client::SetupPage},
 };
 
 /// Longest query that is made of the settings: with a key and a host, the request's head must stay below 8 KiB.
@@ -56,7 +56,7 @@ pub(super) fn with_settings(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Library;
+    use crate::spelling::Library;
 
     fn query_of(body: &str) -> Result<String, String> {
         let client = Library::embedded().unwrap().client("gladia").unwrap();

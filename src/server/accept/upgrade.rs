@@ -18,8 +18,7 @@ use super::{
     request_body::RequestBody,
 };
 use crate::{
-    downstream::{Codec, values::answer_headers},
-    mapping::ClientMapping,
+    client::{Codec, values::answer_headers},
     server::{
         ServiceConfig,
         access::{
@@ -27,6 +26,7 @@ use crate::{
             has_own_subprotocol,
         },
     },
+    spelling::ClientMapping,
     telemetry::metrics::RejectReason,
 };
 

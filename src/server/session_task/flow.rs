@@ -6,7 +6,9 @@
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{event::FlowControl, server::websocket::session_socket::SessionSocket, session::SessionReport};
+use crate::{
+    server::websocket::session_socket::SessionSocket, session::SessionReport, vocabulary::FlowControl,
+};
 
 /// The client is behind while its outbox holds more bytes than this.
 const CLIENT_BEHIND_ABOVE_BYTES: usize = 256 * 1024;

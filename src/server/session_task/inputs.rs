@@ -10,7 +10,6 @@ use tracing::{debug, info, warn};
 use super::{LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, std_now};
 use crate::{
     bridge::Input,
-    event::{AnswerPart, DisconnectReason, Frame, Lane, Message, SpeechId},
     server::{
         memory::MemoryShare,
         registry::{
@@ -28,6 +27,7 @@ use crate::{
             session_socket::{OUT_OF_MEMORY, SessionSocket, SocketEvent, TOO_SLOW},
         },
     },
+    vocabulary::{AnswerPart, DisconnectReason, Frame, Lane, Message, SpeechId},
 };
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {

@@ -53,10 +53,10 @@ use super::{
 use crate::{
     bridge::{Bridge, Input},
     error::ErrorKind,
-    event::{FlowControl, Lane, SpeechId},
-    mapping::ClientMapping,
     session::SessionReport,
+    spelling::ClientMapping,
     telemetry::context::TraceContext,
+    vocabulary::{FlowControl, Lane, SpeechId},
 };
 
 /// Time for an upstream to answer the close frame.

@@ -15,7 +15,6 @@ use super::{LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, socket_poll::L
 use crate::{
     bridge::Output,
     error::Origin,
-    event::{HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
     server::{
         memory::Held,
         registry::observer::FrameDirection,
@@ -30,6 +29,7 @@ use crate::{
         },
     },
     session::Observation,
+    vocabulary::{HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
 };
 
 /// Time for a client to read the end of its session.

@@ -8,7 +8,7 @@ use std::{
 use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 
-use crate::{bridge::Input, event::PauseId, server::turn_judge::TurnJudge};
+use crate::{bridge::Input, server::turn_judge::TurnJudge, vocabulary::PauseId};
 
 /// The questions of one session about its current pause.
 pub(super) struct PauseQuestions {

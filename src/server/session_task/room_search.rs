@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use crate::{
     bridge::Input,
-    event::{LanePurpose, Mode},
     server::upstream_pool::{Pool, lane_leases::LaneLeases},
+    vocabulary::{LanePurpose, Mode},
 };
 
 /// Time in a queue before the first search: a gateway also queues a lane that it serves at once.

@@ -27,8 +27,8 @@ use crate::server::{
     },
 };
 use crate::{
-    event::{AnswerPart, DisconnectReason, FlowControl, Lane, PauseId},
     net::Transport,
+    vocabulary::{AnswerPart, DisconnectReason, FlowControl, Lane, PauseId},
 };
 
 /// Above this many bytes in its outbox the client is not read, because it does not read the answers to its requests.

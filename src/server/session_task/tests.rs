@@ -7,12 +7,12 @@ use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 use super::{socket_poll::CLIENT_OUTBOX_MAX_BYTES, *};
 use crate::{
     bridge::Input,
-    downstream::{Codec, ConnectQuery},
-    event::{DisconnectReason, Message},
-    mapping::Library,
+    client::{Codec, ConnectQuery},
     net::Transport,
     server::websocket::{WebSocket, session_socket::websocket_config, stream::ClientStream},
     session::{RelaySetup, SessionSetup},
+    spelling::Library,
+    vocabulary::{DisconnectReason, Message},
 };
 
 /// Room for a few appends in each direction of a stream.
@@ -98,7 +98,7 @@ async fn frames_to_speech_end(probability: Option<f32>) -> usize {
     let library = Library::embedded().unwrap();
     let (mapping, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
     let mut profile = (*library.profile("assistant").unwrap()).clone();
-    profile.listen.turn_end = crate::mapping::profile::TurnEndRule::Semantic;
+    profile.listen.turn_end = crate::spelling::profile::TurnEndRule::Semantic;
     let mut setup = SessionSetup::new(&mapping, Arc::new(profile), &dialect.clone().into(), 1);
     setup.has_turn_judge = true;
     let bridge = Bridge::open(std_now(), Codec::new(mapping, 0.0), ConnectQuery::default(), dialect, setup);

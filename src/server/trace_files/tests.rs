@@ -1,9 +1,9 @@
 use super::*;
 use crate::{
-    event::Frame,
-    mapping::Library,
     session::SessionSetup,
+    spelling::Library,
     trace::{Trace, header::SessionParts},
+    vocabulary::Frame,
 };
 
 fn start() -> TraceHeader {

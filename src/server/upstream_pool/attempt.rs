@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Interval, MissedTickBehavior, timeout, timeout_at};
 
 use super::{lease::Lease, line::LineView};
-use crate::event::DisconnectReason;
+use crate::vocabulary::DisconnectReason;
 
 /// Time between two reports.
 const LINE_REPORT_INTERVAL: Duration = Duration::from_secs(3);

@@ -35,11 +35,11 @@ use super::{
 };
 use crate::server::websocket::{WebSocket, http_head::HttpHeadStream, session_socket::websocket_config};
 use crate::{
-    event::{DisconnectReason, LanePurpose, Mode},
-    mapping::{UpstreamMapping, upstream::SendName},
     net::{ClientIdentity, CountedStream, Endpoint, Transport},
     secret::{Secret, redacted_url},
+    spelling::{UpstreamMapping, upstream::SendName},
     telemetry::context::TraceContext,
+    vocabulary::{DisconnectReason, LanePurpose, Mode},
 };
 
 /// A connection to an upstream, with the dialect that it speaks.
@@ -439,7 +439,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::mapping::Library;
+    use crate::spelling::Library;
 
     /// Probes a server that sends `answer` on every connection.
     async fn probe_against(

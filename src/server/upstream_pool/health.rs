@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::probe::WorkerReport;
-use crate::event::LanePurpose;
+use crate::vocabulary::LanePurpose;
 
 /// Number of consecutive failures that ejects an upstream. A worker in cleanup rejects the next session with HTTP 403
 /// (field notes §1.2), so one or two failures prove little.

@@ -26,7 +26,6 @@ use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Message as WsMessage;
 
 use crate::{
-    event::{AnswerPart, DisconnectReason, HttpRequest},
     net::{
         CountedStream, Endpoint, Traffic, Transport,
         turn::{TURN_BYTES, wake_after_others},
@@ -37,6 +36,7 @@ use crate::{
     },
     telemetry::context::{TRACEPARENT, TRACESTATE, TraceContext},
     upstream::sse::EventStream,
+    vocabulary::{AnswerPart, DisconnectReason, HttpRequest},
 };
 
 /// How long the connection of the dial waits for a request. Servers close idle connections after 5 s and more.

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::{lease::Lease, upstream::PooledUpstream};
 use crate::{
-    event::{DisconnectReason, Lane},
     session::{Measurement, Observation},
+    vocabulary::{DisconnectReason, Lane},
 };
 
 /// The leases of a session's lanes.

@@ -18,8 +18,8 @@ use super::{
     upstream::PooledUpstream,
 };
 use crate::{
-    event::{DisconnectReason, LanePurpose, Mode},
     server::websocket::session_socket::OUT_OF_MEMORY,
+    vocabulary::{DisconnectReason, LanePurpose, Mode},
 };
 
 /// A dial cancelled after this time counts as unanswered; a session waits longer before it gives up.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{signals::Signals, upstream::PooledUpstream};
-use crate::event::LanePurpose;
+use crate::vocabulary::LanePurpose;
 
 /// The line of a pool.
 #[derive(Debug, Default, Clone)]

@@ -65,7 +65,7 @@ pub use self::{
     upstream::UpstreamStatus,
 };
 use super::upstream_pool::dial::{DialRequest, Dialer};
-use crate::event::{DisconnectReason, Lane, LanePurpose, Mode};
+use crate::vocabulary::{DisconnectReason, Lane, LanePurpose, Mode};
 
 /// Dials upstreams. Each session has its own clone, which remembers the upstream that failed it.
 pub struct Pool<D = Dialer> {

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 
 use super::places::Capacity;
-use crate::event::{LanePurpose, Mode};
+use crate::vocabulary::{LanePurpose, Mode};
 
 /// The workers of a gateway, as its page `/status` reports them (`ServiceStatus` in gateway_modules/models.py).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -14,7 +14,7 @@ use super::{
     http_page::{HttpPage, fetch_page},
     probe::WorkerReport,
 };
-use crate::{mapping::UpstreamMapping, net::Transport};
+use crate::{net::Transport, spelling::UpstreamMapping};
 
 /// Longest wait for a page that need not answer.
 const OPTIONAL_PAGE_TIMEOUT: Duration = Duration::from_secs(2);

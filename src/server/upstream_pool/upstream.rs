@@ -18,7 +18,7 @@ use super::{
     probe::Probe,
     signals::Signals,
 };
-use crate::event::LanePurpose;
+use crate::vocabulary::LanePurpose;
 
 /// A probe that takes longer has failed.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -21,7 +21,7 @@ use super::{
     session_socket::{SessionSocket, SocketEvent, websocket_config},
     *,
 };
-use crate::event;
+use crate::vocabulary;
 
 /// The largest message of the suite, and room for its header.
 const MESSAGE_MAX_BYTES: usize = (16 << 20) + 1024;
@@ -42,8 +42,8 @@ async fn echo<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, rea
     };
     while let SocketEvent::Message(message) = next(&mut socket).await {
         socket.send(match message {
-            Message::Text(text) => event::Message::Text(text.as_str().to_owned()),
-            other => event::Message::Binary(other.into_data()),
+            Message::Text(text) => vocabulary::Message::Text(text.as_str().to_owned()),
+            other => vocabulary::Message::Binary(other.into_data()),
         });
     }
     let (guard, mut is_closed) = mpsc::channel(1);

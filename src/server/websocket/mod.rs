@@ -46,8 +46,8 @@ use self::{
 };
 use super::memory::{Held, MemoryShare};
 use crate::{
-    mapping::client::tcp::TcpProtocol,
     net::{Traffic, turn::wake_after_others},
+    spelling::client::tcp::TcpProtocol,
 };
 
 /// Size of one read: covers everything a client sends between two scheduled reads. For bulk data, reads of 16 KiB cost

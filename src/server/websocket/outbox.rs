@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::tungstenite::{Error as WsError, Message as WsMessage};
 
 use super::{JOINED_WRITE_BYTES, WebSocket};
-use crate::event::SpeechId;
+use crate::vocabulary::SpeechId;
 
 /// A message that waits to be written.
 pub(super) struct QueuedMessage {

@@ -22,13 +22,13 @@ use crate::session::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{
-        AnswerRequest, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, LaneEvent, MessageMeta, Role,
-        TokenUsage, usage::output_audio_tokens,
-    },
-    mapping::{
+    spelling::{
         Profile,
         profile::{AnswerRules, AskTools},
+    },
+    vocabulary::{
+        AnswerRequest, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, LaneEvent, MessageMeta, Role,
+        TokenUsage, usage::output_audio_tokens,
     },
 };
 

@@ -14,9 +14,6 @@ use super::{
     Assistant,
     answer::{Question, begin_calling},
 };
-use crate::event::{
-    AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, LaneCommand, LaneEvent, PauseId, Role,
-};
 use crate::session::{
     effects::Effects,
     floor::{Claim, Permission},
@@ -25,6 +22,9 @@ use crate::session::{
     outbox::{Action, Actions},
     tools::Tools,
     usage::{UsageMeter, chat_input},
+};
+use crate::vocabulary::{
+    AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, LaneEvent, LaneRequest, PauseId, Role,
 };
 
 /// Most output that is kept back: some 40 s of audio, more than a model makes in the longest pause.
@@ -107,7 +107,7 @@ impl Assistant {
             && self.early.not_before.is_none_or(|at| at <= now)
             && !tools.lanes.is_any_draining()
             && tools.floor.may_speak(Claim::Answer) == Permission::Now;
-        let init = LaneCommand::Init(self.next_voice());
+        let init = LaneRequest::Init(self.next_voice());
         let can_serve = |id: &LaneId| tools.lanes.get(*id).is_some_and(|lane| lane.can_serve(&init));
         self.dialled.filter(|id| may_ask && tools.lanes.is_ready(*id)).filter(can_serve)
     }
@@ -127,7 +127,7 @@ impl Assistant {
         let turn = self.rules.chat_turn(&self.profile, &self.settings, &question, &entries);
         let mut usage = UsageMeter::default();
         usage.begin_request(chat_input(&turn));
-        tools.lanes.request(now, lane, LaneCommand::Chat(Box::new(turn)), &mut tools.out);
+        tools.lanes.request(now, lane, LaneRequest::Chat(Box::new(turn)), &mut tools.out);
         tools.out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Asked));
         self.early.asked = Some(AskedEarly {
             lane: Some(lane),

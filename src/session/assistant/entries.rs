@@ -1,6 +1,6 @@
 //! Entries of a conversation that takes turns, and the chat messages made of them. Bounded in text, audio and pictures.
 
-use crate::event::{
+use crate::vocabulary::{
     ChatMessage, Entry, EntryId, EntryPart, EntryPlace, Role, ToolCall, ToolResult, heard_words,
 };
 

@@ -30,12 +30,12 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{
-        AnswerRequest, ChatTurn, EntryId, LaneCommand, LaneEvent, Mode, ToolOffer, TurnDetection, VoiceSample,
-    },
-    mapping::{
+    spelling::{
         Profile,
         profile::{AnswerRules, AskTools},
+    },
+    vocabulary::{
+        AnswerRequest, ChatTurn, EntryId, LaneEvent, LaneRequest, Mode, ToolOffer, TurnDetection, VoiceSample,
     },
 };
 
@@ -246,7 +246,7 @@ impl Assistant {
         let voice = self.settings.voice.clone().filter(|_| answer.question().speaks);
         match answer.lane {
             None => {
-                let init = LaneCommand::Init(voice.clone());
+                let init = LaneRequest::Init(voice.clone());
                 let can_serve =
                     |id: &mut LaneId| tools.lanes.get(*id).is_some_and(|lane| lane.can_serve(&init));
                 let prepared = self.dialled.take_if(can_serve);
@@ -262,7 +262,7 @@ impl Assistant {
                 let question = answer.question();
                 let turn = self.rules.chat_turn(&self.profile, &self.settings, &question, &self.entries);
                 answer.note_request(now, &turn);
-                tools.lanes.request(now, id, LaneCommand::Chat(Box::new(turn)), &mut tools.out);
+                tools.lanes.request(now, id, LaneRequest::Chat(Box::new(turn)), &mut tools.out);
             }
             Some(_) => {}
         }
@@ -408,7 +408,7 @@ impl Assistant {
 }
 
 fn dial(now: Instant, voice: Option<VoiceSample>, lanes: &mut Lanes, out: &mut Actions) -> LaneId {
-    lanes.open(now, Owner::Assistant, Mode::Chat, Some(LaneCommand::Init(voice)), out)
+    lanes.open(now, Owner::Assistant, Mode::Chat, Some(LaneRequest::Init(voice)), out)
 }
 
 impl AnswerRules {

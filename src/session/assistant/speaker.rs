@@ -16,8 +16,8 @@ use crate::session::{
 use crate::{
     audio::MODEL_RATE_HZ,
     error::{Error, ErrorKind},
-    event::{LaneCommand, LaneEvent, Mode, VoiceSample, heard_words},
-    mapping::profile::SpeakRules,
+    spelling::profile::SpeakRules,
+    vocabulary::{LaneEvent, LaneRequest, Mode, VoiceSample, heard_words},
 };
 
 /// How the words are spoken.
@@ -137,13 +137,13 @@ impl Speaker {
         match self.lane {
             Some(_) if self.is_done() => self.stop(now, lanes, out),
             None if self.has_words() => {
-                let init = Some(LaneCommand::Init(style.voice.cloned()));
+                let init = Some(LaneRequest::Init(style.voice.cloned()));
                 self.lane = Some(lanes.open(now, Owner::AnswerSpeech, Mode::Chat, init, out));
             }
             // Audio made far ahead of playout would be wasted by an interruption.
             Some(id) if lanes.is_ready(id) && !lanes.are_held() && !floor.is_far_ahead(now) => {
                 let Some(part) = &mut self.part else { return };
-                let request = LaneCommand::Speak {
+                let request = LaneRequest::Speak {
                     before_voice: style.rules.before_voice.clone(),
                     after_voice: style.rules.system_prompt_end(None),
                     request: style.rules.read_aloud_request(&part.spoken),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::event::Speaker;
+use crate::vocabulary::Speaker;
 
 /// Lines of a conversation, oldest first.
 #[derive(Debug, Default)]

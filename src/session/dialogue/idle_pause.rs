@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::{Dialogue, rollover::DialogueUpstream};
 use crate::{
-    event::ClientCommand,
     session::{floor::Floor, timers::Timer, tools::Tools},
+    vocabulary::ClientEvent,
 };
 
 impl Dialogue {
@@ -35,7 +35,7 @@ impl Dialogue {
             let after = self.leave_upstream(now, false, tools);
             self.upstream = DialogueUpstream::Paused { after };
             self.idle_since = None;
-            tools.out.push_client(ClientCommand::ConversationPaused);
+            tools.out.push_client(ClientEvent::ConversationPaused);
         }
     }
 

@@ -53,13 +53,13 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{
-        ClientCommand, EndKind, LaneEvent, MessageMeta, Mode, RefusedPart, RolloverReason, Speaker,
-        VideoFrame, VoiceSample,
-    },
-    mapping::{
+    spelling::{
         profile::{AssistantText, DialogueRules},
         upstream::DuplexLimits,
+    },
+    vocabulary::{
+        ClientEvent, EndKind, LaneEvent, MessageMeta, Mode, RefusedPart, RolloverReason, Speaker, VideoFrame,
+        VoiceSample,
     },
 };
 
@@ -260,7 +260,7 @@ impl Dialogue {
     /// Reports how much of the user's audio has been answered: all that was sent, because only one unit is in flight.
     fn report_answered(&self, out: &mut Actions) {
         let UplinkCounts { appended, silenced, dropped, .. } = self.uplink.counts();
-        out.push_client(ClientCommand::AudioAnswered { samples: appended + silenced + dropped });
+        out.push_client(ClientEvent::AudioAnswered { samples: appended + silenced + dropped });
     }
 
     /// Handles what happened on the standby's lane.

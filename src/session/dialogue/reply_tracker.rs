@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     audio::units::UNIT_SAMPLES,
-    event::{LaneEvent, MessageMeta, VideoFrame},
+    vocabulary::{LaneEvent, MessageMeta, VideoFrame},
 };
 
 /// Kind of model output.

@@ -29,8 +29,8 @@ use crate::session::{
 use crate::{
     audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
     error::{Error, ErrorKind},
-    event::{ClientCommand, ConversationInit, LaneCommand, RolloverReason},
-    mapping::profile::DialogueRules,
+    spelling::profile::DialogueRules,
+    vocabulary::{ClientEvent, ConversationInit, LaneRequest, RolloverReason},
 };
 
 /// State of the conversation's upstream session.
@@ -148,7 +148,7 @@ impl Dialogue {
         self.outage_reported = false;
         self.arm_reply(timers);
         if std::mem::take(&mut self.is_resuming) {
-            out.push_client(ClientCommand::ConversationResumed);
+            out.push_client(ClientEvent::ConversationResumed);
         }
         let Some(Outage { reason, since }) = self.outage.take() else { return };
         let gap_ms = millis(now - since);
@@ -156,7 +156,7 @@ impl Dialogue {
         let (known_lines, missing_lines) = self.turns.history.known_and_missing(self.known_history);
         out.observe(Observation::RolledOver { reason, gap_ms, standby, kept_ms, known_lines, missing_lines });
         if self.settings.rollover_events {
-            out.push_client(ClientCommand::RolledOver {
+            out.push_client(ClientEvent::RolledOver {
                 reason,
                 gap_ms,
                 standby,
@@ -403,8 +403,8 @@ impl Dialogue {
 }
 
 /// Command that initialises an upstream session.
-fn init_command(rules: &DialogueRules, settings: &DialogueSettings, history: &History) -> LaneCommand {
-    LaneCommand::InitConversation(Box::new(conversation_init(rules, settings, history)))
+fn init_command(rules: &DialogueRules, settings: &DialogueSettings, history: &History) -> LaneRequest {
+    LaneRequest::InitConversation(Box::new(conversation_init(rules, settings, history)))
 }
 
 fn conversation_init(

@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    event::{Mode, RolloverReason},
-    mapping::{profile::RolloverRules, upstream::DuplexLimits},
+    spelling::{profile::RolloverRules, upstream::DuplexLimits},
+    vocabulary::{Mode, RolloverReason},
 };
 
 /// Reason for a rollover, and whether it can wait for a quiet moment.
@@ -114,7 +114,7 @@ impl ContextUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Library;
+    use crate::spelling::Library;
 
     fn limits(profile: &str) -> RolloverLimits {
         let library = Library::embedded().unwrap();

@@ -22,8 +22,8 @@ use crate::session::{
     timers::{Timer, Timers},
 };
 use crate::{
-    event::{LaneCommand, LaneEvent, Mode},
-    mapping::profile::DialogueRules,
+    spelling::profile::DialogueRules,
+    vocabulary::{LaneEvent, LaneRequest, Mode},
 };
 
 /// Next upstream session.
@@ -85,7 +85,7 @@ impl StandbyPlace {
         &mut self,
         now: Instant,
         prospects: &Prospects<'_>,
-        (mode, init): (Mode, impl FnOnce() -> LaneCommand),
+        (mode, init): (Mode, impl FnOnce() -> LaneRequest),
         lanes: &mut Lanes,
         out: &mut Actions,
     ) -> bool {

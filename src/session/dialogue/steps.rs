@@ -15,7 +15,6 @@ use super::{
 use crate::{
     audio::units::UNIT_SAMPLES,
     error::{Error, ErrorKind},
-    event::{EndKind, RolloverReason},
     session::{
         floor::{Floor, SpeechSource},
         lanes::{Lanes, backoff::ConnectionFailure, connection::UpstreamConnection},
@@ -25,6 +24,7 @@ use crate::{
         tools::Tools,
         usage::unit_input,
     },
+    vocabulary::{EndKind, RolloverReason},
 };
 
 impl Dialogue {

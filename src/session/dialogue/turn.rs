@@ -11,7 +11,7 @@ use crate::session::{
 };
 use crate::{
     audio::MODEL_RATE_HZ,
-    event::{ClientCommand, Speaker, SpeechId, TokenUsage, ToolCall, heard_words},
+    vocabulary::{ClientEvent, Speaker, SpeechId, TokenUsage, ToolCall, heard_words},
 };
 
 /// Remembered response ids of one turn. Late output is at most one unit late.
@@ -55,7 +55,7 @@ impl AssistantTurn {
     /// Starts a turn, and tells the client.
     pub(in crate::session) fn start(by_client: bool, tools: &mut Tools) -> Self {
         let segment_id = tools.segment_ids.next_id();
-        tools.out.push_client(ClientCommand::AnswerStarted { segment_id, by_client });
+        tools.out.push_client(ClientEvent::AnswerStarted { segment_id, by_client });
         Self {
             request_id: format!("turn_{:08x}", tools.lanes.rng().u32(..)),
             segment_id,
@@ -140,7 +140,7 @@ impl AssistantTurn {
 
     /// Reports the text so far.
     pub(in crate::session) fn report_partial(&self, out: &mut Actions) {
-        out.push_client(ClientCommand::TranscriptPartial {
+        out.push_client(ClientEvent::TranscriptPartial {
             speaker: Speaker::Assistant,
             text: self.text.trim().to_owned(),
             segment_id: self.segment_id,
@@ -209,7 +209,7 @@ impl AssistantTurn {
         if self.playing.is_none() {
             let Self { segment_id, usage, hit_limit, .. } = *self;
             let audio_ms = self.audio_ms();
-            out.push_client(ClientCommand::AnswerEnded { segment_id, cancelled, audio_ms, usage, hit_limit });
+            out.push_client(ClientEvent::AnswerEnded { segment_id, cancelled, audio_ms, usage, hit_limit });
         }
     }
 }

@@ -30,8 +30,8 @@ use crate::session::{
     usage::UsageMeter,
 };
 use crate::{
-    event::{MessageMeta, Speaker, SpeechId},
-    mapping::profile::BargeInRules,
+    spelling::profile::BargeInRules,
+    vocabulary::{MessageMeta, Speaker, SpeechId},
 };
 
 /// Remembered ids of interrupted turns. C++ uses one per unit, and its audio is at most one unit late.

@@ -17,7 +17,7 @@ use crate::{
         delta_pack::PackedAudio,
         units::{UNIT_SAMPLES, UnitQueue},
     },
-    mapping::profile::ConverseRules,
+    spelling::profile::ConverseRules,
 };
 
 /// Held audio while a text is spoken. It keeps the first word of a user who interrupts.
@@ -224,7 +224,7 @@ impl Uplink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::{Library, profile::AgcRules};
+    use crate::spelling::{Library, profile::AgcRules};
 
     fn uplink(level: Option<AgcRules>) -> Uplink {
         let profile = Library::embedded().unwrap().profile("conversation").unwrap();

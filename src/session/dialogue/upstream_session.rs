@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use super::reply_tracker::{ReplyKind, ReplyTracker, UNIT_DURATION, UnitInFlight, UplinkUnit};
 use super::rollover_limits::{ContextUsage, RolloverLimits};
 use crate::{
-    event::{LaneCommand, LaneEvent, MessageMeta, RolloverReason, UnitInput},
-    mapping::profile::LaneTimeouts,
     session::{
         lanes::{LaneId, Lanes},
         measurement::Measurement,
         millis,
         outbox::{Action, Actions, Observation},
     },
+    spelling::profile::LaneTimeouts,
+    vocabulary::{LaneEvent, LaneRequest, MessageMeta, RolloverReason, UnitInput},
 };
 
 /// Answered units after which an upstream session counts as healthy.
@@ -63,7 +63,7 @@ impl UpstreamSession {
         let (audio, force_listen, frame) = (unit.audio.clone(), unit.force_listen, unit.frame.clone());
         let input_id = self.tracker.record_sent(now, unit);
         let append = UnitInput { audio, input_id, force_listen, frame };
-        out.push(Action::ToLane(lanes.lane(self.id), LaneCommand::Append(append)));
+        out.push(Action::ToLane(lanes.lane(self.id), LaneRequest::Append(append)));
     }
 
     /// Handles output of the model. Returns the unit that it completed.

@@ -46,8 +46,8 @@ use crate::{
         output_converter::{OutputConverter, OutputFormat},
         playout::PlayoutPacer,
     },
-    event::{ClientCommand, SpeechId},
-    mapping::profile::{PlayoutPace, PlayoutRules},
+    spelling::profile::{PlayoutPace, PlayoutRules},
+    vocabulary::{ClientEvent, SpeechId},
 };
 
 /// Unheard audio above which no further part of a text is requested, if the audio leaves at the pace of playback.
@@ -450,7 +450,7 @@ impl Floor {
             self.report_speaking_end(now, speech, cancelled, out);
         }
         if let Some(segment_id) = segment_id {
-            out.push_client(ClientCommand::AnswerEnded {
+            out.push_client(ClientEvent::AnswerEnded {
                 segment_id,
                 cancelled: is_incomplete,
                 audio_ms,
@@ -466,7 +466,7 @@ impl Floor {
             out.push(Action::DropTurn(speech.id, speech.sent_bytes));
             audio_ms = self.heard_ms(now, &speech);
         }
-        out.push_client(ClientCommand::SpeakingEnded {
+        out.push_client(ClientEvent::SpeakingEnded {
             request_id: speech.request_id,
             at_ms: millis(now - speech.requested_at),
             cancelled: cancelled || speech.truncated,

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::{BURST_MAX_BYTES, FILE_WEIGHT, Floor, SpeechSource, speech::Speech};
 use crate::{
-    event::SpeechId,
     session::{
         measurement::{AudioOrigin, Measurement},
         outbox::{Actions, Observation},
     },
+    vocabulary::SpeechId,
 };
 
 /// Longest pause of playback for a sound that may be speech. Most speech is certain 150 ms after the first suspicion, and

@@ -8,9 +8,9 @@ use super::{FloorOptions, UNPLAYED_MAX, transcript::TurnTranscript};
 use crate::{
     audio::{MODEL_RATE_HZ, output_converter::OutputConverter, playout_queue::PlayoutQueue},
     error::{Error, ErrorKind},
-    event::{ClientAudio, ClientCommand, SpeechId},
-    mapping::profile::PlayoutPace,
     session::{millis, outbox::Actions},
+    spelling::profile::PlayoutPace,
+    vocabulary::{ClientAudio, ClientEvent, SpeechId},
 };
 
 /// How much audio the model makes of a turn at a time. The next audio comes that long after a turn's first audio, however
@@ -59,7 +59,7 @@ pub(super) struct Speech {
     pub(super) sent_bytes: u64,
     /// When its first audio was sent.
     pub(super) first_sent_at: Option<Instant>,
-    /// [`ClientCommand::AudioComplete`] was sent.
+    /// [`ClientEvent::AudioComplete`] was sent.
     complete_reported: bool,
     /// The client says that it has played all of it.
     pub(super) confirmed: bool,
@@ -124,7 +124,7 @@ impl Speech {
     /// Announces it.
     pub(super) fn announce(&mut self, now: Instant, out: &mut Actions) {
         self.start_reported = true;
-        out.push_client(ClientCommand::SpeakingStarted {
+        out.push_client(ClientEvent::SpeakingStarted {
             request_id: self.request_id.clone(),
             at_ms: millis(now - self.requested_at),
             text: std::mem::take(&mut self.text),
@@ -239,14 +239,14 @@ impl Speech {
     fn send_bytes(&mut self, bytes: Bytes, out: &mut Actions) {
         if !bytes.is_empty() {
             self.sent_bytes += bytes.len() as u64;
-            out.push_client(ClientCommand::Audio(ClientAudio { bytes, turn: self.id }));
+            out.push_client(ClientEvent::Audio(ClientAudio { bytes, turn: self.id }));
         }
     }
 
     /// Reports once that all audio was sent.
     pub(super) fn report_complete(&mut self, out: &mut Actions) {
         if !std::mem::replace(&mut self.complete_reported, true) {
-            out.push_client(ClientCommand::AudioComplete { turn: self.id });
+            out.push_client(ClientEvent::AudioComplete { turn: self.id });
         }
     }
 

@@ -32,12 +32,12 @@ fn floor_with_hold(hold_max_ms: u32) -> (Floor, Instant, Actions) {
 /// Messages to the client: lengths of audio in ms, and events by their first letters.
 fn client_events(out: &mut Actions) -> Vec<String> {
     let describe = |action| match action {
-        Action::ToClient(ClientCommand::Audio(audio)) => Some((audio.bytes.len() / 48).to_string()),
-        Action::ToClient(ClientCommand::SpeakingStarted { .. }) => Some("start".to_owned()),
-        Action::ToClient(ClientCommand::SpeakingEnded { cancelled, audio_ms, .. }) => {
+        Action::ToClient(ClientEvent::Audio(audio)) => Some((audio.bytes.len() / 48).to_string()),
+        Action::ToClient(ClientEvent::SpeakingStarted { .. }) => Some("start".to_owned()),
+        Action::ToClient(ClientEvent::SpeakingEnded { cancelled, audio_ms, .. }) => {
             Some(format!("end {audio_ms} {cancelled}"))
         }
-        Action::ToClient(ClientCommand::Error(_)) => Some("error".to_owned()),
+        Action::ToClient(ClientEvent::Error(_)) => Some("error".to_owned()),
         _ => None,
     };
     std::iter::from_fn(|| out.pop()).filter_map(describe).collect()
@@ -122,10 +122,10 @@ fn audio_too_far_ahead_is_dropped_from_one_point_on_and_reported_once() {
     }
     let ends: Vec<_> = std::iter::from_fn(|| out.pop())
         .filter_map(|action| match action {
-            Action::ToClient(ClientCommand::TranscriptFinal { text, duration_ms, .. }) => {
+            Action::ToClient(ClientEvent::TranscriptFinal { text, duration_ms, .. }) => {
                 Some(format!("{text} {duration_ms}"))
             }
-            Action::ToClient(ClientCommand::AnswerEnded { cancelled, hit_limit, .. }) => {
+            Action::ToClient(ClientEvent::AnswerEnded { cancelled, hit_limit, .. }) => {
                 Some(format!("{cancelled} {hit_limit}"))
             }
             _ => None,
@@ -398,10 +398,10 @@ fn late_audio_of_a_finished_speech_leaves_nothing_for_the_next() {
         let (mut of_first, mut of_second) = (0, Vec::new());
         while let Some(action) = out.pop() {
             match action {
-                Action::ToClient(ClientCommand::Audio(audio)) if audio.turn == first => {
+                Action::ToClient(ClientEvent::Audio(audio)) if audio.turn == first => {
                     of_first += audio.bytes.len() / 2;
                 }
-                Action::ToClient(ClientCommand::Audio(audio)) => of_second.extend_from_slice(&audio.bytes),
+                Action::ToClient(ClientEvent::Audio(audio)) => of_second.extend_from_slice(&audio.bytes),
                 _ => {}
             }
         }
@@ -489,7 +489,7 @@ fn speech_that_was_played_to_its_end_is_not_cut_any_more() {
 /// Audio bytes to the client, in order.
 fn client_audio(out: &mut Actions) -> Vec<u8> {
     let bytes = |action| match action {
-        Action::ToClient(ClientCommand::Audio(audio)) => Some(audio.bytes),
+        Action::ToClient(ClientEvent::Audio(audio)) => Some(audio.bytes),
         _ => None,
     };
     std::iter::from_fn(|| out.pop()).filter_map(bytes).flatten().collect()

@@ -1,8 +1,8 @@
 //! Words of a turn of the model, reported to the client when the turn has been played or cut.
 
 use crate::{
-    event::{ClientCommand, Speaker, TokenUsage, ToolCall, heard_words},
     session::outbox::Actions,
+    vocabulary::{ClientEvent, Speaker, TokenUsage, ToolCall, heard_words},
 };
 
 /// Final transcript of one turn.
@@ -44,7 +44,7 @@ impl TurnTranscript {
     pub(super) fn report_calls(&self, out: &mut Actions) {
         for (entry_id, call) in &self.calls {
             let (entry_id, call) = (*entry_id, call.clone());
-            out.push_client(ClientCommand::ToolCalled { segment_id: self.segment_id, entry_id, call });
+            out.push_client(ClientEvent::ToolCalled { segment_id: self.segment_id, entry_id, call });
         }
     }
 
@@ -62,7 +62,7 @@ impl TurnTranscript {
         if !self.is_reported || (text.is_empty() && !self.has_partials) {
             return;
         }
-        out.push_client(ClientCommand::TranscriptFinal {
+        out.push_client(ClientEvent::TranscriptFinal {
             speaker: Speaker::Assistant,
             text: text.to_owned(),
             segment_id: self.segment_id,

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::{
     error::ErrorKind,
-    event::{EndKind, LanePurpose},
-    mapping::profile::LaneTimeouts,
+    spelling::profile::LaneTimeouts,
+    vocabulary::{EndKind, LanePurpose},
 };
 
 /// Why a connection failed.
@@ -220,7 +220,7 @@ fn describe_attempts(detail: &str, attempts: u32, spent: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Library;
+    use crate::spelling::Library;
 
     #[test]
     fn second_refusal_for_good_in_a_row_is_the_last_attempt() {

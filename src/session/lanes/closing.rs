@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{LaneId, Lanes, Owner, connection::UpstreamConnection};
-use crate::{event::LanePurpose, session::outbox::Actions};
+use crate::{session::outbox::Actions, vocabulary::LanePurpose};
 
 /// Unneeded lanes of a session that wait in queues. From this number on, the next request takes one of them over although
 /// its queue is stuck.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{Lanes, Owner, Slot};
-use crate::event::Lane;
+use crate::vocabulary::Lane;
 
 impl Lanes {
     /// Starts or stops holding lanes. When an upstream is read again, the deadline for its next output starts anew.

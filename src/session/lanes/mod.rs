@@ -26,8 +26,8 @@ use self::{
 };
 use super::{outbox::Actions, tts::voices::VoiceEncodingChoice};
 use crate::{
-    event::{DisconnectReason, Lane, LaneCommand, LaneEvent, LanePurpose, MessageMeta, Mode},
-    mapping::profile::LaneTimeouts,
+    spelling::profile::LaneTimeouts,
+    vocabulary::{DisconnectReason, Lane, LaneEvent, LanePurpose, LaneRequest, MessageMeta, Mode},
 };
 
 /// Names a lane over all attempts to connect it. Each attempt has a [`Lane`] number of its own.
@@ -178,7 +178,7 @@ impl Lanes {
         now: Instant,
         owner: Owner,
         mode: Mode,
-        init: Option<LaneCommand>,
+        init: Option<LaneRequest>,
         out: &mut Actions,
     ) -> LaneId {
         self.open_beside(now, (owner, 0), mode, init, out)
@@ -190,7 +190,7 @@ impl Lanes {
         now: Instant,
         (owner, spare): (Owner, usize),
         mode: Mode,
-        init: Option<LaneCommand>,
+        init: Option<LaneRequest>,
         out: &mut Actions,
     ) -> LaneId {
         let purpose = owner.purpose();
@@ -285,7 +285,7 @@ impl Lanes {
     }
 
     /// Sends a request on a ready lane.
-    pub(crate) fn request(&mut self, now: Instant, id: LaneId, request: LaneCommand, out: &mut Actions) {
+    pub(crate) fn request(&mut self, now: Instant, id: LaneId, request: LaneRequest, out: &mut Actions) {
         if let Some((connection, shared)) = self.get_mut(id) {
             let (request, _) = shared.voice_encoding.encode_voice(request);
             connection.send_request(now, request, &shared.times, out);
@@ -316,7 +316,7 @@ impl Lanes {
     }
 
     /// Sets the initialisation of a lane.
-    pub(crate) fn initialise(&mut self, now: Instant, id: LaneId, init: LaneCommand, out: &mut Actions) {
+    pub(crate) fn initialise(&mut self, now: Instant, id: LaneId, init: LaneRequest, out: &mut Actions) {
         if let Some((connection, shared)) = self.get_mut(id) {
             connection.initialise_with(now, init, shared, out);
         }

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use super::{LaneId, LaneShared, Lanes, Owner, Slot, closing::MAX_UNNEEDED, connection::UpstreamConnection};
 use crate::{
-    event::{Lane, LanePurpose, Mode},
     session::outbox::Actions,
+    vocabulary::{Lane, LanePurpose, Mode},
 };
 
 impl Lanes {

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::{LaneId, Lanes};
 use crate::{
-    event::ClientCommand,
     session::{
         millis,
         outbox::Actions,
         timers::{Timer, Timers},
     },
+    vocabulary::ClientEvent,
 };
 
 /// Time in the queue before the first notice. The short queue of an ordinary rollover stays unnoticed.
@@ -45,8 +45,8 @@ impl Lanes {
         timers.set_if_clear(Timer::QueueNotice, now.max(since + FIRST_QUEUE_NOTICE));
     }
 
-    fn notice(&self, now: Instant, (position, since): (u32, Instant)) -> ClientCommand {
+    fn notice(&self, now: Instant, (position, since): (u32, Instant)) -> ClientEvent {
         let (waited_ms, wait_max_ms) = (millis(now - since), self.shared.times.queue_max_ms);
-        ClientCommand::Queued { position, waited_ms, wait_max_ms }
+        ClientEvent::Queued { position, waited_ms, wait_max_ms }
     }
 }

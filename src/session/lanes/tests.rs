@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::{
-    event::{EndKind, LanePurpose, UpstreamEnd},
-    mapping::Library,
     session::outbox::Action,
+    spelling::Library,
+    vocabulary::{EndKind, LanePurpose, UpstreamEnd},
 };
 
 /// The lanes of a session; one of them speaks a text.
@@ -24,7 +24,7 @@ impl Bench {
         let times = Library::embedded().unwrap().profile("speech").unwrap().lanes;
         let mut lanes = Lanes::new(times, VoiceEncodingChoice::new([].into()), 1);
         let mut out = Actions::default();
-        let id = lanes.open(now, Owner::Synthesizer, Mode::Chat, Some(LaneCommand::Init(None)), &mut out);
+        let id = lanes.open(now, Owner::Synthesizer, Mode::Chat, Some(LaneRequest::Init(None)), &mut out);
         Self { now, lanes, out, id }
     }
 
@@ -63,7 +63,7 @@ fn closed_transport_receives_no_messages() {
         assert_eq!(bench.actions(), [Action::OpenLane(lane, Mode::Chat, LanePurpose::Speak)]);
         bench.open_transport();
         bench.receive(&LaneEvent::Granted);
-        assert_eq!(bench.actions(), [Action::ToLane(lane, LaneCommand::Init(None))]);
+        assert_eq!(bench.actions(), [Action::ToLane(lane, LaneRequest::Init(None))]);
         if let ConnectionChange::Failed(_) = bench.close_transport(&DisconnectReason::Lost("reset".into())) {
             break;
         }
@@ -119,7 +119,7 @@ fn unwanted_answer_is_not_drained_after_the_drain_deadline() {
         bench.open_transport();
         bench.receive(&LaneEvent::Granted);
         bench.receive(&LaneEvent::Ready { session_id: None });
-        bench.lanes.request(bench.now, bench.id, LaneCommand::Close, &mut bench.out);
+        bench.lanes.request(bench.now, bench.id, LaneRequest::Close, &mut bench.out);
         bench.lanes.set_drain_deadline(bench.now + Duration::from_secs(10));
         bench.actions();
         bench.now += Duration::from_secs(late);
@@ -127,7 +127,7 @@ fn unwanted_answer_is_not_drained_after_the_drain_deadline() {
         bench.lanes.retire(bench.now, bench.id, &mut bench.out);
         assert_eq!(bench.lanes.get(bench.id).unwrap().is_draining(), drains);
         assert!(bench.lanes.deadline().unwrap() > bench.now, "no deadline in the past");
-        let close = Action::ToLane(lane, LaneCommand::Close);
+        let close = Action::ToLane(lane, LaneRequest::Close);
         assert_eq!(bench.actions().contains(&close), !drains);
     }
 }
@@ -147,7 +147,7 @@ fn output_without_audible_or_visible_progress_does_not_prolong_an_answer() {
         bench.open_transport();
         bench.receive(&LaneEvent::Granted);
         bench.receive(&LaneEvent::Ready { session_id: None });
-        let request = LaneCommand::Init(None);
+        let request = LaneRequest::Init(None);
         bench.lanes.request(bench.now, bench.id, request, &mut bench.out);
         bench.receive(&LaneEvent::Text("first"));
         let due = bench.lanes.deadline().unwrap();
@@ -203,7 +203,7 @@ fn text_without_audio_ends_an_answer_by_its_length_and_by_time() {
         bench.open_transport();
         bench.receive(&LaneEvent::Granted);
         bench.receive(&LaneEvent::Ready { session_id: None });
-        bench.lanes.request(bench.now, bench.id, LaneCommand::Cancel, &mut bench.out);
+        bench.lanes.request(bench.now, bench.id, LaneRequest::Cancel, &mut bench.out);
         bench
     };
     let second = Duration::from_secs(1);

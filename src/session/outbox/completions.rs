@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::event::ClientCommand;
+use crate::vocabulary::ClientEvent;
 
 /// Most requests that wait at a time.
 pub(crate) const COMPLETIONS_MAX: usize = 32;
@@ -61,11 +61,11 @@ impl Completions {
     }
 
     /// Notes a message to the client. Returns how many requests are complete with it.
-    pub(super) fn note(&mut self, command: &ClientCommand) -> usize {
+    pub(super) fn note(&mut self, command: &ClientEvent) -> usize {
         match command {
-            ClientCommand::TranscriptFinal { finalized: true, .. } => self.sent_finals += 1,
-            ClientCommand::Flushed { sequence, .. } => self.end_flushes(sequence.saturating_add(1)),
-            ClientCommand::Cleared { .. } => {}
+            ClientEvent::TranscriptFinal { finalized: true, .. } => self.sent_finals += 1,
+            ClientEvent::Flushed { sequence, .. } => self.end_flushes(sequence.saturating_add(1)),
+            ClientEvent::Cleared { .. } => {}
             _ => return 0,
         }
         let is_complete =
@@ -81,8 +81,8 @@ mod tests {
     use super::*;
     use crate::session::outbox::lockstep::empty_final;
 
-    const fn flushed(sequence: u32) -> ClientCommand {
-        ClientCommand::Flushed { sequence, request_id: None }
+    const fn flushed(sequence: u32) -> ClientEvent {
+        ClientEvent::Flushed { sequence, request_id: None }
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
         completions.ask_final();
         completions.ask(3);
         completions.end_flushes(3);
-        assert_eq!(completions.note(&ClientCommand::Cleared { sequence: 0, request_id: None }), 0);
+        assert_eq!(completions.note(&ClientEvent::Cleared { sequence: 0, request_id: None }), 0);
         assert_eq!((completions.pending_finals(), completions.note(&empty_final())), (1, 1));
         assert_eq!(completions.note(&flushed(3)), 0);
     }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::event::{ClientCommand, Speaker};
+use crate::vocabulary::{ClientEvent, Speaker};
 
 /// Most replies pending at a time. A client that waits for its replies never has more.
 const MAX_AWAITED: usize = 4096;
@@ -26,9 +26,9 @@ pub(crate) struct Lockstep {
     reports_parts: bool,
     awaited: VecDeque<AwaitedReply>,
     /// Partial transcript of the current utterance.
-    partial: Option<ClientCommand>,
+    partial: Option<ClientEvent>,
     /// Final transcripts not sent yet, joined.
-    finals: Option<ClientCommand>,
+    finals: Option<ClientEvent>,
 }
 
 impl Lockstep {
@@ -38,10 +38,10 @@ impl Lockstep {
     }
 
     /// Holds a transcript; returns any other command, or the part that the transcript is.
-    pub(crate) fn hold_transcript(&mut self, command: ClientCommand) -> Option<ClientCommand> {
+    pub(crate) fn hold_transcript(&mut self, command: ClientEvent) -> Option<ClientEvent> {
         match command {
-            ClientCommand::TranscriptPartial { .. } => self.partial = Some(command),
-            ClientCommand::TranscriptFinal { .. } => {
+            ClientEvent::TranscriptPartial { .. } => self.partial = Some(command),
+            ClientEvent::TranscriptFinal { .. } => {
                 let part = if self.reports_parts { self.part_of(&command) } else { None };
                 self.partial = None;
                 self.finals = Some(match self.finals.take() {
@@ -57,7 +57,7 @@ impl Lockstep {
 
     /// The replies that are due once transcripts are no longer held: the final transcripts that were not sent, joined, and
     /// an empty one for each further final that the client waits for, beside those that are still to come.
-    pub(super) fn into_replies(self, finals_to_come: usize) -> impl Iterator<Item = ClientCommand> {
+    pub(super) fn into_replies(self, finals_to_come: usize) -> impl Iterator<Item = ClientEvent> {
         let awaited = self.awaited.iter().filter(|reply| **reply == AwaitedReply::Final).count();
         let due = awaited.saturating_sub(finals_to_come);
         let held = self.finals.map(|mut held| {
@@ -69,12 +69,12 @@ impl Lockstep {
     }
 
     /// The words of a final transcript as they follow those that are held.
-    fn part_of(&self, transcript: &ClientCommand) -> Option<ClientCommand> {
-        let ClientCommand::TranscriptFinal { text, segment_id, .. } = transcript else { return None };
+    fn part_of(&self, transcript: &ClientEvent) -> Option<ClientEvent> {
+        let ClientEvent::TranscriptFinal { text, segment_id, .. } = transcript else { return None };
         let follows =
-            matches!(&self.finals, Some(ClientCommand::TranscriptFinal { text, .. }) if !text.is_empty());
+            matches!(&self.finals, Some(ClientEvent::TranscriptFinal { text, .. }) if !text.is_empty());
         let text = if follows { format!(" {text}") } else { text.clone() };
-        (!text.trim().is_empty()).then_some(ClientCommand::TranscriptPart { text, segment_id: *segment_id })
+        (!text.trim().is_empty()).then_some(ClientEvent::TranscriptPart { text, segment_id: *segment_id })
     }
 
     /// Adds a reply that the client waits for. Returns false if too many are awaited already.
@@ -94,7 +94,7 @@ impl Lockstep {
     /// Takes the next reply that is available. `all_settled` means that all audio so far has its final transcript.
     ///
     /// A reply is `finalized` if the client asked for all words: whichever utterances it joins, it is the one answer to that.
-    pub(crate) fn next_reply(&mut self, all_settled: bool) -> Option<ClientCommand> {
+    pub(crate) fn next_reply(&mut self, all_settled: bool) -> Option<ClientEvent> {
         let asked = *self.awaited.front()?;
         let mut reply = match asked {
             AwaitedReply::Final if !all_settled => return None,
@@ -113,17 +113,17 @@ impl Lockstep {
     }
 }
 
-const fn mark_finalized(reply: &mut ClientCommand, on: bool) {
-    if let ClientCommand::TranscriptFinal { finalized, .. } = reply {
+const fn mark_finalized(reply: &mut ClientEvent, on: bool) {
+    if let ClientEvent::TranscriptFinal { finalized, .. } = reply {
         *finalized = on;
     }
 }
 
 /// Joins two final transcripts into one, from the start of the first to the end of the second.
-fn join_finals(first: ClientCommand, second: ClientCommand) -> ClientCommand {
+fn join_finals(first: ClientEvent, second: ClientEvent) -> ClientEvent {
     match (first, second) {
         (
-            ClientCommand::TranscriptFinal {
+            ClientEvent::TranscriptFinal {
                 text: first_text,
                 start_ms: first_start_ms,
                 segment_id: first_id,
@@ -131,7 +131,7 @@ fn join_finals(first: ClientCommand, second: ClientCommand) -> ClientCommand {
                 words: mut first_words,
                 ..
             },
-            ClientCommand::TranscriptFinal {
+            ClientEvent::TranscriptFinal {
                 speaker,
                 text: second_text,
                 start_ms,
@@ -143,7 +143,7 @@ fn join_finals(first: ClientCommand, second: ClientCommand) -> ClientCommand {
                 words,
                 ..
             },
-        ) => ClientCommand::TranscriptFinal {
+        ) => ClientEvent::TranscriptFinal {
             speaker,
             text: [first_text.as_str(), second_text.as_str()].join(" ").trim().to_owned(),
             segment_id: first_id,
@@ -162,8 +162,8 @@ fn join_finals(first: ClientCommand, second: ClientCommand) -> ClientCommand {
     }
 }
 
-const fn empty_partial() -> ClientCommand {
-    ClientCommand::TranscriptPartial {
+const fn empty_partial() -> ClientEvent {
+    ClientEvent::TranscriptPartial {
         speaker: Speaker::User,
         text: String::new(),
         segment_id: 0,
@@ -172,8 +172,8 @@ const fn empty_partial() -> ClientCommand {
     }
 }
 
-pub(crate) const fn empty_final() -> ClientCommand {
-    ClientCommand::TranscriptFinal {
+pub(crate) const fn empty_final() -> ClientEvent {
+    ClientEvent::TranscriptFinal {
         speaker: Speaker::User,
         text: String::new(),
         segment_id: 0,
@@ -192,17 +192,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn transcript(text: &str, is_final: bool) -> ClientCommand {
+    fn transcript(text: &str, is_final: bool) -> ClientEvent {
         let (speaker, text) = (Speaker::User, text.to_owned());
         if is_final {
             let mut transcript = empty_final();
             mark_finalized(&mut transcript, false);
-            if let ClientCommand::TranscriptFinal { text: spoken, .. } = &mut transcript {
+            if let ClientEvent::TranscriptFinal { text: spoken, .. } = &mut transcript {
                 *spoken = text;
             }
             return transcript;
         }
-        ClientCommand::TranscriptPartial { speaker, text, segment_id: 0, audio_ms: 0, start_ms: 0 }
+        ClientEvent::TranscriptPartial { speaker, text, segment_id: 0, audio_ms: 0, start_ms: 0 }
     }
 
     #[test]
@@ -210,14 +210,14 @@ mod tests {
         let mut lockstep = Lockstep::new(true);
         let mut parts = String::new();
         for (text, is_final) in [("one", true), ("maybe", false), ("", true), ("two.", true)] {
-            if let Some(ClientCommand::TranscriptPart { text, .. }) =
+            if let Some(ClientEvent::TranscriptPart { text, .. }) =
                 lockstep.hold_transcript(transcript(text, is_final))
             {
                 parts.push_str(&text);
             }
         }
         lockstep.await_reply(AwaitedReply::Final);
-        let Some(ClientCommand::TranscriptFinal { text, .. }) = lockstep.next_reply(true) else { panic!() };
+        let Some(ClientEvent::TranscriptFinal { text, .. }) = lockstep.next_reply(true) else { panic!() };
         assert_eq!((text.as_str(), parts.as_str()), ("one two.", "one two."));
     }
 
@@ -231,9 +231,9 @@ mod tests {
             let mut lockstep = Lockstep::new(false);
             lockstep.hold_transcript(transcript("one", true));
             (0..awaited).for_each(|_| assert!(lockstep.await_reply(AwaitedReply::Final)));
-            let replies: Vec<ClientCommand> = lockstep.into_replies(to_come).collect();
+            let replies: Vec<ClientEvent> = lockstep.into_replies(to_come).collect();
             let found = replies.iter().map(|reply| match reply {
-                ClientCommand::TranscriptFinal { text, finalized, .. } => (text.as_str(), *finalized),
+                ClientEvent::TranscriptFinal { text, finalized, .. } => (text.as_str(), *finalized),
                 other => panic!("{other:?}"),
             });
             assert_eq!(found.collect::<Vec<_>>(), expected, "{awaited} awaited, {to_come} to come");
@@ -250,7 +250,7 @@ mod tests {
             let (mut asked_finals, mut finals) = (1, 0);
             let mut take = |lockstep: &mut Lockstep, settled| while let Some(reply) = lockstep.next_reply(settled) {
                 replies += 1;
-                if let ClientCommand::TranscriptFinal { text, finalized, .. } = reply {
+                if let ClientEvent::TranscriptFinal { text, finalized, .. } = reply {
                     finals += usize::from(finalized);
                     received.extend(text.split_whitespace().map(str::to_owned));
                 }

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     error::Error,
-    event::{
-        ClientCommand, CloseReason, Lane, LaneCommand, LanePurpose, Message, Mode, PauseId, RolloverReason,
+    vocabulary::{
+        ClientEvent, CloseReason, Lane, LanePurpose, LaneRequest, Message, Mode, PauseId, RolloverReason,
         SpeechId,
     },
 };
@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug, PartialEq)]
 pub(crate) enum Action {
     /// Send a command to the client.
-    ToClient(ClientCommand),
+    ToClient(ClientEvent),
     /// Discard unsent audio of a text or turn; events are kept. The number counts its bytes sent or queued.
     DropTurn(SpeechId, u64),
     /// Send a message to the client that is encoded already.
@@ -35,7 +35,7 @@ pub(crate) enum Action {
     /// Connect to an upstream that serves this mode and purpose.
     OpenLane(Lane, Mode, LanePurpose),
     /// Send a command to an upstream.
-    ToLane(Lane, LaneCommand),
+    ToLane(Lane, LaneRequest),
     /// Drop the transport. Later messages of this lane are ignored.
     DropLane(Lane),
     /// Judge whether the user has finished, from the audio of the utterance up to this pause.
@@ -187,14 +187,14 @@ impl Actions {
         self.queue.push_back(action);
     }
 
-    pub(crate) fn push_client(&mut self, command: ClientCommand) {
+    pub(crate) fn push_client(&mut self, command: ClientEvent) {
         // A client that turns the events off in the middle of speech still gets its end.
         let is_muted = match command {
-            ClientCommand::SpeechStarted { .. } => {
+            ClientEvent::SpeechStarted { .. } => {
                 self.is_speech_reported = !self.mutes_speech_events;
                 self.mutes_speech_events
             }
-            ClientCommand::SpeechEnded { .. } => !std::mem::take(&mut self.is_speech_reported),
+            ClientEvent::SpeechEnded { .. } => !std::mem::take(&mut self.is_speech_reported),
             _ => false,
         };
         if is_muted {
@@ -210,10 +210,10 @@ impl Actions {
     }
 
     /// Sends a message, and those that are due after it.
-    fn send(&mut self, command: ClientCommand) {
+    fn send(&mut self, command: ClientEvent) {
         let complete = self.completions.note(&command);
         self.queue.push_back(Action::ToClient(command));
-        self.queue.extend((0..complete).map(|_| Action::ToClient(ClientCommand::Completed)));
+        self.queue.extend((0..complete).map(|_| Action::ToClient(ClientEvent::Completed)));
     }
 
     /// Sends transcripts only as replies from now on. With `reports_parts`, each one that is held is also reported as a part.
@@ -264,14 +264,14 @@ impl Actions {
 
     pub(crate) fn push_error(&mut self, error: Error) {
         self.observe(Observation::ErrorTold(error.clone()));
-        self.push_client(ClientCommand::Error(error));
+        self.push_client(ClientEvent::Error(error));
     }
 
     /// Sends an error whose last words only the client gets, because they may quote the model or the client.
     pub(crate) fn push_quoting_error(&mut self, error: Error, quoted: &str) {
         self.observe(Observation::ErrorTold(error.clone()));
         let detail = format!("{}: {quoted}", error.detail);
-        self.push_client(ClientCommand::Error(Error { detail, ..error }));
+        self.push_client(ClientEvent::Error(Error { detail, ..error }));
     }
 
     pub(crate) fn observe(&mut self, observation: Observation) {

@@ -8,8 +8,8 @@
 use super::utterance::Transcript;
 use crate::{
     audio::sentence_marks::{ends_sentence, is_full_stop},
-    mapping::language::primary_language,
     session::tts::abbreviations::is_inside_sentence,
+    spelling::language::primary_language,
 };
 
 /// Longest time between the pieces of a sentence, ms: detectors notice speech a little late.

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::{recognition::Recognition, transcriber::Transcriber, utterance::UtteranceState};
-use crate::event::LaneCommand;
 use crate::session::{
     growing_text::GrowingText,
     lanes::{LaneId, Lanes, Owner},
     outbox::Actions,
 };
+use crate::vocabulary::LaneRequest;
 
 /// Longest time that a further lane stays in the upstream's queue, where it takes a place from other clients. A worker that
 /// only cleans up after the last session is free within this time.
@@ -62,7 +62,7 @@ impl Transcriber {
             let Some(utterance) = self.queue.first_waiting() else { return };
             let UtteranceState::Waiting(audio) = &utterance.state else { return };
             let audio = audio.clone();
-            let request = LaneCommand::Transcribe { prompt: utterance.prompt.clone(), audio: audio.clone() };
+            let request = LaneRequest::Transcribe { prompt: utterance.prompt.clone(), audio: audio.clone() };
             lanes.request(now, *id, request, out);
             utterance.state = UtteranceState::Requested(*id, audio, GrowingText::default());
         }

@@ -12,11 +12,11 @@ use super::{
     utterance::{Utterance, UtteranceState, length_ms},
 };
 use crate::{
-    event::ClientCommand,
     session::{
         lanes::{LaneId, Lanes},
         outbox::Actions,
     },
+    vocabulary::ClientEvent,
 };
 
 /// Confidence that is reported where no model has judged the pause.
@@ -38,7 +38,7 @@ impl Transcriber {
         {
             let (segment_id, audio_ms) = (utterance.segment_id, length_ms(&audio));
             let start_ms = end_ms.saturating_sub(audio_ms);
-            out.push_client(ClientCommand::TurnResumed { text, segment_id, start_ms, audio_ms });
+            out.push_client(ClientEvent::TurnResumed { text, segment_id, start_ms, audio_ms });
         }
     }
 
@@ -78,7 +78,7 @@ impl Transcriber {
             && let PauseTranscriptState::Known(text) = &mut pause.state
         {
             let (text, audio_ms) = (std::mem::take(text), length_ms(&pause.audio));
-            out.push_client(ClientCommand::TurnEndLikely {
+            out.push_client(ClientEvent::TurnEndLikely {
                 text: text.clone(),
                 segment_id: utterance.segment_id,
                 confidence: pause.probability.unwrap_or(UNJUDGED_CONFIDENCE),

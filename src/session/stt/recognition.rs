@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Instant};
 
 use super::utterance::length_ms;
 use crate::{
-    event::{LaneCommand, Mode, TranscribePrompt},
     session::{
         growing_text::GrowingText,
         lanes::{LaneId, Lanes, Owner},
         outbox::Actions,
     },
+    vocabulary::{LaneRequest, Mode, TranscribePrompt},
 };
 
 /// A lane that transcribes one utterance, or waits for one.
@@ -34,7 +34,7 @@ pub(crate) struct InterimDecode {
 impl Recognition {
     /// Dials, with room for `spare` more.
     pub(crate) fn open(now: Instant, spare: usize, lanes: &mut Lanes, out: &mut Actions) -> Self {
-        let (owner, init) = ((Owner::Transcriber, spare), Some(LaneCommand::Init(None)));
+        let (owner, init) = ((Owner::Transcriber, spare), Some(LaneRequest::Init(None)));
         Self { id: lanes.open_beside(now, owner, Mode::Chat, init, out), interim: None }
     }
 
@@ -48,7 +48,7 @@ impl Recognition {
         out: &mut Actions,
     ) {
         let audio_ms = length_ms(&audio);
-        lanes.request(now, self.id, LaneCommand::Transcribe { prompt, audio }, out);
+        lanes.request(now, self.id, LaneRequest::Transcribe { prompt, audio }, out);
         let audio_start_ms = end_ms.saturating_sub(audio_ms);
         self.interim = Some(InterimDecode { text: GrowingText::default(), audio_ms, audio_start_ms });
     }

@@ -15,7 +15,7 @@ use crate::session::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::LaneEvent,
+    vocabulary::LaneEvent,
 };
 
 impl Transcriber {

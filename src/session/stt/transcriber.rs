@@ -28,12 +28,12 @@ use crate::session::{
 };
 use crate::{
     audio::vad::VadConfig,
-    event::TranscribePrompt,
-    mapping::{
+    spelling::{
         Profile,
         language::primary_language,
         profile::{HearRules, PromptRequest, SensitivityPreset},
     },
+    vocabulary::TranscribePrompt,
 };
 
 /// Shortest time between two interim decodes.

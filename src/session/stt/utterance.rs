@@ -13,7 +13,7 @@ use crate::{
         word_times::{WordTime, estimate_word_times},
     },
     error::{Error, ErrorKind},
-    event::{ClientCommand, EndCause, Speaker, TranscribePrompt},
+    vocabulary::{ClientEvent, EndCause, Speaker, TranscribePrompt},
 };
 
 /// A segment of speech: a whole utterance, or the part of an utterance before a commit.
@@ -185,7 +185,7 @@ impl Utterance {
             self.push_final(Transcript::default(), out);
         }
         if let Some(end_ms) = self.speech_end_ms {
-            out.push_client(ClientCommand::TurnEnded {
+            out.push_client(ClientEvent::TurnEnded {
                 text,
                 segment_id: self.segment_id,
                 confidence: self.verdict.probability.unwrap_or(1.0),
@@ -195,7 +195,7 @@ impl Utterance {
             });
         }
         if let (Some(at_ms), false) = (self.speech_end_ms, self.released) {
-            out.push_client(ClientCommand::SpeechEnded { at_ms, segment_id: self.segment_id });
+            out.push_client(ClientEvent::SpeechEnded { at_ms, segment_id: self.segment_id });
         }
         true
     }
@@ -204,12 +204,12 @@ impl Utterance {
     pub(crate) fn push_partial(&mut self, text: String, audio_ms: u64, start_ms: u64, out: &mut Actions) {
         self.longest_partial_chars = self.longest_partial_chars.max(text.chars().count());
         let (speaker, segment_id) = (Speaker::User, self.segment_id);
-        out.push_client(ClientCommand::TranscriptPartial { speaker, text, segment_id, audio_ms, start_ms });
+        out.push_client(ClientEvent::TranscriptPartial { speaker, text, segment_id, audio_ms, start_ms });
     }
 
     fn push_final(&self, transcript: Transcript, out: &mut Actions) {
         let Transcript { text, duration_ms, language, words } = transcript;
-        out.push_client(ClientCommand::TranscriptFinal {
+        out.push_client(ClientEvent::TranscriptFinal {
             speaker: Speaker::User,
             text,
             segment_id: self.segment_id,

@@ -13,13 +13,13 @@ use super::{
 };
 use crate::{
     error::ErrorKind,
-    event::ClientCommand,
     session::{
         lanes::LaneId,
         outbox::Actions,
         timers::{Timer, Timers},
         tools::SegmentIds,
     },
+    vocabulary::ClientEvent,
 };
 
 /// Most utterances that wait at a time while further finality requests still get a marker of their own.
@@ -205,7 +205,7 @@ impl UtteranceQueue {
             {
                 utterance.start_reported = true;
                 let segment_id = utterance.segment_id;
-                out.push_client(ClientCommand::SpeechStarted { at_ms, from_ms, segment_id });
+                out.push_client(ClientEvent::SpeechStarted { at_ms, from_ms, segment_id });
             }
             if let UtteranceState::Settled(Some(Ok(transcript))) = &mut utterance.state {
                 self.cut_sentence.join(transcript, utterance.speech_ms, utterance.is_cut_in_speech);
@@ -221,7 +221,7 @@ impl UtteranceQueue {
                 }
                 utterance.released = true;
                 if let Some(at_ms) = utterance.speech_end_ms {
-                    out.push_client(ClientCommand::SpeechEnded { at_ms, segment_id: utterance.segment_id });
+                    out.push_client(ClientEvent::SpeechEnded { at_ms, segment_id: utterance.segment_id });
                 }
             }
             index += 1;

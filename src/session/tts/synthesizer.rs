@@ -14,8 +14,8 @@ use crate::session::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::{LaneCommand, LaneEvent, Mode, SpeechId, VoiceSample},
-    mapping::Profile,
+    spelling::Profile,
+    vocabulary::{LaneEvent, LaneRequest, Mode, SpeechId, VoiceSample},
 };
 
 /// A text prepared for speaking.
@@ -67,7 +67,7 @@ impl Synthesizer {
     /// Cancels the current text and speaks this one.
     pub(crate) fn start_job(&mut self, now: Instant, job: SpeechJob, tools: &mut Tools) {
         tools.floor.cancel(now, SpeechSource::Text, &mut tools.out);
-        let init = LaneCommand::Init(job.voice.clone());
+        let init = LaneRequest::Init(job.voice.clone());
         let can_serve = |id: LaneId, lanes: &Lanes| lanes.get(id).is_some_and(|lane| lane.can_serve(&init));
         let mut reusable = self.current.take().and_then(|active| active.lane);
         if let Some(id) = reusable.take_if(|id| !can_serve(*id, &tools.lanes)) {
@@ -241,7 +241,7 @@ impl Synthesizer {
         let Some(active) = &mut self.current else { return };
         match active.lane {
             None => {
-                let init = Some(LaneCommand::Init(active.job.voice.clone()));
+                let init = Some(LaneRequest::Init(active.job.voice.clone()));
                 let lane = tools.lanes.open(now, Owner::Synthesizer, Mode::Chat, init, &mut tools.out);
                 active.lane = Some(lane);
             }
@@ -250,7 +250,7 @@ impl Synthesizer {
                 if tools.lanes.is_ready(id) && !tools.lanes.are_held() && !tools.floor.is_far_ahead(now) =>
             {
                 let Some(part) = active.job.parts.get(active.parts_done) else { return };
-                let request = LaneCommand::Speak {
+                let request = LaneRequest::Speak {
                     before_voice: self.profile.speak.before_voice.clone(),
                     after_voice: self.profile.speak.system_prompt_end(active.job.instruction.as_deref()),
                     request: self.profile.speak.read_aloud_request(part),

@@ -202,7 +202,7 @@ fn split_sentence(sentence: &str, max_chars: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Library;
+    use crate::spelling::Library;
     use proptest::prelude::*;
 
     const FORBIDDEN: &str = ":：；#“”‘’@*【】「」()（）[]&/$";

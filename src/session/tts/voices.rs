@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     error::{Error, ErrorKind},
-    event::{LaneCommand, VoiceSample},
-    mapping::upstream::VoiceEncoding,
+    spelling::upstream::VoiceEncoding,
+    vocabulary::{LaneRequest, VoiceSample},
 };
 
 /// The configured voices.
@@ -97,7 +97,7 @@ impl VoiceEncodingChoice {
     }
 
     /// Sets the encoding of a command's voice; returns it, if the command has a voice.
-    pub(crate) fn encode_voice(&self, mut command: LaneCommand) -> (LaneCommand, Option<VoiceEncoding>) {
+    pub(crate) fn encode_voice(&self, mut command: LaneRequest) -> (LaneRequest, Option<VoiceEncoding>) {
         let encoding = self.current();
         let encoded = command.voice_mut().map(|voice| voice.encoding = encoding);
         (command, encoded.map(|()| encoding))

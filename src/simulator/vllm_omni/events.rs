@@ -28,7 +28,7 @@ const CAPABILITIES: &str = r#"{
     "supports_realtime_endpoint": true, "supports_multi_session": true, "supports_session_lease": true,
     "supports_session_resume": true, "session_admission_mode": "engine_managed", "supports_audio_truncate": true,
     "adapter_patterns": ["scheduler_data_plane"], "requires_model_runner_kv": true,
-    "requires_native_stage_role": true, "signal_sources": ["model_native", "client_event", "server_policy"],
+    "requires_native_stage_role": true, "signal_sources": ["model_native", "client_request", "server_policy"],
     "stage_handoff_transport": "scheduler_data_plane", "supports_core_kv_lease": false, "supports_kv_lease": false,
     "supports_multi_session_same_replica": true, "supports_scheduler_native_append": false,
     "supports_stage_connector_handoff": true, "supports_image_input": false, "supports_text_only_turn": false, "implementation_level": "model_native_duplex",

@@ -19,7 +19,7 @@ pub(crate) struct SessionLabels {
 pub(crate) struct LaneLabels {
     /// Name of the upstream.
     pub(crate) upstream: Arc<str>,
-    /// Name of a [`crate::event::LanePurpose`].
+    /// Name of a [`crate::vocabulary::LanePurpose`].
     pub(crate) purpose: &'static str,
 }
 

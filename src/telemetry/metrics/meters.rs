@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     error::{Error, Origin},
-    event::LanePurpose,
     session::{AudioOrigin, BargeInStage, EndReason},
+    vocabulary::LanePurpose,
 };
 
 /// Side of a connection.

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    event::LanePurpose,
     session::{AudioOrigin, BargeInStage, EndReason, SessionState},
+    vocabulary::LanePurpose,
 };
 
 /// Metrics after every event happened once.

@@ -18,11 +18,11 @@ pub(super) use self::audio_body::decode_base64_wav;
 use super::{Dialect, codec_action::CodecAction, encode::message_name};
 use crate::{
     audio::{SPEECH_RATE_HZ, wav},
-    event::{
-        AnswerPart, DisconnectReason, EndKind, Frame, HttpBody, HttpRequest, LaneCommand, LaneEvent,
+    foreign::shortened,
+    vocabulary::{
+        AnswerPart, DisconnectReason, EndKind, Frame, HttpBody, HttpRequest, LaneEvent, LaneRequest,
         MessageMeta, Mode, ReportedUsage, UpstreamEnd,
     },
-    foreign::shortened,
 };
 
 /// Data of the event that ends a stream.
@@ -72,12 +72,12 @@ struct Answer {
 
 impl HttpLane {
     /// Carries out a command of the session.
-    pub(super) fn encode(&mut self, dialect: &Dialect, command: &LaneCommand, mode: Mode) {
+    pub(super) fn encode(&mut self, dialect: &Dialect, command: &LaneRequest, mode: Mode) {
         match command {
-            LaneCommand::Init(_) => {
+            LaneRequest::Init(_) => {
                 self.actions.push_back(CodecAction::Event(LaneEvent::Ready { session_id: None }));
             }
-            LaneCommand::Close | LaneCommand::Cancel => self.end(),
+            LaneRequest::Close | LaneRequest::Cancel => self.end(),
             command => match request(dialect, command, mode) {
                 Ok(request) => {
                     let may_be_empty = !dialect.marks_ends_of_streams();
@@ -240,14 +240,14 @@ impl Answer {
 }
 
 /// The request for a command.
-fn request(dialect: &Dialect, command: &LaneCommand, mode: Mode) -> Result<HttpRequest, String> {
+fn request(dialect: &Dialect, command: &LaneRequest, mode: Mode) -> Result<HttpRequest, String> {
     let (mapping, name) = (dialect.mapping(), message_name(command));
     let path = mapping.request_path(name).filter(|_| mapping.message(name).is_some());
     let path =
         path.ok_or_else(|| format!("the dialect {} has no request `{}`", mapping.name, name.name()))?;
     let json = dialect.encode(command, mode);
     let body = match command {
-        LaneCommand::Transcribe { audio, .. } if mapping.is_form(name) => form(&json, audio),
+        LaneRequest::Transcribe { audio, .. } if mapping.is_form(name) => form(&json, audio),
         _ => HttpBody::Json(json),
     };
     Ok(HttpRequest { path: path.to_owned(), body })

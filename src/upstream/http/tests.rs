@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use crate::{
     audio::{pcm, wav},
-    event::{
-        AnswerPart, ChatMessage, ChatTurn, DisconnectReason, EntryPart, Frame, HttpBody, HttpRequest,
-        LaneCommand, LaneEvent, LanePurpose, Mode, Role, TranscribePrompt, VoiceSample,
-    },
-    mapping::Library,
+    spelling::Library,
     upstream::{
         lane::{CodecAction, LaneCodec},
         sse::EventStream,
+    },
+    vocabulary::{
+        AnswerPart, ChatMessage, ChatTurn, DisconnectReason, EntryPart, Frame, HttpBody, HttpRequest,
+        LaneEvent, LanePurpose, LaneRequest, Mode, Role, TranscribePrompt, VoiceSample,
     },
 };
 
@@ -28,14 +28,14 @@ fn codec(dialect: &str) -> LaneCodec {
     LaneCodec::new(dialect, Mode::Chat, LanePurpose::Transcribe)
 }
 
-fn transcribe() -> LaneCommand {
+fn transcribe() -> LaneRequest {
     let prompt =
         TranscribePrompt { instruction: "Listen.".into(), language: "en".into(), hints: "voxbridge".into() };
-    LaneCommand::Transcribe { prompt, audio: Arc::new(vec![1, -1, 300]) }
+    LaneRequest::Transcribe { prompt, audio: Arc::new(vec![1, -1, 300]) }
 }
 
-fn speak(voice: Option<VoiceSample>) -> LaneCommand {
-    LaneCommand::Speak {
+fn speak(voice: Option<VoiceSample>) -> LaneRequest {
+    LaneRequest::Speak {
         before_voice: "before".into(),
         after_voice: "after".into(),
         request: "Read: Hello".into(),
@@ -49,7 +49,7 @@ fn actions(codec: &mut LaneCodec) -> Vec<CodecAction> {
 }
 
 /// Sends a command and returns its request.
-fn request(codec: &mut LaneCodec, command: &LaneCommand) -> HttpRequest {
+fn request(codec: &mut LaneCodec, command: &LaneRequest) -> HttpRequest {
     codec.encode(now(), command.clone(), |message| panic!("{message:?}"));
     match actions(codec).pop() {
         Some(CodecAction::Request(request)) => request,
@@ -57,7 +57,7 @@ fn request(codec: &mut LaneCodec, command: &LaneCommand) -> HttpRequest {
     }
 }
 
-fn json_request(dialect: &str, command: &LaneCommand) -> (String, Value) {
+fn json_request(dialect: &str, command: &LaneRequest) -> (String, Value) {
     let HttpRequest { path, body } = request(&mut codec(dialect), command);
     match body {
         HttpBody::Json(json) => (path, serde_json::from_str(&json).unwrap()),
@@ -114,9 +114,9 @@ fn wav_base64(samples: usize, rate_hz: u32) -> String {
 #[test]
 fn lane_is_ready_at_once_and_ends_when_it_is_left() {
     let mut codec = codec("vllm-omni-http");
-    codec.encode(now(), LaneCommand::Init(None), |message| panic!("{message:?}"));
+    codec.encode(now(), LaneRequest::Init(None), |message| panic!("{message:?}"));
     assert_eq!(actions(&mut codec), [CodecAction::Event(LaneEvent::Ready { session_id: None })]);
-    for command in [LaneCommand::Close, LaneCommand::Cancel] {
+    for command in [LaneRequest::Close, LaneRequest::Cancel] {
         request(&mut codec, &transcribe());
         codec.encode(now(), command.clone(), |message| panic!("{message:?}"));
         let end = CodecAction::End(DisconnectReason::Closed(1000, String::new()));
@@ -129,7 +129,7 @@ fn lane_is_ready_at_once_and_ends_when_it_is_left() {
 #[test]
 fn request_that_a_dialect_lacks_ends_the_lane() {
     let mut codec = codec("openai-audio");
-    codec.encode(now(), LaneCommand::Chat(Box::new(turn())), |message| panic!("{message:?}"));
+    codec.encode(now(), LaneRequest::Chat(Box::new(turn())), |message| panic!("{message:?}"));
     let words = format!("{:?}", actions(&mut codec));
     assert!(
         words.contains("the dialect openai-audio has no request `chat_with_voice`") && words.contains("End("),
@@ -200,7 +200,7 @@ fn turn() -> ChatTurn {
 #[test]
 fn answer_is_asked_for_with_the_conversation_and_the_voice_beside_it() {
     for (dialect, voice) in [("vllm-omni-http", "/ref_audio"), ("sglang-omni-http", "/audio/ref_audio")] {
-        let (path, body) = json_request(dialect, &LaneCommand::Chat(Box::new(turn())));
+        let (path, body) = json_request(dialect, &LaneRequest::Chat(Box::new(turn())));
         assert_eq!(path, "/chat/completions");
         assert!(
             body.pointer(voice).unwrap().as_str().unwrap().starts_with("data:audio/wav;base64,"),
@@ -212,7 +212,7 @@ fn answer_is_asked_for_with_the_conversation_and_the_voice_beside_it() {
         assert_eq!(content[2]["input_audio"]["format"], "wav");
         assert_eq!((&body["modalities"], &body["max_tokens"]), (&json!(["text", "audio"]), &json!(7)));
         let silent = ChatTurn { speaks: false, voice: None, ..turn() };
-        let (_, body) = json_request(dialect, &LaneCommand::Chat(Box::new(silent)));
+        let (_, body) = json_request(dialect, &LaneRequest::Chat(Box::new(silent)));
         assert_eq!((&body["modalities"], body.pointer(voice)), (&json!(["text"]), None));
     }
 }
@@ -252,7 +252,7 @@ fn streamed_answers_of_each_server_are_decoded() {
     let (events, _) = answered(&mut sglang, (200, "text/event-stream"), &texts(&deltas));
     assert_eq!(events, ["Text(\"Hello\")", "Text(\" you\\n||{\")", "Done(Some(\"Hello you\"), 0)"]);
 
-    request(&mut sglang, &LaneCommand::Chat(Box::new(turn())));
+    request(&mut sglang, &LaneRequest::Chat(Box::new(turn())));
     let delta = |delta: Value| {
         json!({"id": "chatcmpl-1", "object": "chat.completion.chunk",
             "choices": [{"index": 0, "delta": delta, "finish_reason": null}]})
@@ -285,7 +285,7 @@ fn streamed_answers_of_each_server_are_decoded() {
 fn whole_answer_has_its_text_and_its_audio() {
     for dialect in ["vllm-omni-http", "sglang-omni-http"] {
         let mut codec = codec(dialect);
-        request(&mut codec, &LaneCommand::Chat(Box::new(turn())));
+        request(&mut codec, &LaneRequest::Chat(Box::new(turn())));
         let message =
             json!({"role": "assistant", "content": "Hi.", "audio": {"data": wav_base64(2400, 24_000)}});
         let answer = json!({"object": "chat.completion", "choices": [{"index": 0, "message": message}]});

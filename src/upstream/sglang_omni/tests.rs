@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    event::{
-        ConversationInit, DisconnectReason, EndKind, Frame, LaneCommand, LanePurpose, Mode, VideoFrame,
+    spelling::Library,
+    upstream::lane::{LaneCodec, LaneEnd, LaneOpening},
+    vocabulary::{
+        ConversationInit, DisconnectReason, EndKind, Frame, LanePurpose, LaneRequest, Mode, VideoFrame,
         VoiceEncoding, VoiceSample,
     },
-    mapping::Library,
-    upstream::lane::{LaneCodec, LaneEnd, LaneOpening},
 };
 
 /// A codec, and what its lane saw.
@@ -32,7 +32,7 @@ impl Bench {
         Self { codec, now, sent_count: 0 }
     }
 
-    fn encode(&mut self, command: LaneCommand) -> Vec<Value> {
+    fn encode(&mut self, command: LaneRequest) -> Vec<Value> {
         let mut sent = Vec::new();
         self.codec.encode(self.now, command, |message| sent.push(parse(&message)));
         sent
@@ -41,7 +41,7 @@ impl Bench {
     /// Sends a unit; its id counts from 1.
     fn append(&mut self, force_listen: bool, frame: Option<&[u8]>) -> Vec<Value> {
         self.sent_count += 1;
-        self.encode(LaneCommand::Append(UnitInput {
+        self.encode(LaneRequest::Append(UnitInput {
             audio: Arc::new(vec![0x100; 16_000]),
             input_id: self.sent_count.to_string().into(),
             force_listen,
@@ -126,7 +126,7 @@ fn opening_names_only_settings_that_the_server_knows() {
     for voice in [None, Some(VoiceSample { samples, encoding: VoiceEncoding::Wav })] {
         let has_voice = voice.is_some();
         let opening = ConversationInit { prompt: "Be brief.".to_owned(), config: config.into(), voice };
-        let sent = bench.encode(LaneCommand::InitConversation(Box::new(opening)));
+        let sent = bench.encode(LaneRequest::InitConversation(Box::new(opening)));
         let session = &sent[0]["session"];
         assert_eq!(session["sglang"]["sampling"], json!({"listen_prob_scale": 0.5}));
         assert_eq!(session["instructions"], "Be brief.");

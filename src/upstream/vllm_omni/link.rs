@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::event::DisconnectReason;
+use crate::vocabulary::DisconnectReason;
 
 /// Time for which the server keeps a session without a transport (`disconnect_grace_s`).
 const GRACE: Duration = Duration::from_secs(30);

@@ -26,7 +26,7 @@ use self::{link::Link, outbox::Outbox};
 use super::codec_action::CodecAction;
 use crate::{
     audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ},
-    event::{DisconnectReason, LaneCommand, LaneEvent, Message, MessageMeta, RefusedPart, UnitInput},
+    vocabulary::{DisconnectReason, LaneEvent, LaneRequest, Message, MessageMeta, RefusedPart, UnitInput},
 };
 
 /// Silence before a session's first unit. As long as some audio waits for the rest of its unit, the server adds no silence of
@@ -325,15 +325,15 @@ impl VllmOmni {
     pub(super) fn encode(
         &mut self,
         now: Instant,
-        command: &LaneCommand,
-        encode: impl Fn(&LaneCommand) -> String,
+        command: &LaneRequest,
+        encode: impl Fn(&LaneRequest) -> String,
         mut emit: impl FnMut(String),
     ) {
         self.last_sent_at = Some(now);
         let unit = match command {
-            LaneCommand::Append(unit) => unit,
-            LaneCommand::Cancel => return,
-            LaneCommand::Close => return self.close(encode(command), emit),
+            LaneRequest::Append(unit) => unit,
+            LaneRequest::Cancel => return,
+            LaneRequest::Close => return self.close(encode(command), emit),
             command => return emit(encode(command)),
         };
         if self.last_sequence > self.acknowledged && self.link.is_up() {
@@ -347,7 +347,7 @@ impl VllmOmni {
         let is_split = parts.len() > 1;
         for part in parts {
             let id = part.input_id.clone();
-            let text = encode(&LaneCommand::Append(part));
+            let text = encode(&LaneRequest::Append(part));
             if let Some(text) = self.outbox.admit(id, text, self.link.is_up()) {
                 emit(text);
             }

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::{
-    event::{ConversationInit, EndKind, Frame, Mode},
-    mapping::{Library, upstream::LanePurpose},
+    spelling::{Library, upstream::LanePurpose},
     upstream::lane::{LaneCodec, LaneEnd, LaneOpening},
+    vocabulary::{ConversationInit, EndKind, Frame, Mode},
 };
 
 /// A codec with a clock, and everything that it sent or emitted.
@@ -36,7 +36,7 @@ impl Lane {
         };
         assert_eq!(lane.codec.handle_opened(now), LaneOpening::Granted);
         let init = ConversationInit { prompt: "p".to_owned(), config: "{}".into(), voice: None };
-        lane.command(LaneCommand::InitConversation(Box::new(init)));
+        lane.command(LaneRequest::InitConversation(Box::new(init)));
         lane
     }
 
@@ -54,7 +54,7 @@ impl Lane {
         self.receive(&json!({"type": kind, "session": session, "resume_token": token}));
     }
 
-    fn command(&mut self, command: LaneCommand) {
+    fn command(&mut self, command: LaneRequest) {
         let sent = &mut self.sent;
         self.codec.encode(self.now, command, |message| match message {
             Message::Text(text) => sent.push(serde_json::from_str(&text).unwrap()),
@@ -67,7 +67,7 @@ impl Lane {
         self.unit += 1;
         let audio = Arc::new(vec![self.unit as i16; 16_000]);
         let input_id = self.unit.to_string().into();
-        self.command(LaneCommand::Append(UnitInput { audio, input_id, force_listen, frame: None }));
+        self.command(LaneRequest::Append(UnitInput { audio, input_id, force_listen, frame: None }));
     }
 
     /// A message without a number.
@@ -425,7 +425,7 @@ fn session_is_over_at_once_when_the_server_is_gone_or_it_is_closed_without_a_tra
         }
         lane.follow();
         lane.take_sent();
-        lane.command(LaneCommand::Close);
+        lane.command(LaneRequest::Close);
         let ends = matches!(lane.actions[..], [CodecAction::End(DisconnectReason::Lost(_))]);
         assert_eq!((ends, lane.take_sent().len()), (!is_asked, usize::from(is_asked)));
         assert_eq!((lane.codec.deadline(), lane.lose()), (None, LaneEnd::Over(None)));
@@ -435,7 +435,7 @@ fn session_is_over_at_once_when_the_server_is_gone_or_it_is_closed_without_a_tra
 #[test]
 fn session_that_was_closed_before_it_opened_is_not_resumed() {
     let mut lane = Lane::dial();
-    lane.command(LaneCommand::Close);
+    lane.command(LaneRequest::Close);
     lane.created("session.created", "token-1");
     assert_eq!(lane.take_events(), [""; 0]);
     assert_eq!(lane.lose(), LaneEnd::Over(None));
@@ -445,7 +445,7 @@ fn session_that_was_closed_before_it_opened_is_not_resumed() {
 #[test]
 fn end_of_the_session_is_no_loss_and_a_full_server_is_busy() {
     let mut lane = Lane::open();
-    lane.command(LaneCommand::Close);
+    lane.command(LaneRequest::Close);
     assert_eq!(lane.lose(), LaneEnd::Over(None));
     let mut full = Lane::open();
     full.receive(&json!({"type": "error", "error": {"code": "resource_exhausted", "message": "m"}}));

@@ -7,10 +7,10 @@ use std::{
 };
 
 use voxbridge::{
-    event::VoiceSample,
-    mapping::{ClientMapping, Library, Profile, UpstreamMapping, compatibility::check_compatible},
     session::VoiceCatalog,
     simulator::{Backend, SimDialect, VllmVersion},
+    spelling::{ClientMapping, Library, Profile, UpstreamMapping, compatibility::check_compatible},
+    vocabulary::VoiceSample,
 };
 use voxbridge_test_support::world::client::MappedClient;
 

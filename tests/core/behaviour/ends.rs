@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use voxbridge::{
-    event::CloseReason,
-    mapping::client::{EventName, EventSlot, ReportedAs, Slot, Verb},
+    spelling::client::{EventName, EventSlot, ReportedAs, Slot, Verb},
+    vocabulary::CloseReason,
 };
 
 use super::{

@@ -5,10 +5,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde_json::json;
 use voxbridge::{
-    downstream::Codec,
+    client::Codec,
     error::{Error, ErrorKind},
-    event::{Frame, Message},
-    mapping::client::{CommandSyntax, ExactMessage, Framing},
+    spelling::client::{CommandSyntax, ExactMessage, Framing},
+    vocabulary::{Frame, Message},
 };
 
 use super::{

@@ -11,10 +11,10 @@ use std::{
 use serde_json::Value;
 use voxbridge::{
     error::Error,
-    event::{Frame, Lane, LaneEvent, LanePurpose, Message, MessageMeta},
-    mapping::{ClientMapping, client::LockStep},
     session::Observation,
+    spelling::{ClientMapping, client::LockStep},
     upstream::{Dialect, lane::LaneCodec},
+    vocabulary::{Frame, Lane, LaneEvent, LanePurpose, Message, MessageMeta},
 };
 use voxbridge_test_support::world::{
     client::{FRAME_MS, MappedClient},

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use voxbridge::{
     audio::encoding::Encoding,
-    event::{LanePurpose, Message},
-    mapping::client::EventName,
+    spelling::client::EventName,
+    vocabulary::{LanePurpose, Message},
 };
 
 use super::{Checks, case, case::Case, play::*, run};

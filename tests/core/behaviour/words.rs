@@ -1,6 +1,6 @@
 //! The user's words: interim and final, of two turns.
 
-use voxbridge::{event::LanePurpose, mapping::client::LockStep};
+use voxbridge::{spelling::client::LockStep, vocabulary::LanePurpose};
 
 use super::{Checks, case, play::*, run};
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use voxbridge::mapping::Library;
+use voxbridge::spelling::Library;
 
 /// A profile of one's own.
 const ESTIMATING_PROFILE: &str = r#"

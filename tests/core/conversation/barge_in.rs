@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use voxbridge::event::Lane;
+use voxbridge::vocabulary::Lane;
 use voxbridge_test_support::cases::some_of;
 
 use super::{

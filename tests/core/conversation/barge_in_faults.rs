@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use voxbridge::{event::RolloverReason, session::Observation};
+use voxbridge::{session::Observation, vocabulary::RolloverReason};
 use voxbridge_test_support::cases::some_of;
 
 use super::{

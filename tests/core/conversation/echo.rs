@@ -4,8 +4,8 @@ use std::{collections::VecDeque, time::Duration};
 
 use voxbridge::{
     audio::{encoding::Encoding, input_converter::InputConverter},
-    mapping::Library,
     simulator::{EngineAnswer, EngineRequest},
+    spelling::Library,
 };
 
 use super::harness::{ClientFrame, Harness, HarnessConfig, recording};

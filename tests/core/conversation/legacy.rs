@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use voxbridge::{
-    event::{
+    session::{Observation, VoiceCatalog},
+    spelling::MappingKind,
+    vocabulary::{
         RolloverReason::{ContextFull, UpstreamLost},
         VoiceSample,
     },
-    mapping::MappingKind,
-    session::{Observation, VoiceCatalog},
 };
 use voxbridge_test_support::cases::some_of;
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use voxbridge::{
-    event::LanePurpose,
     session::{AudioOrigin, BargeInStage, EndReason, Measurement, Observation, SessionState},
+    vocabulary::LanePurpose,
 };
 
 use super::{

@@ -2,7 +2,7 @@
 //! answer.
 
 use serde_json::json;
-use voxbridge::event::RolloverReason::OperatorRequest;
+use voxbridge::vocabulary::RolloverReason::OperatorRequest;
 
 use super::{
     harness::{Harness, HarnessConfig, recording, zeros},

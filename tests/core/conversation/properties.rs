@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
-use voxbridge::{event::Lane, simulator::read_watermark};
+use voxbridge::{simulator::read_watermark, vocabulary::Lane};
 
 use super::{
     harness::{Harness, HarnessConfig, Traffic, zeros},

@@ -2,7 +2,7 @@
 //! audio. After a minute without an upstream the conversation ends with an error.
 
 use serde_json::json;
-use voxbridge::event::RolloverReason::UpstreamLost;
+use voxbridge::vocabulary::RolloverReason::UpstreamLost;
 
 use super::{
     harness::{ClientFrame, Harness, HarnessConfig},

@@ -3,8 +3,8 @@
 
 use serde_json::json;
 use voxbridge::{
-    event::RolloverReason::{ContextFull, TimeLimit, UpstreamLost},
-    mapping::{Library, MappingKind},
+    spelling::{Library, MappingKind},
+    vocabulary::RolloverReason::{ContextFull, TimeLimit, UpstreamLost},
 };
 use voxbridge_test_support::{PICTURE, cases::some_of};
 

@@ -1,6 +1,6 @@
 //! SGLang-Omni: it reports no use of its context, and ends a session whose context is full.
 
-use voxbridge::event::RolloverReason;
+use voxbridge::vocabulary::RolloverReason;
 use voxbridge_test_support::cases::some_of;
 
 use super::{server_kind::ServerKind, support::*};

@@ -2,7 +2,7 @@
 //! turns.
 
 use serde_json::json;
-use voxbridge::event::RolloverReason::{ContextFull, UpstreamLost};
+use voxbridge::vocabulary::RolloverReason::{ContextFull, UpstreamLost};
 use voxbridge_test_support::cases::some_of;
 
 use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};

@@ -12,10 +12,10 @@ use std::{
 
 use serde_json::{Value, json};
 use voxbridge::{
-    event::{Lane, RolloverReason},
-    mapping::Library,
     session::Observation,
     simulator::{read_watermark, watermark_sample},
+    spelling::Library,
+    vocabulary::{Lane, RolloverReason},
 };
 
 pub(crate) use super::harness::{ms, secs};

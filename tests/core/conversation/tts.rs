@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use voxbridge::{event::RolloverReason, session::Observation};
+use voxbridge::{session::Observation, vocabulary::RolloverReason};
 
 use super::{
     barge_in_faults::{ask_and_await_answer, assert_complete_turn, close_and_check, rollover_reasons},

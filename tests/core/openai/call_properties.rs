@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use voxbridge::{event::Lane, mapping::Library, simulator::SimulatorConfig};
+use voxbridge::{simulator::SimulatorConfig, spelling::Library, vocabulary::Lane};
 
 use super::{Realtime, config};
 use crate::harness::{HarnessConfig, Traffic};

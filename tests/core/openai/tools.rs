@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use voxbridge::{
-    mapping::Library,
     session::{Observation, SessionState},
     simulator::{Backend, SimulatorConfig},
+    spelling::Library,
 };
 
 use super::{Realtime, call_properties::asked_lane, config, speech};

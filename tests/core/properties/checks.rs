@@ -8,8 +8,8 @@ use std::{
 use serde_json::Value;
 use voxbridge::{
     audio::pcm,
-    event::{Lane, Message},
     session::SampleCounts,
+    vocabulary::{Lane, Message},
 };
 
 use super::{

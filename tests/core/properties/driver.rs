@@ -7,9 +7,9 @@ use std::{
 
 use voxbridge::{
     bridge::{Input, Output},
-    event::{DisconnectReason, Frame, Lane, LanePurpose, Message, SpeechId},
-    mapping::Library,
+    spelling::Library,
     trace::AudioRetention,
+    vocabulary::{DisconnectReason, Frame, Lane, LanePurpose, Message, SpeechId},
 };
 use voxbridge_test_support::world::{
     bytes_of,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::Value;
-use voxbridge::event::Message;
+use voxbridge::vocabulary::Message;
 
 use super::upstream::LEVELS;
 

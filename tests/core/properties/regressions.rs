@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use voxbridge::{audio::pcm, bridge::Output, event::Message};
+use voxbridge::{audio::pcm, bridge::Output, vocabulary::Message};
 
 use super::{
     driver::{Driver, profile_source},

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::{collection::vec, prelude::*, sample::select};
-use voxbridge::event::LanePurpose;
+use voxbridge::vocabulary::LanePurpose;
 
 use super::test_audio::Sound;
 

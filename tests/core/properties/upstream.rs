@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::script::{Reaction, STRAY_LINES, Stage, UnitReply, Upstream};
-use voxbridge::event::DisconnectReason;
+use voxbridge::vocabulary::DisconnectReason;
 
 /// An event that reaches the bridge after this many ms.
 #[derive(Debug, Clone)]

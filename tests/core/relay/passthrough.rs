@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use voxbridge::{
     bridge::{Input, Output},
-    event::{DisconnectReason, Frame, Message},
-    mapping::Library,
+    spelling::Library,
+    vocabulary::{DisconnectReason, Frame, Message},
 };
 use voxbridge_test_support::world::session::Opening;
 

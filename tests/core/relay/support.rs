@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use voxbridge::{event::Lane, simulator::Backend};
+use voxbridge::{simulator::Backend, vocabulary::Lane};
 
 pub(crate) use super::harness::ms;
 use super::harness::{Harness, HarnessConfig, Traffic, recording, zeros};

@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use voxbridge::{
     bridge::{Input, Output},
-    event::{DisconnectReason, Frame, Lane, Message},
-    mapping::Library,
     simulator::{ConnId, SimDialect, SimInput, SimOutput, SimulatorConfig},
+    spelling::Library,
+    vocabulary::{DisconnectReason, Frame, Lane, Message},
 };
 use voxbridge_test_support::world::{
     gateway::VirtualGateway,

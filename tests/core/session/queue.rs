@@ -1,7 +1,7 @@
 //! A lane that nothing needs any more stays in the upstream's queue until it has a worker. Both real gateways lose the
 //! worker for ever otherwise.
 
-use voxbridge::event::Lane;
+use voxbridge::vocabulary::Lane;
 
 use super::*;
 

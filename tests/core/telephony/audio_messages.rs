@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use voxbridge::mapping::Library;
+use voxbridge::spelling::Library;
 
 use crate::harness::{Harness, HarnessConfig};
 

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use voxbridge::{
-    mapping::Library,
     session::{Observation, TurnDecision},
+    spelling::Library,
     trace::{AudioRetention, Trace, replay::replay},
 };
 

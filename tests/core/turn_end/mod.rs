@@ -13,9 +13,9 @@ use serde_json::json;
 
 use crate::harness::{ClientFrame, Harness, HarnessConfig, ScriptedJudge, bytes_of, recording, voice, zeros};
 use voxbridge::{
-    mapping::Library,
     session::{EarlyQuestionResult, Measurement, TurnDecision},
     simulator::SimulatorConfig,
+    spelling::Library,
 };
 
 const PROFILES: [&str; 7] = [

@@ -19,8 +19,8 @@ use tokio_tungstenite::{
 };
 use voxbridge::{
     config::{Config, UpstreamConfig},
-    mapping::Library,
     server::Server,
+    spelling::Library,
 };
 
 use super::{

@@ -4,8 +4,8 @@ use std::{path::PathBuf, sync::LazyLock, time::Duration};
 
 use voxbridge::{
     config::Config,
-    mapping::Library,
     simulator::{Backend, SimDialect, SimTiming, SimulatorConfig, read_watermark, socket::RecordedInput},
+    spelling::Library,
 };
 
 use super::bench::{Bench, instant_simulator, scratch};

@@ -16,8 +16,8 @@ use crate::world::session::{Opening, VirtualSession};
 use voxbridge::{
     audio::pcm,
     bridge::{Input, Output},
-    event::{DisconnectReason, Frame, Lane, Message, Mode},
-    mapping::{Library, MappingKind},
+    spelling::{Library, MappingKind},
+    vocabulary::{DisconnectReason, Frame, Lane, Message, Mode},
 };
 
 /// Outputs after one input above which they count as endless. A second of audio makes two client frames.

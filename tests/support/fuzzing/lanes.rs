@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::{FuzzFrames, LIBRARY, assert_json};
 use voxbridge::{
-    event::{
-        AnswerPart, ChatTurn, ConversationInit, DisconnectReason, Frame, LaneCommand, LaneEvent, LanePurpose,
+    upstream::{lane::LaneCodec, sse::EventStream},
+    vocabulary::{
+        AnswerPart, ChatTurn, ConversationInit, DisconnectReason, Frame, LaneEvent, LanePurpose, LaneRequest,
         Message, Mode, UnitInput, VoiceSample,
     },
-    upstream::{lane::LaneCodec, sse::EventStream},
 };
 
 /// Most actions and messages of a codec after one input.
@@ -56,22 +56,22 @@ pub fn lane_frames(data: &[u8]) {
 }
 
 /// The session's request to a lane of this purpose.
-fn request(purpose: LanePurpose) -> LaneCommand {
+fn request(purpose: LanePurpose) -> LaneRequest {
     match purpose {
-        LanePurpose::Speak => LaneCommand::Speak {
+        LanePurpose::Speak => LaneRequest::Speak {
             before_voice: "\"".into(),
             after_voice: "\\".into(),
             request: "\n".into(),
             text: "\t".into(),
             voice: None,
         },
-        LanePurpose::Converse => LaneCommand::Append(UnitInput {
+        LanePurpose::Converse => LaneRequest::Append(UnitInput {
             audio: vec![1; 16_000].into(),
             input_id: "i".into(),
             force_listen: false,
             frame: None,
         }),
-        LanePurpose::Answer => LaneCommand::Chat(Box::new(ChatTurn {
+        LanePurpose::Answer => LaneRequest::Chat(Box::new(ChatTurn {
             before_voice: String::new(),
             instructions: "\"".into(),
             messages: Vec::new(),
@@ -81,19 +81,19 @@ fn request(purpose: LanePurpose) -> LaneCommand {
             temperature: None,
         })),
         LanePurpose::Transcribe | LanePurpose::Relay => {
-            LaneCommand::Transcribe { prompt: "\"".into(), audio: vec![1, -1].into() }
+            LaneRequest::Transcribe { prompt: "\"".into(), audio: vec![1, -1].into() }
         }
     }
 }
 
 struct FuzzLane {
     codec: LaneCodec,
-    request: LaneCommand,
+    request: LaneRequest,
     now: Instant,
 }
 
 impl FuzzLane {
-    fn new(mut codec: LaneCodec, request: LaneCommand) -> Self {
+    fn new(mut codec: LaneCodec, request: LaneRequest) -> Self {
         #[expect(
             clippy::disallowed_methods,
             reason = "an instant must come from somewhere; only differences count"
@@ -127,11 +127,11 @@ impl FuzzLane {
     /// Does one of the session's acts, in turn.
     fn act(&mut self, step: usize) {
         let command = match step % 7 {
-            0 if matches!(self.request, LaneCommand::Append(_)) => {
+            0 if matches!(self.request, LaneRequest::Append(_)) => {
                 let init = ConversationInit { prompt: "\"".into(), config: "{}".into(), voice: None };
-                LaneCommand::InitConversation(Box::new(init))
+                LaneRequest::InitConversation(Box::new(init))
             }
-            0 => LaneCommand::Init(Some(VoiceSample::new([0]))),
+            0 => LaneRequest::Init(Some(VoiceSample::new([0]))),
             1 | 2 => self.request.clone(),
             3 => {
                 self.codec.handle_end(self.now, &DisconnectReason::Lost("reset".to_owned()));
@@ -143,7 +143,7 @@ impl FuzzLane {
                 return self.codec.handle_timeout(self.now);
             }
             5 => return self.codec.handle_answer(AnswerPart::End, |_, _| ()),
-            _ => [LaneCommand::Cancel, LaneCommand::Close][step / 7 % 2].clone(),
+            _ => [LaneRequest::Cancel, LaneRequest::Close][step / 7 % 2].clone(),
         };
         self.codec.encode(self.now, command, |message| {
             if let Message::Text(json) = message {

@@ -33,12 +33,12 @@ use voxbridge::{
         SPEECH_RATE_HZ, encoding::Encoding, input_converter::InputConverter, opus::packet_samples,
         wav as wav_file,
     },
-    downstream::Codec,
+    client::Codec,
     error::Error,
-    event::{ClientCommand, Frame, LaneCommand, LaneEvent, Message, Mode, VoiceSample},
-    mapping::{Library, MappingKind, client::EventName, template::SlotValue, upstream::CloseBy},
+    spelling::{Library, MappingKind, client::EventName, template::SlotValue, upstream::CloseBy},
     telemetry::context::{TraceContext, TraceParent},
     upstream::Dialect,
+    vocabulary::{ClientEvent, Frame, LaneEvent, LaneRequest, Message, Mode, VoiceSample},
 };
 
 static LIBRARY: LazyLock<Library> =
@@ -191,7 +191,7 @@ fn codec(library: &Library, name: &str) -> Codec {
 fn assert_error_encodes(codec: &mut Codec, error: Error) {
     let has_error_event = !codec.mapping().event(EventName::Error).is_empty();
     let mut messages = 0;
-    codec.encode(&ClientCommand::Error(error.clone()), 0.0, |message, _| {
+    codec.encode(&ClientEvent::Error(error.clone()), 0.0, |message, _| {
         messages += 1;
         match message {
             Message::Text(json) => assert_json(&json),
@@ -231,17 +231,17 @@ fn upstream_file(library: &Library, name: &str) {
     let has_chat = mapping.modes.contains_key(&Mode::Chat);
     let dialect = Dialect::new(mapping);
     let voice = VoiceSample::new([0]);
-    let speak = |voice: Option<&VoiceSample>| LaneCommand::Speak {
+    let speak = |voice: Option<&VoiceSample>| LaneRequest::Speak {
         before_voice: "\"".into(),
         after_voice: "\\".into(),
         request: "\n".into(),
         text: "\t".into(),
         voice: voice.cloned(),
     };
-    let question = LaneCommand::Transcribe { prompt: "\"".into(), audio: vec![1, -1].into() };
+    let question = LaneRequest::Transcribe { prompt: "\"".into(), audio: vec![1, -1].into() };
     let chat = [
-        LaneCommand::Init(None),
-        LaneCommand::Init(Some(voice.clone())),
+        LaneRequest::Init(None),
+        LaneRequest::Init(Some(voice.clone())),
         question,
         speak(None),
         speak(Some(&voice)),
@@ -250,6 +250,6 @@ fn upstream_file(library: &Library, name: &str) {
         assert_json(&dialect.encode(&command, Mode::Chat));
     }
     if !dialect.mapping().modes.is_empty() && dialect.mapping().close_by == CloseBy::Message {
-        assert_json(&dialect.encode(&LaneCommand::Close, Mode::Audio));
+        assert_json(&dialect.encode(&LaneRequest::Close, Mode::Audio));
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::{LIBRARY, assert_json, dialects};
 use voxbridge::{
-    downstream::relay::RelayCodec,
+    client::relay::RelayCodec,
     error::Error,
-    event::{
+    spelling::{ClientMapping, upstream::CloseBy},
+    upstream::Dialect,
+    vocabulary::{
         Frame, MessageMeta, Mode,
         relay::{ClientNotice, NoticeMeta, RelayClientEvent, UpstreamMessage},
     },
-    mapping::{ClientMapping, upstream::CloseBy},
-    upstream::Dialect,
 };
 
 /// Decodes a client's frame with and without translation.
@@ -28,7 +28,7 @@ pub(super) fn client(mapping: &Arc<ClientMapping>, text: &str) {
                     assert!(read.ineffective_fields(|_| false).iter().all(|words| !words.is_empty()));
                     // Messages that pass unchanged are not checked further.
                     if !native {
-                        assert_encodes(&read.to_client_event());
+                        assert_encodes(&read.to_client_request());
                     }
                 }
                 Err(error) => assert_error_encodes(codec, &error),

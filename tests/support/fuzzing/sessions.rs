@@ -14,12 +14,14 @@ use crate::world::session::{Opening, VirtualSession};
 use voxbridge::{
     audio::pcm,
     bridge::{Input, Output},
-    event::{AnswerPart, DisconnectReason, FlowControl, Frame, Lane, LanePurpose, Message, Mode, PauseId},
-    mapping::{
+    spelling::{
         ClientMapping, Profile, UpstreamMapping,
         compatibility::{check_client_with_profile, check_profile_with_dialects},
     },
     trace::{AudioRetention, Trace, replay::replay},
+    vocabulary::{
+        AnswerPart, DisconnectReason, FlowControl, Frame, Lane, LanePurpose, Message, Mode, PauseId,
+    },
 };
 
 /// Bound on closing every lane after the client has gone: the longest `init_max` and `close_max` with a margin.

@@ -3,8 +3,8 @@
 
 use super::{FuzzFrames, LIBRARY, assert_error_encodes, codec};
 use voxbridge::{
-    event::Frame,
     server::fuzzing::{form_fields, tcp_messages},
+    vocabulary::Frame,
 };
 
 /// Messages of one client in a row. The first byte chooses the protocol.

@@ -16,13 +16,13 @@ use voxbridge::{
         opus::{PacketEncoder, PacketOptions},
         pcm, wav,
     },
-    downstream::Codec,
-    event::{ClientEvent, Frame, Message, Setting},
-    mapping::{
+    client::Codec,
+    spelling::{
         ClientMapping,
         client::{EventName, Framing, LockStep, ProtocolCommand, RealtimeNames, Verb},
         field::{FieldRole, FieldType},
     },
+    vocabulary::{ClientRequest, Frame, Message, Setting},
 };
 
 /// Rate of the speech that tests give to clients, Hz.
@@ -100,7 +100,7 @@ impl MappedClient {
             if let Message::Text(text) = message {
                 let formats = &mut client.formats;
                 let decoded = codec.decode(Frame::Text(&text), |event| {
-                    if let ClientEvent::Configure(settings) | ClientEvent::Adjust(settings) = event {
+                    if let ClientRequest::Configure(settings) | ClientRequest::Adjust(settings) = event {
                         formats.note(mapping, &settings);
                     }
                 });
@@ -181,7 +181,7 @@ impl MappedClient {
         let mut codec = Codec::new(self.mapping.clone(), 0.0);
         let mut answers = false;
         if let Some(Message::Text(text)) = self.cancel() {
-            let note = |event: ClientEvent<'_>| answers |= matches!(event, ClientEvent::Answer(_));
+            let note = |event: ClientRequest<'_>| answers |= matches!(event, ClientRequest::Answer(_));
             let _ = codec.decode(Frame::Text(&text), note);
         }
         answers

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use voxbridge::{
-    mapping::Library,
     session::VoiceCatalog,
     simulator::{EngineAnswer, EngineRequest, SimulatorConfig},
+    spelling::Library,
     trace::AudioRetention,
 };
 

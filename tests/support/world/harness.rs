@@ -15,13 +15,13 @@ use serde_json::Value;
 use voxbridge::{
     bridge::{Bridge, Input},
     error::Error,
-    event::{DisconnectReason, Frame, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
-    mapping::UpstreamMapping,
     session::{Observation, ReadWindow, SessionReport},
     simulator::{
         ConnId, DuplexOpening, DuplexUnit, EngineAnswer, EngineRequest, SimDialect, SimInput, SimMode,
         SimulatorConfig,
     },
+    spelling::UpstreamMapping,
+    vocabulary::{DisconnectReason, Frame, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
 };
 
 use super::{

@@ -5,8 +5,8 @@ use std::{collections::VecDeque, time::Duration};
 use serde_json::Value;
 use voxbridge::{
     audio::{pcm, wav},
-    event::{AnswerPart, DisconnectReason, HttpRequest, Lane, LanePurpose},
-    mapping::upstream::{ReceiveName, SendName},
+    spelling::upstream::{ReceiveName, SendName},
+    vocabulary::{AnswerPart, DisconnectReason, HttpRequest, Lane, LanePurpose},
 };
 
 use super::{

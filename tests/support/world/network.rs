@@ -8,8 +8,8 @@ use std::{
 use serde_json::Value;
 use voxbridge::{
     bridge::{Input, Output},
-    event::{AnswerPart, DisconnectReason, Frame, Lane, Message, Mode},
     simulator::{ConnId, SimInput, SimOutput},
+    vocabulary::{AnswerPart, DisconnectReason, Frame, Lane, Message, Mode},
 };
 
 use super::{

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use serde_json::Value;
 use voxbridge::{
-    event::{DisconnectReason, Lane},
     session::{EndReason, Measurement, Observation},
+    vocabulary::{DisconnectReason, Lane},
 };
 
 use super::harness::{Harness, StepMeter};

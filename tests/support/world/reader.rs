@@ -6,8 +6,8 @@ use std::{
 };
 
 use voxbridge::{
-    event::{FlowControl, Message, SpeechId},
     session::SessionReport,
+    vocabulary::{FlowControl, Message, SpeechId},
 };
 
 /// Above this many bytes that the client has not read, it is behind, as for the driver.

@@ -6,12 +6,12 @@ use serde_json::Value;
 use voxbridge::{
     audio::{encoding::Encoding, opus::packet_samples, pcm},
     error::Error,
-    event::{CloseReason, Message},
-    mapping::{
+    spelling::{
         ClientMapping,
         client::{EventName, EventSlot, Framing, RealtimeEvent, Slot},
         template::SlotValue,
     },
+    vocabulary::{CloseReason, Message},
 };
 
 use super::client::Formats;

@@ -8,10 +8,10 @@ use std::{
 
 use voxbridge::{
     bridge::{Bridge, Input, Output},
-    downstream::Codec,
+    client::Codec,
     error::Error,
-    mapping::{ClientMapping, Library, UpstreamMapping},
     session::{RelaySetup, SessionSetup},
+    spelling::{ClientMapping, Library, UpstreamMapping},
     trace::{AudioRetention, TraceBuffer, TraceHeader, header::SessionParts},
 };
 

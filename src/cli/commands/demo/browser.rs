@@ -10,11 +10,11 @@ use crate::{
         output,
     },
     config::{Config, WebRtcConfig, env_var},
-    mapping::{
+    server::{playground, route::RouteConfig},
+    spelling::{
         compatibility::check_profile_with_dialects,
         upstream::{Dialects, ServedDialect},
     },
-    server::{playground, route::RouteConfig},
 };
 
 /// Profiles that the page offers where the server can; models of the same name lead to them. The first is the usual one.

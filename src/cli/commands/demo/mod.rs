@@ -194,7 +194,7 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::mapping::Library;
+    use crate::spelling::Library;
 
     #[derive(Clone, Default)]
     struct Printed(Arc<Mutex<Vec<u8>>>);

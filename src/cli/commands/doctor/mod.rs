@@ -20,14 +20,14 @@ use crate::{
         runner::check_upstream,
         step::{CheckOutcome, StepLimits},
     },
-    mapping::{
+    secret::redacted_url,
+    server::{ServiceConfig, queue_keeper::QueueWaits, upstream_pool::dial::Dialer},
+    session::DEFAULT_VOICE,
+    spelling::{
         Library, Profile, UpstreamMapping,
         profile::PromptRequest,
         upstream::{LanePurpose, Mode},
     },
-    secret::redacted_url,
-    server::{ServiceConfig, queue_keeper::QueueWaits, upstream_pool::dial::Dialer},
-    session::DEFAULT_VOICE,
 };
 
 /// Upper bound of the number of steps of one check.

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     cli::ClientError,
-    mapping::upstream::Mode,
     server::{RestEvent, RestSession},
+    spelling::upstream::Mode,
     verify::figure::{Expectation, Figure},
 };
 

@@ -34,9 +34,9 @@ use crate::{
         local_bridge::{self, LocalBridge},
     },
     config::{Config, TraceConfig, UpstreamConfig},
-    mapping::{compatibility::without_choice_of_profile, upstream::Mode},
     server::{queue_keeper::QueueWaits, route::RouteConfig},
     session::DEFAULT_VOICE,
+    spelling::{compatibility::without_choice_of_profile, upstream::Mode},
     telemetry,
     verify::figure::{Expectation, Figure, Section},
 };

@@ -14,8 +14,8 @@ use crate::{
         step::{DoctorStep, StepLimits, StepVerdict},
         symptom::Symptom,
     },
-    mapping::upstream::Mode,
     server::{ServiceConfig, queue_keeper::QueueWaits},
+    spelling::upstream::Mode,
     verify::figure::{Expectation, Figure},
 };
 
@@ -173,7 +173,7 @@ fn add_steps(report: &CheckReport, prefix: &str, ledger: &mut Ledger) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{doctor::step::CheckOutcome, event::DisconnectReason};
+    use crate::{doctor::step::CheckOutcome, vocabulary::DisconnectReason};
 
     fn report(outcomes: Vec<CheckOutcome>) -> CheckReport {
         CheckReport { outcomes, ..CheckReport::default() }

@@ -18,8 +18,7 @@ use super::{
     super::request_body::RequestBody, Body, body::read_body, form, models, session::Opening, style::Failure,
 };
 use crate::{
-    downstream::Codec,
-    mapping::{ClientMapping, client::RealtimeNames},
+    client::Codec,
     server::{
         CallProtocol, CallRates, ServiceConfig,
         accept::{
@@ -35,6 +34,7 @@ use crate::{
         webrtc::{AcceptedCall, CallRejection, Calls, OpenSession},
         websocket::stream::ClientStream,
     },
+    spelling::{ClientMapping, client::RealtimeNames},
     telemetry::metrics::RejectReason,
 };
 

@@ -7,8 +7,8 @@ use hyper::{Method, Request};
 use super::job_endpoint::JobEndpoint;
 pub(crate) use crate::media::transcript::Task;
 use crate::{
-    mapping::{ClientMapping, client::decode_percent},
     server::ServiceConfig,
+    spelling::{ClientMapping, client::decode_percent},
 };
 
 /// One path of an API.

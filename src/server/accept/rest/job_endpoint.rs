@@ -6,7 +6,7 @@ use hyper::{
 };
 
 use super::form;
-use crate::mapping::{
+use crate::spelling::{
     ClientMapping, Library,
     client::{JobApi, decode_percent},
 };

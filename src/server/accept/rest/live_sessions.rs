@@ -22,7 +22,7 @@ use super::{
     style::Failure,
 };
 use crate::{
-    downstream::check_live_session,
+    client::check_live_session,
     server::{CallProtocol, channel_rules::ChannelRules},
 };
 

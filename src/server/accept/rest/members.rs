@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::value::RawValue;
 
 use super::style::Failure;
-use crate::downstream::json_text::{Key, read_list, read_str};
+use crate::client::json_text::{Key, read_list, read_str};
 
 /// Most elements of a list.
 const LIST_MAX: usize = 256;

@@ -14,7 +14,6 @@ use tracing::{debug, warn};
 
 pub(crate) use super::event::Event;
 use super::{PROTOCOL, ServedRequest, models, style::Failure};
-use crate::mapping::ClientMapping;
 pub(super) use crate::media::transcript::{Segment, Word};
 use crate::server::{
     ServerContext, ServiceConfig,
@@ -27,6 +26,7 @@ use crate::server::{
     memory::MemoryShare,
     websocket::stream::ClientStream,
 };
+use crate::spelling::ClientMapping;
 
 /// Room in each direction between a request and its session, bytes. Less than a message of audio, so that a message that was
 /// sent is nearly processed.

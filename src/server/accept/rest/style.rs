@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::{client_signs, http_error::HttpError};
 use super::endpoint::Endpoint;
-use crate::{mapping::Library, telemetry::metrics::RejectReason};
+use crate::{spelling::Library, telemetry::metrics::RejectReason};
 
 /// The API that a client expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

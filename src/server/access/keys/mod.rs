@@ -13,9 +13,9 @@ use serde::Deserialize;
 use toml::value::Datetime;
 
 use crate::{
-    mapping::check::{FileError, MAX_MS},
     secret::{Secret, SecretDigest},
     server::route::matches_glob,
+    spelling::check::{FileError, MAX_MS},
 };
 
 /// Maximum number of keys, since every request is compared with all of them. More clients need an issuer of tokens.

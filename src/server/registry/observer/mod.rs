@@ -15,7 +15,6 @@ use super::{LiveSession, WireBytes};
 use crate::{
     bridge::Bridge,
     error::Error,
-    event::{DisconnectReason, Lane, LanePurpose},
     net::Traffic,
     session::{AudioTotals, EndReason, Measurement, Observation, SessionState},
     telemetry::{
@@ -26,6 +25,7 @@ use crate::{
             meters::{ConnectionSide, LaneMeters, SessionMeters, TrafficMeters},
         },
     },
+    vocabulary::{DisconnectReason, Lane, LanePurpose},
 };
 
 /// How often counters are published. An idle session publishes when it next wakes.

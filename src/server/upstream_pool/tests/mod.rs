@@ -12,7 +12,7 @@ use tokio::time::{advance, sleep};
 use tower::Service as _;
 
 use super::{health::LaneFailure, places::Capacity, probe::WorkerReport, *};
-use crate::event::{LanePurpose, Mode};
+use crate::vocabulary::{LanePurpose, Mode};
 
 /// Behaviour of a fake upstream.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

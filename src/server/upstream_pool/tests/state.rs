@@ -4,7 +4,7 @@ use super::*;
 
 /// A pool whose upstream has the same URL but these credentials.
 fn pool_with(token: &str, ca: Option<&std::path::Path>) -> Pool {
-    let mapping = crate::mapping::Library::embedded().unwrap().upstream("minicpm-o").unwrap();
+    let mapping = crate::spelling::Library::embedded().unwrap().upstream("minicpm-o").unwrap();
     let dialer = Dialer::new("wss://127.0.0.1:9", ca, None, mapping).unwrap();
     let dialer = dialer.with_token(None, &crate::secret::Secret::new(token)).unwrap();
     Pool::new([("gpu".to_owned(), dialer)])
@@ -44,7 +44,7 @@ async fn reload_changes_the_number_of_places() {
     let pool = |sessions_max: u32| {
         let file = include_str!("../../../../mappings/upstream/llama-cpp-omni.toml");
         let file = file.replace("sessions_max = 1", &format!("sessions_max = {sessions_max}"));
-        let mut library = crate::mapping::Library::default();
+        let mut library = crate::spelling::Library::default();
         library.add("llama-cpp-omni.toml", &file).unwrap();
         let mapping = library.upstream("llama-cpp-omni").unwrap();
         let dialer = Dialer::new("ws://127.0.0.1:9/backend", None, None, mapping).unwrap();
@@ -67,7 +67,7 @@ async fn reload_changes_the_number_of_places() {
 async fn replicas_that_reload_together_spread_over_all_upstreams() {
     fastrand::seed(1);
     let pool = || {
-        let mapping = crate::mapping::Library::embedded().unwrap().upstream("minicpm-o").unwrap();
+        let mapping = crate::spelling::Library::embedded().unwrap().upstream("minicpm-o").unwrap();
         let dialer =
             |at: usize| Dialer::new(&format!("ws://127.0.0.1:{}", at + 1), None, None, mapping.clone());
         Pool::new((0..4).map(|at| (at.to_string(), dialer(at).unwrap())))

@@ -24,9 +24,9 @@ use tokio_tungstenite::tungstenite::{
 
 use super::{WebSocket, outbox::Outbox, pausable_stream::PausableRead, tcp_framing::FramingProblem};
 use crate::{
-    event::{DisconnectReason, Message, SpeechId},
     net::turn::wake_after_others,
     server::memory::{FREE_BYTES, Held},
+    vocabulary::{DisconnectReason, Message, SpeechId},
 };
 
 /// Interval between pings, as uvicorn's (field notes macaw.md §1.1).

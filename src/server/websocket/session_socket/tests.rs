@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    mapping::Library,
     server::{memory::MemoryShare, websocket::PONG_ROOM_BYTES},
+    spelling::Library,
 };
 use futures_util::SinkExt as _;
 use tokio::io::DuplexStream;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 
 use super::{FramingProblem, TcpFraming};
-use crate::mapping::client::tcp::TcpProtocol;
+use crate::spelling::client::tcp::TcpProtocol;
 
 /// Longest message here.
 const MESSAGE_MAX_BYTES: usize = 100_000;

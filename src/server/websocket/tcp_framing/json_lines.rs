@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::{FramingProblem, Progress};
-use crate::mapping::{
+use crate::spelling::{
     client::tcp::{JsonLines, TcpSlot},
     template::SlotValue,
 };

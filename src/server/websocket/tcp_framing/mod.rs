@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite::{
 };
 
 use self::{json_lines::LineReader, records::RecordReader};
-use crate::mapping::client::tcp::{TcpFormat, TcpProtocol};
+use crate::spelling::client::tcp::{TcpFormat, TcpProtocol};
 
 /// Most bytes of one read. A long message takes several.
 const READ_MAX_BYTES: usize = 16 * 1024;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::{FramingProblem, Progress};
-use crate::mapping::client::tcp::{
+use crate::spelling::client::tcp::{
     RECORD_COMMAND, RECORD_CONTENT, RECORD_RATE, RECORD_RATE_HZ, Record, RecordContent, Records,
 };
 

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::mapping::Library;
+use crate::spelling::Library;
 
 /// Gives its bytes in pieces of this length, then the end of the stream.
 struct Pieces(Vec<u8>, usize);

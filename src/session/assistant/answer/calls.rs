@@ -5,7 +5,6 @@ use std::time::Instant;
 use super::Answer;
 use crate::{
     error::{Error, ErrorKind},
-    event::{ToolCall, heard_words},
     session::{
         assistant::{
             calling::{Calling, Outcome},
@@ -16,6 +15,7 @@ use crate::{
         pace::Pace,
         tools::Tools,
     },
+    vocabulary::{ToolCall, heard_words},
 };
 
 impl Answer {

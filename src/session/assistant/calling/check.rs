@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::schema::{Budget, STEPS_MAX, Schema, quoted};
-use crate::event::{Tool, ToolChoice, ToolOffer};
+use crate::vocabulary::{Tool, ToolChoice, ToolOffer};
 
 /// Most calls of one answer.
 pub(super) const CALLS_MAX: usize = 32;
@@ -153,7 +153,7 @@ fn read_arguments(given: Option<&RawValue>) -> Option<Cow<'_, str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Tool;
+    use crate::vocabulary::Tool;
 
     fn offer() -> ToolOffer {
         let schema = r#"{"type": "object", "required": ["city"], "additionalProperties": false, "properties": {

@@ -2,7 +2,7 @@
 //!
 //! Audio may come before its words. A call would be heard if audio were released as soon as any word has come.
 
-use crate::{event::ToolOffer, session::pace::Pace};
+use crate::{session::pace::Pace, vocabulary::ToolOffer};
 
 /// Samples of a millisecond at the model's rate.
 const SAMPLES_PER_MS: usize = (crate::audio::MODEL_RATE_HZ / 1000) as usize;

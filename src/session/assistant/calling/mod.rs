@@ -21,9 +21,9 @@ use self::{
     parser::CallParser,
 };
 use crate::{
-    event::{ChatMessage, EntryPart, Role, ToolChoice, ToolOffer},
-    mapping::profile::{AnswerRules, ToolRules},
     session::growing_text::TEXT_MAX_BYTES,
+    spelling::profile::{AnswerRules, ToolRules},
+    vocabulary::{ChatMessage, EntryPart, Role, ToolChoice, ToolOffer},
 };
 
 /// Longest text of the model that is kept for a second question, bytes.

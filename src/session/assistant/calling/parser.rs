@@ -7,7 +7,7 @@
 //! calls in it are none: another filter removes it.
 
 use super::check::{CALLS_MAX, is_call};
-use crate::event::ToolOffer;
+use crate::vocabulary::ToolOffer;
 
 /// Longest text that is held back, bytes: a fence, and a tag with spaces.
 const HELD_MAX_BYTES: usize = 96;

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use crate::{
-    event::{ChatMessage, EntryPart, ToolCall, ToolChoice, ToolOffer},
-    mapping::profile::ToolRules,
+    spelling::profile::ToolRules,
+    vocabulary::{ChatMessage, EntryPart, ToolCall, ToolChoice, ToolOffer},
 };
 
 /// The system prompt with the offer.
 pub(super) fn instructions_with(rules: &ToolRules, offer: &ToolOffer, instructions: &str) -> String {
-    let line = |tool: &crate::event::Tool| {
+    let line = |tool: &crate::vocabulary::Tool| {
         spaced(&rules.tool(&tool.name, tool.description.as_deref(), &tool.parameters))
     };
     let lines: Vec<String> = offer.tools.iter().map(line).collect();

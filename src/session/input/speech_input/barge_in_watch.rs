@@ -6,7 +6,7 @@
 use super::SpeechEvent;
 use crate::{
     audio::vad::{Edge, Segmenter, VadConfig},
-    mapping::profile::BargeInRules,
+    spelling::profile::BargeInRules,
 };
 
 /// Watch for one barge-in.
@@ -55,7 +55,7 @@ impl BargeInWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Library;
+    use crate::spelling::Library;
 
     /// Events of the watch, with the number of their hop of 16 ms.
     fn events(has_lasted_too_long: bool, hops: &[(usize, bool, bool)]) -> Vec<(usize, SpeechEvent)> {

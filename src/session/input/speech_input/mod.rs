@@ -18,8 +18,8 @@ use crate::{
         input_converter::InputConverter,
         vad::{HOP_SAMPLES, Sensitivity, VoiceActivity, coarse_gate::CoarseGate},
     },
-    event::{EndCause, PauseId},
-    mapping::profile::{BargeInRules, ListenRules},
+    spelling::profile::{BargeInRules, ListenRules},
+    vocabulary::{EndCause, PauseId},
 };
 use barge_in_watch::BargeInWatch;
 use pause::{PauseUse, PauseWatch, TurnDecision, TurnVerdict};

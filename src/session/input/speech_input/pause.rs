@@ -5,7 +5,7 @@
 //! Further speech makes a verdict void.
 
 use super::{SpeechEvent, SpeechInput};
-use crate::event::{EndCause, JudgedEnd, PauseId};
+use crate::vocabulary::{EndCause, JudgedEnd, PauseId};
 
 /// Silence after which the model is asked, in ms. A sound within a word lasts less. With an inference of about 0.1 s, the
 /// verdict is there at [`END_AFTER_MS`].

@@ -12,7 +12,7 @@ use crate::{
         scratch,
         vad::{Edge, HOP_SAMPLES, Sensitivity, VadConfig, coarse_gate::CoarseGate},
     },
-    mapping::profile::ListenRules,
+    spelling::profile::ListenRules,
 };
 
 impl SpeechInput {

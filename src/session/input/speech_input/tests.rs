@@ -1,7 +1,7 @@
 //! Tests that audio held in silence changes nothing about the utterances found.
 
 use super::*;
-use crate::{audio::resample::Resampler, mapping::Library};
+use crate::{audio::resample::Resampler, spelling::Library};
 
 const RATE_HZ: u32 = 48_000;
 /// 20 ms of int16.

@@ -19,8 +19,8 @@ use crate::session::{
     outbox::{Action, Actions},
 };
 use crate::{
-    event::{Lane, LaneCommand, LanePurpose, Mode},
-    mapping::{profile::LaneTimeouts, upstream::VoiceEncoding},
+    spelling::{profile::LaneTimeouts, upstream::VoiceEncoding},
+    vocabulary::{Lane, LanePurpose, LaneRequest, Mode},
 };
 
 /// Result for the owner.
@@ -88,7 +88,7 @@ pub(crate) struct UpstreamConnection {
     pub(super) purpose: LanePurpose,
     mode: Mode,
     /// Initialisation, once it is known.
-    init: Option<LaneCommand>,
+    init: Option<LaneRequest>,
     /// Encoding of the voice in the initialisation, until the upstream accepts it.
     voice_encoding: Option<VoiceEncoding>,
     phase: ConnectionPhase,
@@ -118,7 +118,7 @@ impl UpstreamConnection {
         now: Instant,
         lane: Lane,
         (purpose, mode): (LanePurpose, Mode),
-        init: Option<LaneCommand>,
+        init: Option<LaneRequest>,
     ) -> Self {
         Self {
             lane,
@@ -204,7 +204,7 @@ impl UpstreamConnection {
     pub(crate) fn initialise_with(
         &mut self,
         now: Instant,
-        init: LaneCommand,
+        init: LaneRequest,
         shared: &LaneShared,
         out: &mut Actions,
     ) {
@@ -241,7 +241,7 @@ impl UpstreamConnection {
         times: &LaneTimeouts,
         out: &mut Actions,
     ) {
-        out.push(Action::ToLane(self.lane, LaneCommand::RawText(message)));
+        out.push(Action::ToLane(self.lane, LaneRequest::RawText(message)));
         self.start_closing(now, false, times);
     }
 
@@ -250,7 +250,7 @@ impl UpstreamConnection {
     }
 
     /// True if the connection is unused and is (or will be) initialised with `init`.
-    pub(crate) fn can_serve(&self, init: &LaneCommand) -> bool {
+    pub(crate) fn can_serve(&self, init: &LaneRequest) -> bool {
         let is_unused = matches!(
             self.phase,
             ConnectionPhase::Held(_)
@@ -286,7 +286,7 @@ impl UpstreamConnection {
     pub(crate) fn send_request(
         &mut self,
         now: Instant,
-        request: LaneCommand,
+        request: LaneRequest,
         times: &LaneTimeouts,
         out: &mut Actions,
     ) {
@@ -341,7 +341,7 @@ impl UpstreamConnection {
 
     /// Sends the close message to an upstream that reads from `heard_at` on.
     fn send_close(&mut self, heard_at: Instant, times: &LaneTimeouts, out: &mut Actions) {
-        out.push(Action::ToLane(self.lane, LaneCommand::Close));
+        out.push(Action::ToLane(self.lane, LaneRequest::Close));
         self.start_closing(heard_at, false, times);
     }
 
@@ -369,7 +369,7 @@ impl UpstreamConnection {
         out: &mut Actions,
     ) {
         if self.is_awaiting_reply() && drain_until > now {
-            out.push(Action::ToLane(self.lane, LaneCommand::Cancel));
+            out.push(Action::ToLane(self.lane, LaneRequest::Cancel));
             self.enter(ConnectionPhase::Draining, Some(drain_until));
         } else {
             self.close(now, times, out);

@@ -12,10 +12,10 @@ use crate::session::{
 };
 use crate::{
     error::ErrorKind,
-    event::{
-        DisconnectReason, EndKind, Lane, LaneCommand, LaneEvent, LanePurpose, UpstreamEnd, describe_queue,
+    spelling::profile::LaneTimeouts,
+    vocabulary::{
+        DisconnectReason, EndKind, Lane, LaneEvent, LanePurpose, LaneRequest, UpstreamEnd, describe_queue,
     },
-    mapping::profile::LaneTimeouts,
 };
 
 /// Longest text of an answer without audio, characters: an hour of speech. A transcript reaches the limit of its length first.
@@ -205,7 +205,7 @@ impl UpstreamConnection {
         out: &mut Actions,
     ) {
         RetryState::record_failure(&mut self.retry, since, ErrorKind::Unavailable, detail);
-        out.push(Action::ToLane(self.lane, LaneCommand::Close));
+        out.push(Action::ToLane(self.lane, LaneRequest::Close));
         self.start_closing(now, true, times);
     }
 
@@ -246,14 +246,14 @@ impl UpstreamConnection {
                 kind @ (EndKind::TimeLimitReached | EndKind::LimitReached | EndKind::LimitReachedStillOpen),
             ) => {
                 if kind == EndKind::LimitReachedStillOpen {
-                    out.push(Action::ToLane(self.lane, LaneCommand::Close));
+                    out.push(Action::ToLane(self.lane, LaneRequest::Close));
                 }
                 ConnectionChange::Failed(ConnectionFailure::in_use(kind, detail))
             }
             (true, kind) => self.fail_in_use(kind, detail, out),
             (false, kind) => {
                 if kind == EndKind::UnfitStillOpen {
-                    out.push(Action::ToLane(self.lane, LaneCommand::Close));
+                    out.push(Action::ToLane(self.lane, LaneRequest::Close));
                 }
                 // The client's voice or words may be the cause.
                 if was_initialising && kind.is_refusal() {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection};
 use crate::{
-    event::{LaneEvent, LanePurpose, Mode},
-    mapping::profile::LaneTimeouts,
     session::outbox::{Actions, Observation},
+    spelling::profile::LaneTimeouts,
+    vocabulary::{LaneEvent, LanePurpose, Mode},
 };
 
 impl UpstreamConnection {

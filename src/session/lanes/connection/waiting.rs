@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection};
 use crate::{
     error::ErrorKind,
-    event::{Lane, LanePurpose, Mode},
-    mapping::profile::LaneTimeouts,
     session::{
         lanes::backoff::ConnectionFailure,
         outbox::{Action, Actions, Observation},
     },
+    spelling::profile::LaneTimeouts,
+    vocabulary::{Lane, LanePurpose, Mode},
 };
 
 impl UpstreamConnection {

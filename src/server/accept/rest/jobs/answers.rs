@@ -15,14 +15,14 @@ use super::{
     store::{Found, Job, JobResult, JobState, Kept},
 };
 use crate::{
-    downstream::date::rfc3339,
-    mapping::{
-        client::{JobAnswer, JobApi, JobFile, JobSlot, TranscriptForm},
-        template::{SlotValue, Template},
-    },
+    client::date::rfc3339,
     media::transcript::{Transcript, TranscriptFormat, WordList},
     secret::random_hex,
     server::accept::rest::endpoint::Task,
+    spelling::{
+        client::{JobAnswer, JobApi, JobFile, JobSlot, TranscriptForm},
+        template::{SlotValue, Template},
+    },
 };
 
 /// Language of a transcript without a known language: the clients' types require one.

@@ -37,8 +37,8 @@ use super::{
     style::Failure,
 };
 use crate::{
-    mapping::client::{JobApi, TranscriptForm},
     server::{ServerContext, ServiceConfig},
+    spelling::client::{JobApi, TranscriptForm},
 };
 
 /// The part of the memory for messages in transit that one key's uploads, waiting jobs and transcripts may take: a quarter.
@@ -155,7 +155,7 @@ fn not_ready(api: &JobApi) -> Failure {
 
 fn unknown_format<'a>(
     format: Option<&str>,
-    known: impl Iterator<Item = &'a crate::mapping::client::JobTranscript>,
+    known: impl Iterator<Item = &'a crate::spelling::client::JobTranscript>,
 ) -> Failure {
     let known: Vec<_> = known.filter_map(|it| it.format.as_deref()).collect();
     Failure::parameter(

@@ -21,8 +21,8 @@ use super::{
     store::{JobFailure, JobResult, JobState},
 };
 use crate::{
-    mapping::client::JobSettings,
     server::{accept::session_start::Admission, memory::MemoryShare, session_task::wait_for_drain_order},
+    spelling::client::JobSettings,
 };
 
 /// How often a job that finds no free session asks again.

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::super::{session::Segment, style::Failure};
-use crate::{mapping::client::JobSettings, secret::random_hex, server::memory::MemoryShare};
+use crate::{secret::random_hex, server::memory::MemoryShare, spelling::client::JobSettings};
 
 /// Most uploads and jobs of one key.
 const OF_KEY_MAX: usize = 1000;

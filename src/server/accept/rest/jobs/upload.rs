@@ -20,9 +20,9 @@ use super::{
     store::{Found, NewJob, Owner},
 };
 use crate::{
-    mapping::client::{JobApi, JobSettings},
     media::decode::{DecodeLimits, Decoder},
     server::memory::{Held, MemoryShare},
+    spelling::client::{JobApi, JobSettings},
 };
 
 /// Longest settings, bytes: lists of words may be long.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::Tool;
+use crate::vocabulary::Tool;
 
 fn offer() -> ToolOffer {
     let tool = Tool { name: "a".to_owned(), description: None, parameters: "{}".into() };

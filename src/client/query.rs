@@ -1,0 +1,265 @@
+//! Reads the query string of a connection: the model, and settings.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use super::{Codec, CodecKind, IgnoredField, decode::invalid_error, field_values::to_settings};
+use crate::{
+    audio::encoding::Encoding,
+    error::{Error, ErrorKind},
+    spelling::{
+        check::did_you_mean,
+        client::{EventName, Framing},
+        extract::Node,
+        field::{FieldRole, FieldValue, ProtocolField},
+    },
+    vocabulary::Setting,
+};
+
+/// Most unknown parameters of a connection that are noted, and the length to which their names are cut.
+const UNKNOWN_NOTED_MAX: usize = 8;
+const UNKNOWN_NAME_MAX_CHARS: usize = 64;
+
+/// Settings from the query string of a connection.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ConnectQuery {
+    /// The model; `None` when the query names none.
+    pub model: Option<String>,
+    /// Settings named in the query.
+    pub settings: Vec<Setting>,
+    /// Errors of invalid parameters, which the session ignores.
+    pub problems: Vec<Error>,
+}
+
+impl Codec {
+    /// Reads the query string (percent-encoded, without `?`). Unknown parameters are ignored, as clients expect, and noted.
+    #[must_use]
+    pub fn decode_query(&mut self, query: &str) -> ConnectQuery {
+        let mut connect = ConnectQuery::default();
+        let mapping = self.mapping.clone();
+        let given: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+        for field in &mapping.query {
+            let absent = given.iter().all(|(name, _)| *name != *field.name);
+            if let Some(text) = field.file.default.as_ref().filter(|_| absent) {
+                self.decode_parameter(field, vec![text.as_str().into()], &mut connect);
+            } else if let Some(problem) = field.read(None).err().filter(|_| absent && !field.names_model()) {
+                // A missing model has an error of its own.
+                connect.problems.push(invalid_error("connect", [(field, problem)]));
+            }
+        }
+        for (at, (name, value)) in given.iter().enumerate() {
+            let Some(field) = mapping.query.iter().find(|field| field.name == *name) else { continue };
+            if !field.is_repeated() {
+                self.decode_parameter(field, vec![value.clone()], &mut connect);
+            } else if given[..at].iter().all(|(before, _)| before != name) {
+                // A list is spelled by repeating the parameter.
+                let all = given.iter().filter(|(other, _)| other == name).map(|(_, value)| value.clone());
+                self.decode_parameter(field, all.collect(), &mut connect);
+            }
+        }
+        self.note_unknown_parameters(given.iter().map(|(name, _)| &**name), &mut connect);
+        connect.settings.extend(self.realtime_mut().into_iter().flat_map(|realtime| realtime.settings()));
+        add_default_rates(&mapping.audio_in.rates_hz, &mapping.audio_out.rates_hz, &mut connect.settings);
+        connect
+    }
+
+    /// Notes the parameters that the protocol does not have. One that is probably misspelt is also reported to clients whose
+    /// protocol has warnings.
+    fn note_unknown_parameters<'q>(
+        &mut self,
+        given: impl Iterator<Item = &'q str>,
+        connect: &mut ConnectQuery,
+    ) {
+        let mapping = self.mapping.clone();
+        let known = || mapping.query.iter().map(|field| field.name.as_str());
+        let names: BTreeSet<&str> = given.filter(|name| known().all(|known| known != *name)).collect();
+        for name in names.into_iter().take(UNKNOWN_NOTED_MAX) {
+            let name: String = name.chars().take(UNKNOWN_NAME_MAX_CHARS).collect();
+            let hint = did_you_mean(&name, known());
+            let because = format!("unknown parameter of the URL{hint}");
+            let warning = Error::new(ErrorKind::UnknownField, format!("{name}: {because}"));
+            let has_warnings = !mapping.event(EventName::Warning).is_empty();
+            if has_warnings && !hint.is_empty() && self.error_close_frame(&warning).is_none() {
+                connect.problems.push(Error { param: Some(name.clone()), ..warning });
+            }
+            let is_needed = !hint.is_empty();
+            self.ignored.push(IgnoredField {
+                command: "connect".to_owned(),
+                field: name,
+                because,
+                is_needed,
+            });
+        }
+    }
+
+    /// Reads a query parameter; only a list has several values.
+    fn decode_parameter(
+        &mut self,
+        field: &ProtocolField,
+        mut values: Vec<Cow<'_, str>>,
+        connect: &mut ConnectQuery,
+    ) {
+        // A model's name is only matched and echoed, so that a long one is cut rather than rejected.
+        if let Some(max) = field.file.max.filter(|_| field.names_model()) {
+            values.iter_mut().for_each(|value| *value = value.chars().take(max as usize).collect());
+        }
+        let mut nodes = values.into_iter().map(Node::Str);
+        let node = if field.is_repeated() { Some(Node::List(nodes.collect())) } else { nodes.next() };
+        let read = match field.read(node.as_ref()) {
+            Ok(read) => read,
+            Err(problem) => return connect.problems.push(invalid_error("connect", [(field, problem)])),
+        };
+        if let (Some(at), Some(value)) = (field.remember, &read) {
+            self.values.remember(at, value);
+        }
+        let Some(value) = self.keep_effective(field, "connect", read) else { return };
+        match (field.file.to, value) {
+            (Some(FieldRole::Model), FieldValue::Text(model)) => connect.model = Some(model),
+            (Some(FieldRole::ModelAndVoice), FieldValue::Text(model)) => {
+                connect.settings.push(Setting::SpeakModelIfKnown(model.clone()));
+                connect.model = Some(model);
+            }
+            (Some(FieldRole::Shape), FieldValue::Text(shape)) => {
+                if let Some(realtime) = self.realtime_mut().filter(|_| shape == "beta") {
+                    realtime.use_beta();
+                }
+            }
+            (Some(FieldRole::Session), FieldValue::Text(session)) => {
+                self.apply_session(&session, connect);
+            }
+            (Some(FieldRole::Transport), FieldValue::Text(_)) => match &mut self.kind {
+                CodecKind::Mapped => {}
+                CodecKind::Realtime(realtime) => realtime.set_call(),
+                CodecKind::Live(live) => live.is_call = true,
+            },
+            (Some(FieldRole::Intent), FieldValue::Text(intent)) => {
+                if let Some(realtime) = self.realtime_mut().filter(|_| intent == "transcription") {
+                    realtime.set_transcription();
+                }
+            }
+            (Some(FieldRole::AnswerWords), FieldValue::Flag(on)) => self.sends_answer_words = on,
+            (Some(FieldRole::Framing), FieldValue::Text(name)) => {
+                self.set_framing(Framing::from_name(&name).unwrap_or_default());
+            }
+            (Some(role), value) => {
+                let settings = match to_settings(vec![(role, value)]) {
+                    Ok(settings) => settings,
+                    Err(problem) => return connect.problems.push(problem),
+                };
+                for setting in &settings {
+                    self.note_setting(setting);
+                }
+                connect.settings.extend(settings);
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Applies the first settings of a session.
+    fn apply_session(&mut self, session: &str, connect: &mut ConnectQuery) {
+        let applied = match &mut self.kind {
+            CodecKind::Mapped => Ok(()),
+            CodecKind::Realtime(realtime) => realtime.apply_session(session),
+            CodecKind::Live(live) if live.is_call => {
+                live.start_call(session).map(|own| connect.settings.extend(own))
+            }
+            CodecKind::Live(_) => Ok(()),
+        };
+        connect.problems.extend(applied.err());
+    }
+}
+
+/// Adds the default rates of encodings that the client names without a rate.
+fn add_default_rates(
+    input_rates: &BTreeMap<Encoding, u32>,
+    output_rates: &BTreeMap<Encoding, u32>,
+    settings: &mut Vec<Setting>,
+) {
+    let (mut input, mut output) = (None, None);
+    for setting in settings.iter() {
+        match setting {
+            Setting::InputEncoding(encoding) if input.is_none() => input = input_rates.get(encoding).copied(),
+            Setting::OutputEncoding(encoding) if output.is_none() => {
+                output = output_rates.get(encoding).copied();
+            }
+            _ => {}
+        }
+    }
+    // In front, so that the client's own settings win.
+    settings.splice(..0, input.map(Setting::InputRate).into_iter().chain(output.map(Setting::OutputRate)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{error::ErrorKind, spelling::Library};
+
+    #[test]
+    fn missing_parameter_is_an_error_if_the_file_requires_it() {
+        let source = include_str!("../../mappings/client/vosk.toml");
+        let own = source.replace(
+            "[query]\n",
+            "[query]\nmust = { type = \"text\", required = true, because = \"a test\" }\n",
+        );
+        let mut library = Library::embedded().unwrap();
+        library.add("vosk.toml", &own).unwrap();
+        let problems =
+            |query: &str| Codec::new(library.client("vosk").unwrap(), 0.0).decode_query(query).problems;
+        assert_eq!(problems("must=1"), []);
+        let [problem] = &problems("")[..] else { panic!() };
+        assert_eq!((problem.kind, problem.param.as_deref()), (ErrorKind::Invalid, Some("must")));
+    }
+
+    #[test]
+    fn format_may_name_the_channels() {
+        let source = include_str!("../../mappings/client/vosk.toml");
+        let own = source.replace(
+            "[query]\n",
+            "[query]\nformat = { to = \"input_format\", type = \"choice\", value_map = { stereo = \"s16le 48000 2\", mono = \"s16le 16000\" } }\n",
+        );
+        let mut library = Library::embedded().unwrap();
+        library.add("vosk.toml", &own).unwrap();
+        let settings =
+            |query: &str| Codec::new(library.client("vosk").unwrap(), 0.0).decode_query(query).settings;
+        let encoding = Setting::InputEncoding(Encoding::S16le);
+        // In front stands the default of another parameter.
+        let stereo = [encoding.clone(), Setting::InputRate(48_000), Setting::InputChannels(2)];
+        assert!(settings("format=stereo").ends_with(&stereo));
+        assert!(settings("format=mono").ends_with(&[encoding, Setting::InputRate(16_000)]));
+    }
+
+    #[test]
+    fn unknown_parameters_are_noted_with_the_nearest_name() {
+        let library = Library::embedded().unwrap();
+        let noted = |client: &str, query: &str| {
+            let mut codec = Codec::new(library.client(client).unwrap(), 0.0);
+            let problems = codec.decode_query(query).problems;
+            (codec.take_ignored_fields(), problems)
+        };
+        let (ignored, problems) = noted("plivo", "langauge=zh&vad_sensitivity=low&utm=1&utm=2");
+        let words: Vec<_> = ignored.iter().map(|it| (&*it.field, &*it.because, it.is_needed)).collect();
+        let (unknown, near) = ("unknown parameter of the URL", ", did you mean `language`?");
+        assert_eq!(words, [("langauge", &*format!("{unknown}{near}"), true), ("utm", unknown, false)]);
+        assert!(problems.is_empty(), "the protocol has no warnings: {problems:?}");
+
+        let (_, problems) = noted("assemblyai", "sample_rate=16000&format_turn=true&other=1");
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert_eq!(problems[0].param.as_deref(), Some("format_turn"));
+        assert!(problems[0].to_string().contains("did you mean `format_turns`?"), "{problems:?}");
+
+        let many: String = (0..100).map(|n| format!("{}{n}&", "x".repeat(200))).collect();
+        let (ignored, _) = noted("plivo", &many);
+        assert!(ignored.len() <= 8 && ignored.iter().all(|it| it.field.len() == 64), "{ignored:?}");
+    }
+
+    #[test]
+    fn query_parameters_are_bounded() {
+        let long = "a".repeat(257);
+        let connect = Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 0.0)
+            .decode_query(&format!("model={long}&language={long}"));
+        assert_eq!(connect.model.as_deref(), Some(&long[1..]), "any model will do, so this one is cut");
+        assert!(connect.settings.is_empty() && connect.problems.len() == 1, "{connect:?}");
+    }
+}

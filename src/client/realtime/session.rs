@@ -1,0 +1,499 @@
+//! The client's settings: what `session.update` changes, and what `session.created` and `session.updated` echo.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::{
+    detection::Detection,
+    fields::{
+        NAME_MAX_BYTES, TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, shortened,
+        wrong_type, wrong_value,
+    },
+    format::AudioFormat,
+    shape::{MAX_OUTPUT_TOKENS, NOISE_REDUCTION, SPEED, Shape, TURN_DETECTION, check_setting},
+    tools::{TOOL_FIELDS, settle_choice, update_offer},
+    transcription::Transcription,
+};
+use crate::{
+    client::json_text::{Fields, JsonKind as _, read_str, write_field},
+    error::Error,
+    vocabulary::{Setting, ToolOffer, TurnDetection, TurnEnd},
+};
+
+/// OpenAI's sessions end after an hour.
+const SESSION_MAX_S: f64 = 3600.0;
+/// Settings that are echoed as the client gave them. Of these, only those of tools and `temperature` have an effect.
+const ECHOED: [&str; 9] = [
+    "tools",
+    "tool_choice",
+    "temperature",
+    "tracing",
+    "truncation",
+    "prompt",
+    "include",
+    "parallel_tool_calls",
+    "reasoning",
+];
+/// Echoed settings together, bytes.
+const ECHOED_MAX_BYTES: usize = 256 * 1024;
+
+/// Settings of an update that have no effect.
+pub(super) struct WithoutEffect<'m> {
+    /// Reason by the setting's path.
+    reasons: &'m BTreeMap<String, String>,
+    /// The settings that the client gave, each with the reason.
+    pub(super) found: Vec<(String, &'m str)>,
+}
+
+impl<'m> WithoutEffect<'m> {
+    pub(super) const fn new(reasons: &'m BTreeMap<String, String>) -> Self {
+        Self { reasons, found: Vec::new() }
+    }
+
+    /// Notes a setting, as the client gave it.
+    pub(super) fn note(&mut self, path: &str, given: String) {
+        let reason = self.reasons.get(path).map_or("voxbridge does not know it", String::as_str);
+        self.found.push((given, reason));
+    }
+}
+
+/// Settings of one connection.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SessionConfig {
+    /// The session only transcribes.
+    pub(super) is_transcription: bool,
+    pub(super) model: String,
+    instructions: Option<String>,
+    /// Answers are written, not spoken.
+    is_text_only: bool,
+    pub(super) input: AudioFormat,
+    pub(super) output: AudioFormat,
+    /// Rates of the protocol's linear audio, from the client and to it; `None` for OpenAI's.
+    own_rates_hz: Option<(u32, u32)>,
+    /// Types of `turn_detection` that mean the same as `semantic_vad`.
+    pub(super) semantic_detection: Vec<String>,
+    transcription: Option<Transcription>,
+    noise_reduction: Value,
+    turn_detection: Detection,
+    voice: Value,
+    speed: Value,
+    max_output_tokens: Option<Value>,
+    temperature: Option<f64>,
+    /// Tools that the model may call.
+    pub(super) tools: ToolOffer,
+    /// The profile or the protocol has no calls.
+    pub(super) refuses_tools: bool,
+    /// Settings of [`ECHOED`], as their text.
+    echoed: BTreeMap<&'static str, Box<RawValue>>,
+}
+
+impl SessionConfig {
+    /// Sets the rates of linear audio for which the client gives no rate.
+    pub(super) const fn set_own_rates(&mut self, input_hz: u32, output_hz: u32) {
+        self.own_rates_hz = Some((input_hz, output_hz));
+        self.input = AudioFormat::linear(input_hz);
+        self.output = AudioFormat::linear(output_hz);
+    }
+
+    fn own_rate(&self, is_output: bool) -> Option<u32> {
+        self.own_rates_hz.map(|(input_hz, output_hz)| if is_output { output_hz } else { input_hz })
+    }
+
+    /// True if the user's words are wanted.
+    pub(super) const fn transcribes(&self) -> bool {
+        self.is_transcription || self.transcription.is_some()
+    }
+
+    /// True if answers are spoken.
+    pub(super) const fn speaks(&self) -> bool {
+        !self.is_text_only
+    }
+
+    /// `voice` as the client gave it.
+    pub(super) fn voice(&self) -> Value {
+        if self.voice.is_null() { "alloy".into() } else { self.voice.clone() }
+    }
+
+    /// `voice` in a response, where clients expect its name or id.
+    pub(super) fn voice_name(&self) -> Value {
+        let voice = self.voice();
+        if voice["id"].is_null() { voice } else { voice["id"].clone() }
+    }
+
+    /// Bound on an answer, in the client's spelling.
+    pub(super) fn max_output_tokens(&self) -> Value {
+        self.max_output_tokens.clone().unwrap_or_else(|| "inf".into())
+    }
+
+    /// Memory of the texts that the client gave, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.instructions.as_ref().map_or(0, String::len) + self.echoed_bytes() + self.tools.bytes()
+    }
+
+    fn echoed_bytes(&self) -> usize {
+        self.echoed.values().map(|value| value.get().len()).sum()
+    }
+
+    /// Changes what the update names. On an error, nothing changes.
+    pub(super) fn update(
+        &mut self,
+        update: &Fields<'_>,
+        ignored: &mut WithoutEffect<'_>,
+    ) -> Result<(), Error> {
+        let mut changed = self.clone();
+        for (key, value) in update.iter() {
+            changed.update_field(key, value, ignored)?;
+        }
+        let gives_choice = update.given("tool_choice").is_some();
+        if settle_choice(&mut changed.tools, gives_choice, "session.tool_choice")? {
+            changed.echoed.remove("tool_choice");
+        }
+        *self = changed;
+        Ok(())
+    }
+
+    fn update_field(
+        &mut self,
+        key: &str,
+        value: &RawValue,
+        ignored: &mut WithoutEffect<'_>,
+    ) -> Result<(), Error> {
+        match key {
+            "type" => match read_str(value).as_deref() {
+                Some("realtime") => self.is_transcription = false,
+                Some("transcription") => self.is_transcription = true,
+                _ => return Err(wrong_value("session.type", "'realtime' or 'transcription'")),
+            },
+            "instructions" => {
+                self.instructions = read_optional(value, "session.instructions", TEXT_MAX_BYTES)?;
+            }
+            "output_modalities" | "modalities" => {
+                self.is_text_only = !read_modalities(value, &format!("session.{key}"))?;
+            }
+            "audio" => self.update_audio(value, ignored)?,
+            "voice" => self.set_voice(value, "session.voice")?,
+            "input_audio_format" => {
+                self.input = AudioFormat::read(value, "session.input_audio_format", self.own_rate(false))?;
+            }
+            "output_audio_format" => {
+                self.output = AudioFormat::read(value, "session.output_audio_format", self.own_rate(true))?;
+            }
+            "input_audio_transcription" | "input_audio_noise_reduction" | "turn_detection" => {
+                let path = format!("session.{key}");
+                self.update_input(key.trim_start_matches("input_audio_"), value, &path, ignored)?;
+            }
+            "model" => {
+                let model = read_optional(value, "session.model", NAME_MAX_BYTES)?;
+                if let Some(model) = model.filter(|model| *model != self.model) {
+                    ignored.note(key, format!("model = {model:?}"));
+                }
+            }
+            "max_output_tokens" | "max_response_output_tokens" => {
+                let path = format!("session.{key}");
+                self.check_range(&MAX_OUTPUT_TOKENS, value, &path)?;
+                self.max_output_tokens = Some(read_small(value, &path)?).filter(|max| !max.is_null());
+            }
+            "temperature" => {
+                self.temperature = read_temperature(value, "session.temperature")?;
+                self.echo(key, value, "session.temperature")?;
+            }
+            // vLLM-Omni's, and Alibaba's.
+            "sample_rate_hz" => self.input = self.input.with_rate(value, "session.sample_rate_hz")?,
+            "sample_rate" if self.own_rates_hz.is_some() => {
+                self.input = self.input.with_rate(value, "session.sample_rate")?;
+            }
+            "id" | "object" | "client_secret" => {}
+            _ if TOOL_FIELDS.contains(&key) && !self.refuses_tools => {
+                let path = format!("session.{key}");
+                let left_out = update_offer(&mut self.tools, key, value, &path)?;
+                left_out
+                    .into_iter()
+                    .for_each(|kind| ignored.note("tools", format!("{path} of type {kind:?}")));
+                self.echo(key, value, &path)?;
+            }
+            _ => return self.update_without_effect(key, value, ignored),
+        }
+        Ok(())
+    }
+
+    /// Notes a setting without effect, and keeps it if it is echoed.
+    fn update_without_effect(
+        &mut self,
+        key: &str,
+        value: &RawValue,
+        ignored: &mut WithoutEffect<'_>,
+    ) -> Result<(), Error> {
+        let path = format!("session.{}", shortened(key));
+        if key == "tool_choice" {
+            check_tool_choice(value, &path)?;
+        }
+        check_setting(key, value, &path)?;
+        if !is_empty(value) {
+            ignored.note(key, shortened(key));
+        }
+        self.echo(key, value, &path)
+    }
+
+    /// Keeps a setting if it is echoed.
+    fn echo(&mut self, key: &str, value: &RawValue, path: &str) -> Result<(), Error> {
+        if let Some(key) = ECHOED.into_iter().find(|echoed| *echoed == key) {
+            self.echoed.insert(key, value.to_owned());
+            if self.echoed_bytes() > ECHOED_MAX_BYTES {
+                let bounds = format!("at most {ECHOED_MAX_BYTES} bytes of such settings");
+                return Err(wrong_value(path, &bounds));
+            }
+        }
+        Ok(())
+    }
+
+    /// `audio.input` and `audio.output`.
+    fn update_audio(&mut self, audio: &RawValue, ignored: &mut WithoutEffect<'_>) -> Result<(), Error> {
+        let audio = read_object(audio, "session.audio")?;
+        if let Some(input) = audio.given("input") {
+            for (key, value) in read_object(input, "session.audio.input")?.iter() {
+                self.update_input(key, value, &format!("session.audio.input.{key}"), ignored)?;
+            }
+        }
+        let Some(output) = audio.given("output") else { return Ok(()) };
+        for (key, value) in read_object(output, "session.audio.output")?.iter() {
+            match key {
+                "format" if value.get() != "null" => {
+                    self.output =
+                        AudioFormat::read(value, "session.audio.output.format", self.own_rate(true))?;
+                }
+                "sample_rate_hz" => {
+                    self.output = self.output.with_rate(value, "session.audio.output.sample_rate_hz")?;
+                }
+                "voice" => self.set_voice(value, "session.audio.output.voice")?,
+                "speed" => {
+                    self.check_range(&SPEED, value, "session.audio.output.speed")?;
+                    let speed = read_small(value, "session.audio.output.speed")?;
+                    if speed.as_f64().is_some_and(|speed| speed != 1.0) {
+                        ignored.note("audio.output.speed", "audio.output.speed".to_owned());
+                    }
+                    self.speed = speed;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn update_input(
+        &mut self,
+        key: &str,
+        value: &RawValue,
+        path: &str,
+        ignored: &mut WithoutEffect<'_>,
+    ) -> Result<(), Error> {
+        match key {
+            "format" if value.get() != "null" => {
+                self.input = AudioFormat::read(value, path, self.own_rate(false))?;
+            }
+            "sample_rate_hz" => self.input = self.input.with_rate(value, path)?,
+            "transcription" => {
+                self.transcription = match value.kind() {
+                    "null" => None,
+                    "an object" => Some(Transcription::read(&read_object(value, path)?, path)?),
+                    _ => return Err(wrong_type(path, "an object or null", value)),
+                }
+            }
+            "noise_reduction" => {
+                self.check_range(&NOISE_REDUCTION, value, path)?;
+                self.noise_reduction = read_small(value, path)?;
+                if !self.noise_reduction.is_null() {
+                    ignored.note("audio.input.noise_reduction", path.to_owned());
+                }
+            }
+            "turn_detection" => {
+                self.check_range(&TURN_DETECTION, value, path)?;
+                self.turn_detection = match read_small(value, path)? {
+                    Value::Null => Detection::Off,
+                    Value::Object(fields) => {
+                        self.turn_detection.updated(&fields, path, &self.semantic_detection)?
+                    }
+                    other => return Err(wrong_type(path, "an object or null", &other)),
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Checks a setting against OpenAI's type and range. Alibaba's settings have other ranges.
+    fn check_range(&self, shape: &Shape, value: &RawValue, path: &str) -> Result<(), Error> {
+        if self.own_rates_hz.is_some() { Ok(()) } else { shape.check(value, path) }
+    }
+
+    fn set_voice(&mut self, value: &RawValue, path: &str) -> Result<(), Error> {
+        let voice = read_small(value, path)?;
+        let name = voice.as_str().or_else(|| voice["id"].as_str());
+        if !voice.is_null() && name.is_none() {
+            return Err(wrong_type(path, "a string or an object with an id", value));
+        }
+        if name.is_some_and(|name| name.len() > NAME_MAX_BYTES) {
+            return Err(wrong_value(path, &format!("a name of at most {NAME_MAX_BYTES} bytes")));
+        }
+        self.voice = voice;
+        Ok(())
+    }
+
+    /// The settings as the session knows them.
+    pub(super) fn settings(&self) -> Vec<Setting> {
+        let mut settings = vec![
+            Setting::InputEncoding(self.input.encoding),
+            Setting::InputRate(self.input.rate_hz),
+            Setting::OutputEncoding(self.output.encoding),
+            Setting::OutputRate(self.output.rate_hz),
+            Setting::SpokenAnswers(self.speaks()),
+            Setting::TranscribeUser(self.transcribes()),
+            Setting::Tools(self.tools.clone()),
+            Setting::AnswerMaxTokens(self.max_output_tokens.as_ref().and_then(max_tokens)),
+            Setting::Temperature(self.temperature),
+        ];
+        settings.extend(self.instructions.clone().map(Setting::Instructions));
+        let voice = self.voice.as_str().or_else(|| self.voice["id"].as_str());
+        settings.extend(voice.map(|voice| Setting::SpeakModelIfKnown(voice.to_owned())));
+        let flag =
+            |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or(true);
+        let (is_automatic, answers, interrupts, turn_end) = match &self.turn_detection {
+            Detection::Off => (false, false, false, TurnEnd::OfProfile),
+            Detection::On { fields, turn_end, .. } => {
+                (true, flag(fields, "create_response"), flag(fields, "interrupt_response"), *turn_end)
+            }
+        };
+        let idle_timeout_ms = match &self.turn_detection {
+            Detection::On { fields, .. } => fields.get("idle_timeout_ms").and_then(Value::as_u64),
+            Detection::Off => None,
+        };
+        settings.push(Setting::TurnDetection(TurnDetection {
+            idle_timeout: idle_timeout_ms.map(Duration::from_millis).filter(|_| self.own_rates_hz.is_none()),
+            is_automatic,
+            answers: answers && !self.is_transcription,
+            interrupts,
+            client_asks: !answers && !self.is_transcription,
+            turn_end,
+        }));
+        if let Detection::On { end_silence_ms, sensitivity, .. } = &self.turn_detection {
+            settings.push(Setting::EndSilence(Duration::from_millis(*end_silence_ms)));
+            settings.push(Setting::VadSensitivity(*sensitivity));
+        }
+        if let Some(transcription) = &self.transcription {
+            let language = transcription.echoed.get("language").and_then(Value::as_str);
+            settings.extend(language.map(|language| Setting::Language(language.to_owned())));
+            settings.push(Setting::HotWords(transcription.hot_words.clone()));
+        }
+        settings
+    }
+
+    /// The whole session, as the client gets it.
+    pub(super) fn to_text(&self, id: &str, opened_unix_s: f64, is_beta: bool) -> String {
+        let mut text = String::new();
+        let session = self.to_json(id, opened_unix_s, is_beta);
+        for (key, value) in session.as_object().into_iter().flatten() {
+            match self.echoed.get(key.as_str()) {
+                Some(echoed) => write_field(&mut text, key, echoed.get()),
+                None => write_field(&mut text, key, &value.to_string()),
+            }
+        }
+        for key in ["parallel_tool_calls", "reasoning"] {
+            if let Some(echoed) = self.echoed.get(key).filter(|_| !is_beta && !self.is_transcription) {
+                write_field(&mut text, key, echoed.get());
+            }
+        }
+        text.push('}');
+        text
+    }
+
+    /// The session with the defaults of the echoed settings.
+    fn to_json(&self, id: &str, opened_unix_s: f64, is_beta: bool) -> Value {
+        let expires_at = (opened_unix_s + SESSION_MAX_S) as u64;
+        let transcription = self.transcription.as_ref().map(|transcription| &transcription.echoed);
+        let turn_detection = match &self.turn_detection {
+            Detection::Off => Value::Null,
+            Detection::On { fields, .. } => Value::Object(fields.clone()),
+        };
+        let instructions = self.instructions.as_deref().unwrap_or_default();
+        let modalities = if self.is_text_only { json!(["text"]) } else { json!(["audio"]) };
+        if is_beta {
+            let modalities = if self.is_text_only { json!(["text"]) } else { json!(["text", "audio"]) };
+            return json!({
+                "id": id, "object": "realtime.session", "model": self.model, "expires_at": expires_at,
+                "modalities": modalities, "instructions": instructions, "voice": self.voice(),
+                "input_audio_format": self.input.to_json(true),
+                "output_audio_format": self.output.to_json(true),
+                "input_audio_transcription": transcription, "turn_detection": turn_detection,
+                "input_audio_noise_reduction": self.noise_reduction,
+                "tools": [], "tool_choice": "auto", "temperature": 0.8,
+                "max_response_output_tokens": self.max_output_tokens(),
+            });
+        }
+        let input = json!({
+            "format": self.input.to_json(false), "transcription": transcription,
+            "noise_reduction": self.noise_reduction, "turn_detection": turn_detection,
+        });
+        if self.is_transcription {
+            return json!({
+                "type": "transcription", "object": "realtime.transcription_session", "id": id,
+                "expires_at": expires_at, "include": null, "audio": { "input": input },
+            });
+        }
+        let speed = if self.speed.is_null() { json!(1.0) } else { self.speed.clone() };
+        json!({
+            "type": "realtime", "object": "realtime.session", "id": id, "model": self.model,
+            "expires_at": expires_at, "output_modalities": modalities, "instructions": instructions,
+            "audio": {
+                "input": input,
+                "output": { "format": self.output.to_json(false), "voice": self.voice(), "speed": speed },
+            },
+            "tools": [], "tool_choice": "auto", "max_output_tokens": self.max_output_tokens(),
+            "tracing": null, "truncation": "auto", "prompt": null, "include": null,
+        })
+    }
+}
+
+/// Reads a text of at most `max_bytes`, or null.
+fn read_optional(value: &RawValue, path: &str, max_bytes: usize) -> Result<Option<String>, Error> {
+    (value.get() != "null").then(|| read_text(value, path, max_bytes)).transpose()
+}
+
+/// A bound on an answer, in tokens; `None` for `inf`.
+pub(super) fn max_tokens(bound: &Value) -> Option<u32> {
+    bound.as_u64().map(|max| u32::try_from(max).unwrap_or(u32::MAX).max(1))
+}
+
+/// Reads a sampling temperature, or null.
+pub(super) fn read_temperature(value: &RawValue, path: &str) -> Result<Option<f64>, Error> {
+    match read_small(value, path)? {
+        Value::Null => Ok(None),
+        number => match number.as_f64().filter(|temperature| (0.0..=2.0).contains(temperature)) {
+            Some(temperature) => Ok(Some(temperature)),
+            None => Err(wrong_value(path, "a number from 0 to 2")),
+        },
+    }
+}
+
+/// Rejects a choice that requires a tool call, where none can be made.
+pub(super) fn check_tool_choice(choice: &RawValue, path: &str) -> Result<(), Error> {
+    match read_small(choice, path)?.as_str() {
+        Some("auto" | "none") => Ok(()),
+        None if choice.get() == "null" => Ok(()),
+        _ => Err(wrong_value(path, "'auto' or 'none', because the model calls no tools here")),
+    }
+}
+
+/// True if the modalities include audio.
+pub(super) fn read_modalities(value: &RawValue, path: &str) -> Result<bool, Error> {
+    let names = read_array(value, path, 2)?.into_iter().map(read_str);
+    let names: Option<Vec<_>> = names.collect();
+    let is_known =
+        |names: &Vec<_>| !names.is_empty() && names.iter().all(|name| name == "audio" || name == "text");
+    let names = names.filter(is_known).ok_or_else(|| wrong_value(path, "['audio'] or ['text']"))?;
+    Ok(names.iter().any(|name| name == "audio"))
+}
+
+/// True for values that ask for nothing.
+fn is_empty(value: &RawValue) -> bool {
+    matches!(value.get(), "null" | "[]" | r#""auto""# | r#""inf""# | r#""none""#)
+}

@@ -1,0 +1,599 @@
+//! A client protocol's file: paths, limits, commands, events, errors, closes. The schema is `mappings/reference.md`.
+
+mod audio_check;
+mod compile;
+mod conditions;
+mod events;
+mod example;
+mod file;
+mod jobs;
+mod paths;
+mod realtime;
+mod recognition;
+mod signs;
+mod slot;
+pub mod tcp;
+mod token_usage;
+mod values;
+mod verbs;
+mod vocabulary;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+pub(crate) use self::events::seconds;
+#[cfg(feature = "io")]
+pub(crate) use self::paths::decode_percent;
+use self::{
+    compile::{
+        check_lists, compile_answer_headers, compile_fields, compile_key_headers, compile_patterns,
+        compile_slot_words, compile_subprotocols,
+    },
+    file::{ClientFile, ErrorKey},
+    recognition::{FirstMessage, longest_exact_message},
+    tcp::TcpProtocol,
+    values::{compile_event, compile_values},
+};
+pub use self::{
+    events::{ClientAudio, ClientEvent, EventName, SpeechId, ToolCall},
+    file::{
+        AudioIn, AudioOut, CloseSpelling, EchoMode, ExactMessage, FieldNames, ReportedAs, TranscriptRules,
+    },
+    jobs::{JobAnswer, JobApi, JobFile, JobSettings, JobSlot, JobTranscript, TranscriptForm, UploadApi},
+    paths::PathPattern,
+    realtime::{RealtimeEvent, RealtimeNames},
+    signs::{ClientSigns, HeaderSign},
+    slot::Slot,
+    token_usage::TokenUsage,
+    values::{EventCondition, EventMessage, EventSlot, IdForm, ValueRule, ValueScope, ValueSource},
+    verbs::CommandVerb,
+    vocabulary::{
+        CloseReason, CommandSyntax, EndCause, Framing, LockStep, RolloverReason, SetupSlot, Speaker, Verb,
+    },
+};
+use super::{
+    check::{self, Document, FileError},
+    error_spelling::ErrorSpelling,
+    extract::Extractor,
+    field::{FieldRole, ProtocolField},
+    relay::{RelayProtocol, RelayProtocolFile},
+    template::Template,
+    tested_with::{TestedClient, check_drivers},
+};
+use crate::{audio::encoding::Encoding, error::ErrorKind};
+
+/// Error for a protocol without paths that is neither for REST requests nor on bare TCP.
+const NO_PATHS: &str = "`paths` must not be empty, such as [\"/v1/realtime\"]";
+
+/// Greatest `parallel_max`: one client should not take the workers of all others.
+const PARALLEL_MAX: usize = 16;
+
+/// Most segments in a message that repeats the last ones.
+pub(crate) const SEGMENTS_MAX: usize = 100;
+
+/// Compiled mapping of a client protocol.
+#[derive(Debug, Default)]
+pub struct ClientMapping {
+    /// Name in configuration and on the command line.
+    pub name: String,
+    /// Name for people.
+    pub title: String,
+    /// Family of protocols that the log of the start names together.
+    pub family: String,
+    /// Notes for readers of `mappings explain`, a line each.
+    pub notes: Vec<String>,
+    /// URL paths of the protocol; empty for the protocol of REST requests.
+    pub paths: Vec<String>,
+    /// Those of the paths that have parameters.
+    pub path_patterns: Vec<PathPattern>,
+    /// WebSocket subprotocols; the bridge agrees to the first of them that a client offers.
+    pub subprotocols: Vec<String>,
+    /// Header with the signature of the handshake request; `None` for clients that do not sign it.
+    pub signature_header: Option<String>,
+    /// Header with the error of a handshake whose query is wrong. `None` for protocols whose sessions open with that error.
+    pub refusal_header: Option<String>,
+    /// Headers that contain only a key, in lower case, beside those of every protocol.
+    pub key_headers: Vec<String>,
+    /// Query parameters that contain a key. No other code sees them.
+    pub key_parameters: Vec<String>,
+    /// JSON pointer to the name of a command or event; empty for a protocol without names.
+    pub command_key: String,
+    /// How a text message spells a command.
+    pub command_syntax: CommandSyntax,
+    /// Which messages are answered by one transcript.
+    pub lock_step: LockStep,
+    /// A client that gets no message for this long gets [`EventName::StillHere`], ms; 0 disables.
+    pub idle_event_ms: u64,
+    /// The page that tells clients where to connect.
+    pub setup_page: Option<SetupPage>,
+    /// Transcriptions of recordings as jobs.
+    pub jobs: Option<JobApi>,
+    /// Where clients send offers of calls by WebRTC in JSON, as Pipecat's SmallWebRTC does.
+    pub offer_path: Option<String>,
+    /// Slot of the id that a client's message has for its answer.
+    pub message_id: Option<usize>,
+    /// How messages are framed, unless the query says otherwise.
+    pub framing: Framing,
+    /// How clients spell the names of fields.
+    pub field_names: FieldNames,
+    /// Headers of the request and the query parameters that they stand for.
+    pub headers: BTreeMap<String, String>,
+    /// Headers of the answer to the handshake, in lower case, each with the index of its value in [`ClientMapping::values`].
+    pub answer_headers: Vec<(String, usize)>,
+    /// Query parameters.
+    pub query: Vec<ProtocolField>,
+    /// Audio from the client.
+    pub audio_in: AudioIn,
+    /// Audio to the client.
+    pub audio_out: AudioOut,
+    /// How utterances are transcribed.
+    pub transcripts: TranscriptRules,
+    /// The protocol's words for voxbridge's own in slots of events.
+    slot_words: BTreeMap<Slot, BTreeMap<String, String>>,
+    /// Values that the codec remembers, generates or counts.
+    pub values: Vec<ValueRule>,
+    /// Stock clients that the tests run.
+    pub tested_with: Vec<TestedClient>,
+    /// Audio comes in a field of a command.
+    pub has_audio_in_json: bool,
+    /// Audio comes in binary frames, perhaps beside a command with audio.
+    pub takes_binary_audio: bool,
+    /// The client confirms when it has played a text or turn.
+    pub confirms_playback: bool,
+    /// Commands, recognised by the value at the command key, by a present field or as one exact message.
+    pub commands: Vec<ProtocolCommand>,
+    /// Length of the longest message that is a command as a whole, bytes; 0 without one.
+    exact_max_bytes: usize,
+    /// Events of the protocol that voxbridge never sends, and why.
+    pub never_sent: BTreeMap<String, String>,
+    /// Rules for a protocol of the model's own kind. With them, only names, paths and the largest message count otherwise.
+    pub relay: Option<RelayProtocol>,
+    /// Signs that distinguish its clients from others at the same path.
+    pub signs: ClientSigns,
+    /// Condition on the first message that tells its clients from others at the same path.
+    first_message: Option<FirstMessage>,
+    /// Profile of a configuration without routes; `None` for the usual one.
+    pub default_profile: Option<String>,
+    /// Names of a protocol of OpenAI's kind, whose behaviour is Rust.
+    pub realtime: Option<RealtimeNames>,
+    /// OpenAI's Live protocol, whose behaviour is Rust.
+    pub is_live: bool,
+    /// Its sessions are opened for REST requests, so that it needs no path.
+    pub is_rest: bool,
+    /// How its messages stand on a bare TCP connection, if it is served there.
+    pub tcp: Option<Arc<TcpProtocol>>,
+    /// Finds the command key (slot 0) and every field.
+    pub(crate) extractor: Extractor,
+    events: BTreeMap<EventName, Vec<EventMessage>>,
+    errors: BTreeMap<ErrorKey, ErrorSpelling>,
+    closes: BTreeMap<CloseReason, CloseSpelling>,
+}
+
+/// The page that tells clients where to connect.
+#[derive(Debug)]
+pub struct SetupPage {
+    /// Path.
+    pub path: String,
+    /// Query parameter of the URL with a client secret for the sender's key; the page then answers GET, too.
+    pub signature: Option<String>,
+    /// Its answer, JSON.
+    pub answer: Template<SetupSlot>,
+    /// Its answer to a client that asks for a call by WebRTC.
+    pub call_answer: Option<Template<SetupSlot>>,
+    /// Its answer to a wrong request; without it, the usual error.
+    pub refusal: Option<Template<SetupSlot>>,
+    /// Query parameters of the URL, and where the request's body has them: JSON pointers.
+    pub parameters: Vec<(String, String)>,
+}
+
+/// A binary message up to this length costs too little to be worth a bound, bytes.
+const BINARY_MIN_BYTES: usize = 64 * 1024;
+
+/// A compiled command.
+#[derive(Debug)]
+pub struct ProtocolCommand {
+    /// Value at the command key; only a label for a command recognised by [`ProtocolCommand::present`].
+    pub name: String,
+    /// Meaning of the command. Several verbs apply in their order.
+    pub verbs: Vec<CommandVerb>,
+    /// Slot whose presence identifies the command.
+    pub present: Option<usize>,
+    /// The command is this whole message.
+    pub exactly: Option<ExactMessage>,
+    /// The list of whose elements each is a command; its fields stand in the first.
+    pub each: Option<EachElement>,
+    /// Slot of the audio.
+    pub audio: Option<usize>,
+    /// Its messages of audio may say their own rate.
+    pub has_own_rate: bool,
+    /// Fields of the command.
+    pub fields: Vec<ProtocolField>,
+    /// Messages that answer it at once.
+    pub reply: Vec<EventMessage>,
+}
+
+/// A list in a message, each of whose elements is a command.
+#[derive(Debug)]
+pub struct EachElement {
+    /// JSON pointer to the list.
+    pub list: String,
+    /// Slot of its second element.
+    pub second: usize,
+}
+
+impl ClientMapping {
+    pub(super) fn compile(document: &Document<'_>) -> Result<Self, FileError> {
+        // A relay's protocol names the dialect whose spelling it shares.
+        if document.table.get_ref().contains_key("dialect") {
+            return Self::compile_relay(document);
+        }
+        let mut read: ClientFile = document.read()?;
+        super::check_kind(document, read.kind, super::MappingKind::Client)?;
+        let mut extractor = Extractor::with_snake_case(read.field_names == FieldNames::CamelOrSnake);
+        let command_key = read.command_key.as_ref().map_or("", |key| key.0.as_str());
+        extractor.add(command_key);
+        let values = compile_values(read.values, document)?;
+        let commands = read
+            .commands
+            .into_iter()
+            .map(|(name, command)| command.compile(name, command_key, (&mut extractor, &values), document));
+        let commands = commands.collect::<Result<Vec<_>, FileError>>()?;
+        let first_message = FirstMessage::compile(&mut read.signs, &mut extractor, document)?;
+        let mut problems = Vec::new();
+        let events = read.events.iter();
+        let events = events.map(|(name, file)| (*name, compile_event(*name, file, &values, document)));
+        let events = check::collect_compiled(events, &mut problems);
+        let errors = read.errors.into_iter().map(|(kind, words)| (kind, words.compile(document)));
+        let tcp = read.tcp.map(|tcp| tcp.compile(&read.name, document)).transpose()?.map(Arc::new);
+        let mapping = Self {
+            name: read.name,
+            title: read.title,
+            family: read.family,
+            notes: read.notes,
+            path_patterns: compile_patterns(&read.paths, document)?,
+            paths: read.paths.into_iter().map(|path| path.0).collect(),
+            subprotocols: compile_subprotocols(read.subprotocols, document)?,
+            signature_header: read.signature_header,
+            refusal_header: read.refusal_header,
+            key_headers: compile_key_headers(read.key_headers, document)?,
+            key_parameters: read.key_parameters,
+            command_key: command_key.to_owned(),
+            command_syntax: read.command_syntax,
+            lock_step: read.lock_step,
+            idle_event_ms: read.idle_event_ms,
+            setup_page: read.setup_page.map(|page| page.compile(document)).transpose()?,
+            jobs: read.jobs.map(|jobs| jobs.compile(document)).transpose()?,
+            offer_path: read.offer_path.map(|path| path.0),
+            message_id: read.message_id.map(|pointer| extractor.add(&pointer.0)),
+            framing: read.framing,
+            field_names: read.field_names,
+            headers: read.headers,
+            answer_headers: compile_answer_headers(read.answer_headers, &values, document)?,
+            query: compile_fields(read.query, &mut Extractor::default(), &values, true, document)?,
+            takes_binary_audio: read.audio_in.binary || !has_verb(&commands, Verb::Audio),
+            audio_in: read.audio_in,
+            audio_out: read.audio_out.unwrap_or_else(AudioOut::none),
+            transcripts: read.transcripts,
+            slot_words: compile_slot_words(read.slot_words, document)?,
+            values,
+            has_audio_in_json: has_verb(&commands, Verb::Audio),
+            confirms_playback: has_verb(&commands, Verb::Played),
+            exact_max_bytes: longest_exact_message(&commands),
+            commands,
+            never_sent: read.never_sent,
+            tested_with: read.tested_with,
+            relay: None,
+            default_profile: read.default_profile,
+            signs: read.signs.of_request(),
+            first_message,
+            realtime: read.realtime.map(|read| read.compile(document)).transpose()?,
+            is_live: read.live,
+            is_rest: read.rest,
+            tcp,
+            extractor,
+            events,
+            errors: check::collect_compiled(errors, &mut problems),
+            closes: read.closes,
+        };
+        problems.extend(check_drivers(&mapping.tested_with, document).err());
+        problems.extend(check_lists(&mapping.commands, document));
+        problems.extend(mapping.check_complete(document).err());
+        FileError::combine(problems.into_iter().flat_map(FileError::flatten))?;
+        Ok(mapping)
+    }
+
+    fn compile_relay(document: &Document<'_>) -> Result<Self, FileError> {
+        let mut read: RelayProtocolFile = document.read()?;
+        super::check_kind(document, read.kind, super::MappingKind::Client)?;
+        if read.paths.is_empty() {
+            return Err(document.problem_at_key(&["paths"], NO_PATHS));
+        }
+        check_drivers(&read.tested_with, document)?;
+        Ok(Self {
+            name: std::mem::take(&mut read.name),
+            title: std::mem::take(&mut read.title),
+            family: std::mem::take(&mut read.family),
+            notes: std::mem::take(&mut read.notes),
+            paths: read.paths.drain(..).map(|path| path.0).collect(),
+            command_key: read.command_key.0.clone(),
+            audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
+            never_sent: std::mem::take(&mut read.never_sent),
+            tested_with: std::mem::take(&mut read.tested_with),
+            relay: Some(read.compile(document)?),
+            ..Self::default()
+        })
+    }
+
+    /// The protocol's word for a text in a slot of an event.
+    pub(crate) fn slot_word<'t>(&'t self, slot: Slot, text: &'t str) -> &'t str {
+        self.slot_words.get(&slot).and_then(|words| words.get(text)).map_or(text, String::as_str)
+    }
+
+    /// True if each session is relayed, message by message, to one upstream session. Such a client needs a profile with
+    /// `[relay]`; other clients need one without.
+    #[must_use]
+    pub const fn is_relayed(&self) -> bool {
+        self.relay.is_some()
+    }
+
+    /// Longest binary message that may be audio or a command, bytes. Any longer one is answered with an error, whatever it contains.
+    #[must_use]
+    pub fn binary_max_bytes(&self) -> usize {
+        if matches!(self.framing, Framing::Protobuf | Framing::Announced | Framing::Json) {
+            return self.audio_in.message_max_bytes;
+        }
+        let takes_binary_audio = !self.is_relayed() && self.takes_binary_audio;
+        let audio_max = if takes_binary_audio { self.audio_in.frame_max_bytes } else { 0 };
+        audio_max.max(BINARY_MIN_BYTES)
+    }
+
+    /// Checks rules that the types do not express.
+    fn check_complete(&self, document: &Document<'_>) -> Result<(), FileError> {
+        let error_at_key = |path: &[&str], message: String| document.problem_at_key(path, message);
+        let mut problems = Vec::new();
+        for kind in ErrorKind::SESSION_KINDS.iter().filter(|kind| self.error(**kind).is_none()) {
+            let message = format!(
+                "[errors] says nothing about `{}`, nor about `other`; every kind needs words",
+                kind.name()
+            );
+            problems.push(error_at_key(&["errors"], message));
+        }
+        let needed = CloseReason::ALL.iter().filter(|name| name.fallback().is_none());
+        for name in needed.filter(|name| !self.closes.contains_key(name)) {
+            let message = format!("[closes] says nothing about `{}`", name.name());
+            problems.push(error_at_key(&["closes"], message));
+        }
+        if self.audio_in.backpressure_ms > 0 && self.audio_in.max_ahead_ms > 0 {
+            let message =
+                "`backpressure_ms` keeps all audio and `max_ahead_ms` drops some; one of them must be 0"
+                    .to_owned();
+            problems.push(error_at_key(&["audio_in", "backpressure_ms"], message));
+        }
+        if self.tcp.is_some() && self.audio_in.idle_ms == 0 {
+            let message = "a client on bare TCP answers no pings, so `idle_ms` must not be 0: nothing else finds out that it is gone";
+            problems.push(error_at_key(&["audio_in", "idle_ms"], message.to_owned()));
+        }
+        if !(1..=PARALLEL_MAX).contains(&self.transcripts.parallel_max) {
+            let message = format!("`parallel_max` must be 1 to {PARALLEL_MAX}");
+            problems.push(error_at_key(&["transcripts", "parallel_max"], message));
+        }
+        let speaks = [Verb::Speak, Verb::AppendText].into_iter().any(|verb| self.has_verb(verb));
+        let most = self.audio_out.frame_max_bytes;
+        let plays =
+            speaks || !self.event(EventName::Audio).is_empty() || self.realtime.is_some() || self.is_live;
+        if plays && document.offset_of(&["audio_out"]).is_none() {
+            let message = "the protocol has audio to the client, and so needs a table [audio_out]";
+            problems.push(error_at_key(&["audio_in"], message.to_owned()));
+        } else if most < Encoding::MAX_BYTES_PER_SAMPLE && (most > 0 || speaks) {
+            let none = if speaks { "" } else { ", or be 0 for a protocol that sends none" };
+            let message = format!(
+                "`frame_max_bytes` must hold a sample: {} or more{none}",
+                Encoding::MAX_BYTES_PER_SAMPLE
+            );
+            problems.push(error_at_key(&["audio_out", "frame_max_bytes"], message));
+        }
+        for (at, command) in self.commands.iter().enumerate() {
+            let is_same =
+                |other: &&ProtocolCommand| command.exactly.is_some() && other.exactly == command.exactly;
+            if let Some(other) = self.commands[..at].iter().find(is_same) {
+                let message = format!("`{}` and `{}` are the same message", other.name, command.name);
+                problems.push(error_at_key(&["commands", &command.name, "exactly"], message));
+            }
+        }
+        let verbs = || self.commands.iter().flat_map(|command| &command.verbs).map(|it| it.verb);
+        for (is_missing, needs, what) in [
+            (self.realtime.is_none() && verbs().any(Verb::is_realtime), "commands", "a table [realtime]"),
+            (!self.is_live && verbs().any(Verb::is_live), "commands", "`live = true`"),
+        ] {
+            if is_missing {
+                let message = format!("a command has a verb that needs {what}; see mappings/reference.md");
+                problems.push(error_at_key(&[needs], message));
+            }
+        }
+        let commands = || self.commands.iter().flat_map(|command| &command.fields);
+        let chooses_rate = commands().any(|field| field.file.to == Some(FieldRole::OutputRateHz));
+        let chooses_encoding = self
+            .all_fields()
+            .any(|field| matches!(field.file.to, Some(FieldRole::OutputEncoding | FieldRole::OutputFormat)));
+        if self.framing == Framing::Protobuf && (chooses_rate || chooses_encoding) {
+            let message = "`framing = \"protobuf\"` needs one format of audio to the client; only its rate may be chosen, in [query]";
+            problems.push(error_at_key(&["framing"], message.to_owned()));
+        }
+        if !(1..=SEGMENTS_MAX).contains(&self.transcripts.segments_max) {
+            let message = format!("`segments_max` must be 1 to {SEGMENTS_MAX}");
+            problems.push(error_at_key(&["transcripts", "segments_max"], message));
+        }
+        if self.segments_max().is_some() && self.event(EventName::TranscriptSegment).is_empty() {
+            let message =
+                "a template has `${last_segments}`, whose elements need a template `transcript_segment`";
+            problems.push(error_at_key(&["events"], message.to_owned()));
+        }
+        if self.has_verb(Verb::Complete) && self.event(EventName::Completed).is_empty() {
+            let message = "a command has the verb `complete`, which is answered by an event `completed`; add its template";
+            problems.push(error_at_key(&["events"], message.to_owned()));
+        }
+        let chooses_finals = self.all_fields().any(|field| field.file.to == Some(FieldRole::FinalsOnly));
+        if self.lock_step == LockStep::EveryFrame && chooses_finals {
+            let message = "`lock_step = \"every_frame\"` answers every frame; a field with `to = \"finals_only\"` cannot change that";
+            problems.push(error_at_key(&["lock_step"], message.to_owned()));
+        }
+        if self.command_syntax == CommandSyntax::Words && !is_top_level(&self.command_key) {
+            let message =
+                "`command_syntax = \"words\"` needs a `command_key` such as \"/command\", for the first word";
+            problems.push(error_at_key(&["command_syntax"], message.to_owned()));
+        }
+        let has_binary_audio = (self.audio_in.frame_max_bytes > 0 && self.takes_binary_audio)
+            || (most > 0 && self.event(EventName::Audio).is_empty());
+        if self.framing == Framing::Json && has_binary_audio {
+            let message = "`framing = \"json\"` needs audio in JSON: a command with the verb `audio` and the event `audio`, or `frame_max_bytes = 0`";
+            problems.push(error_at_key(&["framing"], message.to_owned()));
+        }
+        let plain_text = |message: &EventMessage| message.is_text;
+        if self.framing == Framing::Protobuf && self.events.values().flatten().any(plain_text) {
+            let message = "`framing = \"protobuf\"` has no messages of plain text; write JSON";
+            problems.push(error_at_key(&["events"], message.to_owned()));
+        }
+        for (header, parameter) in &self.headers {
+            if !self.query.iter().any(|field| field.name == *parameter) {
+                let message =
+                    format!("the header `{header}` stands for `{parameter}`, which [query] does not have");
+                problems.push(error_at_key(&["headers"], message));
+            }
+        }
+        let in_body = self.setup_page.iter().flat_map(|page| &page.parameters);
+        for (name, _) in in_body.filter(|(name, _)| !self.has_parameter(name)) {
+            let message = format!("[setup_page] has the parameter `{name}`, which [query] does not have");
+            problems.push(error_at_key(&["setup_page", "parameters"], message));
+        }
+        let signature = self.setup_page.as_ref().and_then(|page| page.signature.as_ref());
+        if let Some(name) = signature.filter(|name| !self.key_parameters.contains(name)) {
+            let message = format!("[setup_page] signs with `{name}`, which is none of `key_parameters`");
+            problems.push(error_at_key(&["setup_page", "signature"], message));
+        }
+        for name in self.key_parameters.iter().filter(|name| self.has_parameter(name)) {
+            let message = format!("`{name}` contains a key, and so is no parameter of [query]");
+            problems.push(error_at_key(&["key_parameters"], message));
+        }
+        for name in self.path_patterns.iter().flat_map(PathPattern::names) {
+            if !self.query.iter().any(|field| field.name == name) {
+                let message =
+                    format!("a path has the part `{{{name}}}`, and [query] has no parameter `{name}`");
+                problems.push(error_at_key(&["paths"], message));
+            }
+        }
+        if self.paths.is_empty() && !self.is_rest && self.tcp.is_none() {
+            problems.push(error_at_key(&["paths"], NO_PATHS.to_owned()));
+        }
+        if !self.query.iter().any(names_model) {
+            let message = format!(
+                "no parameter has `to = \"model\"`, and a connection without a model finds no route; for clients that name \
+                 none, add `model = {{ to = \"model\", type = \"text\", max = 256, default = {:?} }}` to [query]",
+                self.name
+            );
+            problems.push(error_at_key(&["query"], message));
+        }
+        problems.extend(
+            self.audio_problems().into_iter().map(|(section, key, text)| error_at_key(&[section, key], text)),
+        );
+        FileError::combine(problems)
+    }
+
+    /// The fields of all commands and of the query.
+    fn all_fields(&self) -> impl Iterator<Item = &ProtocolField> {
+        self.commands.iter().flat_map(|command| &command.fields).chain(&self.query)
+    }
+
+    /// True if a command has this verb.
+    #[must_use]
+    pub fn has_verb(&self, verb: Verb) -> bool {
+        has_verb(&self.commands, verb)
+    }
+
+    /// Most segments in a message that repeats the last ones; `None` without such messages.
+    #[must_use]
+    pub fn segments_max(&self) -> Option<usize> {
+        let uses = |it: &EventMessage| it.template.uses_slot(EventSlot::Event(Slot::LastSegments));
+        self.events.values().flatten().any(uses).then_some(self.transcripts.segments_max)
+    }
+
+    /// True if final transcripts can have word times.
+    #[must_use]
+    pub fn has_word_times(&self) -> bool {
+        let uses_words = |it: &EventMessage| it.template.uses_slot(EventSlot::Event(Slot::Words));
+        self.event(EventName::TranscriptFinal).iter().any(uses_words)
+    }
+
+    /// True if the elements of the slot `words` are words with times, which only some transcripts have.
+    #[must_use]
+    pub fn lists_timed_words(&self) -> bool {
+        let uses = |it: &EventMessage, slot| it.template.uses_slot(EventSlot::Event(slot));
+        let element = self.event(EventName::TranscriptWord).first();
+        element.is_some_and(|it| uses(it, Slot::FromS) || uses(it, Slot::ToS))
+    }
+
+    /// Query parameter in which clients must name a model; `None` if they need not.
+    #[must_use]
+    pub fn required_model_parameter(&self) -> Option<&str> {
+        let has_default = self.model_parameters().any(|field| field.file.default.is_some());
+        self.model_parameters().next().filter(|_| !has_default).map(|field| field.name.as_str())
+    }
+
+    /// Query parameters in which clients may name a model.
+    pub fn model_parameters(&self) -> impl Iterator<Item = &ProtocolField> {
+        self.query.iter().filter(|field| names_model(field))
+    }
+
+    /// True if the protocol has this query parameter.
+    #[must_use]
+    pub fn has_parameter(&self, name: &str) -> bool {
+        let of_relay = self.relay.as_ref().is_some_and(|relay| relay.mode.key == name);
+        of_relay || self.query.iter().any(|field| field.name == name)
+    }
+
+    /// Messages of an event; empty if the protocol has no such event.
+    #[must_use]
+    pub fn event(&self, name: EventName) -> &[EventMessage] {
+        self.events.get(&name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Spelling of an error.
+    #[must_use]
+    pub fn error(&self, kind: ErrorKind) -> Option<&ErrorSpelling> {
+        let own = |kind| self.errors.get(&ErrorKey::Kind(kind));
+        own(kind).or_else(|| own(kind.fallback()?)).or_else(|| self.errors.get(&ErrorKey::Other))
+    }
+
+    /// True if a text to speak must not be blank.
+    #[must_use]
+    pub fn rejects_blank_texts(&self) -> bool {
+        self.errors.contains_key(&ErrorKey::Kind(ErrorKind::BlankText))
+    }
+
+    /// True if wrong settings have an error of their own.
+    #[must_use]
+    pub fn spells_configure_errors(&self) -> bool {
+        self.errors.contains_key(&ErrorKey::Kind(ErrorKind::InvalidConfigure))
+            || !self.event(EventName::ConfigureFailed).is_empty()
+    }
+
+    /// Spelling of the end of a session.
+    #[must_use]
+    pub fn close(&self, name: CloseReason) -> Option<&CloseSpelling> {
+        self.closes.get(&name).or_else(|| self.closes.get(&name.fallback()?))
+    }
+}
+
+fn names_model(field: &ProtocolField) -> bool {
+    matches!(field.file.to, Some(FieldRole::Model | FieldRole::ModelAndVoice))
+}
+
+/// True for a pointer to a member of the message itself.
+fn is_top_level(pointer: &str) -> bool {
+    pointer.starts_with('/') && pointer.matches('/').count() == 1
+}
+
+fn has_verb(commands: &[ProtocolCommand], verb: Verb) -> bool {
+    commands.iter().flat_map(|command| &command.verbs).any(|it| it.verb == verb)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Tools: functions of the client that the model may call, and the results that the client returns.
+//!
+//! The types know no prompt and no protocol: a client codec, a prompt or a server with calls of its own makes and reads them.
+
+use std::sync::Arc;
+
+pub use crate::spelling::client::ToolCall;
+
+/// A function of the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tool {
+    /// Its name, unique in an offer.
+    pub name: String,
+    /// Its purpose, for the model.
+    pub description: Option<String>,
+    /// JSON schema of its arguments: the text of an object.
+    pub parameters: Box<str>,
+}
+
+/// Which calls an answer may have.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ToolChoice {
+    /// The model decides.
+    #[default]
+    Auto,
+    /// None.
+    None,
+    /// At least one.
+    Required,
+    /// One of the tool with this name.
+    Named(String),
+}
+
+/// The tools that the model may call in an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolOffer {
+    /// The tools.
+    pub tools: Arc<[Tool]>,
+    /// Which calls an answer may have.
+    pub choice: ToolChoice,
+    /// An answer may have several calls.
+    pub is_parallel: bool,
+}
+
+impl Default for ToolOffer {
+    fn default() -> Self {
+        Self { tools: Arc::new([]), choice: ToolChoice::Auto, is_parallel: true }
+    }
+}
+
+impl ToolOffer {
+    /// True if an answer may have calls.
+    #[must_use]
+    pub fn allows_calls(&self) -> bool {
+        !self.tools.is_empty() && self.choice != ToolChoice::None
+    }
+
+    /// True if an answer must have a call.
+    #[must_use]
+    pub fn needs_call(&self) -> bool {
+        !self.tools.is_empty() && matches!(self.choice, ToolChoice::Required | ToolChoice::Named(_))
+    }
+
+    /// The tool with this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.name == name)
+    }
+
+    /// Memory of the tools, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let of_tool = |tool: &Tool| {
+            let description = tool.description.as_ref().map_or(0, String::len);
+            size_of::<Tool>() + tool.name.len() + description + tool.parameters.len()
+        };
+        self.tools.iter().map(of_tool).sum()
+    }
+}
+
+/// The result of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolResult {
+    /// Id of the call.
+    pub call_id: String,
+    /// The client's words, often JSON.
+    pub output: String,
+}
