@@ -10,9 +10,9 @@
 //! | module | job | I/O (sockets, clocks, tasks)? |
 //! |---|---|---|
 //! | [`audio`] | sample formats, resampling, voice activity, units, playout pacing | no |
-//! | [`spelling`] | the protocols' spelling, from TOML files: schema, checks, templates | no |
 //! | [`error`] | the error type | no |
 //! | [`vocabulary`] | the neutral vocabulary of requests and events, so that N protocols + M dialects need no N × M code | no |
+//! | [`spelling`] | the protocols' spelling, from TOML files: schema, checks, templates | no |
 //! | [`client`] | codecs: client messages ↔ vocabulary | no |
 //! | [`upstream`] | dialects: model messages ↔ vocabulary | no |
 //! | [`session`] | one client: utterances, speech output, dialogue, lanes, timers | no |

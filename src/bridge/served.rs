@@ -13,9 +13,9 @@ use crate::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
         SessionSetup, UplinkCounts, outbox::Action,
     },
-    spelling::upstream::{Dialects, Mode},
+    spelling::upstream::Dialects,
     upstream::lane::{LaneCodecs, LaneEnd, LaneOpening},
-    vocabulary::{ClientEvent, CloseReason, Frame, Lane, LaneEvent, Message, MessageMeta},
+    vocabulary::{ClientEvent, CloseReason, Frame, Lane, LaneEvent, Message, MessageMeta, Mode},
 };
 
 /// Codec, session and lane codecs of one client.

@@ -18,10 +18,10 @@ use crate::{
     spelling::{
         ClientMapping,
         client::{Framing, ProtocolCommand, Verb},
-        extract::{ExtractError, ExtractedValues, Node, to_snake_case},
+        extract::{ExtractError, ExtractedValues, to_snake_case},
         field::{FieldRole, FieldValue, ProtocolField, display_node},
     },
-    vocabulary::{AnswerRequest, ClientRequest, CloseReason, Frame, Setting},
+    vocabulary::{AnswerRequest, ClientRequest, CloseReason, Frame, Node, Setting},
 };
 
 /// Longest id of a message that its error repeats.

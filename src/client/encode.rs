@@ -9,13 +9,10 @@ use crate::{
     audio::word_times::{WordTime, words_within},
     error::{Error, ErrorKind, Origin},
     spelling::{
-        client::{
-            CloseSpelling, EventMessage, EventName, EventSlot, ProtocolCommand, ReportedAs, ValueScope,
-        },
+        client::{CloseSpelling, EventMessage, EventSlot, ProtocolCommand, ReportedAs, ValueScope},
         error_spelling::ErrorSpelling,
-        template::SlotValue,
     },
-    vocabulary::{ClientEvent, CloseReason, Message, Speaker, SpeechId},
+    vocabulary::{ClientEvent, CloseReason, EventName, Message, SlotValue, Speaker, SpeechId},
 };
 
 impl Codec {

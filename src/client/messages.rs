@@ -3,8 +3,8 @@
 use super::Codec;
 use crate::{
     error::{Error, ErrorKind},
-    spelling::client::{EventName, ProtocolCommand, Verb},
-    vocabulary::{AnswerRequest, ClientRequest, Entry, EntryId, EntryPart, EntryPlace, Role},
+    spelling::client::{ProtocolCommand, Verb},
+    vocabulary::{AnswerRequest, ClientRequest, Entry, EntryId, EntryPart, EntryPlace, EventName, Role},
 };
 
 /// Error text for a text of the user in full duplex.

@@ -49,9 +49,9 @@ pub(crate) use self::{live::check_live_session, realtime::check_session};
 use crate::{
     spelling::{
         ClientMapping,
-        client::{EventName, EventSlot, Framing},
+        client::{EventSlot, Framing},
     },
-    vocabulary::{Message, Setting},
+    vocabulary::{EventName, Message, Setting},
 };
 
 /// Name of the voice that every configuration has.
@@ -89,19 +89,19 @@ pub struct Codec {
     frame_format: AudioFormat,
     /// Where in an utterance the client's audio is, with [`Framing::Announced`].
     announced: AnnouncedAudio,
-    /// The model's words, for protocols with [`crate::spelling::client::EventName::AnswerSentence`].
+    /// The model's words, for protocols with [`crate::vocabulary::EventName::AnswerSentence`].
     sentences: Sentences,
     /// The answer whose first audio has not been announced, and the answer's words so far, which wait for the announcement.
     unannounced_words: Option<(u32, String)>,
     /// The client knows of a speech that has not ended.
     is_speaking: bool,
-    /// The same words, for protocols with [`crate::spelling::client::EventName::AnswerDelta`].
+    /// The same words, for protocols with [`crate::vocabulary::EventName::AnswerDelta`].
     deltas: Sentences,
     /// The client's name for the text or turn being spoken.
     speaking_id: String,
     /// How much was spoken.
     spoken: SpokenAmounts,
-    /// The user's words, for protocols with [`crate::spelling::client::EventName::UserDelta`].
+    /// The user's words, for protocols with [`crate::vocabulary::EventName::UserDelta`].
     user_words: UserWords,
     /// The transcript that is being sent, behind a space if it is not the first of the user's turn.
     joined_text: String,

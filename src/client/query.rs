@@ -11,11 +11,10 @@ use crate::{
     error::{Error, ErrorKind},
     spelling::{
         check::did_you_mean,
-        client::{EventName, Framing},
-        extract::Node,
+        client::Framing,
         field::{FieldRole, FieldValue, ProtocolField},
     },
-    vocabulary::Setting,
+    vocabulary::{EventName, Node, Setting},
 };
 
 /// Most unknown parameters of a connection that are noted, and the length to which their names are cut.

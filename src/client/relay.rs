@@ -9,17 +9,18 @@ use crate::{
     error::{Error, ErrorKind},
     spelling::{
         ClientMapping,
-        extract::{ExtractError, ExtractedValues, Node},
+        extract::{ExtractError, ExtractedValues},
         field::display_node,
         relay::{
             RelayCommand, RelayEvent, RelayField, RelayFieldRole, RelayFieldType, RelayProtocol, RelayVerb,
         },
-        template::SlotValue,
-        upstream::Mode,
     },
-    vocabulary::relay::{
-        ClientNotice, ErrorNotice, ModelOutput, NoticeMeta, QueuePosition, RelayClientEvent, RelayEndReason,
-        RelayInput, RelayOpening, StepOutput,
+    vocabulary::{
+        Mode, Node, SlotValue,
+        relay::{
+            ClientNotice, ErrorNotice, ModelOutput, NoticeMeta, QueuePosition, RelayClientEvent,
+            RelayEndReason, RelayInput, RelayOpening, StepOutput,
+        },
     },
 };
 

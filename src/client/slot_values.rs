@@ -3,11 +3,7 @@
 use super::{Codec, date, segments::Segment};
 use crate::{
     audio::word_times::WordTime,
-    spelling::{
-        client::{Slot, seconds},
-        template::SlotValue,
-    },
-    vocabulary::ClientEvent,
+    vocabulary::{ClientEvent, Slot, SlotValue, seconds},
 };
 
 /// [`Slot::ExpiresUnixS`] of a session without a time limit, s after its opening.
@@ -148,8 +144,9 @@ fn word_value(word: &WordTime, slot: Slot) -> Option<SlotValue<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vocabulary::EventName;
     use crate::{
-        spelling::{Library, client::EventName},
+        spelling::Library,
         vocabulary::{
             ClientAudio, CloseReason, EndCause, RolloverReason, Speaker, SpeechId, TokenUsage, ToolCall,
         },

@@ -1,9 +1,6 @@
 //! How much was spoken to the client: since the last `flushed` or `cleared`, and in the session.
 
-use crate::{
-    spelling::{client::Slot, template::SlotValue},
-    vocabulary::ClientEvent,
-};
+use crate::vocabulary::{ClientEvent, Slot, SlotValue};
 
 /// Characters and audio, in ms, of texts.
 #[derive(Debug, Default, Clone, Copy)]

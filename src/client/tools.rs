@@ -7,13 +7,10 @@ use serde_json::Value;
 use super::Codec;
 use crate::{
     error::{Error, ErrorKind},
-    spelling::{
-        client::EventName,
-        field::{FieldRole, FieldValue, ListItem},
-    },
+    spelling::field::{FieldRole, FieldValue, ListItem},
     vocabulary::{
-        AnswerRequest, ClientRequest, Entry, EntryPart, EntryPlace, Message, Role, Setting, Tool, ToolCall,
-        ToolChoice, ToolOffer, ToolResult,
+        AnswerRequest, ClientRequest, Entry, EntryPart, EntryPlace, EventName, Message, Role, Setting, Tool,
+        ToolCall, ToolChoice, ToolOffer, ToolResult,
     },
 };
 

@@ -1,10 +1,11 @@
 //! The contents of a protocol's `[values]` on one connection: remembered, generated or counted.
 
-use crate::spelling::{
-    client::{IdForm, ValueRule, ValueScope, ValueSource},
-    extract::Node,
-    field::{FieldValue, display_node},
-    template::SlotValue,
+use crate::{
+    spelling::{
+        client::{IdForm, ValueRule, ValueScope, ValueSource},
+        field::{FieldValue, display_node},
+    },
+    vocabulary::{Node, SlotValue},
 };
 
 /// Longest remembered text, in characters. Ids of real servers have up to 64.

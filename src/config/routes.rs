@@ -10,9 +10,9 @@ use crate::{
         ClientMapping, Library, Profile,
         check::quoted_list,
         compatibility::{check_client_with_profile, check_profile_with_dialects},
-        upstream::{LanePurpose, Mode},
         url_path::canonical_path,
     },
+    vocabulary::{LanePurpose, Mode},
 };
 
 /// Default profile for relayed clients.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Config;
 use crate::{
     server::{route::Routes, turn_judge},
-    spelling::profile::TurnEndRule,
+    vocabulary::TurnEndRule,
 };
 
 /// Where `examples/engines/setup` puts the weights.

@@ -6,11 +6,8 @@ use crate::{
     audio::SPEECH_RATE_HZ,
     config::UpstreamConfig,
     session::tts::voices::VoiceEncodingChoice,
-    spelling::{
-        UpstreamMapping,
-        upstream::{Mode, VoiceEncoding},
-    },
-    vocabulary::{ConversationInit, LaneRequest, UnitInput, VoiceSample},
+    spelling::UpstreamMapping,
+    vocabulary::{ConversationInit, LaneRequest, Mode, UnitInput, VoiceEncoding, VoiceSample},
 };
 
 /// Upstream to check, with the mode and the texts to use.

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::{session_check::Depth, step::DoctorStep, symptom::Symptom};
-use crate::spelling::{
-    Library, UpstreamMapping,
-    upstream::{Mode, VoiceEncoding},
+use crate::{
+    spelling::{Library, UpstreamMapping},
+    vocabulary::{Mode, VoiceEncoding},
 };
 
 /// Maximum number of experiments; each one occupies a worker.

@@ -4,10 +4,9 @@
 
 use serde_json::Value;
 
-use crate::spelling::{
-    ClientMapping, Library,
-    client::{EventName, EventSlot},
-    template::{SlotValue, Template},
+use crate::{
+    spelling::{ClientMapping, Library, client::EventSlot, template::Template},
+    vocabulary::{EventName, SlotValue},
 };
 
 /// Title of the client protocol that all messages belong to; `None` without messages.

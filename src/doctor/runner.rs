@@ -32,12 +32,9 @@ use crate::{
             probe::{Probe as _, WorkerReport},
         },
     },
-    spelling::{
-        Library, UpstreamMapping,
-        upstream::{Mode, VoiceEncoding},
-    },
+    spelling::{Library, UpstreamMapping},
     upstream::Dialect,
-    vocabulary::LaneRequest,
+    vocabulary::{LaneRequest, Mode, VoiceEncoding},
 };
 
 /// Pause before an experiment; longer than a worker needs to clean up a dropped session (field notes minicpm-o.md §1.2).

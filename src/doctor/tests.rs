@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     simulator::{self, ConnId, Gateway, SimDialect, SimInput, SimOutput, SimTiming, SimulatorConfig},
-    spelling::{Library, upstream::Mode},
-    vocabulary::{ConversationInit, DisconnectReason, EndKind, Frame, LaneRequest, UnitInput},
+    spelling::Library,
+    vocabulary::{ConversationInit, DisconnectReason, EndKind, Frame, LaneRequest, Mode, UnitInput},
 };
 
 static LIBRARY: LazyLock<Library> = LazyLock::new(|| Library::embedded().unwrap());

@@ -5,10 +5,7 @@
 use std::time::Duration;
 
 use super::input::speech_input::pause::TurnDecision;
-use crate::{
-    spelling::relay::RelayEndReason,
-    vocabulary::{CloseReason, Lane, LanePurpose},
-};
+use crate::vocabulary::{CloseReason, Lane, LanePurpose, relay::RelayEndReason};
 
 /// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,8 +6,7 @@ use super::{Session, dialogue::DialogueSettings, millis, outbox::Observation, se
 use crate::{
     audio::output_converter::OutputFormat,
     error::{Error, ErrorKind},
-    spelling::profile::TurnEndRule,
-    vocabulary::{ClientEvent, Eagerness, Setting, TurnEnd, VoiceSample},
+    vocabulary::{ClientEvent, Eagerness, Setting, TurnEnd, TurnEndRule, VoiceSample},
 };
 
 impl Session {

@@ -3,13 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{floor::FloorOptions, input::speech_input::pause::PauseUse, tts::voices::VoiceCatalog};
-use crate::spelling::{
-    ClientMapping, Profile,
-    client::{AudioIn, AudioOut, EventName, LockStep, TranscriptRules},
-    profile::{PlayoutRules, TurnEndRule},
-    upstream::{Dialects, DuplexLimits, LanePurpose, Mode, SendName, VoiceEncoding},
+use crate::{
+    spelling::{
+        ClientMapping, Profile,
+        client::{AudioIn, AudioOut, LockStep, TranscriptRules},
+        profile::PlayoutRules,
+        upstream::{Dialects, DuplexLimits, SendName},
+    },
+    vocabulary::{Eagerness, EventName, LanePurpose, Mode, TurnEnd, TurnEndRule, VoiceEncoding},
 };
-use crate::vocabulary::{Eagerness, TurnEnd};
 
 /// Inputs of a new session.
 #[derive(Debug, Clone)]

@@ -4,9 +4,10 @@ use serde::Deserialize;
 
 use super::{
     check::{self, Document, FileError},
-    dialogue::{BargeInRules, MicrophoneMode},
+    dialogue::BargeInRules,
     tools::{ToolRules, ToolsFile},
 };
+use crate::vocabulary::MicrophoneMode;
 
 /// `[answer]`: how the model answers utterances and messages.
 #[derive(Debug, Clone, Deserialize)]

@@ -6,8 +6,9 @@ use super::{
     ClientMapping, Profile, UpstreamMapping,
     check::quoted_list,
     client::LockStep,
-    upstream::{Dialects, LanePurpose, Mode, SendName},
+    upstream::{Dialects, SendName},
 };
+use crate::vocabulary::{LanePurpose, Mode};
 
 /// Checks that this profile can serve this client on this dialect.
 ///

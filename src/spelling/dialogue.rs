@@ -1,5 +1,6 @@
 //! A profile's sections about conversation and playout. The schema is `mappings/reference.md`.
 
+use crate::vocabulary::{MicrophoneMode, SlotValue};
 use std::{sync::Arc, time::Duration};
 
 use serde::Deserialize;
@@ -7,7 +8,7 @@ use toml::Spanned;
 
 use super::{
     check::{self, Document, FileError},
-    template::{SlotValue, Template},
+    template::Template,
 };
 
 /// `[playout]`: how audio leaves for the client.
@@ -36,16 +37,6 @@ pub enum PlayoutPace {
     Burst,
     /// Sends audio in real time. The speech ends when all of it is played.
     RealTime,
-}
-
-/// Handling of microphone audio while the client plays speech.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MicrophoneMode {
-    /// Processes it, so that the user can barge in: for clients without echo.
-    Open,
-    /// Discards it, as the Macaw server does.
-    Muted,
 }
 
 /// Reporting of the model's words to the client.

@@ -8,8 +8,9 @@ use toml::Spanned;
 use super::{
     check::{self, Document, FileError},
     language::primary_language,
-    template::{SlotValue, Template},
+    template::Template,
 };
+use crate::vocabulary::SlotValue;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

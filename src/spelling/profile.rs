@@ -14,18 +14,17 @@ use super::{
     language::primary_language,
     relay::RelayRules,
     template::Template,
-    upstream::Mode,
 };
 
 pub use super::{
     answer::AnswerRules,
     dialogue::{
-        AgcRules, AssistantText, BargeInRules, ConverseRules, MicrophoneMode, PlayoutPace, PlayoutRules,
-        RolloverRules,
+        AgcRules, AssistantText, BargeInRules, ConverseRules, PlayoutPace, PlayoutRules, RolloverRules,
     },
     hear::{HearRules, PromptRequest},
     tools::{AskTools, ToolRules},
 };
+use crate::vocabulary::{MicrophoneMode, Mode, SlotValue, TurnEndRule};
 
 /// The file, with what it inherits from the extended profile.
 #[derive(Debug, Deserialize)]
@@ -78,17 +77,6 @@ pub struct ListenRules {
     pub turn_end: TurnEndRule,
     /// Detector presets by sensitivity.
     pub sensitivity: SensitivityPresets,
-}
-
-/// The profile's rule by which the end of an utterance is found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TurnEndRule {
-    /// A fixed silence.
-    #[default]
-    Fixed,
-    /// The judgement of an end-of-turn model.
-    Semantic,
 }
 
 /// `[read_window]`: longest time that streamed client data may wait unread while nothing depends on it; 0 reads
@@ -252,7 +240,7 @@ impl SpeakRules {
     #[must_use]
     pub fn read_aloud_request(&self, text: &str) -> String {
         let mut message = String::new();
-        self.text.render_plain(&mut message, |_| super::template::SlotValue::Str(text));
+        self.text.render_plain(&mut message, |_| SlotValue::Str(text));
         message
     }
 
@@ -261,7 +249,7 @@ impl SpeakRules {
     pub fn system_prompt_end(&self, instruction: Option<&str>) -> String {
         let mut prompt = self.after_voice.clone();
         if let Some(instruction) = instruction {
-            self.instruction.render_plain(&mut prompt, |_| super::template::SlotValue::Str(instruction));
+            self.instruction.render_plain(&mut prompt, |_| SlotValue::Str(instruction));
         }
         prompt
     }

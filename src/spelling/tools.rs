@@ -9,8 +9,9 @@ use toml::Spanned;
 
 use super::{
     check::{Document, FileError},
-    template::{SlotValue, Template},
+    template::Template,
 };
+use crate::vocabulary::SlotValue;
 
 /// How the model is asked for an answer that may have calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

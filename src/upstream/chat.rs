@@ -3,11 +3,8 @@
 use super::{Dialect, encode::to_wav};
 use crate::{
     audio::pcm,
-    spelling::{
-        template::{JsonWriter, SlotValue},
-        upstream::SendName,
-    },
-    vocabulary::{ChatMessage, ChatTurn, EntryPart, Role},
+    spelling::upstream::SendName,
+    vocabulary::{ChatMessage, ChatTurn, EntryPart, JsonWriter, Role, SlotValue},
 };
 
 impl Dialect {

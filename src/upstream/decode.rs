@@ -6,11 +6,11 @@ use crate::{
     foreign::shortened,
     spelling::{
         UpstreamMapping,
-        extract::{ExtractedValues, Node},
+        extract::ExtractedValues,
         upstream::{ReceiveName, ReceiveRule, SampleEncoding},
     },
     vocabulary::{
-        EndKind, Frame, LaneEvent, MessageMeta, RefusedPart, ReportedUsage, UpstreamEnd,
+        EndKind, Frame, LaneEvent, MessageMeta, Node, RefusedPart, ReportedUsage, UpstreamEnd,
         relay::{ModelOutput, QueuePosition, RelayEndReason, StepOutput, UpstreamMessage},
     },
 };

@@ -3,8 +3,8 @@
 use super::Dialect;
 use crate::{
     audio::{SPEECH_RATE_HZ, pcm, wav},
-    spelling::{template::SlotValue, upstream::SendName},
-    vocabulary::{LaneRequest, Mode, UnitInput, VoiceEncoding, VoiceSample},
+    spelling::upstream::SendName,
+    vocabulary::{LaneRequest, Mode, SlotValue, UnitInput, VoiceEncoding, VoiceSample},
 };
 
 impl Dialect {

@@ -13,12 +13,10 @@ use crate::{
     audio::{SPEECH_RATE_HZ, pcm, scratch},
     spelling::{
         UpstreamMapping,
-        extract::Node,
-        template::SlotValue,
         upstream::{SampleEncoding, SendName},
     },
     vocabulary::{
-        EndKind, LaneEvent, Mode, UnitInput, UpstreamEnd, VideoFrame,
+        EndKind, LaneEvent, Mode, Node, SlotValue, UnitInput, UpstreamEnd, VideoFrame,
         relay::{ModelOutput, QueuePosition, RelayEndReason, RelayInput, RelayOpening, UpstreamMessage},
     },
 };

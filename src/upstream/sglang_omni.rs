@@ -19,8 +19,8 @@ use std::{
 use super::{Dialect, codec_action::CodecAction};
 use crate::{
     audio::SPEECH_RATE_HZ,
-    spelling::{template::SlotValue, upstream::SendName},
-    vocabulary::{LaneEvent, Message, MessageMeta, UnitInput},
+    spelling::upstream::SendName,
+    vocabulary::{LaneEvent, Message, MessageMeta, SlotValue, UnitInput},
 };
 
 /// Pause before a refused unit is sent again.

@@ -3,9 +3,8 @@
 //! Every type borrows from the received message. Audio, voices and pictures stay base64 text and are not decoded. The
 //! vocabulary of served sessions and their upstreams is [`super::lane`].
 
-use super::{LaneEvent, UpstreamEnd};
-pub use crate::spelling::relay::{RelayEndReason, RelayFieldRole};
-use crate::{foreign::shortened, spelling::extract::Node};
+use super::{LaneEvent, Node, UpstreamEnd};
+use crate::{foreign::shortened, named_enum::named_enum};
 
 /// Message from the client to the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -146,6 +145,37 @@ impl UpstreamMessage<'_> {
             Self::Ended(_, end) | Self::Failed(end, false) => LaneEvent::Closed(end.clone()),
             Self::Ignored => LaneEvent::Ignored,
             Self::Unknown(words) => LaneEvent::Unknown(words.clone()),
+        }
+    }
+}
+
+named_enum! {
+    /// Why a relayed session ends. Mapping files name these in snake case under `[closes]`.
+    pub enum RelayEndReason {
+        /// The client closed it.
+        ClientClose = "client_close",
+        /// The upstream's time limit.
+        Timeout = "timeout",
+        /// The model's context is full.
+        ContextFull = "context_full",
+        /// The server shuts down.
+        Shutdown = "shutdown",
+        /// The client sent nothing for too long.
+        Idle = "idle",
+        /// Any other reason.
+        Failed = "failed",
+        /// An operator ended the session. Defaults to the spelling of `shutdown`.
+        Operator = "operator",
+    }
+}
+
+impl RelayEndReason {
+    /// Reason whose spelling is used if the file has none.
+    #[must_use]
+    pub const fn fallback(self) -> Option<Self> {
+        match self {
+            Self::Operator => Some(Self::Shutdown),
+            _ => None,
         }
     }
 }

@@ -4,8 +4,6 @@
 
 use std::sync::Arc;
 
-pub use crate::spelling::client::ToolCall;
-
 /// A function of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {

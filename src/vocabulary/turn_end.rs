@@ -1,5 +1,18 @@
 //! The end of the user's turn: when a pause in speech is one.
 
+use serde::Deserialize;
+
+/// The profile's rule by which the end of an utterance is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnEndRule {
+    /// A fixed silence.
+    #[default]
+    Fixed,
+    /// The judgement of an end-of-turn model.
+    Semantic,
+}
+
 /// Number of a pause in the user's speech. A session never uses a number twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PauseId(pub u32);

@@ -7,12 +7,8 @@ use std::{fs, path::Path};
 use voxbridge::{
     config::Config,
     error::ErrorKind,
-    spelling::{
-        Library, MappingKind,
-        check::parse_toml,
-        client::{EventName, RealtimeEvent},
-        explain::explain_markdown,
-    },
+    spelling::{Library, MappingKind, check::parse_toml, client::RealtimeEvent, explain::explain_markdown},
+    vocabulary::EventName,
 };
 use voxbridge_test_support::bench::scratch;
 

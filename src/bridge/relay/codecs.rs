@@ -9,11 +9,11 @@ use crate::{
     spelling::{
         UpstreamMapping,
         relay::{RelayFieldRole, RelayProtocol},
-        upstream::{CloseBy, VoiceEncoding},
+        upstream::CloseBy,
     },
     upstream::{Dialect, relay::RelayUnits},
     vocabulary::{
-        ConversationInit, LaneRequest, Mode, VoiceSample,
+        ConversationInit, LaneRequest, Mode, VoiceEncoding, VoiceSample,
         relay::{
             ClientNotice, ErrorNotice, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening,
         },

@@ -20,9 +20,9 @@ use crate::{
     config::{CheckedConfig, Config, ConfigFile, ConfigProblem, NO_UPSTREAM, UpstreamConfig},
     server::{ServiceConfig, unix_now},
     spelling::{
-        ClientMapping, FileError, Library, MappingKind, UpstreamMapping, client::EventName,
-        compatibility::check_compatible,
+        ClientMapping, FileError, Library, MappingKind, UpstreamMapping, compatibility::check_compatible,
     },
+    vocabulary::EventName,
 };
 
 pub(super) fn run(args: CheckArgs) -> Result<(), CommandError> {

@@ -14,12 +14,8 @@ use std::{
 use self::run::SessionRun;
 use crate::{
     bridge::Input,
-    spelling::{
-        ClientMapping, Profile, UpstreamMapping,
-        client::{EventName, Verb},
-        dialogue::AssistantText,
-    },
-    vocabulary::Mode,
+    spelling::{ClientMapping, Profile, UpstreamMapping, client::Verb, dialogue::AssistantText},
+    vocabulary::{EventName, Mode},
 };
 
 /// The mappings of one session.

@@ -22,8 +22,8 @@ use crate::{
     cli::commands::replay::replay_epoch,
     client::Codec,
     error::ErrorKind,
-    spelling::{ClientMapping, Library, client::EventName, compatibility::check_compatible},
-    vocabulary::{CloseReason, Frame, Message},
+    spelling::{ClientMapping, Library, compatibility::check_compatible},
+    vocabulary::{CloseReason, EventName, Frame, Message},
 };
 
 /// Exchanges of each protocol unless `PROPTEST_CASES` says otherwise.

@@ -23,11 +23,11 @@ use crate::{
     error::ErrorKind,
     session::{Observation, SessionSetup},
     spelling::{
-        client::{EventName, Framing, RealtimeNames, Slot, Verb},
+        client::{Framing, RealtimeNames, Verb},
         upstream::{ReceiveName, SendName},
     },
     upstream::Dialect,
-    vocabulary::{AnswerPart, DisconnectReason, Frame, Lane, LaneRequest, Message, Mode},
+    vocabulary::{AnswerPart, DisconnectReason, EventName, Frame, Lane, LaneRequest, Message, Mode, Slot},
 };
 
 /// Words of the scripted upstream, and the text that the client has spoken.

@@ -15,12 +15,9 @@ use tokio_tungstenite::{
 use crate::{
     net::Transport,
     server::upstream_pool::{dial::Dialer, http_page::HttpPage, probe::WorkerReport},
-    spelling::{
-        Library, UpstreamMapping,
-        upstream::{Mode, SocketSign},
-    },
+    spelling::{Library, UpstreamMapping, upstream::SocketSign},
     upstream::Dialect,
-    vocabulary::{Frame, LaneEvent, LaneRequest},
+    vocabulary::{Frame, LaneEvent, LaneRequest, Mode},
 };
 
 /// Time for a handshake, and for the answer to a message.

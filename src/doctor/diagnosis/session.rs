@@ -7,8 +7,7 @@ use crate::{
         step::DoctorStep,
         symptom::{Symptom, format_duration, format_queue_position},
     },
-    spelling::upstream::VoiceEncoding,
-    vocabulary::{DisconnectReason, EndKind},
+    vocabulary::{DisconnectReason, EndKind, VoiceEncoding},
 };
 
 /// Try again later (RFC 6455 registry); the gateway closes with it when the queue is full.

@@ -34,8 +34,9 @@ use crate::{
     client::date::rfc3339,
     secret::random_hex,
     server::{ServerContext, ServiceConfig, access::credential::find_key},
-    spelling::{ClientMapping, client::SetupSlot, template::SlotValue},
+    spelling::{ClientMapping, client::SetupSlot},
     telemetry::metrics::RejectReason,
+    vocabulary::SlotValue,
 };
 
 /// Longest description of a device.

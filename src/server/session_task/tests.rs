@@ -98,7 +98,7 @@ async fn frames_to_speech_end(probability: Option<f32>) -> usize {
     let library = Library::embedded().unwrap();
     let (mapping, dialect) = (library.client("macaw").unwrap(), library.upstream("minicpm-o").unwrap());
     let mut profile = (*library.profile("assistant").unwrap()).clone();
-    profile.listen.turn_end = crate::spelling::profile::TurnEndRule::Semantic;
+    profile.listen.turn_end = crate::vocabulary::TurnEndRule::Semantic;
     let mut setup = SessionSetup::new(&mapping, Arc::new(profile), &dialect.clone().into(), 1);
     setup.has_turn_judge = true;
     let bridge = Bridge::open(std_now(), Codec::new(mapping, 0.0), ConnectQuery::default(), dialect, setup);

@@ -6,8 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     error::{Error, ErrorKind},
-    spelling::upstream::VoiceEncoding,
-    vocabulary::{LaneRequest, VoiceSample},
+    vocabulary::{LaneRequest, VoiceEncoding, VoiceSample},
 };
 
 /// The configured voices.

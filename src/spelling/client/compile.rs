@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 
 use super::{
-    EachElement, PathPattern, ProtocolCommand, Slot, ValueRule, ValueScope, Verb,
+    EachElement, PathPattern, ProtocolCommand, ValueRule, ValueScope, Verb,
     file::CommandFile,
     values::{compile_reply, find_remembered},
 };
-use crate::spelling::{
-    check::{self, Document, FileError, values::UrlPath},
-    extract::Extractor,
-    field::{FieldFile, FieldRole, ProtocolField},
+use crate::{
+    spelling::{
+        check::{self, Document, FileError, values::UrlPath},
+        extract::Extractor,
+        field::{FieldFile, FieldRole, ProtocolField},
+    },
+    vocabulary::Slot,
 };
 
 pub(super) fn compile_fields(

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::spelling::template::SlotValue;
+use crate::vocabulary::SlotValue;
 
 /// A condition in a file.
 #[derive(Debug, Clone, Deserialize)]

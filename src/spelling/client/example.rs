@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{ClientMapping, EventMessage, EventName, EventSlot, ExactMessage, ProtocolCommand, Slot, Verb};
-use crate::spelling::{
-    field::{FieldRole, FieldType, ProtocolField},
-    template::SlotValue,
+use super::{ClientMapping, EventMessage, EventSlot, ExactMessage, ProtocolCommand, Verb};
+use crate::{
+    spelling::field::{FieldRole, FieldType, ProtocolField},
+    vocabulary::{EventName, Slot, SlotValue},
 };
 
 impl ClientMapping {

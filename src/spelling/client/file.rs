@@ -6,9 +6,8 @@ use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
 use toml::Spanned;
 
 use super::{
-    CloseReason, CommandSyntax, EventName, Framing, LockStep, SetupPage, SetupSlot, ValueSource,
-    jobs::JobsFile, realtime::RealtimeFile, signs::SignsFile, tcp::TcpFile, values::EventFile,
-    verbs::VerbsFile,
+    CommandSyntax, Framing, LockStep, SetupPage, SetupSlot, ValueSource, jobs::JobsFile,
+    realtime::RealtimeFile, signs::SignsFile, tcp::TcpFile, values::EventFile, verbs::VerbsFile,
 };
 use crate::{
     audio::{encoding::Encoding, opus::PacketOptions, output_converter::OutputFormat},
@@ -25,6 +24,7 @@ use crate::{
         template::Template,
         tested_with::TestedClient,
     },
+    vocabulary::{CloseReason, EventName},
 };
 
 /// Contents of the file.

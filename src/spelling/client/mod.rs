@@ -3,7 +3,6 @@
 mod audio_check;
 mod compile;
 mod conditions;
-mod events;
 mod example;
 mod file;
 mod jobs;
@@ -11,16 +10,13 @@ mod paths;
 mod realtime;
 mod recognition;
 mod signs;
-mod slot;
 pub mod tcp;
-mod token_usage;
 mod values;
 mod verbs;
 mod vocabulary;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-pub(crate) use self::events::seconds;
 #[cfg(feature = "io")]
 pub(crate) use self::paths::decode_percent;
 use self::{
@@ -34,7 +30,6 @@ use self::{
     values::{compile_event, compile_values},
 };
 pub use self::{
-    events::{ClientAudio, ClientEvent, EventName, SpeechId, ToolCall},
     file::{
         AudioIn, AudioOut, CloseSpelling, EchoMode, ExactMessage, FieldNames, ReportedAs, TranscriptRules,
     },
@@ -42,13 +37,9 @@ pub use self::{
     paths::PathPattern,
     realtime::{RealtimeEvent, RealtimeNames},
     signs::{ClientSigns, HeaderSign},
-    slot::Slot,
-    token_usage::TokenUsage,
     values::{EventCondition, EventMessage, EventSlot, IdForm, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
-    vocabulary::{
-        CloseReason, CommandSyntax, EndCause, Framing, LockStep, RolloverReason, SetupSlot, Speaker, Verb,
-    },
+    vocabulary::{CommandSyntax, Framing, LockStep, SetupSlot, Verb},
 };
 use super::{
     check::{self, Document, FileError},
@@ -59,7 +50,11 @@ use super::{
     template::Template,
     tested_with::{TestedClient, check_drivers},
 };
-use crate::{audio::encoding::Encoding, error::ErrorKind};
+use crate::{
+    audio::encoding::Encoding,
+    error::ErrorKind,
+    vocabulary::{CloseReason, EventName, Slot},
+};
 
 /// Error for a protocol without paths that is neither for REST requests nor on bare TCP.
 const NO_PATHS: &str = "`paths` must not be empty, such as [\"/v1/realtime\"]";

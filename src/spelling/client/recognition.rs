@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use super::{
     ClientMapping, CommandSyntax, ExactMessage, Framing, ProtocolCommand, signs::SignsFile, verbs::Condition,
 };
-use crate::spelling::{
-    check::{Document, FileError},
-    extract::{ExtractError, ExtractedValues, Extractor, Node},
-    template::SlotValue,
+use crate::{
+    spelling::{
+        check::{Document, FileError},
+        extract::{ExtractError, ExtractedValues, Extractor},
+    },
+    vocabulary::{Node, SlotValue},
 };
 
 /// A condition on the first message of a client.

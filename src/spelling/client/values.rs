@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{
-    EventName, Slot,
-    conditions::{ConditionFile, Scalar},
-};
-use crate::spelling::{
-    check::{Document, FileError, suggest_known},
-    template::{SlotValue, Template},
+use super::conditions::{ConditionFile, Scalar};
+use crate::{
+    spelling::{
+        check::{Document, FileError, suggest_known},
+        template::Template,
+    },
+    vocabulary::{EventName, Slot, SlotValue},
 };
 
 /// A slot of an event's template: one of the event's own, or one of `[values]`.

@@ -11,9 +11,9 @@ use super::{
     conditions::{ConditionFile, Scalar},
     values::find_remembered,
 };
-use crate::spelling::{
-    extract::{ExtractedValues, Extractor, Node},
-    template::SlotValue,
+use crate::{
+    spelling::extract::{ExtractedValues, Extractor},
+    vocabulary::{Node, SlotValue},
 };
 
 /// A compiled verb.

@@ -19,16 +19,17 @@ use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
     client::{
-        AudioOut, CommandVerb, EventMessage, EventName, ExactMessage, FieldNames, RealtimeEvent,
-        RealtimeNames, Verb,
+        AudioOut, CommandVerb, EventMessage, ExactMessage, FieldNames, RealtimeEvent, RealtimeNames, Verb,
     },
     compatibility::check_compatible,
     field::ProtocolField,
-    template::{SlotValue, Template},
+    template::Template,
     tested_with::TestedClient,
-    upstream::Mode,
 };
-use crate::audio::{encoding::Encoding, opus::PacketOptions};
+use crate::{
+    audio::{encoding::Encoding, opus::PacketOptions},
+    vocabulary::{EventName, Mode, SlotValue},
+};
 
 /// Settings of OpenAI's protocol that have an effect where the model calls tools.
 const TOOL_SETTINGS: [&str; 3] = ["tools", "tool_choice", "parallel_tool_calls"];

@@ -3,11 +3,13 @@
 
 use super::super::{
     ClientMapping, Profile, UpstreamMapping,
-    client::{EventName, RealtimeEvent, Verb},
+    client::{RealtimeEvent, Verb},
     field::FieldRole,
-    upstream::Mode,
 };
-use crate::spelling::dialogue::{AssistantText, ConverseRules};
+use crate::{
+    spelling::dialogue::{AssistantText, ConverseRules},
+    vocabulary::{EventName, Mode},
+};
 
 pub(super) fn describe_verb(verb: Verb, profile: &Profile, dialect: &UpstreamMapping) -> String {
     let talk = profile.barge_in().is_some();

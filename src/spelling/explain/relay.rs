@@ -4,10 +4,12 @@ use super::{
     row::{ExplainRow, RowKind},
     spelled_event,
 };
-use crate::spelling::{
-    ClientMapping, UpstreamMapping,
-    relay::{RelayCommand, RelayEvent, RelayField, RelayFieldRole, RelayProtocol, RelayVerb},
-    upstream::Mode,
+use crate::{
+    spelling::{
+        ClientMapping, UpstreamMapping,
+        relay::{RelayCommand, RelayEvent, RelayField, RelayFieldRole, RelayProtocol, RelayVerb},
+    },
+    vocabulary::Mode,
 };
 
 /// Messages from the client, with their effect on this dialect.

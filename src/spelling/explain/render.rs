@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{ExplainRow, Explanation, MatrixCell, RowKind};
-use crate::spelling::upstream::Mode;
+use crate::vocabulary::Mode;
 
 /// Width of a terminal line.
 const COLUMNS: usize = 110;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::{FieldRole, ListItem, ProtocolField, display_node};
-use crate::spelling::extract::Node;
+use crate::vocabulary::Node;
 
 /// Longest item of a list of texts: longer than any name or phrase.
 pub(super) const ITEM_MAX_CHARS: usize = 256;

@@ -14,7 +14,7 @@ pub use self::{
     items::{ItemPaths, ItemsFile, ListItem},
     unit::{AudioFormat, FieldUnit},
 };
-use super::extract::Node;
+use crate::vocabulary::Node;
 
 /// Role of a field. Mapping files name it in snake case after `to =`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]

@@ -5,11 +5,11 @@
 use serde::Deserialize;
 
 use super::super::{
-    extract::{Extractor, Node},
+    extract::Extractor,
     field::display_node,
     upstream::{SendName, UpstreamMapping},
 };
-use crate::named_enum::named_enum;
+use crate::{named_enum::named_enum, vocabulary::Node};
 
 named_enum! {
     /// Role of a field. Mapping files name these in snake case after `to =`; slots of upstream messages have the same names.

@@ -11,13 +11,16 @@ use super::{
         error_spelling::{CloseFile, ErrorSpelling},
         extract::Extractor,
     },
-    RelayCommand, RelayEndReason, RelayEndSpelling, RelayEvent, RelayModeQuery, RelayProtocol, RelayVerb,
+    RelayCommand, RelayEndSpelling, RelayEvent, RelayModeQuery, RelayProtocol, RelayVerb,
     field::RelayFieldFile,
 };
-use crate::error::ErrorKind;
-use crate::spelling::{
-    check::values::{JsonPointer, UrlPath, default_family},
-    tested_with::TestedClient,
+use crate::{
+    error::ErrorKind,
+    spelling::{
+        check::values::{JsonPointer, UrlPath, default_family},
+        tested_with::TestedClient,
+    },
+    vocabulary::relay::RelayEndReason,
 };
 
 /// File as written.

@@ -22,11 +22,15 @@ pub use self::{
 use super::{
     check::values::deserialize_close_code,
     error_spelling::ErrorSpelling,
-    extract::{Extractor, Node},
+    extract::Extractor,
     template::Template,
-    upstream::{Mode, SendName, UpstreamMapping},
+    upstream::{SendName, UpstreamMapping},
 };
-use crate::{error::ErrorKind, named_enum::named_enum};
+use crate::{
+    error::ErrorKind,
+    named_enum::named_enum,
+    vocabulary::{Mode, Node, relay::RelayEndReason},
+};
 
 named_enum! {
     /// Meaning of a client message. Mapping files name these in snake case after `verb =`.
@@ -108,37 +112,6 @@ impl RelayEvent {
             Self::Ended => &["session_id", "reason", "unix_s"],
             Self::EndedWithDetail => &["session_id", "reason", "unix_s", "detail"],
             Self::Error => &["code", "message", "class"],
-        }
-    }
-}
-
-named_enum! {
-    /// Why a relayed session ends. Mapping files name these in snake case under `[closes]`.
-    pub enum RelayEndReason {
-        /// The client closed it.
-        ClientClose = "client_close",
-        /// The upstream's time limit.
-        Timeout = "timeout",
-        /// The model's context is full.
-        ContextFull = "context_full",
-        /// The server shuts down.
-        Shutdown = "shutdown",
-        /// The client sent nothing for too long.
-        Idle = "idle",
-        /// Any other reason.
-        Failed = "failed",
-        /// An operator ended the session. Defaults to the spelling of `shutdown`.
-        Operator = "operator",
-    }
-}
-
-impl RelayEndReason {
-    /// Reason whose spelling is used if the file has none.
-    #[must_use]
-    pub const fn fallback(self) -> Option<Self> {
-        match self {
-            Self::Operator => Some(Self::Shutdown),
-            _ => None,
         }
     }
 }
@@ -279,7 +252,8 @@ impl RelayProtocol {
 
 #[cfg(test)]
 mod tests {
-    use crate::spelling::{Library, upstream::Mode};
+    use crate::spelling::Library;
+    use crate::vocabulary::Mode;
 
     #[test]
     fn query_mode_must_match_exactly() {

@@ -1,7 +1,7 @@
 //! Compilation of a template: its slots are found, and whether it is JSON once filled.
 
-use super::{SlotValue, Template, TemplatePiece, write::SlotFormat};
-use crate::spelling::check;
+use super::{Template, TemplatePiece, write::SlotFormat};
+use crate::{spelling::check, vocabulary::SlotValue};
 
 /// Why a template does not compile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

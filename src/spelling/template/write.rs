@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{JsonWriter, SlotValue};
 use crate::{
     audio::{SPEECH_RATE_HZ, pcm, wav},
-    spelling::extract::Node,
+    vocabulary::{JsonWriter, Node, SlotValue},
 };
 
 /// How a slot's value is written.

@@ -4,7 +4,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{DuplexLimits, LanePurpose, Mode, UpstreamMapping, VoiceEncoding};
+use super::{DuplexLimits, UpstreamMapping};
+use crate::vocabulary::{LanePurpose, Mode, VoiceEncoding};
 
 /// Dialects of a route; at least one.
 #[derive(Debug, Clone)]

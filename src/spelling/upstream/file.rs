@@ -10,13 +10,16 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    CloseBy, CodecName, DuplexLimits, FailureMeanings, Mode, ReceiveName, ReceiveRule, SampleEncoding,
-    SendName, VoiceEncoding, requirement::RequirementFile, sections::DialectSigns,
+    CloseBy, CodecName, DuplexLimits, FailureMeanings, ReceiveName, ReceiveRule, SampleEncoding, SendName,
+    requirement::RequirementFile, sections::DialectSigns,
 };
-use crate::spelling::{
-    MappingKind,
-    check::{self, Document, FileError},
-    extract::Extractor,
+use crate::{
+    spelling::{
+        MappingKind,
+        check::{self, Document, FileError},
+        extract::Extractor,
+    },
+    vocabulary::{Mode, VoiceEncoding},
 };
 
 /// The file as written.

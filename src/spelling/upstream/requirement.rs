@@ -3,10 +3,12 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Mode;
-use crate::spelling::{
-    extract::{ExtractedValues, Extractor, Node},
-    field::display_node,
+use crate::{
+    spelling::{
+        extract::{ExtractedValues, Extractor},
+        field::display_node,
+    },
+    vocabulary::{Mode, Node},
 };
 
 /// A requirement as written in the file. A value that is missing in the message counts as not granted, and a missing list lacks

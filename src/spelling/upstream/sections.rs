@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::Mode;
+use crate::vocabulary::Mode;
 
 /// `[detect]`: how a server shows that it speaks the dialect.
 #[derive(Debug, Clone, Deserialize)]

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::{
-    spelling::{Library, upstream::LanePurpose},
+    spelling::Library,
     upstream::lane::{LaneCodec, LaneEnd, LaneOpening},
-    vocabulary::{ConversationInit, EndKind, Frame, Mode},
+    vocabulary::{ConversationInit, EndKind, Frame, LanePurpose, Mode},
 };
 
 /// A codec with a clock, and everything that it sent or emitted.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use voxbridge::{
-    spelling::client::{EventName, EventSlot, ReportedAs, Slot, Verb},
-    vocabulary::CloseReason,
+    spelling::client::{EventSlot, ReportedAs, Verb},
+    vocabulary::{CloseReason, EventName, Slot},
 };
 
 use super::{

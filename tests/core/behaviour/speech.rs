@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use voxbridge::{
     audio::encoding::Encoding,
-    spelling::client::EventName,
-    vocabulary::{LanePurpose, Message},
+    vocabulary::{EventName, LanePurpose, Message},
 };
 
 use super::{Checks, case, case::Case, play::*, run};

@@ -35,10 +35,12 @@ use voxbridge::{
     },
     client::Codec,
     error::Error,
-    spelling::{Library, MappingKind, client::EventName, template::SlotValue, upstream::CloseBy},
+    spelling::{Library, MappingKind, upstream::CloseBy},
     telemetry::context::{TraceContext, TraceParent},
     upstream::Dialect,
-    vocabulary::{ClientEvent, Frame, LaneEvent, LaneRequest, Message, Mode, VoiceSample},
+    vocabulary::{
+        ClientEvent, EventName, Frame, LaneEvent, LaneRequest, Message, Mode, SlotValue, VoiceSample,
+    },
 };
 
 static LIBRARY: LazyLock<Library> =

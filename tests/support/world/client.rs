@@ -19,10 +19,10 @@ use voxbridge::{
     client::Codec,
     spelling::{
         ClientMapping,
-        client::{EventName, Framing, LockStep, ProtocolCommand, RealtimeNames, Verb},
+        client::{Framing, LockStep, ProtocolCommand, RealtimeNames, Verb},
         field::{FieldRole, FieldType},
     },
-    vocabulary::{ClientRequest, Frame, Message, Setting},
+    vocabulary::{ClientRequest, EventName, Frame, Message, Setting},
 };
 
 /// Rate of the speech that tests give to clients, Hz.

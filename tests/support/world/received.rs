@@ -8,10 +8,9 @@ use voxbridge::{
     error::Error,
     spelling::{
         ClientMapping,
-        client::{EventName, EventSlot, Framing, RealtimeEvent, Slot},
-        template::SlotValue,
+        client::{EventSlot, Framing, RealtimeEvent},
     },
-    vocabulary::{CloseReason, Message},
+    vocabulary::{CloseReason, EventName, Message, Slot, SlotValue},
 };
 
 use super::client::Formats;

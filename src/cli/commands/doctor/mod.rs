@@ -23,11 +23,8 @@ use crate::{
     secret::redacted_url,
     server::{ServiceConfig, queue_keeper::QueueWaits, upstream_pool::dial::Dialer},
     session::DEFAULT_VOICE,
-    spelling::{
-        Library, Profile, UpstreamMapping,
-        profile::PromptRequest,
-        upstream::{LanePurpose, Mode},
-    },
+    spelling::{Library, Profile, UpstreamMapping, profile::PromptRequest},
+    vocabulary::{LanePurpose, Mode},
 };
 
 /// Upper bound of the number of steps of one check.

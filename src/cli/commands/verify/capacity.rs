@@ -13,8 +13,8 @@ use super::{
 use crate::{
     cli::ClientError,
     server::{RestEvent, RestSession},
-    spelling::upstream::Mode,
     verify::figure::{Expectation, Figure},
+    vocabulary::Mode,
 };
 
 /// Time for which all conversations must be served together, and the interval between checks.

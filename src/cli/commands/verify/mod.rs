@@ -36,9 +36,10 @@ use crate::{
     config::{Config, TraceConfig, UpstreamConfig},
     server::{queue_keeper::QueueWaits, route::RouteConfig},
     session::DEFAULT_VOICE,
-    spelling::{compatibility::without_choice_of_profile, upstream::Mode},
+    spelling::compatibility::without_choice_of_profile,
     telemetry,
     verify::figure::{Expectation, Figure, Section},
+    vocabulary::Mode,
 };
 
 /// The bridge listens on this machine only.

@@ -15,8 +15,8 @@ use crate::{
         symptom::Symptom,
     },
     server::{ServiceConfig, queue_keeper::QueueWaits},
-    spelling::upstream::Mode,
     verify::figure::{Expectation, Figure},
+    vocabulary::Mode,
 };
 
 /// Time limit of each step. SGLang-Omni may take a minute to open a session (field notes servers.md §2).

@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::{FramingProblem, Progress};
-use crate::spelling::{
-    client::tcp::{JsonLines, TcpSlot},
-    template::SlotValue,
+use crate::{
+    spelling::client::tcp::{JsonLines, TcpSlot},
+    vocabulary::SlotValue,
 };
 
 /// Longest line, with the JSON behind it, that is compared with the next one.

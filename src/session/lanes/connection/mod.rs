@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 pub(super) use self::transitions::is_progress;
 use super::backoff::{ConnectionFailure, RetryState};
-use crate::session::{
-    lanes::LaneShared,
-    millis,
-    outbox::{Action, Actions},
-};
 use crate::{
-    spelling::{profile::LaneTimeouts, upstream::VoiceEncoding},
-    vocabulary::{Lane, LanePurpose, LaneRequest, Mode},
+    session::{
+        lanes::LaneShared,
+        millis,
+        outbox::{Action, Actions},
+    },
+    spelling::profile::LaneTimeouts,
+    vocabulary::{Lane, LanePurpose, LaneRequest, Mode, VoiceEncoding},
 };
 
 /// Result for the owner.

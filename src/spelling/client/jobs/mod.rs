@@ -9,10 +9,11 @@ pub(super) use self::file::JobsFile;
 use crate::{
     named_enum::named_enum,
     spelling::{
-        extract::{Extractor, Node},
+        extract::Extractor,
         field::{FieldRole, FieldValue, ProtocolField},
         template::Template,
     },
+    vocabulary::Node,
 };
 
 named_enum! {

@@ -21,8 +21,9 @@ use crate::{
     server::accept::rest::endpoint::Task,
     spelling::{
         client::{JobAnswer, JobApi, JobFile, JobSlot, TranscriptForm},
-        template::{SlotValue, Template},
+        template::Template,
     },
+    vocabulary::SlotValue,
 };
 
 /// Language of a transcript without a known language: the clients' types require one.

@@ -12,12 +12,12 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{CloseReason, EndCause, RolloverReason, Slot, Speaker, token_usage::TokenUsage};
-use crate::{
-    audio::word_times::WordTime,
-    error::Error,
-    spelling::template::SlotValue::{self, Base64, Bool, Float, Raw, Str},
+use super::{
+    CloseReason, EndCause, RolloverReason, Slot,
+    SlotValue::{self, Base64, Bool, Float, Raw, Str},
+    Speaker, TokenUsage,
 };
+use crate::{audio::word_times::WordTime, error::Error};
 
 macro_rules! client_events {
     ($(
@@ -76,7 +76,7 @@ macro_rules! client_events {
             }
 
             /// Origin of the event, in most profiles.
-            pub(in crate::spelling) const fn origin(self) -> &'static str {
+            pub(crate) const fn origin(self) -> &'static str {
                 match self {
                     $(Self::$Event => $origin, $(Self::$Other => $other_origin,)*)+
                 }
@@ -214,7 +214,7 @@ client_events! {
         Text, JoinedText, SegmentId, FromMs, ToMs, FromS, ToS, SpeechFromMs, SpeechToMs, Finalized, Language, LastSegments
     ];
 
-    /// Everything that came before the client's [`super::Verb::Complete`] is transcribed and spoken.
+    /// Everything that came before the client's [`crate::spelling::client::Verb::Complete`] is transcribed and spoken.
     Completed from "the bridge, after the last transcript and audio of what came before the client's request to complete"
     [];
 
