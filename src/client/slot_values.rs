@@ -1,8 +1,9 @@
 //! The values of event slots: what a [`ClientEvent`] and its session put into a protocol's templates.
 
-use super::{Codec, date, segments::Segment};
+use super::{Codec, segments::Segment};
 use crate::{
     audio::word_times::WordTime,
+    date::rfc3339,
     vocabulary::{ClientEvent, Slot, SlotValue, seconds},
 };
 
@@ -107,14 +108,10 @@ impl Codec {
         Some(match slot {
             Slot::SessionId => SlotValue::Str(&self.session_id),
             Slot::Model => SlotValue::Str(&self.model),
-            Slot::Time => {
-                SlotValue::Str(self.event_time.get_or_init(|| date::rfc3339(self.opened_unix_s + at_s)))
-            }
+            Slot::Time => SlotValue::Str(self.event_time.get_or_init(|| rfc3339(self.opened_unix_s + at_s))),
             Slot::UnixS => SlotValue::Float(self.opened_unix_s + at_s),
             Slot::OpenedUnixS => SlotValue::Float(self.opened_unix_s),
-            Slot::OpenedAt => {
-                SlotValue::Str(self.opened_at.get_or_init(|| date::rfc3339(self.opened_unix_s)))
-            }
+            Slot::OpenedAt => SlotValue::Str(self.opened_at.get_or_init(|| rfc3339(self.opened_unix_s))),
             _ => return None,
         })
     }

@@ -8,10 +8,10 @@ use crate::{
     server::route::{Route, RouteConfig, Routes, covers_glob, matches_glob},
     spelling::{
         ClientMapping, Library, Profile,
-        check::quoted_list,
         compatibility::{check_client_with_profile, check_profile_with_dialects},
         url_path::canonical_path,
     },
+    suggestion::quoted_list,
     vocabulary::{LanePurpose, Mode},
 };
 

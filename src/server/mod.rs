@@ -30,6 +30,7 @@ mod active_config;
 pub(crate) mod adaptive_read;
 pub mod admin;
 mod announcement;
+pub mod certificate_watch;
 mod channel_rules;
 mod codec_threads;
 mod cut_off;

@@ -4,24 +4,25 @@ use std::{fmt::Write as _, fs, io::Write as _, path::Path};
 
 use super::{
     CommandError,
-    replay::{format_outcome, read_trace, replay_epoch},
+    replay::{format_outcome, read_trace},
 };
 use crate::{
     cli::{
         args::{ExplainFormat, KindArg, MappingsArgs, MappingsCommand, TryFormat},
         error::EXIT_NO_INPUT,
         output,
+        synthetic_session::replay_epoch,
     },
     config::Config,
     spelling::{
         Library, MappingKind,
-        check::{quoted_list, suggest_known},
         explain::{
             build_explanation, matrix, page,
             render::{self, json},
         },
         scaffold::{generate, generate_from},
     },
+    suggestion::{quoted_list, suggest_known},
     trace::replay::replay_with_mapping,
 };
 

@@ -31,7 +31,7 @@ use super::{
     setup_query::with_settings,
 };
 use crate::{
-    client::date::rfc3339,
+    date::rfc3339,
     secret::random_hex,
     server::{ServerContext, ServiceConfig, access::credential::find_key},
     spelling::{ClientMapping, client::SetupSlot},

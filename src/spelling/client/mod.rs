@@ -4,6 +4,7 @@ mod audio_check;
 mod compile;
 mod conditions;
 mod example;
+mod fields;
 mod file;
 mod jobs;
 mod paths;
@@ -21,9 +22,10 @@ use std::{collections::BTreeMap, sync::Arc};
 pub(crate) use self::paths::decode_percent;
 use self::{
     compile::{
-        check_lists, compile_answer_headers, compile_fields, compile_key_headers, compile_patterns,
-        compile_slot_words, compile_subprotocols,
+        check_lists, compile_answer_headers, compile_key_headers, compile_patterns, compile_slot_words,
+        compile_subprotocols,
     },
+    fields::compile_fields,
     file::{ClientFile, ErrorKey},
     recognition::{FirstMessage, longest_exact_message},
     tcp::TcpProtocol,

@@ -9,9 +9,10 @@ use toml::Spanned;
 use super::conditions::{ConditionFile, Scalar};
 use crate::{
     spelling::{
-        check::{Document, FileError, suggest_known},
+        check::{Document, FileError},
         template::Template,
     },
+    suggestion::suggest_known,
     vocabulary::{EventName, Slot, SlotValue},
 };
 
