@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(
             codec().error_close_frame(&error),
             Some(Message::Close(1008, "Model not found: nope".into())),
-            "golden c03b"
+            "tests/golden/macaw/c03b_unknown_model.json"
         );
         error.kind = ErrorKind::TranscribeFailed;
         error.segment_id = Some(2);

@@ -37,7 +37,8 @@ use crate::{
     vocabulary::{LaneRequest, Mode, VoiceEncoding},
 };
 
-/// Pause before an experiment; longer than a worker needs to clean up a dropped session (field notes minicpm-o.md §1.2).
+/// Pause before an experiment; longer than a worker needs to clean up a dropped session
+/// (mappings/notes/minicpm-o.md#queue).
 const EXPERIMENT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Time limit of the page that says how many workers a server has.

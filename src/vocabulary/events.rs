@@ -7,7 +7,7 @@
 //! - in brackets, the slots of its templates with their values. The codec knows the value of a slot that has none here;
 //! - after `and`, another name that protocol files can spell, for a part or a special case of the event.
 //!
-//! Times are relative as on the Macaw server (field notes macaw.md §1.3).
+//! Times are relative as on the Macaw server (mappings/notes/macaw.md#times).
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

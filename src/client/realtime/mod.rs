@@ -1,10 +1,11 @@
 //! Codec of OpenAI's Realtime protocol: what its events contain, and in which order. Their names are in the mapping file.
 //!
-//! Sources: OpenAI's published schema, and what its clients break on (field notes openai-realtime.md). The session knows
-//! utterances and answers by number; here they become items and responses with ids. [`session`] holds the client's settings
-//! ([`detection`] those of turn detection, [`tools`] those of tools, [`shape`] their types and ranges), [`items`] the conversation, and [`response`] the answer in progress. [`answers`] sends
-//! answers, [`commands`] reads the client's messages, with [`added_item`] and [`requests`], by [`fields`].
-//! [`numbered_input`] is for the protocol of this kind whose input is numbered.
+//! Sources: OpenAI's published schema, and what its clients break on
+//! (mappings/notes/openai-realtime.md#what-clients-break-on). The session knows utterances and answers by number; here
+//! they become items and responses with ids. [`session`] holds the client's settings ([`detection`] those of turn
+//! detection, [`tools`] those of tools, [`shape`] their types and ranges), [`items`] the conversation, and [`response`]
+//! the answer in progress. [`answers`] sends answers, [`commands`] reads the client's messages, with [`added_item`] and
+//! [`requests`], by [`fields`]. [`numbered_input`] is for the protocol of this kind whose input is numbered.
 
 mod added_item;
 mod answers;

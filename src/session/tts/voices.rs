@@ -1,6 +1,7 @@
 //! Voices: chooses the client's own sample, a configured voice, or the server's own voice, and the encoding of the sample.
 //!
-//! Upstream servers accept other encodings than their documentation says (field notes §3), so encodings are tried in turn.
+//! Upstream servers accept other encodings than their documentation says (mappings/notes/minicpm-o.md#voices), so
+//! encodings are tried in turn.
 
 use std::{collections::BTreeMap, sync::Arc};
 

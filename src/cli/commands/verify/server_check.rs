@@ -19,7 +19,7 @@ use crate::{
     vocabulary::Mode,
 };
 
-/// Time limit of each step. SGLang-Omni may take a minute to open a session (field notes servers.md §2).
+/// Time limit of each step. SGLang-Omni may take a minute to open a session (mappings/notes/sglang-omni.md#opening).
 const STEP_TIMEOUT: Duration = Duration::from_secs(90);
 /// Upper bound of the steps of one check.
 const STEPS_MAX: usize = 32;

@@ -1,6 +1,6 @@
 //! Begins and ends calls by WebRTC: `POST /v1/realtime/calls` with an offer (SDP), alone or in a form with the session's
 //! settings, and the same at `POST /v1/realtime`, as OpenAI's beta had it. Sources: OpenAI API reference, "Create call" and
-//! "Hang up call"; field notes clients.md §2.
+//! "Hang up call"; mappings/notes/webrtc.md#openai-calls.
 
 use std::sync::Arc;
 
