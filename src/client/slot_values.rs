@@ -13,8 +13,8 @@ const UNLIMITED_S: u64 = 24 * 3600;
 /// Source of the values of an event's slots.
 #[derive(Debug)]
 pub(super) enum EventSource<'e> {
-    /// A command of the session.
-    Command(&'e ClientEvent),
+    /// An event of the session.
+    Event(&'e ClientEvent),
     /// Calls of tools whose results are no longer awaited; their ids are in the codec's list of words.
     CancelledCalls,
     /// The answer to a command.
@@ -56,26 +56,26 @@ impl Codec {
         at_s: f64,
     ) -> SlotValue<'v> {
         let own = match source {
-            EventSource::Command(ClientEvent::SessionClosed { reason, .. }) if slot == Slot::Reason => {
+            EventSource::Event(ClientEvent::SessionClosed { reason, .. }) if slot == Slot::Reason => {
                 self.mapping.close(*reason).map(|spelling| SlotValue::Str(&spelling.reason))
             }
-            EventSource::Command(ClientEvent::SessionCreated { limit_ms, .. })
+            EventSource::Event(ClientEvent::SessionCreated { limit_ms, .. })
                 if slot == Slot::ExpiresUnixS =>
             {
                 let limit_s = limit_ms.map_or(UNLIMITED_S, |ms| ms / 1000);
                 Some(SlotValue::Int((self.opened_unix_s + limit_s as f64) as i64))
             }
-            EventSource::Command(_) if matches!(slot, Slot::Words | Slot::HotWords | Slot::CallIds) => {
+            EventSource::Event(_) if matches!(slot, Slot::Words | Slot::HotWords | Slot::CallIds) => {
                 Some(SlotValue::Elements(&self.words_json))
             }
-            EventSource::Command(_) if slot == Slot::LastSegments => {
+            EventSource::Event(_) if slot == Slot::LastSegments => {
                 Some(SlotValue::Elements(&self.segments_json))
             }
             EventSource::CancelledCalls => {
                 (slot == Slot::CallIds).then_some(SlotValue::Elements(&self.words_json))
             }
-            EventSource::Command(_) if slot == Slot::JoinedText => Some(SlotValue::Str(&self.joined_text)),
-            EventSource::Command(command) => command
+            EventSource::Event(_) if slot == Slot::JoinedText => Some(SlotValue::Str(&self.joined_text)),
+            EventSource::Event(event) => event
                 .value(slot)
                 .or_else(|| self.spoken.value(slot))
                 .or_else(|| (slot == Slot::RequestId).then_some(SlotValue::Str(&self.speaking_id))),
@@ -285,8 +285,8 @@ mod tests {
     fn every_slot_of_every_event_has_a_value() {
         let codec = Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 1.0);
         for name in EventName::ALL {
-            let Some(command) = example(name) else { continue };
-            let source = EventSource::Command(&command);
+            let Some(event) = example(name) else { continue };
+            let source = EventSource::Event(&event);
             for slot in name.slots() {
                 let value = codec.slot_value(&source, slot, 1.0);
                 assert!(!matches!(value, SlotValue::Null), "{name:?} {slot:?}");

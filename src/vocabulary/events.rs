@@ -36,7 +36,7 @@ macro_rules! client_events {
         impl ClientEvent {
             /// Name of the event.
             #[must_use]
-            pub const fn event(&self) -> EventName {
+            pub const fn name(&self) -> EventName {
                 match self {
                     $(Self::$Event { .. } => EventName::$Event,)+
                 }
@@ -568,7 +568,7 @@ client_events! {
 }
 
 impl ClientEvent {
-    /// The text or turn that is discarded with this command when the user interrupts; `None` for commands that stay.
+    /// The text or turn that is discarded with this event when the user interrupts; `None` for events that stay.
     #[must_use]
     pub const fn turn(&self) -> Option<SpeechId> {
         match self {
