@@ -49,7 +49,8 @@ pub(crate) async fn check_upstream(
     target: &CheckTarget,
     library: &Library,
     limits: StepLimits,
-    (mut stop, leaving): (watch::Receiver<bool>, QueueWaits),
+    mut stop: watch::Receiver<bool>,
+    leaving: QueueWaits,
     live_sender: mpsc::Sender<CheckOutcome>,
 ) -> CheckReport {
     let mut log = OutcomeLog::new(&DoctorStep::UPSTREAM, Some(live_sender));
@@ -205,7 +206,8 @@ impl UpstreamCheck<'_> {
                     &mut session,
                     &mut socket,
                     &self.limits,
-                    (self.stop, &self.leaving),
+                    self.stop,
+                    &self.leaving,
                     &mut discarded_log,
                 )
                 .await;
@@ -228,7 +230,7 @@ impl UpstreamCheck<'_> {
                 path_and_query(&redacted_url(&dialer.url(experiment.mode))),
             )),
         }
-        run_session(&mut session, &mut socket, &self.limits, (self.stop, &self.leaving), log).await;
+        run_session(&mut session, &mut socket, &self.limits, self.stop, &self.leaving, log).await;
         AttemptResult { reached: session.reached(), received: session.received().to_vec() }
     }
 

@@ -176,7 +176,7 @@ fn try_mapping(
         .map_err(|error| CommandError::with_code(EXIT_NO_INPUT, format!("{name}: {error}")))?;
     let mut library = trace.header.library(library).map_err(CommandError::failed)?;
     let (kind, mapping) = library.add_and_identify(&name, &source).map_err(CommandError::usage)?;
-    let outcome = replay_with_mapping(&trace, &library, (kind, &mapping), replay_epoch())
+    let outcome = replay_with_mapping(&trace, &library, kind, &mapping, replay_epoch())
         .map_err(CommandError::failed)?;
     Ok(match format {
         TryFormat::Text => format_outcome(&outcome),

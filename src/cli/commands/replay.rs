@@ -42,8 +42,8 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
         }
         (Some(name_or_file), _) => {
             let (library, profile) = library_with_profile(&trace, library, name_or_file)?;
-            let profile = (MappingKind::Profile, profile.as_str());
-            replay_with_mapping(&trace, &library, profile, replay_epoch()).map_err(CommandError::failed)?
+            replay_with_mapping(&trace, &library, MappingKind::Profile, &profile, replay_epoch())
+                .map_err(CommandError::failed)?
         }
     };
     let printed = output::print(format_outcome(&outcome));

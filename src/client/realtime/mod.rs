@@ -227,15 +227,15 @@ impl Realtime {
         settings
     }
 
-    /// Encodes a command. Commands that these clients do not know have no message. Only audio is discarded at an
+    /// Encodes an event. Events that these clients do not know have no message. Only audio is discarded at an
     /// interruption, because every other event belongs to a pair.
-    pub(super) fn encode(&mut self, command: &ClientEvent, mut send: impl FnMut(Message, Option<SpeechId>)) {
+    pub(super) fn encode(&mut self, event: &ClientEvent, mut send: impl FnMut(Message, Option<SpeechId>)) {
         use RealtimeEvent as E;
-        if let ClientEvent::Audio(audio) = command {
+        if let ClientEvent::Audio(audio) = event {
             return self.send_audio(audio, &mut send);
         }
         let send: &mut dyn FnMut(Message) = &mut |message| send(message, None);
-        match command {
+        match event {
             ClientEvent::SessionCreated { .. } => self.send_session(E::SessionCreated, send),
             ClientEvent::Configured { .. } => self.send_session(E::SessionUpdated, send),
             ClientEvent::SpeechStarted { at_ms, segment_id, .. } => {
@@ -289,7 +289,7 @@ impl Realtime {
             }
             ClientEvent::AnswerEnded { segment_id, cancelled, audio_ms, usage, hit_limit } => {
                 self.note_usage(*segment_id, *usage, *hit_limit);
-                self.end_response(*segment_id, (*cancelled, *audio_ms), send);
+                self.end_response(*segment_id, *cancelled, *audio_ms, send);
                 self.report_units(0, send);
             }
             ClientEvent::Error(error) => self.send_error(error, send),
@@ -306,10 +306,11 @@ impl Realtime {
         &mut self,
         event: RealtimeEvent,
         fields: Value,
-        field: (&str, &str),
+        key: &str,
+        json: &str,
         send: &mut dyn FnMut(Message),
     ) {
-        self.events.message_with(event, fields, field).into_iter().for_each(send);
+        self.events.message_with(event, fields, key, json).into_iter().for_each(send);
     }
 
     fn send_session(&mut self, event: RealtimeEvent, send: &mut dyn FnMut(Message)) {
@@ -344,7 +345,7 @@ impl Realtime {
     fn send_item_done(&mut self, number: EntryId, send: &mut dyn FnMut(Message)) {
         let Some((previous, item)) = self.items.find(number) else { return };
         let fields = json!({ "previous_item_id": previous });
-        let message = self.events.message_with(RealtimeEvent::ItemDone, fields, ("item", &item.json()));
+        let message = self.events.message_with(RealtimeEvent::ItemDone, fields, "item", &item.json());
         message.into_iter().for_each(send);
     }
 

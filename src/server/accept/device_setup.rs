@@ -150,7 +150,7 @@ fn signed_query<B>(
         return Ok(query);
     }
     let now_s = unix_now().as_secs();
-    let secret = server.client_secrets.issue(key, None, (now_s, now_s + SIGNATURE_LIFETIME_S));
+    let secret = server.client_secrets.issue(key, None, now_s, now_s + SIGNATURE_LIFETIME_S);
     let secret = secret.ok_or_else(|| {
         HttpError::service_unavailable(RejectReason::Stopping, "The system has no random numbers")
     })?;

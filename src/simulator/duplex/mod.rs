@@ -297,7 +297,7 @@ impl DuplexSession {
         }
         let mut counted = ctx.model.usage.as_mut().map(|total| CountedUnit::count(total, &step.metrics));
         for event in &step.events {
-            let message = event.to_json(id, step.input_id.as_ref(), (&step.metrics, counted.take()), ctx);
+            let message = event.to_json(id, step.input_id.as_ref(), &step.metrics, counted.take(), ctx);
             ctx.send_text(message);
         }
         let final_message = match (step.outcome, ctx.cfg.backend) {

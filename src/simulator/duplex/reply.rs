@@ -209,7 +209,8 @@ impl StepEvent {
         &self,
         session_id: &str,
         input_id: Option<&Value>,
-        (metrics, counted): (&StepMetrics, Option<CountedUnit>),
+        metrics: &StepMetrics,
+        counted: Option<CountedUnit>,
         ctx: &SimContext<'_>,
     ) -> String {
         let backend = ctx.cfg.backend;

@@ -138,7 +138,8 @@ impl CommandFile {
         self,
         name: Spanned<String>,
         command_key: &str,
-        (extractor, values): (&mut Extractor, &[ValueRule]),
+        extractor: &mut Extractor,
+        values: &[ValueRule],
         document: &Document<'_>,
     ) -> Result<ProtocolCommand, FileError> {
         let at = name.span().start;

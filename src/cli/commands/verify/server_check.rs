@@ -86,7 +86,7 @@ pub(super) async fn run(
         // The channel has room for all steps: none is read as it completes.
         let (live, _steps) = mpsc::channel(STEPS_MAX);
         let limits = StepLimits::with_timeout(STEP_TIMEOUT);
-        check_upstream(target, &service.library, limits, (stopped.clone(), leaving.clone()), live)
+        check_upstream(target, &service.library, limits, stopped.clone(), leaving.clone(), live)
     });
     let mut checks = pin!(join_all(checks));
     let reports = tokio::select! {

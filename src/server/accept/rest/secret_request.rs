@@ -95,7 +95,7 @@ impl SecretRequest {
         };
         let settings = settings_json(&session)?;
         let name = key.as_ref().map(|key| key.name.clone());
-        let secret = server.client_secrets.issue(key, settings, (now_s, expires_at)).ok_or_else(|| {
+        let secret = server.client_secrets.issue(key, settings, now_s, expires_at).ok_or_else(|| {
             HttpError::service_unavailable(RejectReason::Stopping, "The system has no random numbers")
         })?;
         info!(peer = %peer.address, key = name.as_deref(), lifetime_s = expires_at - now_s, "client secret issued");
