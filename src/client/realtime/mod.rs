@@ -320,7 +320,7 @@ impl Realtime {
             write_field(&mut session, "sglang", &json!({ "granted": granted }).to_string());
             session.push('}');
         }
-        self.send_with(event, json!({}), ("session", &session), send);
+        self.send_with(event, json!({}), "session", &session, send);
     }
 
     /// Makes an item of an utterance, before the items of answers that began after it. It is done with its transcript, if one
@@ -335,7 +335,7 @@ impl Realtime {
         let fields = json!({ "item_id": item.id, "previous_item_id": previous });
         self.send(RealtimeEvent::BufferCommitted, fields, send);
         let fields = json!({ "previous_item_id": previous });
-        self.send_with(RealtimeEvent::ItemAdded, fields, ("item", &item.json()), send);
+        self.send_with(RealtimeEvent::ItemAdded, fields, "item", &item.json(), send);
         self.items.insert(at, item);
         if !awaits_transcript {
             self.send_item_done(number, send);
