@@ -45,7 +45,7 @@ fn decode_text(codec: &mut Codec, text: &str) -> Vec<String> {
 
 fn encode(codec: &mut Codec, event: &ClientEvent) -> Vec<serde_json::Value> {
     let mut messages = Vec::new();
-    codec.encode(command, 1.0, |message, _| match message {
+    codec.encode(event, 1.0, |message, _| match message {
         Message::Text(json) => messages.push(serde_json::from_str(&json).unwrap()),
         other => panic!("{other:?}"),
     });
