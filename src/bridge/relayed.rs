@@ -18,12 +18,8 @@ use crate::{
     upstream::{
         Dialect,
         lane::{LaneCodecs, LaneEnd, LaneOpening},
-        relay::to_message,
     },
-    vocabulary::{
-        Frame, Lane, Message, MessageMeta, VoiceSample,
-        relay::{QueuePosition, RelayEndReason, UpstreamMessage},
-    },
+    vocabulary::{Frame, Lane, LaneEvent, Message, MessageMeta, VoiceSample, relay::RelayEndReason},
 };
 
 /// Bound on the protocols that share a path.
@@ -149,8 +145,8 @@ impl RelayBridge {
         }
         let Self { relay: Some(relay), lanes, noted_no_effect, .. } = self else { return };
         // Reports an event of a lane that the upstream sent no message about.
-        let report = |relay: &mut Relay, event: &UpstreamMessage<'_>, lane| {
-            relay.handle_upstream_message(now, lane, (event, MessageMeta::default()), "");
+        let report = |relay: &mut Relay, event: &LaneEvent<'_>, meta, lane| {
+            relay.handle_lane_event(now, lane, event, meta, "");
         };
         match input {
             Input::Client(_) if !self.is_client_open => {}
@@ -165,8 +161,9 @@ impl RelayBridge {
             }
             Input::LaneQueued(lane, position) => {
                 relay.handle_lane_opened(now, lane);
-                let place = QueuePosition { position: Some(position), ..QueuePosition::default() };
-                report(relay, &UpstreamMessage::Queued(place), lane);
+                let event =
+                    LaneEvent::Queued { position: Some(position), length: None, wait_s: None, ticket: None };
+                report(relay, &event, MessageMeta::default(), lane);
             }
             Input::LaneDialect(lane, name) => lanes.set_dialect(lane, name),
             Input::LaneOpened(lane) => {
@@ -178,19 +175,20 @@ impl RelayBridge {
                     relay.handle_lane_opened(now, lane);
                 }
                 if opening == Some(LaneOpening::Granted) {
-                    report(relay, &UpstreamMessage::Granted, lane);
+                    report(relay, &LaneEvent::Granted, MessageMeta::default(), lane);
                 }
             }
             Input::Lane(lane, frame) => {
                 let text = if let Frame::Text(text) = frame { text } else { "" };
-                let is_passthrough = relay.codecs().is_passthrough();
-                let handle = |event: &UpstreamMessage<'_>, meta: MessageMeta<'_>| {
-                    relay.handle_upstream_message(now, lane, (event, meta), text);
-                };
-                match lanes.get_mut(lane) {
-                    Some(codec) if is_passthrough => codec.decode_message(frame, handle),
-                    Some(codec) => codec.decode_for_relay(now, frame, handle),
-                    None => {}
+                if let Some(codec) = lanes.get_mut(lane) {
+                    let takes_as_sent = relay.codecs().takes_as_sent(codec.mapping());
+                    let handle = |event: LaneEvent<'_>, meta: MessageMeta<'_>| {
+                        relay.handle_lane_event(now, lane, &event, meta, text);
+                    };
+                    match takes_as_sent {
+                        true => codec.decode_as_sent(frame, handle),
+                        false => codec.decode(now, frame, handle),
+                    }
                 }
             }
             // An upstream that is reached by HTTP has no messages to relay.
@@ -198,7 +196,9 @@ impl RelayBridge {
             Input::LaneClosed(lane, reason) => {
                 if let LaneEnd::Over(end) = lanes.handle_end(now, lane, &reason) {
                     if let Some(end) = end {
-                        report(relay, &UpstreamMessage::Ended(RelayEndReason::Failed, end), lane);
+                        let end_reason = Some(RelayEndReason::Failed);
+                        let meta = MessageMeta { end_reason, ..MessageMeta::default() };
+                        report(relay, &LaneEvent::Closed(end), meta, lane);
                     }
                     relay.handle_lane_closed(now, lane, &reason);
                 }
@@ -227,10 +227,7 @@ impl RelayBridge {
         let Some(relay) = &mut self.relay else { return };
         super::push_codec_outputs(&mut self.lanes, &mut self.ready_outputs, |lane, report| match report {
             CodecReport::Event(event) => {
-                let codecs = Arc::clone(relay.codecs());
-                let mut base64 = String::new();
-                let message = to_message(codecs.upstream.mapping(), &event, true, &mut base64);
-                relay.handle_upstream_message(now, lane, (&message, MessageMeta::default()), "");
+                relay.handle_lane_event(now, lane, &event, MessageMeta::default(), "");
             }
             CodecReport::GivenUp(reason) => relay.handle_lane_closed(now, lane, &reason),
         });

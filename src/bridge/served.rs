@@ -151,7 +151,8 @@ impl ServedBridge {
             }
             Input::LaneQueued(lane, position) => {
                 session.handle_lane_opened(now, lane);
-                let event = LaneEvent::Queued { position: Some(position), length: None, wait_s: None };
+                let event =
+                    LaneEvent::Queued { position: Some(position), length: None, wait_s: None, ticket: None };
                 session.handle_lane_event(now, lane, &event, MessageMeta::default());
             }
             Input::PlaceFound(lane) => session.handle_place(now, lane),

@@ -1,4 +1,4 @@
-//! Client codec for relays: client frames to relay messages, notices to events.
+//! Client codec for relays: client frames to requests, the upstream's events to client messages.
 //!
 //! Decoded messages borrow from the frame. The codec knows neither sessions nor the upstream's dialect.
 
@@ -16,10 +16,9 @@ use crate::{
         },
     },
     vocabulary::{
-        Mode, Node, SlotValue,
+        LaneEvent, Mode, Node, SlotValue,
         relay::{
-            ClientNotice, ErrorNotice, ModelOutput, NoticeMeta, QueuePosition, RelayClientEvent,
-            RelayEndReason, RelayInput, RelayOpening, StepOutput,
+            ErrorNotice, NoticeMeta, RelayClientEvent, RelayEnd, RelayEndReason, RelayInput, RelayOpening,
         },
     },
 };
@@ -99,16 +98,44 @@ impl RelayCodec {
         Ok(RelayMessage { command, name, found })
     }
 
-    /// Encodes a notice; `None` if the protocol has no such event.
+    /// Encodes an event of the upstream; `None` if the protocol has no such event.
     #[must_use]
-    pub fn encode_notice(&self, told: &ClientNotice<'_>, about: &NoticeMeta<'_>) -> Option<String> {
-        let relay = self.protocol()?;
-        let payload = match told {
-            ClientNotice::Output(output) => output.parts(),
-            _ => StepOutput::default(),
+    pub fn encode(&self, event: &LaneEvent<'_>, about: &NoticeMeta<'_>) -> Option<String> {
+        let (text, sound) = match event {
+            LaneEvent::Text(text) => (*text, None),
+            LaneEvent::Audio(sound) => ("", Some(sound.to_base64().unwrap_or_default())),
+            LaneEvent::Step { text, audio, .. } => (*text, audio.to_base64()),
+            LaneEvent::Done { text, audio } => (text.unwrap_or_default(), audio.to_base64()),
+            _ => ("", None),
         };
-        let payload_len = payload.text.len() + payload.audio.map_or(0, str::len);
-        self.render(event_name(told), payload_len, |slot| self.slot_value(relay, told, about, slot))
+        let audio = sound.as_deref();
+        let payload_len = text.len() + audio.map_or(0, str::len);
+        self.render(event_name(event, about)?, payload_len, |slot| match slot {
+            "text" => SlotValue::Str(text),
+            "audio" => audio.into(),
+            "end_of_turn" => SlotValue::Bool(matches!(
+                event,
+                LaneEvent::Listen | LaneEvent::Step { end_of_turn: true, .. }
+            )),
+            "mode" => self.reported_mode(),
+            "prompt_chars" => self.reported_prompt_chars(about),
+            _ => queue_value(event, slot).unwrap_or_else(|| self.meta_value(about, slot)),
+        })
+    }
+
+    /// Encodes the end of the session; `None` if the protocol has no such event.
+    #[must_use]
+    pub fn encode_end(&self, end: &RelayEnd<'_>, about: &NoticeMeta<'_>) -> Option<String> {
+        let name = if end.detail.is_some() { RelayEvent::EndedWithDetail } else { RelayEvent::Ended };
+        self.render(name, 0, |slot| match slot {
+            "reason" => match (self.protocol().and_then(|relay| relay.end(end.reason)), end.client_reason) {
+                (Some(spelling), Some(own)) if spelling.use_client_reason => SlotValue::Str(own),
+                (Some(spelling), _) => SlotValue::Str(&spelling.reason),
+                (None, _) => SlotValue::Null,
+            },
+            "detail" => end.detail.into(),
+            _ => self.meta_value(about, slot),
+        })
     }
 
     /// Renders an event, or the one in its place.
@@ -159,37 +186,14 @@ impl RelayCodec {
         spelling.map_or((1000, String::new()), |spelling| (spelling.code, spelling.text.clone()))
     }
 
-    /// Value of a slot. The names are those of [`RelayEvent::slots`].
-    fn slot_value<'v>(
-        &'v self,
-        relay: &'v RelayProtocol,
-        told: &ClientNotice<'v>,
-        about: &NoticeMeta<'v>,
-        slot: &str,
-    ) -> SlotValue<'v> {
-        match (told, slot) {
-            (ClientNotice::Queued { queue: place, .. }, "position" | "length" | "wait_s" | "ticket") => {
-                queue_value(place, slot)
-            }
-            (ClientNotice::Opened { .. }, "mode") => {
-                relay.mode.reported_as.get(&self.mode).map(String::as_str).into()
-            }
-            (ClientNotice::Opened { prompt_chars }, "prompt_chars") => {
-                integer(prompt_chars.saturating_add(relay.prompt_extra_chars))
-            }
-            (ClientNotice::Output(output), "text") => SlotValue::Str(output.parts().text),
-            (ClientNotice::Output(output), "audio") => output.parts().audio.into(),
-            (ClientNotice::Output(output), "end_of_turn") => SlotValue::Bool(output.parts().end_of_turn),
-            (ClientNotice::Ended { reason: why, client_reason: own, .. }, "reason") => {
-                match (relay.end(*why), own) {
-                    (Some(spelling), Some(own)) if spelling.use_client_reason => SlotValue::Str(own),
-                    (Some(spelling), _) => SlotValue::Str(&spelling.reason),
-                    (None, _) => SlotValue::Null,
-                }
-            }
-            (ClientNotice::Ended { detail, .. }, "detail") => (*detail).into(),
-            _ => self.meta_value(about, slot),
-        }
+    fn reported_mode(&self) -> SlotValue<'_> {
+        let relay = self.protocol();
+        relay.and_then(|relay| relay.mode.reported_as.get(&self.mode)).map(String::as_str).into()
+    }
+
+    fn reported_prompt_chars(&self, about: &NoticeMeta<'_>) -> SlotValue<'static> {
+        let extra = self.protocol().map_or(0, |relay| relay.prompt_extra_chars);
+        integer(about.prompt_chars.saturating_add(extra))
     }
 
     fn meta_value<'v>(&self, about: &NoticeMeta<'v>, slot: &str) -> SlotValue<'v> {
@@ -305,30 +309,36 @@ fn is_given(field: &RelayField, found: &ExtractedValues<'_>) -> bool {
     field_value(field, found).is_some_and(|node| node.as_str() != Some(""))
 }
 
-const fn event_name(told: &ClientNotice<'_>) -> RelayEvent {
-    match told {
-        ClientNotice::Queued { is_update: false, .. } => RelayEvent::Queued,
-        ClientNotice::Queued { is_update: true, .. } => RelayEvent::QueueUpdate,
-        ClientNotice::Granted => RelayEvent::Granted,
-        ClientNotice::Opened { .. } => RelayEvent::Opened,
-        ClientNotice::Output(ModelOutput::Listening) => RelayEvent::Listening,
-        ClientNotice::Output(ModelOutput::Text(_)) => RelayEvent::Text,
-        ClientNotice::Output(ModelOutput::Speech(_)) => RelayEvent::Speech,
-        ClientNotice::Output(ModelOutput::Step(_)) => RelayEvent::Output,
-        ClientNotice::Output(ModelOutput::Answered(..)) => RelayEvent::Answered,
-        ClientNotice::Ended { detail: None, .. } => RelayEvent::Ended,
-        ClientNotice::Ended { detail: Some(_), .. } => RelayEvent::EndedWithDetail,
-    }
+/// Name of an event; `None` for one that no protocol has.
+const fn event_name(event: &LaneEvent<'_>, about: &NoticeMeta<'_>) -> Option<RelayEvent> {
+    Some(match event {
+        LaneEvent::Queued { .. } if about.is_queue_update => RelayEvent::QueueUpdate,
+        LaneEvent::Queued { .. } => RelayEvent::Queued,
+        LaneEvent::Granted => RelayEvent::Granted,
+        LaneEvent::Ready { .. } => RelayEvent::Opened,
+        LaneEvent::Listen => RelayEvent::Listening,
+        LaneEvent::Text(_) => RelayEvent::Text,
+        LaneEvent::Audio(_) => RelayEvent::Speech,
+        LaneEvent::Step { .. } => RelayEvent::Output,
+        LaneEvent::Done { .. } => RelayEvent::Answered,
+        LaneEvent::RecoverableError(_)
+        | LaneEvent::Closed(_)
+        | LaneEvent::Ignored
+        | LaneEvent::Unknown(_) => return None,
+    })
 }
 
-fn queue_value<'v>(place: &QueuePosition<'v>, slot: &str) -> SlotValue<'v> {
-    let count = |count: Option<u32>| count.map_or(SlotValue::Null, |count| SlotValue::Int(count.into()));
-    match slot {
-        "position" => count(place.position),
-        "length" => count(place.length),
-        "wait_s" => place.wait_s.map_or(SlotValue::Null, SlotValue::Float),
-        _ => place.ticket.into(),
-    }
+/// Value of a slot about the queue.
+fn queue_value<'v>(event: &LaneEvent<'v>, slot: &str) -> Option<SlotValue<'v>> {
+    let LaneEvent::Queued { position, length, wait_s, ticket } = event else { return None };
+    let count = |count: &Option<u32>| count.map_or(SlotValue::Null, |count| SlotValue::Int(count.into()));
+    Some(match slot {
+        "position" => count(position),
+        "length" => count(length),
+        "wait_s" => wait_s.map_or(SlotValue::Null, SlotValue::Float),
+        "ticket" => (*ticket).into(),
+        _ => return None,
+    })
 }
 
 fn integer(number: u64) -> SlotValue<'static> {

@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Instant};
 
 pub use super::codec_action::CodecAction;
-use super::{Dialect, http::HttpLane, relay, sglang_omni::SglangOmni, vllm_omni::VllmOmni};
+use super::{Dialect, http::HttpLane, sglang_omni::SglangOmni, vllm_omni::VllmOmni};
 use crate::{
     spelling::{
         UpstreamMapping,
@@ -15,7 +15,7 @@ use crate::{
     },
     vocabulary::{
         AnswerPart, DisconnectReason, EndKind, Frame, Lane, LaneEvent, LanePurpose, LaneRequest, Message,
-        MessageMeta, Mode, UpstreamEnd, relay::UpstreamMessage,
+        MessageMeta, Mode, UpstreamEnd,
     },
 };
 
@@ -50,8 +50,6 @@ pub struct LaneCodec {
     purpose: LanePurpose,
     /// The upstream has sent a message.
     has_answered: bool,
-    /// A relay's session is open.
-    is_open: bool,
     behaviour: Behaviour,
 }
 
@@ -73,14 +71,7 @@ impl LaneCodec {
             CodecName::VllmOmni => Behaviour::VllmOmni(Box::default()),
             CodecName::SglangOmni => Behaviour::SglangOmni(Box::default()),
         };
-        Self {
-            dialect: Dialect::in_mode(mapping, mode),
-            mode,
-            purpose,
-            has_answered: false,
-            is_open: false,
-            behaviour,
-        }
+        Self { dialect: Dialect::in_mode(mapping, mode), mode, purpose, has_answered: false, behaviour }
     }
 
     /// The transport is open.
@@ -173,39 +164,15 @@ impl LaneCodec {
         }
     }
 
-    /// Decodes one message of the upstream for a relay of another dialect. The codec's events become messages of a relay,
-    /// unless the dialect has such messages itself.
-    pub fn decode_for_relay(
-        &mut self,
-        now: Instant,
-        frame: Frame<'_>,
-        mut emit: impl FnMut(&UpstreamMessage<'_>, MessageMeta<'_>),
-    ) {
-        let mapping = Arc::clone(self.dialect.mapping());
-        if mapping.has_relay_messages() {
-            return self.decode_message(frame, emit);
-        }
-        let (mut base64, mut is_open) = (String::new(), self.is_open);
-        self.decode(now, frame, |event, meta| {
-            is_open |= matches!(event, LaneEvent::Ready { .. });
-            emit(&relay::to_message(&mapping, &event, is_open, &mut base64), meta);
-        });
-        self.is_open = is_open;
+    /// Decodes one message of the upstream for a relay that takes it as the upstream sent it: one event, with undecoded audio.
+    pub fn decode_as_sent(&mut self, frame: Frame<'_>, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+        self.has_answered = true;
+        self.dialect.decode_as_sent(frame, emit);
     }
 
     /// Mapping of its dialect.
     pub const fn mapping(&self) -> &Arc<UpstreamMapping> {
         self.dialect.mapping()
-    }
-
-    /// Decodes one message of the upstream for a relay of the same dialect.
-    pub fn decode_message(
-        &mut self,
-        frame: Frame<'_>,
-        emit: impl FnMut(&UpstreamMessage<'_>, MessageMeta<'_>),
-    ) {
-        self.has_answered = true;
-        self.dialect.decode_message(frame, emit);
     }
 
     /// The transport is gone, or could not be opened.

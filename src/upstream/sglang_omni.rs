@@ -20,7 +20,7 @@ use super::{Dialect, codec_action::CodecAction};
 use crate::{
     audio::SPEECH_RATE_HZ,
     spelling::upstream::SendName,
-    vocabulary::{LaneEvent, Message, MessageMeta, SlotValue, UnitInput},
+    vocabulary::{LaneEvent, Message, MessageMeta, SlotValue, Sound, UnitInput},
 };
 
 /// Pause before a refused unit is sent again.
@@ -142,7 +142,9 @@ impl SglangOmni {
         for output in self.drop_held() {
             match &output {
                 HeldOutput::Text(text) => self.emit_output(LaneEvent::Text(text), emit),
-                HeldOutput::Audio(samples) => self.emit_output(LaneEvent::Audio(samples), emit),
+                HeldOutput::Audio(samples) => {
+                    self.emit_output(LaneEvent::Audio(Sound::Samples(samples)), emit)
+                }
             }
         }
     }
@@ -169,7 +171,7 @@ impl SglangOmni {
         let meta = MessageMeta { input_id: Some(&unit.input.input_id), ..MessageMeta::default() };
         match listens || self.is_held {
             true => emit(LaneEvent::Listen, meta),
-            false => emit(LaneEvent::Done { text: None, audio: &[] }, meta),
+            false => emit(LaneEvent::Done { text: None, audio: Sound::NONE }, meta),
         }
         if listens {
             self.speaks = false;

@@ -14,9 +14,7 @@ use crate::{
     upstream::{Dialect, relay::RelayUnits},
     vocabulary::{
         ConversationInit, LaneRequest, Mode, VoiceEncoding, VoiceSample,
-        relay::{
-            ClientNotice, ErrorNotice, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening,
-        },
+        relay::{ErrorNotice, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening},
     },
 };
 
@@ -80,9 +78,10 @@ impl RelayCodecs {
         self.protocol().is_some_and(|relay| relay.append_before_open)
     }
 
-    /// Encodes an event for the client; `None` if its protocol has no such event.
-    pub(super) fn encode_notice(&self, notice: &ClientNotice<'_>, meta: &NoticeMeta<'_>) -> Option<String> {
-        self.client.encode_notice(notice, meta)
+    /// True for an upstream whose messages are taken as it sent them, with undecoded audio. Others get the commands of a
+    /// conversation, and their codecs know what the messages mean.
+    pub(in crate::bridge) fn takes_as_sent(&self, dialect: &UpstreamMapping) -> bool {
+        self.is_passthrough() || dialect.has_relay_messages()
     }
 
     /// Encodes an error for the client.

@@ -5,10 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::vocabulary::relay::{ModelOutput, StepOutput};
+use crate::vocabulary::{LaneEvent, Sound};
 
 /// Receives merged output, with the used positions of the model's context.
-pub(super) type OutputSink<'t> = dyn FnMut(ModelOutput<'_>, Option<u32>) + 't;
+pub(super) type OutputSink<'t> = dyn FnMut(&LaneEvent<'_>, Option<u32>) + 't;
 
 /// Metadata of an upstream message.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,7 +84,7 @@ impl ReplyMerger {
     pub(super) fn push_audio(
         &mut self,
         now: Instant,
-        audio: &str,
+        audio: Sound<'_>,
         step: StepMeta<'_>,
         emit: &mut OutputSink<'_>,
     ) {
@@ -92,7 +92,7 @@ impl ReplyMerger {
             self.flush(emit);
         }
         self.begin_step(step);
-        self.audio = Some(audio.to_owned());
+        self.audio = Some(audio.to_base64().unwrap_or_default().into_owned());
         self.flush_at = Some(now + self.hold);
     }
 
@@ -131,7 +131,7 @@ impl ReplyMerger {
             self.end_turn(emit);
         }
         self.turn_open = false;
-        emit(ModelOutput::Listening, step.context_tokens);
+        emit(&LaneEvent::Listen, step.context_tokens);
     }
 
     /// Emits held parts whose time is over.
@@ -158,10 +158,8 @@ impl ReplyMerger {
     fn emit_held(&mut self, end_of_turn: bool, emit: &mut OutputSink<'_>) {
         let (text, audio) = (std::mem::take(&mut self.text), self.audio.take());
         self.flush_at = None;
-        emit(
-            ModelOutput::Step(StepOutput { text: &text, audio: audio.as_deref(), end_of_turn }),
-            self.context_tokens,
-        );
+        let audio = audio.as_deref().map_or(Sound::NONE, Sound::Base64);
+        emit(&LaneEvent::Step { text: &text, audio, end_of_turn }, self.context_tokens);
     }
 
     fn begin_step(&mut self, step: StepMeta<'_>) {
@@ -186,11 +184,11 @@ mod tests {
         let mut now = Instant::now();
         let mut merger = ReplyMerger::new(40, 500);
         let mut seen = Vec::new();
-        let mut emit = |notice: ModelOutput<'_>, _: Option<u32>| {
-            seen.push(match notice {
-                ModelOutput::Step(output) => {
-                    let end = if output.end_of_turn { "!" } else { "" };
-                    format!("{}/{}{end}", output.text, output.audio.unwrap_or("-"))
+        let mut emit = |event: &LaneEvent<'_>, _: Option<u32>| {
+            seen.push(match event {
+                LaneEvent::Step { text, audio, end_of_turn } => {
+                    let end = if *end_of_turn { "!" } else { "" };
+                    format!("{text}/{}{end}", audio.to_base64().as_deref().unwrap_or("-"))
                 }
                 _ => "listen".to_owned(),
             });
@@ -201,7 +199,7 @@ mod tests {
             let step = StepMeta { input_id, reply_id: input_id, context_tokens: None };
             match action {
                 "t" => merger.push_text(now, "t", step, &mut emit),
-                "a" => merger.push_audio(now, "a", step, &mut emit),
+                "a" => merger.push_audio(now, Sound::Base64("a"), step, &mut emit),
                 "l" => merger.handle_listening(step, &mut emit),
                 "d" => merger.end_step(step, &mut emit),
                 "!" => merger.reset_steps(),
@@ -233,7 +231,7 @@ mod tests {
         #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
         let now = Instant::now();
         let mut merger = ReplyMerger::new(40, 500);
-        let mut emit = |notice: ModelOutput<'_>, _: Option<u32>| panic!("{notice:?}");
+        let mut emit = |event: &LaneEvent<'_>, _: Option<u32>| panic!("{event:?}");
         merger.push_text(now, "", StepMeta::default(), &mut emit);
         merger.handle_timeout(&mut emit);
         assert_eq!(merger.flush_at(), None);

@@ -15,7 +15,7 @@ use crate::{
     },
     vocabulary::{
         Mode,
-        relay::{ClientNotice, RelayEndReason},
+        relay::{RelayEnd, RelayEndReason},
     },
 };
 
@@ -77,8 +77,9 @@ impl Relay {
             RelayPhase::Closing(reason) => reason.clone(),
             _ => None,
         };
-        let notice = ClientNotice::Ended { reason, client_reason: client_reason.as_deref(), detail };
-        self.client.notify(now, &notice);
+        let end = RelayEnd { reason, client_reason: client_reason.as_deref(), detail };
+        let encoded = self.client.codecs.client.encode_end(&end, &self.client.notice_meta(now));
+        self.client.out.push_raw(encoded.map(Message::Text));
         self.close_client(now, reason);
     }
 

@@ -21,7 +21,7 @@ use crate::{
     foreign::shortened,
     vocabulary::{
         AnswerPart, DisconnectReason, EndKind, Frame, HttpBody, HttpRequest, LaneEvent, LaneRequest,
-        MessageMeta, Mode, ReportedUsage, UpstreamEnd,
+        MessageMeta, Mode, ReportedUsage, Sound, UpstreamEnd,
     },
 };
 
@@ -131,7 +131,7 @@ impl HttpLane {
                 let mut samples = Vec::new();
                 match answer.push_audio(bytes, dialect.mapping().output_rate_hz, &mut samples) {
                     Ok(()) if samples.is_empty() => {}
-                    Ok(()) => emit(LaneEvent::Audio(&samples), MessageMeta::default()),
+                    Ok(()) => emit(LaneEvent::Audio(Sound::Samples(&samples)), MessageMeta::default()),
                     Err(problem) => self.fail(EndKind::Other, problem),
                 }
             }
@@ -230,11 +230,11 @@ impl Answer {
         }
         (self.is_done, self.audio) = (true, None);
         if !samples.is_empty() {
-            emit(LaneEvent::Audio(&samples), MessageMeta::default());
+            emit(LaneEvent::Audio(Sound::Samples(&samples)), MessageMeta::default());
         }
         let Self { usage, hit_limit, .. } = *self;
         let meta = MessageMeta { usage, hit_limit, ..MessageMeta::default() };
-        emit(LaneEvent::Done { text: None, audio: &[] }, meta);
+        emit(LaneEvent::Done { text: None, audio: Sound::NONE }, meta);
         Ok(())
     }
 }

@@ -26,7 +26,9 @@ use self::{link::Link, outbox::Outbox};
 use super::codec_action::CodecAction;
 use crate::{
     audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ},
-    vocabulary::{DisconnectReason, LaneEvent, LaneRequest, Message, MessageMeta, RefusedPart, UnitInput},
+    vocabulary::{
+        DisconnectReason, LaneEvent, LaneRequest, Message, MessageMeta, RefusedPart, Sound, UnitInput,
+    },
 };
 
 /// Silence before a session's first unit. As long as some audio waits for the rest of its unit, the server adds no silence of
@@ -49,7 +51,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 const CANCELLATION_ID: &str = "cancel";
 
 /// Ends a unit, and adds nothing to the answer.
-const UNIT_END: LaneEvent<'static> = LaneEvent::Done { text: None, audio: &[] };
+const UNIT_END: LaneEvent<'static> = LaneEvent::Done { text: None, audio: Sound::NONE };
 
 /// Unit that the server has not answered.
 #[derive(Debug)]
@@ -160,7 +162,7 @@ impl VllmOmni {
         self.last_sequence = meta.sequence.unwrap_or(self.last_sequence);
         match event {
             LaneEvent::Audio(_) | LaneEvent::Text(_) if self.cancelling.is_some() => {}
-            LaneEvent::Audio(samples) => self.hold_audio(now, samples, meta, emit),
+            LaneEvent::Audio(samples) => self.hold_audio(now, &samples, meta, emit),
             LaneEvent::Text(text) => self.speak(now, text, meta.response_id, emit),
             event => {
                 self.emit_held(now, emit);
@@ -234,7 +236,7 @@ impl VllmOmni {
             emit(LaneEvent::Text(text), meta);
         }
         if !samples.is_empty() {
-            emit(LaneEvent::Audio(&samples), meta);
+            emit(LaneEvent::Audio(Sound::Samples(&samples)), meta);
         }
     }
 

@@ -10,8 +10,8 @@ use voxbridge::{
     spelling::{ClientMapping, upstream::CloseBy},
     upstream::Dialect,
     vocabulary::{
-        Frame, MessageMeta, Mode,
-        relay::{ClientNotice, NoticeMeta, RelayClientEvent, UpstreamMessage},
+        Frame, LaneEvent, MessageMeta, Mode,
+        relay::{NoticeMeta, RelayClientEvent, RelayEnd},
     },
 };
 
@@ -72,35 +72,35 @@ pub(super) fn upstream(dialect: &Dialect, data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for frame in [Frame::Text(&text), Frame::Binary(data)] {
         let mut event_count = 0;
-        dialect.decode_message(frame, |event, meta| {
+        dialect.decode_as_sent(frame, |event, meta| {
             event_count += 1;
-            let _ = event.to_lane_event();
             for client in LIBRARY.clients().filter(|client| client.is_relayed()) {
                 let codec = RelayCodec::new(client.clone(), "mode=audio", 0.0);
-                assert_notice_encodes(&codec.expect("every relay protocol has this mode"), event, meta);
+                assert_notice_encodes(&codec.expect("every relay protocol has this mode"), &event, meta);
             }
         });
         assert_eq!(event_count, 1);
     }
 }
 
-fn assert_notice_encodes(codec: &RelayCodec, event: &UpstreamMessage<'_>, meta: MessageMeta<'_>) {
+fn assert_notice_encodes(codec: &RelayCodec, event: &LaneEvent<'_>, meta: MessageMeta<'_>) {
     let MessageMeta { response_id, input_id, context_tokens, .. } = meta;
-    let notice_meta = NoticeMeta { response_id, input_id, context_tokens, ..NoticeMeta::default() };
-    let notice = match event {
-        UpstreamMessage::Queued(place) => ClientNotice::Queued { queue: *place, is_update: true },
-        UpstreamMessage::Granted => ClientNotice::Granted,
-        UpstreamMessage::Opened(_) => ClientNotice::Opened { prompt_chars: u64::MAX },
-        UpstreamMessage::Output(output) => ClientNotice::Output(*output),
-        UpstreamMessage::Ended(reason, end) => {
-            let _ = codec.close_frame(*reason);
-            ClientNotice::Ended {
-                reason: *reason,
-                client_reason: Some(&end.detail),
-                detail: Some(&end.detail),
-            }
-        }
-        UpstreamMessage::Failed(..) | UpstreamMessage::Ignored | UpstreamMessage::Unknown(_) => return,
+    let (is_queue_update, prompt_chars) = (true, u64::MAX);
+    let notice_meta = NoticeMeta {
+        response_id,
+        input_id,
+        context_tokens,
+        is_queue_update,
+        prompt_chars,
+        ..NoticeMeta::default()
     };
-    codec.encode_notice(&notice, &notice_meta).iter().for_each(|json| assert_json(json));
+    let encoded = match (event, meta.end_reason) {
+        (LaneEvent::Closed(end), Some(reason)) => {
+            let _ = codec.close_frame(reason);
+            let detail = Some(end.detail.as_str());
+            codec.encode_end(&RelayEnd { reason, client_reason: detail, detail }, &notice_meta)
+        }
+        _ => codec.encode(event, &notice_meta),
+    };
+    encoded.iter().for_each(|json| assert_json(json));
 }
