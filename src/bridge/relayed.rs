@@ -289,12 +289,12 @@ fn handle_client_text(now: Instant, text: &str, relay: &mut Relay, noted_no_effe
         Ok(message) => {
             if !codecs.is_passthrough() {
                 let notes = message.ineffective_fields(|part| codecs.supports(part));
-                let lost = codecs.lost_settings(&message.to_client_request());
+                let lost = codecs.lost_settings(&message.to_request());
                 let unreported =
                     notes.into_iter().chain(lost).filter(|note| super::mark_noted(noted_no_effect, note));
                 unreported.for_each(|note| relay.report_no_effect(now, note));
             }
-            relay.handle_client_message(now, &message.to_client_request(), text);
+            relay.handle_client_request(now, &message.to_request(), text);
         }
         Err(error) => relay.report_error(now, &error),
     }

@@ -18,7 +18,8 @@ use crate::{
     vocabulary::{
         LaneEvent, Mode, Node, SlotValue,
         relay::{
-            ErrorNotice, NoticeMeta, RelayClientEvent, RelayEnd, RelayEndReason, RelayInput, RelayOpening,
+            RelayEnd, RelayEndReason, RelayErrorMessages, RelayEventMeta, RelayInput, RelayOpening,
+            RelayRequest,
         },
     },
 };
@@ -100,7 +101,7 @@ impl RelayCodec {
 
     /// Encodes an event of the upstream; `None` if the protocol has no such event.
     #[must_use]
-    pub fn encode(&self, event: &LaneEvent<'_>, about: &NoticeMeta<'_>) -> Option<String> {
+    pub fn encode(&self, event: &LaneEvent<'_>, meta: &RelayEventMeta<'_>) -> Option<String> {
         let (text, sound) = match event {
             LaneEvent::Text(text) => (*text, None),
             LaneEvent::Audio(sound) => ("", Some(sound.to_base64().unwrap_or_default())),
@@ -110,7 +111,7 @@ impl RelayCodec {
         };
         let audio = sound.as_deref();
         let payload_len = text.len() + audio.map_or(0, str::len);
-        self.render(event_name(event, about)?, payload_len, |slot| match slot {
+        self.render(event_name(event, meta)?, payload_len, |slot| match slot {
             "text" => SlotValue::Str(text),
             "audio" => audio.into(),
             "end_of_turn" => SlotValue::Bool(matches!(
@@ -118,14 +119,14 @@ impl RelayCodec {
                 LaneEvent::Listen | LaneEvent::Step { end_of_turn: true, .. }
             )),
             "mode" => self.reported_mode(),
-            "prompt_chars" => self.reported_prompt_chars(about),
-            _ => queue_value(event, slot).unwrap_or_else(|| self.meta_value(about, slot)),
+            "prompt_chars" => self.reported_prompt_chars(meta),
+            _ => queue_value(event, slot).unwrap_or_else(|| self.meta_value(meta, slot)),
         })
     }
 
     /// Encodes the end of the session; `None` if the protocol has no such event.
     #[must_use]
-    pub fn encode_end(&self, end: &RelayEnd<'_>, about: &NoticeMeta<'_>) -> Option<String> {
+    pub fn encode_end(&self, end: &RelayEnd<'_>, meta: &RelayEventMeta<'_>) -> Option<String> {
         let name = if end.detail.is_some() { RelayEvent::EndedWithDetail } else { RelayEvent::Ended };
         self.render(name, 0, |slot| match slot {
             "reason" => match (self.protocol().and_then(|relay| relay.end(end.reason)), end.client_reason) {
@@ -134,7 +135,7 @@ impl RelayCodec {
                 (None, _) => SlotValue::Null,
             },
             "detail" => end.detail.into(),
-            _ => self.meta_value(about, slot),
+            _ => self.meta_value(meta, slot),
         })
     }
 
@@ -155,9 +156,9 @@ impl RelayCodec {
 
     /// Encodes an error.
     #[must_use]
-    pub fn encode_error(&self, error: &Error, about: &NoticeMeta<'_>) -> ErrorNotice {
+    pub fn encode_error(&self, error: &Error, meta: &RelayEventMeta<'_>) -> RelayErrorMessages {
         let Some(spelling) = self.protocol().and_then(|relay| relay.error(error.kind)) else {
-            return ErrorNotice::default();
+            return RelayErrorMessages::default();
         };
         let message = spelling.message(&error.detail);
         let event = || {
@@ -172,11 +173,11 @@ impl RelayCodec {
             self.render(RelayEvent::EndedWithDetail, message.len(), |slot| match slot {
                 "reason" => SlotValue::Str(reason),
                 "detail" => SlotValue::Str(&message),
-                slot => self.meta_value(about, slot),
+                slot => self.meta_value(meta, slot),
             })
         });
         let event = if spelling.code.is_empty() { None } else { event() };
-        ErrorNotice { event, session_end, close: error_close_frame(spelling, &error.detail) }
+        RelayErrorMessages { event, session_end, close: error_close_frame(spelling, &error.detail) }
     }
 
     /// Close frame after the last event.
@@ -191,18 +192,18 @@ impl RelayCodec {
         relay.and_then(|relay| relay.mode.reported_as.get(&self.mode)).map(String::as_str).into()
     }
 
-    fn reported_prompt_chars(&self, about: &NoticeMeta<'_>) -> SlotValue<'static> {
+    fn reported_prompt_chars(&self, meta: &RelayEventMeta<'_>) -> SlotValue<'static> {
         let extra = self.protocol().map_or(0, |relay| relay.prompt_extra_chars);
-        integer(about.prompt_chars.saturating_add(extra))
+        integer(meta.prompt_chars.saturating_add(extra))
     }
 
-    fn meta_value<'v>(&self, about: &NoticeMeta<'v>, slot: &str) -> SlotValue<'v> {
+    fn meta_value<'v>(&self, meta: &RelayEventMeta<'v>, slot: &str) -> SlotValue<'v> {
         match slot {
-            "session_id" => about.session_id.into(),
-            "response_id" => about.response_id.into(),
-            "input_id" => about.input_id.into(),
-            "context_tokens" => about.context_tokens.map_or(SlotValue::Null, |tokens| integer(tokens.into())),
-            "unix_s" => SlotValue::Float(self.opened_unix_s + about.elapsed_s),
+            "session_id" => meta.session_id.into(),
+            "response_id" => meta.response_id.into(),
+            "input_id" => meta.input_id.into(),
+            "context_tokens" => meta.context_tokens.map_or(SlotValue::Null, |tokens| integer(tokens.into())),
+            "unix_s" => SlotValue::Float(self.opened_unix_s + meta.elapsed_s),
             _ => SlotValue::Null,
         }
     }
@@ -211,10 +212,10 @@ impl RelayCodec {
 impl RelayMessage<'_> {
     /// Meaning of the message.
     #[must_use]
-    pub fn to_client_request(&self) -> RelayClientEvent<'_> {
+    pub fn to_request(&self) -> RelayRequest<'_> {
         match self.command.map(|command| command.verb) {
-            None => RelayClientEvent::Unknown(&self.name),
-            Some(RelayVerb::Open) => RelayClientEvent::Open(RelayOpening {
+            None => RelayRequest::Unknown(&self.name),
+            Some(RelayVerb::Open) => RelayRequest::Open(RelayOpening {
                 prompt: self.text(RelayFieldRole::Prompt),
                 config: match self.field(RelayFieldRole::Config) {
                     Some(Node::Raw(json)) => Some(json),
@@ -224,7 +225,7 @@ impl RelayMessage<'_> {
                 speech_voice: self.text(RelayFieldRole::SpeechVoice),
                 slice_max: self.integer(RelayFieldRole::SliceMax),
             }),
-            Some(RelayVerb::Append) => RelayClientEvent::Append(RelayInput {
+            Some(RelayVerb::Append) => RelayRequest::Append(RelayInput {
                 audio: self.text(RelayFieldRole::Audio),
                 frames: match self.field(RelayFieldRole::Frames) {
                     Some(Node::List(items)) => Some(items),
@@ -238,7 +239,7 @@ impl RelayMessage<'_> {
                 input_id: self.text(RelayFieldRole::InputId),
                 response_id: self.text(RelayFieldRole::ResponseId),
             }),
-            Some(RelayVerb::Close) => RelayClientEvent::Close(self.text(RelayFieldRole::Reason)),
+            Some(RelayVerb::Close) => RelayRequest::Close(self.text(RelayFieldRole::Reason)),
         }
     }
 
@@ -310,9 +311,9 @@ fn is_given(field: &RelayField, found: &ExtractedValues<'_>) -> bool {
 }
 
 /// Name of an event; `None` for one that no protocol has.
-const fn event_name(event: &LaneEvent<'_>, about: &NoticeMeta<'_>) -> Option<RelayEvent> {
+const fn event_name(event: &LaneEvent<'_>, meta: &RelayEventMeta<'_>) -> Option<RelayEvent> {
     Some(match event {
-        LaneEvent::Queued { .. } if about.is_queue_update => RelayEvent::QueueUpdate,
+        LaneEvent::Queued { .. } if meta.is_queue_update => RelayEvent::QueueUpdate,
         LaneEvent::Queued { .. } => RelayEvent::Queued,
         LaneEvent::Granted => RelayEvent::Granted,
         LaneEvent::Ready { .. } => RelayEvent::Opened,

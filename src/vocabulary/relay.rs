@@ -6,9 +6,9 @@
 use super::Node;
 use crate::named_enum::named_enum;
 
-/// Message from the client to the model.
+/// What a relay's client asks of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum RelayClientEvent<'a> {
+pub enum RelayRequest<'a> {
     /// Opens the session.
     Open(RelayOpening<'a>),
     /// Gives the model audio, pictures or text.
@@ -93,9 +93,9 @@ pub struct RelayEnd<'a> {
     pub detail: Option<&'a str>,
 }
 
-/// Metadata of an event.
+/// Metadata of an event for a relay's client.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct NoticeMeta<'a> {
+pub struct RelayEventMeta<'a> {
     /// Upstream's session id.
     pub session_id: Option<&'a str>,
     /// Answer to which the event belongs.
@@ -114,7 +114,7 @@ pub struct NoticeMeta<'a> {
 
 /// Messages that report an error. They are sent in this order, as far as the protocol has them.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ErrorNotice {
+pub struct RelayErrorMessages {
     /// Error event.
     pub event: Option<String>,
     /// Event that ends the session.

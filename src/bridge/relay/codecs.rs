@@ -14,7 +14,7 @@ use crate::{
     upstream::{Dialect, relay::RelayUnits},
     vocabulary::{
         ConversationInit, LaneRequest, Mode, VoiceEncoding, VoiceSample,
-        relay::{ErrorNotice, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening},
+        relay::{RelayEndReason, RelayErrorMessages, RelayEventMeta, RelayInput, RelayOpening, RelayRequest},
     },
 };
 
@@ -85,7 +85,7 @@ impl RelayCodecs {
     }
 
     /// Encodes an error for the client.
-    pub(super) fn encode_error(&self, error: &Error, meta: &NoticeMeta<'_>) -> ErrorNotice {
+    pub(super) fn encode_error(&self, error: &Error, meta: &RelayEventMeta<'_>) -> RelayErrorMessages {
         self.client.encode_error(error, meta)
     }
 
@@ -103,8 +103,8 @@ impl RelayCodecs {
         if self.is_passthrough() {
             return Ok(vec![LaneRequest::RawText(text.to_owned())]);
         }
-        match self.client.decode(text, false)?.to_client_request() {
-            RelayClientEvent::Open(opening) => self.encode_opening(&opening),
+        match self.client.decode(text, false)?.to_request() {
+            RelayRequest::Open(opening) => self.encode_opening(&opening),
             _ => self.encode_opening(&RelayOpening::default()),
         }
     }
@@ -152,8 +152,8 @@ impl RelayCodecs {
     }
 
     /// A note with the names of the settings that an upstream which gets commands does not know.
-    pub(in crate::bridge) fn lost_settings(&self, event: &RelayClientEvent<'_>) -> Option<String> {
-        let RelayClientEvent::Open(RelayOpening { config: Some(config), .. }) = event else { return None };
+    pub(in crate::bridge) fn lost_settings(&self, request: &RelayRequest<'_>) -> Option<String> {
+        let RelayRequest::Open(RelayOpening { config: Some(config), .. }) = request else { return None };
         let mapping = self.upstream.mapping();
         let knows = |name: &str| match &mapping.config_keys {
             _ if !self.supports(RelayFieldRole::Config) => false,

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     /// Notices for a script: `t`ext, `a`udio, `l`isten, `d`one, `.` a pause. A digit names the append.
-    fn notices_of(script: &str) -> Vec<String> {
+    fn events_of(script: &str) -> Vec<String> {
         #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
         let mut now = Instant::now();
         let mut merger = ReplyMerger::new(40, 500);
@@ -214,16 +214,12 @@ mod tests {
 
     #[test]
     fn pytorch_turn_becomes_one_event_per_append() {
-        assert_eq!(notices_of("l1 t2 a2 . t3 a3 l3 l4"), ["listen", "t/a", "t/a!", "listen"]);
-        assert_eq!(
-            notices_of("l t a . t a l l"),
-            ["listen", "t/a", "t/a!", "listen"],
-            "with and without ids"
-        );
-        assert_eq!(notices_of("t1 a1 . l1 l2"), ["t/a", "/-!", "listen"], "late end");
-        assert_eq!(notices_of("t1 a1 l2 l3"), ["t/a", "listen", "listen"], "forced to stop");
-        assert_eq!(notices_of("t1 a1 t2 a2 l2"), ["t/a", "t/a!"], "in a burst");
-        assert_eq!(notices_of("t1 t2 a2 l2"), ["t/-", "t/a!"], "a step without audio");
+        assert_eq!(events_of("l1 t2 a2 . t3 a3 l3 l4"), ["listen", "t/a", "t/a!", "listen"]);
+        assert_eq!(events_of("l t a . t a l l"), ["listen", "t/a", "t/a!", "listen"], "with and without ids");
+        assert_eq!(events_of("t1 a1 . l1 l2"), ["t/a", "/-!", "listen"], "late end");
+        assert_eq!(events_of("t1 a1 l2 l3"), ["t/a", "listen", "listen"], "forced to stop");
+        assert_eq!(events_of("t1 a1 t2 a2 l2"), ["t/a", "t/a!"], "in a burst");
+        assert_eq!(events_of("t1 t2 a2 l2"), ["t/-", "t/a!"], "a step without audio");
     }
 
     #[test]
@@ -240,14 +236,14 @@ mod tests {
     #[test]
     fn cpp_turn_ends_with_the_next_listen() {
         let script = "l t t a a d . t a d l l";
-        assert_eq!(notices_of(script), ["listen", "tt/a", "/a", "t/a", "/-!", "listen", "listen"]);
-        assert_eq!(notices_of("t . a d l"), ["t/-", "/a", "/-!", "listen"], "late audio");
+        assert_eq!(events_of(script), ["listen", "tt/a", "/a", "t/a", "/-!", "listen", "listen"]);
+        assert_eq!(events_of("t . a d l"), ["t/-", "/a", "/-!", "listen"], "late audio");
         assert_eq!(
-            notices_of("l1 d2 t3 a3 d3 d3"),
+            events_of("l1 d2 t3 a3 d3 d3"),
             ["listen", "/-", "t/a"],
             "an empty step, and a repeated end"
         );
-        assert_eq!(notices_of("l1 d1"), ["listen"], "`listen` and its end");
-        assert_eq!(notices_of("t a d ! t a l l"), ["t/a", "t/a!", "listen"], "another upstream");
+        assert_eq!(events_of("l1 d1"), ["listen"], "`listen` and its end");
+        assert_eq!(events_of("t a d ! t a l l"), ["t/a", "t/a!", "listen"], "another upstream");
     }
 }

@@ -44,7 +44,7 @@ use crate::{
     upstream::Dialect,
     vocabulary::{
         Lane, LaneRequest, Message, Mode,
-        relay::{RelayClientEvent, RelayEndReason, RelayInput, RelayOpening},
+        relay::{RelayEndReason, RelayInput, RelayOpening, RelayRequest},
     },
 };
 
@@ -148,19 +148,19 @@ impl Relay {
     }
 
     /// Handles a message of the client. `text` is the message itself.
-    pub(crate) fn handle_client_message(&mut self, now: Instant, message: &RelayClientEvent<'_>, text: &str) {
+    pub(crate) fn handle_client_request(&mut self, now: Instant, request: &RelayRequest<'_>, text: &str) {
         if !matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..)) {
             return;
         }
         self.client_heard_at = now;
-        match message {
-            RelayClientEvent::Open(opening) => self.handle_client_open(now, opening, text),
-            RelayClientEvent::Append(input) => self.handle_client_append(now, input, text),
-            RelayClientEvent::Close(reason) => self.handle_client_close(now, *reason, text),
-            RelayClientEvent::Unknown(_) if self.client.codecs.is_passthrough() => {
+        match request {
+            RelayRequest::Open(opening) => self.handle_client_open(now, opening, text),
+            RelayRequest::Append(input) => self.handle_client_append(now, input, text),
+            RelayRequest::Close(reason) => self.handle_client_close(now, *reason, text),
+            RelayRequest::Unknown(_) if self.client.codecs.is_passthrough() => {
                 self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None }, None);
             }
-            RelayClientEvent::Unknown(name) => {
+            RelayRequest::Unknown(name) => {
                 self.report_error(now, &Error::new(ErrorKind::UnknownCommand, *name));
             }
         }
@@ -220,19 +220,19 @@ impl Relay {
         if self.phase == RelayPhase::Over {
             return;
         }
-        let notice_meta = self.client.notice_meta(now);
-        let notice = self.client.codecs.encode_error(error, &notice_meta);
+        let event_meta = self.client.event_meta(now);
+        let messages = self.client.codecs.encode_error(error, &event_meta);
         self.client.out.observe(Observation::ErrorTold(error.clone()));
-        let ends_session = notice.session_end.is_some() || notice.close.is_some();
+        let ends_session = messages.session_end.is_some() || messages.close.is_some();
         if ends_session && self.reported.opened {
             self.client.close_turn(now);
         }
-        for text in [notice.event, notice.session_end].into_iter().flatten() {
+        for text in [messages.event, messages.session_end].into_iter().flatten() {
             self.client.send(Message::Text(text));
         }
         if ends_session {
             let (code, reason) =
-                notice.close.unwrap_or_else(|| self.client.codecs.close_frame(RelayEndReason::Failed));
+                messages.close.unwrap_or_else(|| self.client.codecs.close_frame(RelayEndReason::Failed));
             self.client.send(Message::Close(code, reason));
             self.stop(now);
         }
@@ -247,9 +247,9 @@ impl Relay {
     /// Reports a field that the upstream cannot take to operators, and to clients whose protocol has such an event.
     pub(crate) fn report_no_effect(&mut self, now: Instant, detail: String) {
         let error = Error::new(ErrorKind::NoCounterpart, detail.clone());
-        let notice = self.client.codecs.encode_error(&error, &self.client.notice_meta(now));
+        let messages = self.client.codecs.encode_error(&error, &self.client.event_meta(now));
         self.client.out.observe(Observation::NoEffect(detail));
-        if let (Some(text), RelayPhase::Open) = (notice.event, &self.phase) {
+        if let (Some(text), RelayPhase::Open) = (messages.event, &self.phase) {
             self.client.send(Message::Text(text));
         }
     }
@@ -277,12 +277,12 @@ impl Relay {
             Some(append) if !codecs.is_passthrough() => {
                 let sent = match input {
                     Some(input) => self.send_append(lane, input, &text, append),
-                    None => codecs.client.decode(&text, false).and_then(|message| {
-                        match message.to_client_request() {
-                            RelayClientEvent::Append(input) => self.send_append(lane, &input, &text, append),
+                    None => {
+                        codecs.client.decode(&text, false).and_then(|message| match message.to_request() {
+                            RelayRequest::Append(input) => self.send_append(lane, &input, &text, append),
                             _ => Ok(()),
-                        }
-                    }),
+                        })
+                    }
                 };
                 return sent.unwrap_or_else(|error| self.report_error(now, &error));
             }

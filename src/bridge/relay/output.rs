@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     session::outbox::{Action, Actions},
-    vocabulary::{LaneEvent, Message, MessageMeta, Mode, Sound, relay::NoticeMeta},
+    vocabulary::{LaneEvent, Message, MessageMeta, Mode, Sound, relay::RelayEventMeta},
 };
 
 /// The client's side of a relay.
@@ -37,12 +37,12 @@ impl ClientSide {
         self.send(Message::Text(text.to_owned()));
     }
 
-    pub(super) fn notice_meta(&self, now: Instant) -> NoticeMeta<'_> {
-        NoticeMeta {
+    pub(super) fn event_meta(&self, now: Instant) -> RelayEventMeta<'_> {
+        RelayEventMeta {
             session_id: self.session_id.as_deref(),
             context_tokens: self.context_tokens,
             elapsed_s: (now - self.opened_at).as_secs_f64(),
-            ..NoticeMeta::default()
+            ..RelayEventMeta::default()
         }
     }
 
@@ -151,8 +151,8 @@ impl ClientSide {
         response_id: Option<&str>,
         input_id: Option<&str>,
     ) {
-        let notice_meta = NoticeMeta { response_id, input_id, ..self.notice_meta(now) };
-        let encoded = self.codecs.client.encode(output, &notice_meta);
+        let event_meta = RelayEventMeta { response_id, input_id, ..self.event_meta(now) };
+        let encoded = self.codecs.client.encode(output, &event_meta);
         self.out.push_raw(encoded.map(Message::Text));
     }
 
@@ -191,8 +191,9 @@ impl ClientSide {
             // Protocols with this field always send it, so an unknown usage becomes 0.
             let context_tokens = tokens.or(*context_tokens).or(Some(0));
             let session_id = session_id.as_deref();
-            let notice_meta = NoticeMeta { session_id, context_tokens, elapsed_s, ..NoticeMeta::default() };
-            let encoded = codecs.client.encode(output, &notice_meta);
+            let event_meta =
+                RelayEventMeta { session_id, context_tokens, elapsed_s, ..RelayEventMeta::default() };
+            let encoded = codecs.client.encode(output, &event_meta);
             out.push_raw(encoded.map(Message::Text));
         });
     }

@@ -78,7 +78,7 @@ impl Relay {
             _ => None,
         };
         let end = RelayEnd { reason, client_reason: client_reason.as_deref(), detail };
-        let encoded = self.client.codecs.client.encode_end(&end, &self.client.notice_meta(now));
+        let encoded = self.client.codecs.client.encode_end(&end, &self.client.event_meta(now));
         self.client.out.push_raw(encoded.map(Message::Text));
         self.close_client(now, reason);
     }

@@ -17,7 +17,7 @@ use crate::{
     upstream::relay::{RelayUnits, end_reason_of},
     vocabulary::{
         DisconnectReason, EndKind, Lane, LaneEvent, LaneRequest, Message, MessageMeta, Mode, UpstreamEnd,
-        relay::{NoticeMeta, RelayEndReason},
+        relay::{RelayEndReason, RelayEventMeta},
     },
 };
 
@@ -97,7 +97,7 @@ impl Relay {
             return self.client.forward(text);
         }
         let prompt_chars = self.opening.prompt_chars;
-        let meta = NoticeMeta { is_queue_update, prompt_chars, ..self.client.notice_meta(now) };
+        let meta = RelayEventMeta { is_queue_update, prompt_chars, ..self.client.event_meta(now) };
         let encoded = self.client.codecs.client.encode(event, &meta);
         self.client.out.push_raw(encoded.map(Message::Text));
     }
