@@ -7,6 +7,7 @@
 //! - [`output`] is what the client receives; [`merge_reply`] merges several messages into one event
 //! - [`lane`] is the upstream session: dialled at once, retried, replaced when it is lost
 //! - [`opening`] is the message that opens the session; [`pending`] keeps messages that wait for an upstream or for an answer
+//! - [`session`] is the relay as the bridge sees it: which protocol the client speaks, and each kind of input
 //! - [`shutdown`] replaces a lost upstream session, or ends the client's
 
 mod codecs;
@@ -15,16 +16,18 @@ mod merge_reply;
 mod opening;
 mod output;
 mod pending;
+mod session;
 mod shutdown;
 mod upstream;
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-pub(super) use self::codecs::RelayCodecs;
 use self::{
+    codecs::RelayCodecs,
     lane::{RelayLane, RelayUpstream},
     merge_reply::ReplyMerger,
     opening::{Messages, Opening, RelayStart, ReportedProgress},
@@ -32,6 +35,7 @@ use self::{
     pending::{AppendMeta, ClientMessage},
 };
 use crate::{
+    client::relay::RelayCodec,
     error::{Error, ErrorKind},
     session::{
         Observation, RelaySetup,
@@ -62,7 +66,11 @@ enum RelayPhase {
 
 /// One relayed session.
 #[derive(Debug)]
-pub(crate) struct Relay {
+pub(in crate::bridge) struct Relay {
+    /// Other protocols that the client may speak, until its first message decides.
+    candidates: Vec<RelayCodec>,
+    /// Fields without effect that operators know about already.
+    noted_no_effect: BTreeSet<String>,
     client: ClientSide,
     lane: RelayLane,
     timers: Timers,
@@ -77,8 +85,13 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Opens a session. `None` if the profile does not relay.
-    pub(crate) fn open(now: Instant, setup: &RelaySetup, codecs: RelayCodecs) -> Option<Self> {
+    /// A session without an upstream; `None` if the profile does not relay. Its client may speak one of the `candidates` instead.
+    fn new(
+        now: Instant,
+        setup: &RelaySetup,
+        codecs: RelayCodecs,
+        candidates: Vec<RelayCodec>,
+    ) -> Option<Self> {
         let rules = setup.profile.relay?;
         let mut lanes = Lanes::new(setup.profile.lanes, VoiceEncodingChoice::new([].into()), setup.seed);
         let mut timers = Timers::default();
@@ -98,6 +111,8 @@ impl Relay {
             merger: ReplyMerger::new(rules.audio_hold_ms, rules.text_hold_ms),
         };
         Some(Self {
+            candidates,
+            noted_no_effect: BTreeSet::new(),
             client,
             lane: RelayLane::new(lanes),
             timers,
@@ -112,18 +127,13 @@ impl Relay {
         })
     }
 
-    /// Codecs of both ends.
-    pub(super) const fn codecs(&self) -> &Arc<RelayCodecs> {
-        &self.client.codecs
-    }
-
     /// Replaces the codecs, once the client's first message has shown its protocol.
-    pub(super) fn set_codecs(&mut self, codecs: RelayCodecs) {
+    fn set_codecs(&mut self, codecs: RelayCodecs) {
         self.client.codecs = Arc::new(codecs);
     }
 
     /// Dials in this mode, unless a connection in this mode exists.
-    pub(crate) fn set_mode(&mut self, now: Instant, mode: Mode) {
+    fn set_mode(&mut self, now: Instant, mode: Mode) {
         if self.phase == RelayPhase::Open
             && (mode != self.client.mode || self.lane.upstream == RelayUpstream::Stopped)
         {
@@ -133,22 +143,8 @@ impl Relay {
         }
     }
 
-    pub(crate) fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Starts or stops holding the lane.
-    pub(crate) fn hold_lanes(&mut self, now: Instant, are_held: bool) {
-        self.lane.lanes.set_held(now, are_held);
-    }
-
-    /// True for a lane that is not read for now.
-    pub(crate) fn is_lane_held(&self, lane: Lane) -> bool {
-        self.lane.lanes.is_held(lane)
-    }
-
     /// Handles a message of the client. `text` is the message itself.
-    pub(crate) fn handle_client_request(&mut self, now: Instant, request: &RelayRequest<'_>, text: &str) {
+    fn handle_client_request(&mut self, now: Instant, request: &RelayRequest<'_>, text: &str) {
         if !matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..)) {
             return;
         }
@@ -216,7 +212,7 @@ impl Relay {
     }
 
     /// Reports an error to the client. Some errors end the session.
-    pub(crate) fn report_error(&mut self, now: Instant, error: &Error) {
+    fn report_error(&mut self, now: Instant, error: &Error) {
         if self.phase == RelayPhase::Over {
             return;
         }
@@ -239,13 +235,16 @@ impl Relay {
     }
 
     /// Reports a failure and ends the session.
-    pub(crate) fn fail(&mut self, now: Instant, error: &Error) {
+    fn fail(&mut self, now: Instant, error: &Error) {
         self.report_error(now, error);
         self.end(now, RelayEndReason::Failed, Some(&error.detail));
     }
 
-    /// Reports a field that the upstream cannot take to operators, and to clients whose protocol has such an event.
-    pub(crate) fn report_no_effect(&mut self, now: Instant, detail: String) {
+    /// Reports a field that the upstream cannot take, once, to operators, and to clients whose protocol has such an event.
+    fn report_no_effect(&mut self, now: Instant, detail: String) {
+        if !super::mark_noted(&mut self.noted_no_effect, &detail) {
+            return;
+        }
         let error = Error::new(ErrorKind::NoCounterpart, detail.clone());
         let messages = self.client.codecs.encode_error(&error, &self.client.event_meta(now));
         self.client.out.observe(Observation::NoEffect(detail));
@@ -316,11 +315,8 @@ impl Relay {
         Ok(())
     }
 
-    /// The upstream of the lane that opens speaks this dialect.
-    pub(crate) fn set_dialect(&mut self, now: Instant, lane: Lane, mapping: &Arc<UpstreamMapping>) {
-        if !self.lane.is(lane) || self.client.codecs.upstream.mapping().name == mapping.name {
-            return;
-        }
+    /// The upstream speaks this dialect.
+    fn set_dialect(&mut self, now: Instant, mapping: &Arc<UpstreamMapping>) {
         self.set_codecs(self.client.codecs.with_upstream(Dialect::new(Arc::clone(mapping))));
         match (&self.opening.start, self.client.codecs.is_passthrough()) {
             (RelayStart::FirstMessage, false) => {
@@ -348,7 +344,7 @@ impl Relay {
     }
 
     /// True while the driver should stop reading from the client: too much waits for an upstream.
-    pub(crate) fn needs_backpressure(&self) -> bool {
+    fn needs_backpressure(&self) -> bool {
         let is_waiting = !self.lane.is_open()
             && !self.can_drop_pending()
             && matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..));
@@ -356,7 +352,7 @@ impl Relay {
     }
 
     /// Memory of the client's messages that wait for the upstream or for its answer, bytes.
-    pub(crate) fn kept_bytes(&self) -> usize {
+    fn kept_bytes(&self) -> usize {
         self.opening.bytes() + self.messages.pending.bytes() + self.messages.in_flight.bytes()
     }
 }

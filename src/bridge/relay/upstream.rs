@@ -22,8 +22,8 @@ use crate::{
 };
 
 impl Relay {
-    /// Handles a message of the upstream. `text` is the message itself.
-    pub(crate) fn handle_lane_event(
+    /// Handles an event of the upstream. `text` is its message.
+    pub(super) fn handle_upstream_event(
         &mut self,
         now: Instant,
         lane: Lane,
@@ -31,10 +31,6 @@ impl Relay {
         meta: MessageMeta<'_>,
         text: &str,
     ) {
-        if !self.lane.is(lane) {
-            self.lane.handle_event(now, lane, event, &mut self.client.out);
-            return;
-        }
         if let Some(tokens) = meta.context_tokens {
             self.client.context_tokens = Some(tokens);
             self.client.out.measure(Measurement::ContextUsage { lane, tokens });
@@ -255,17 +251,8 @@ impl Relay {
         }
     }
 
-    /// A lane's transport is open.
-    pub(crate) fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
-        self.lane.lanes.handle_opened(now, lane, &mut self.client.out);
-    }
-
-    /// A lane's transport closed.
-    pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
-        if !self.lane.is(lane) {
-            self.lane.lanes.handle_closed(now, lane, reason, &mut self.client.out);
-            return;
-        }
+    /// The upstream's transport closed.
+    pub(super) fn handle_upstream_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
         let refused_init = !self.reported.opened && self.lane.is_initialising();
         self.try_next_init_variant(now);
         let signal = self.lane.lanes.handle_closed(now, lane, reason, &mut self.client.out);
