@@ -27,7 +27,7 @@ impl Dialect {
         self.decode_as_sent(frame, |event, meta| {
             let mut samples = scratch::take();
             let format = (self.mapping.output_encoding, self.mapping.output_rate_hz);
-            emit_decoded(event, (format, &mut samples), |event| emit(event, meta));
+            emit_decoded(event, format, &mut samples, |event| emit(event, meta));
             scratch::put_back(samples);
         });
     }
@@ -168,7 +168,8 @@ fn read_event<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> LaneEve
 /// that ends the unit: a second end could be counted for the next unit, which may be in flight by then.
 fn emit_decoded(
     event: LaneEvent<'_>,
-    (format, samples): ((SampleEncoding, u32), &mut Vec<f32>),
+    format: (SampleEncoding, u32),
+    samples: &mut Vec<f32>,
     mut emit: impl FnMut(LaneEvent<'_>),
 ) {
     match event {
