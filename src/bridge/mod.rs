@@ -8,25 +8,32 @@
 //! it moves frames, dials lanes and waits. An audio frame's way up: [`Codec::decode`] → the speech input → an
 //! utterance → [`LaneCodec::encode`]; its way down: [`LaneCodec::decode`] → the floor → [`Codec::encode`].
 //!
-//! There are two kinds. `served` runs a session: utterances, texts, conversations. `relayed` passes messages between a client
-//! of the model's own protocol and one upstream session.
+//! The bridge serves a session of either kind. `served` has utterances, texts and conversations. `relay` passes messages
+//! between a client of the model's own protocol and one upstream session.
 //!
 //! [`Codec::decode`]: crate::client::Codec::decode
 //! [`Codec::encode`]: crate::client::Codec::encode
 //! [`LaneCodec::decode`]: crate::upstream::lane::LaneCodec::decode
 //! [`LaneCodec::encode`]: crate::upstream::lane::LaneCodec::encode
 
+mod exchange;
 mod relay;
-mod relayed;
 mod served;
+mod session;
 
 use std::{
     collections::{BTreeSet, VecDeque},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use self::{relayed::RelayBridge, served::ServedBridge};
+pub use self::exchange::{EndlessOutputs, Input, Output};
+use self::{
+    exchange::{OUTPUTS_MAX, Outputs},
+    relay::Relay,
+    served::ServedSession,
+    session::BridgedSession,
+};
 use crate::{
     client::{Codec, ConnectQuery},
     error::Error,
@@ -35,160 +42,19 @@ use crate::{
         outbox::Action,
     },
     spelling::{ClientMapping, upstream::Dialects},
-    upstream::lane::{CodecAction, LaneCodecs},
+    upstream::lane::{CodecAction, LaneCodecs, LaneEnd, LaneOpening},
     vocabulary::{
-        AnswerPart, DisconnectReason, FlowControl, Frame, HttpRequest, Lane, LaneEvent, LanePurpose, Message,
-        Mode, PauseId, SpeechId, VoiceSample,
+        ClientEvent, Frame, Lane, LaneEvent, Message, MessageMeta, VoiceSample, relay::RelayEndReason,
     },
 };
 
-/// An input of a session: a frame, a change of a connection, an order, or the passing of time.
-#[derive(Debug)]
-pub enum Input<'a> {
-    /// A frame from the client.
-    Client(Frame<'a>),
-    /// The client's transport is gone.
-    ClientClosed,
-    /// A lane waits at this position for a place at an upstream that has no queue of its own.
-    LaneQueued(Lane, u32),
-    /// A lane waits in its upstream's queue, and another upstream has room. The next [`Output::OpenLane`] goes there. Ignored if
-    /// the session no longer needs the lane.
-    PlaceFound(Lane),
-    /// A lane goes to an upstream of this dialect, and not of the first of its session's. Comes before it opens.
-    LaneDialect(Lane, &'a str),
-    /// If the lane's upstream refuses every request because of its configuration, another upstream may serve them. Comes before
-    /// the lane opens.
-    LaneReplaceable(Lane),
-    /// A lane's transport is up.
-    LaneOpened(Lane),
-    /// A frame from an upstream: a message, or a piece of the answer to an HTTP request.
-    Lane(Lane, Frame<'a>),
-    /// The beginning or the end of the answer to an HTTP request.
-    Answer(Lane, AnswerPart),
-    /// A lane's transport is gone, or never came up.
-    LaneClosed(Lane, DisconnectReason),
-    /// The driver's flow control has changed.
-    Flow(FlowControl),
-    /// Of the messages with this tag, so many bytes wait to be written to the client, of so many in all.
-    Unwritten(SpeechId, u64, u64),
-    /// The instant of the last [`Output::Wait`] has come.
-    Timeout,
-    /// voxbridge stops: finishes running utterances and turns within this time, and begins nothing new.
-    Drain(Duration),
-    /// An operator ends this session: finishes as for [`Input::Drain`].
-    Close(Duration),
-    /// The verdict on a pause in the user's speech: the probability that the user has finished, or `None` if the model is too
-    /// busy or has failed.
-    TurnJudged(PauseId, Option<f32>),
-    /// The answer to [`Output::FindWorker`]: the lane may be used in this pause.
-    WorkerFound(PauseId),
-    /// An operator replaces the conversation's upstream session at the next quiet moment. Ignored without a conversation.
-    Rollover,
-}
-
-/// An output of a session: one thing for the driver to do.
-#[derive(Debug, PartialEq)]
-pub enum Output {
-    /// Send this to the client; nothing follows a close frame. Audio is tagged with its text or turn.
-    ToClient(Message, Option<SpeechId>),
-    /// Discard what is still queued for the client with this tag.
-    DropTurn {
-        /// The cancelled text or turn.
-        turn: SpeechId,
-        /// Bytes of its audio that were given out, before base64: for the trace.
-        audio_bytes: u64,
-    },
-    /// Connect to an upstream that serves this purpose, in this mode.
-    OpenLane(Lane, Mode, LanePurpose),
-    /// Connect a lane whose transport is gone to the same upstream again.
-    ReopenLane(Lane, Mode, LanePurpose),
-    /// Send this to an upstream.
-    ToLane(Lane, Message),
-    /// Send this request to an upstream that is reached by HTTP. It takes the place of a request that is not answered.
-    Request(Lane, HttpRequest),
-    /// Close the transport. Frames of this lane are no longer expected.
-    CloseLane(Lane),
-    /// Judge whether the user has finished, from the newest 8 s of this audio, int16 mono at 16 kHz, which ends in the pause.
-    /// [`Input::TurnJudged`] is the answer. Another pause makes the question obsolete.
-    JudgeTurn(PauseId, Arc<Vec<i16>>),
-    /// Withdraw the last [`Output::JudgeTurn`]: nothing waits for the verdict.
-    WithdrawJudgement,
-    /// Answer with [`Input::WorkerFound`] if no one waits for the worker of this lane, and an upstream has a free worker for
-    /// another answer.
-    FindWorker(PauseId, Lane),
-    /// For the log and the metrics.
-    Observe(Observation),
-    /// No more output. Call again after the next input or at this instant.
-    Wait(Option<Instant>),
-    /// The session is over and every lane is gone.
-    Finished,
-}
-
-/// Outputs of one input above which the bridge is in an endless loop. The longest burst makes far fewer.
-const OUTPUTS_MAX: usize = 20_000;
-
-/// The bridge gives outputs without end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the session produces outputs without end")]
-pub struct EndlessOutputs;
-
-/// Queues what an action about a lane gives the driver to do: a command may take several messages.
-fn push_lane_output(now: Instant, lanes: &mut LaneCodecs, action: Action, ready: &mut VecDeque<Output>) {
-    match action {
-        Action::OpenLane(lane, mode, purpose) => {
-            lanes.open(lane, mode, purpose);
-            ready.push_back(Output::OpenLane(lane, mode, purpose));
-        }
-        Action::ToLane(lane, command) => {
-            if let Some(codec) = lanes.get_mut(lane) {
-                codec.encode(now, command, |message| ready.push_back(Output::ToLane(lane, message)));
-            }
-        }
-        Action::DropLane(lane) => {
-            lanes.close(lane);
-            ready.push_back(Output::CloseLane(lane));
-        }
-        _ => {}
-    }
-}
-
-/// A report of a lane's codec by itself.
-enum CodecReport {
-    /// An event that no message of the upstream stands for.
-    Event(LaneEvent<'static>),
-    /// The lane is given up, for this reason.
-    GivenUp(DisconnectReason),
-}
-
-/// Queues what the lanes' codecs do by themselves, and passes on what they report.
-fn push_codec_outputs(
-    lanes: &mut LaneCodecs,
-    ready: &mut VecDeque<Output>,
-    mut report: impl FnMut(Lane, CodecReport),
-) {
-    while let Some((lane, (mode, purpose), action)) = lanes.pop_action() {
-        match action {
-            CodecAction::Send(message) => ready.push_back(Output::ToLane(lane, message)),
-            CodecAction::Request(request) => ready.push_back(Output::Request(lane, request)),
-            CodecAction::Event(event) => report(lane, CodecReport::Event(event)),
-            CodecAction::Redial => ready.push_back(Output::ReopenLane(lane, mode, purpose)),
-            CodecAction::End(reason) => {
-                lanes.close(lane);
-                ready.push_back(Output::CloseLane(lane));
-                report(lane, CodecReport::GivenUp(reason));
-            }
-        }
-    }
-}
-
 /// One session's bridge.
 #[derive(Debug)]
-pub struct Bridge(BridgeKind);
-
-#[derive(Debug)]
-enum BridgeKind {
-    Served(Box<ServedBridge>),
-    Relayed(Box<RelayBridge>),
+pub struct Bridge {
+    /// `None` for a connection that cannot be served.
+    session: Option<Box<dyn BridgedSession>>,
+    lanes: LaneCodecs,
+    outputs: Outputs,
 }
 
 impl Bridge {
@@ -201,7 +67,11 @@ impl Bridge {
         dialects: impl Into<Dialects>,
         setup: SessionSetup,
     ) -> Self {
-        Self(BridgeKind::Served(Box::new(ServedBridge::open(now, codec, connect, dialects.into(), setup))))
+        let is_fatal = |problem: &&Error| codec.error_close_frame(problem).is_some();
+        if let Some(problem) = connect.problems.iter().find(is_fatal).cloned() {
+            return Self::reject(now, codec, dialects, &problem);
+        }
+        Self::new(now, Some(Box::new(ServedSession::open(now, codec, connect, setup))), dialects.into())
     }
 
     /// Opens a relayed session. The first message chooses among `candidates`: the first protocol that has this command, or
@@ -215,67 +85,68 @@ impl Bridge {
         dialects: impl Into<Dialects>,
         setup: RelaySetup,
     ) -> Self {
-        Self(BridgeKind::Relayed(Box::new(RelayBridge::open(now, candidates, query, dialects.into(), setup))))
+        let dialects = dialects.into();
+        let relay = Relay::open(now, candidates, query, &dialects, &setup);
+        Self::new(now, relay.map(|relay| Box::new(relay) as _), dialects)
     }
 
     /// Sets the voice of a relayed session whose client names none, for upstreams that get the commands of a conversation.
     #[must_use]
     pub fn with_default_voice(mut self, voice: VoiceSample) -> Self {
-        if let BridgeKind::Relayed(relayed) = &mut self.0 {
-            relayed.set_default_voice(voice);
+        if let Some(session) = &mut self.session {
+            session.set_default_voice(voice);
         }
         self
     }
 
     /// Answers a connection that cannot be served: sends the error, then the protocol's close frame for it.
     #[must_use]
-    pub fn reject(now: Instant, codec: Codec, dialects: impl Into<Dialects>, error: &Error) -> Self {
-        Self(BridgeKind::Served(Box::new(ServedBridge::reject(now, codec, dialects.into(), error))))
+    pub fn reject(now: Instant, mut codec: Codec, dialects: impl Into<Dialects>, error: &Error) -> Self {
+        let mut bridge = Self::new(now, None, dialects.into());
+        let ready = &mut bridge.outputs.ready;
+        ready.push_back(Output::Observe(Observation::ErrorTold(error.clone())));
+        codec.encode(&ClientEvent::Error(error.clone()), 0.0, |message, turn| {
+            ready.push_back(Output::ToClient(message, turn));
+        });
+        let close = codec.error_close_frame(error).unwrap_or(Message::Close(1008, String::new()));
+        ready.push_back(Output::ToClient(close, None));
+        bridge
+    }
+
+    fn new(now: Instant, session: Option<Box<dyn BridgedSession>>, dialects: Dialects) -> Self {
+        let is_client_open = session.is_some();
+        let outputs = Outputs { ready: VecDeque::new(), is_client_open, last_input_at: now };
+        Self { session, lanes: LaneCodecs::new(dialects), outputs }
     }
 
     /// The session's id; empty for a rejected connection.
     #[must_use]
     pub fn session_id(&self) -> &str {
-        match &self.0 {
-            BridgeKind::Served(served) => served.session_id(),
-            BridgeKind::Relayed(relayed) => relayed.session_id(),
-        }
+        self.session.as_ref().map_or("", |session| session.id())
     }
 
     /// Counts of the client's samples by destination, and the sample groups dropped as too far ahead of the clock.
     #[must_use]
     pub fn sample_counts(&self) -> (SampleCounts, u64) {
-        match &self.0 {
-            BridgeKind::Served(served) => served.sample_counts(),
-            BridgeKind::Relayed(_) => Default::default(),
-        }
+        self.session.as_ref().map_or_else(Default::default, |session| session.sample_counts())
     }
 
     /// Name of the dialect that lanes have, unless [`Input::LaneDialect`] names another.
     #[must_use]
     pub fn dialect(&self) -> &str {
-        match &self.0 {
-            BridgeKind::Served(served) => served.dialect(),
-            BridgeKind::Relayed(relayed) => relayed.dialect(),
-        }
+        self.lanes.dialect()
     }
 
     /// True if the lane is not over. A lane may outlast its transport.
     #[must_use]
     pub fn has_lane(&self, lane: Lane) -> bool {
-        match &self.0 {
-            BridgeKind::Served(served) => served.has_lane(lane),
-            BridgeKind::Relayed(relayed) => relayed.has_lane(lane),
-        }
+        self.lanes.contains(lane)
     }
 
     /// True for a lane that the driver must not read for now, after the last [`Input::Flow`].
     #[must_use]
     pub fn is_lane_held(&self, lane: Lane) -> bool {
-        match &self.0 {
-            BridgeKind::Served(served) => served.is_lane_held(lane),
-            BridgeKind::Relayed(relayed) => relayed.is_lane_held(lane),
-        }
+        self.session.as_ref().is_some_and(|session| session.is_lane_held(lane))
     }
 
     /// True for a session with a conversation. Only a conversation can be rolled over.
@@ -287,35 +158,111 @@ impl Bridge {
     /// Counts of the conversation's samples by destination; `None` without a conversation.
     #[must_use]
     pub fn uplink_counts(&self) -> Option<UplinkCounts> {
-        match &self.0 {
-            BridgeKind::Served(served) => served.uplink_counts(),
-            BridgeKind::Relayed(_) => None,
-        }
+        self.session.as_ref().and_then(|session| session.uplink_counts())
     }
 
     /// Durations of the client's audio by destination so far; `None` for a relayed session.
     #[must_use]
     pub fn audio_totals(&self) -> Option<AudioTotals> {
-        match &self.0 {
-            BridgeKind::Served(served) => served.audio_totals(),
-            BridgeKind::Relayed(_) => None,
-        }
+        self.session.as_ref().and_then(|session| session.audio_totals())
     }
 
     /// The session's state, and what the driver takes into account. Valid until the next input.
     #[must_use]
     pub fn report(&self, now: Instant) -> SessionReport {
-        match &self.0 {
-            BridgeKind::Served(served) => served.report(now),
-            BridgeKind::Relayed(relayed) => relayed.report(),
-        }
+        self.session.as_ref().map_or_else(SessionReport::ended, |session| session.report(now))
     }
 
     /// Takes one input; drain [`Bridge::poll_output`] before the next.
     pub fn handle_input(&mut self, now: Instant, input: Input<'_>) {
-        match &mut self.0 {
-            BridgeKind::Served(served) => served.handle_input(now, input),
-            BridgeKind::Relayed(relayed) => relayed.handle_input(now, input),
+        let Self { session: Some(session), lanes, outputs } = self else { return };
+        outputs.last_input_at = now;
+        match input {
+            Input::Client(_) if !outputs.is_client_open => {}
+            Input::Client(frame) => session.handle_client_frame(now, frame, outputs),
+            Input::ClientClosed => {
+                outputs.is_client_open = false;
+                session.handle_client_gone(now);
+            }
+            Input::LaneDialect(lane, name) => lanes.set_dialect(lane, name),
+            Input::LaneQueued(lane, position) => {
+                session.handle_lane_opened(now, lane);
+                let event =
+                    LaneEvent::Queued { position: Some(position), length: None, wait_s: None, ticket: None };
+                session.handle_lane_event(now, lane, &event, MessageMeta::default(), "");
+            }
+            Input::LaneOpened(lane) => self.handle_lane_opened(now, lane),
+            Input::Lane(lane, frame) => self.handle_lane_frame(now, lane, frame),
+            Input::Answer(lane, part) => {
+                if let Some(codec) = lanes.get_mut(lane) {
+                    codec.handle_answer(part, |event, meta| {
+                        session.handle_lane_event(now, lane, &event, meta, "");
+                    });
+                }
+            }
+            Input::LaneClosed(lane, reason) => {
+                if let LaneEnd::Over(end) = lanes.handle_end(now, lane, &reason) {
+                    if let Some(end) = end {
+                        let end_reason = Some(RelayEndReason::Failed);
+                        let meta = MessageMeta { end_reason, ..MessageMeta::default() };
+                        session.handle_lane_event(now, lane, &LaneEvent::Closed(end), meta, "");
+                    }
+                    session.handle_lane_closed(now, lane, &reason);
+                }
+            }
+            Input::Timeout => {
+                lanes.handle_timeout(now);
+                session.handle_timeout(now);
+            }
+            order => session.handle_order(now, order),
+        }
+        self.follow_codecs(now);
+    }
+
+    /// A lane's transport is up.
+    fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
+        let (Some(session), Some(codec)) = (&mut self.session, self.lanes.get_mut(lane)) else { return };
+        session.set_lane_dialect(now, lane, codec.mapping());
+        let opening = codec.handle_opened(now);
+        if opening != LaneOpening::Resumed {
+            session.handle_lane_opened(now, lane);
+        }
+        if opening == LaneOpening::Granted {
+            session.handle_lane_event(now, lane, &LaneEvent::Granted, MessageMeta::default(), "");
+        }
+    }
+
+    /// Handles a frame of an upstream.
+    fn handle_lane_frame(&mut self, now: Instant, lane: Lane, frame: Frame<'_>) {
+        let (Some(session), Some(codec)) = (&mut self.session, self.lanes.get_mut(lane)) else { return };
+        let text = if let Frame::Text(text) = frame { text } else { "" };
+        let takes_as_sent = session.takes_as_sent(codec.mapping());
+        let handle = |event: LaneEvent<'_>, meta: MessageMeta<'_>| {
+            session.handle_lane_event(now, lane, &event, meta, text);
+        };
+        match takes_as_sent {
+            true => codec.decode_as_sent(frame, handle),
+            false => codec.decode(now, frame, handle),
+        }
+    }
+
+    /// Does what the lanes' codecs want by themselves.
+    fn follow_codecs(&mut self, now: Instant) {
+        let Self { session: Some(session), lanes, outputs } = self else { return };
+        while let Some((lane, (mode, purpose), action)) = lanes.pop_action() {
+            match action {
+                CodecAction::Send(message) => outputs.ready.push_back(Output::ToLane(lane, message)),
+                CodecAction::Request(request) => outputs.ready.push_back(Output::Request(lane, request)),
+                CodecAction::Event(event) => {
+                    session.handle_lane_event(now, lane, &event, MessageMeta::default(), "");
+                }
+                CodecAction::Redial => outputs.ready.push_back(Output::ReopenLane(lane, mode, purpose)),
+                CodecAction::End(reason) => {
+                    lanes.close(lane);
+                    outputs.ready.push_back(Output::CloseLane(lane));
+                    session.handle_lane_closed(now, lane, &reason);
+                }
+            }
         }
     }
 
@@ -347,9 +294,58 @@ impl Bridge {
 
     /// Gives the next output.
     pub fn poll_output(&mut self, now: Instant) -> Output {
-        match &mut self.0 {
-            BridgeKind::Served(served) => served.poll_output(now),
-            BridgeKind::Relayed(relayed) => relayed.poll_output(now),
+        loop {
+            if let Some(output) = self.outputs.ready.pop_front() {
+                return output;
+            }
+            let Some(session) = &mut self.session else { return Output::Finished };
+            let output = match session.actions().pop() {
+                Some(action @ (Action::OpenLane(..) | Action::ToLane(..) | Action::DropLane(_))) => {
+                    self.push_lane_outputs(now, action);
+                    None
+                }
+                Some(action) => session.to_output(now, action, &mut self.outputs),
+                None => {
+                    session.push_idle_event(now, &mut self.outputs);
+                    Some(self.outputs.ready.pop_front().unwrap_or_else(|| self.wait()))
+                }
+            };
+            if let Some(output) = output {
+                return output;
+            }
+        }
+    }
+
+    /// Queues what an action about a lane gives the driver to do: a command may take several messages.
+    fn push_lane_outputs(&mut self, now: Instant, action: Action) {
+        let Self { lanes, outputs: Outputs { ready, .. }, .. } = self;
+        match action {
+            Action::OpenLane(lane, mode, purpose) => {
+                lanes.open(lane, mode, purpose);
+                ready.push_back(Output::OpenLane(lane, mode, purpose));
+            }
+            Action::ToLane(lane, command) => {
+                if let Some(codec) = lanes.get_mut(lane) {
+                    codec.encode(now, command, |message| ready.push_back(Output::ToLane(lane, message)));
+                }
+            }
+            Action::DropLane(lane) => {
+                lanes.close(lane);
+                ready.push_back(Output::CloseLane(lane));
+            }
+            _ => {}
+        }
+        self.follow_codecs(now);
+    }
+
+    /// The output after which there is nothing to do for now.
+    fn wait(&self) -> Output {
+        match &self.session {
+            Some(session) if !session.is_finished() => {
+                let deadlines = [session.next_timeout(&self.outputs), self.lanes.deadline()];
+                Output::Wait(deadlines.into_iter().flatten().min())
+            }
+            _ => Output::Finished,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Client codec for relays: client frames to relay messages, notices to events.
+//! Client codec for relays: client frames to requests, the upstream's events to client messages.
 //!
 //! Decoded messages borrow from the frame. The codec knows neither sessions nor the upstream's dialect.
 
@@ -16,10 +16,10 @@ use crate::{
         },
     },
     vocabulary::{
-        Mode, Node, SlotValue,
+        LaneEvent, Mode, Node, SlotValue,
         relay::{
-            ClientNotice, ErrorNotice, ModelOutput, NoticeMeta, QueuePosition, RelayClientEvent,
-            RelayEndReason, RelayInput, RelayOpening, StepOutput,
+            RelayEnd, RelayEndReason, RelayErrorMessages, RelayEventMeta, RelayInput, RelayOpening,
+            RelayRequest,
         },
     },
 };
@@ -99,16 +99,44 @@ impl RelayCodec {
         Ok(RelayMessage { command, name, found })
     }
 
-    /// Encodes a notice; `None` if the protocol has no such event.
+    /// Encodes an event of the upstream; `None` if the protocol has no such event.
     #[must_use]
-    pub fn encode_notice(&self, told: &ClientNotice<'_>, about: &NoticeMeta<'_>) -> Option<String> {
-        let relay = self.protocol()?;
-        let payload = match told {
-            ClientNotice::Output(output) => output.parts(),
-            _ => StepOutput::default(),
+    pub fn encode(&self, event: &LaneEvent<'_>, meta: &RelayEventMeta<'_>) -> Option<String> {
+        let (text, sound) = match event {
+            LaneEvent::Text(text) => (*text, None),
+            LaneEvent::Audio(sound) => ("", Some(sound.to_base64().unwrap_or_default())),
+            LaneEvent::Step { text, audio, .. } => (*text, audio.to_base64()),
+            LaneEvent::Done { text, audio } => (text.unwrap_or_default(), audio.to_base64()),
+            _ => ("", None),
         };
-        let payload_len = payload.text.len() + payload.audio.map_or(0, str::len);
-        self.render(event_name(told), payload_len, |slot| self.slot_value(relay, told, about, slot))
+        let audio = sound.as_deref();
+        let payload_len = text.len() + audio.map_or(0, str::len);
+        self.render(event_name(event, meta)?, payload_len, |slot| match slot {
+            "text" => SlotValue::Str(text),
+            "audio" => audio.into(),
+            "end_of_turn" => SlotValue::Bool(matches!(
+                event,
+                LaneEvent::Listen | LaneEvent::Step { end_of_turn: true, .. }
+            )),
+            "mode" => self.reported_mode(),
+            "prompt_chars" => self.reported_prompt_chars(meta),
+            _ => queue_value(event, slot).unwrap_or_else(|| self.meta_value(meta, slot)),
+        })
+    }
+
+    /// Encodes the end of the session; `None` if the protocol has no such event.
+    #[must_use]
+    pub fn encode_end(&self, end: &RelayEnd<'_>, meta: &RelayEventMeta<'_>) -> Option<String> {
+        let name = if end.detail.is_some() { RelayEvent::EndedWithDetail } else { RelayEvent::Ended };
+        self.render(name, 0, |slot| match slot {
+            "reason" => match (self.protocol().and_then(|relay| relay.end(end.reason)), end.client_reason) {
+                (Some(spelling), Some(own)) if spelling.use_client_reason => SlotValue::Str(own),
+                (Some(spelling), _) => SlotValue::Str(&spelling.reason),
+                (None, _) => SlotValue::Null,
+            },
+            "detail" => end.detail.into(),
+            _ => self.meta_value(meta, slot),
+        })
     }
 
     /// Renders an event, or the one in its place.
@@ -128,9 +156,9 @@ impl RelayCodec {
 
     /// Encodes an error.
     #[must_use]
-    pub fn encode_error(&self, error: &Error, about: &NoticeMeta<'_>) -> ErrorNotice {
+    pub fn encode_error(&self, error: &Error, meta: &RelayEventMeta<'_>) -> RelayErrorMessages {
         let Some(spelling) = self.protocol().and_then(|relay| relay.error(error.kind)) else {
-            return ErrorNotice::default();
+            return RelayErrorMessages::default();
         };
         let message = spelling.message(&error.detail);
         let event = || {
@@ -145,11 +173,11 @@ impl RelayCodec {
             self.render(RelayEvent::EndedWithDetail, message.len(), |slot| match slot {
                 "reason" => SlotValue::Str(reason),
                 "detail" => SlotValue::Str(&message),
-                slot => self.meta_value(about, slot),
+                slot => self.meta_value(meta, slot),
             })
         });
         let event = if spelling.code.is_empty() { None } else { event() };
-        ErrorNotice { event, session_end, close: error_close_frame(spelling, &error.detail) }
+        RelayErrorMessages { event, session_end, close: error_close_frame(spelling, &error.detail) }
     }
 
     /// Close frame after the last event.
@@ -159,46 +187,23 @@ impl RelayCodec {
         spelling.map_or((1000, String::new()), |spelling| (spelling.code, spelling.text.clone()))
     }
 
-    /// Value of a slot. The names are those of [`RelayEvent::slots`].
-    fn slot_value<'v>(
-        &'v self,
-        relay: &'v RelayProtocol,
-        told: &ClientNotice<'v>,
-        about: &NoticeMeta<'v>,
-        slot: &str,
-    ) -> SlotValue<'v> {
-        match (told, slot) {
-            (ClientNotice::Queued { queue: place, .. }, "position" | "length" | "wait_s" | "ticket") => {
-                queue_value(place, slot)
-            }
-            (ClientNotice::Opened { .. }, "mode") => {
-                relay.mode.reported_as.get(&self.mode).map(String::as_str).into()
-            }
-            (ClientNotice::Opened { prompt_chars }, "prompt_chars") => {
-                integer(prompt_chars.saturating_add(relay.prompt_extra_chars))
-            }
-            (ClientNotice::Output(output), "text") => SlotValue::Str(output.parts().text),
-            (ClientNotice::Output(output), "audio") => output.parts().audio.into(),
-            (ClientNotice::Output(output), "end_of_turn") => SlotValue::Bool(output.parts().end_of_turn),
-            (ClientNotice::Ended { reason: why, client_reason: own, .. }, "reason") => {
-                match (relay.end(*why), own) {
-                    (Some(spelling), Some(own)) if spelling.use_client_reason => SlotValue::Str(own),
-                    (Some(spelling), _) => SlotValue::Str(&spelling.reason),
-                    (None, _) => SlotValue::Null,
-                }
-            }
-            (ClientNotice::Ended { detail, .. }, "detail") => (*detail).into(),
-            _ => self.meta_value(about, slot),
-        }
+    fn reported_mode(&self) -> SlotValue<'_> {
+        let relay = self.protocol();
+        relay.and_then(|relay| relay.mode.reported_as.get(&self.mode)).map(String::as_str).into()
     }
 
-    fn meta_value<'v>(&self, about: &NoticeMeta<'v>, slot: &str) -> SlotValue<'v> {
+    fn reported_prompt_chars(&self, meta: &RelayEventMeta<'_>) -> SlotValue<'static> {
+        let extra = self.protocol().map_or(0, |relay| relay.prompt_extra_chars);
+        integer(meta.prompt_chars.saturating_add(extra))
+    }
+
+    fn meta_value<'v>(&self, meta: &RelayEventMeta<'v>, slot: &str) -> SlotValue<'v> {
         match slot {
-            "session_id" => about.session_id.into(),
-            "response_id" => about.response_id.into(),
-            "input_id" => about.input_id.into(),
-            "context_tokens" => about.context_tokens.map_or(SlotValue::Null, |tokens| integer(tokens.into())),
-            "unix_s" => SlotValue::Float(self.opened_unix_s + about.elapsed_s),
+            "session_id" => meta.session_id.into(),
+            "response_id" => meta.response_id.into(),
+            "input_id" => meta.input_id.into(),
+            "context_tokens" => meta.context_tokens.map_or(SlotValue::Null, |tokens| integer(tokens.into())),
+            "unix_s" => SlotValue::Float(self.opened_unix_s + meta.elapsed_s),
             _ => SlotValue::Null,
         }
     }
@@ -207,10 +212,10 @@ impl RelayCodec {
 impl RelayMessage<'_> {
     /// Meaning of the message.
     #[must_use]
-    pub fn to_client_request(&self) -> RelayClientEvent<'_> {
+    pub fn to_request(&self) -> RelayRequest<'_> {
         match self.command.map(|command| command.verb) {
-            None => RelayClientEvent::Unknown(&self.name),
-            Some(RelayVerb::Open) => RelayClientEvent::Open(RelayOpening {
+            None => RelayRequest::Unknown(&self.name),
+            Some(RelayVerb::Open) => RelayRequest::Open(RelayOpening {
                 prompt: self.text(RelayFieldRole::Prompt),
                 config: match self.field(RelayFieldRole::Config) {
                     Some(Node::Raw(json)) => Some(json),
@@ -220,7 +225,7 @@ impl RelayMessage<'_> {
                 speech_voice: self.text(RelayFieldRole::SpeechVoice),
                 slice_max: self.integer(RelayFieldRole::SliceMax),
             }),
-            Some(RelayVerb::Append) => RelayClientEvent::Append(RelayInput {
+            Some(RelayVerb::Append) => RelayRequest::Append(RelayInput {
                 audio: self.text(RelayFieldRole::Audio),
                 frames: match self.field(RelayFieldRole::Frames) {
                     Some(Node::List(items)) => Some(items),
@@ -234,7 +239,7 @@ impl RelayMessage<'_> {
                 input_id: self.text(RelayFieldRole::InputId),
                 response_id: self.text(RelayFieldRole::ResponseId),
             }),
-            Some(RelayVerb::Close) => RelayClientEvent::Close(self.text(RelayFieldRole::Reason)),
+            Some(RelayVerb::Close) => RelayRequest::Close(self.text(RelayFieldRole::Reason)),
         }
     }
 
@@ -305,30 +310,36 @@ fn is_given(field: &RelayField, found: &ExtractedValues<'_>) -> bool {
     field_value(field, found).is_some_and(|node| node.as_str() != Some(""))
 }
 
-const fn event_name(told: &ClientNotice<'_>) -> RelayEvent {
-    match told {
-        ClientNotice::Queued { is_update: false, .. } => RelayEvent::Queued,
-        ClientNotice::Queued { is_update: true, .. } => RelayEvent::QueueUpdate,
-        ClientNotice::Granted => RelayEvent::Granted,
-        ClientNotice::Opened { .. } => RelayEvent::Opened,
-        ClientNotice::Output(ModelOutput::Listening) => RelayEvent::Listening,
-        ClientNotice::Output(ModelOutput::Text(_)) => RelayEvent::Text,
-        ClientNotice::Output(ModelOutput::Speech(_)) => RelayEvent::Speech,
-        ClientNotice::Output(ModelOutput::Step(_)) => RelayEvent::Output,
-        ClientNotice::Output(ModelOutput::Answered(..)) => RelayEvent::Answered,
-        ClientNotice::Ended { detail: None, .. } => RelayEvent::Ended,
-        ClientNotice::Ended { detail: Some(_), .. } => RelayEvent::EndedWithDetail,
-    }
+/// Name of an event; `None` for one that no protocol has.
+const fn event_name(event: &LaneEvent<'_>, meta: &RelayEventMeta<'_>) -> Option<RelayEvent> {
+    Some(match event {
+        LaneEvent::Queued { .. } if meta.is_queue_update => RelayEvent::QueueUpdate,
+        LaneEvent::Queued { .. } => RelayEvent::Queued,
+        LaneEvent::Granted => RelayEvent::Granted,
+        LaneEvent::Ready { .. } => RelayEvent::Opened,
+        LaneEvent::Listen => RelayEvent::Listening,
+        LaneEvent::Text(_) => RelayEvent::Text,
+        LaneEvent::Audio(_) => RelayEvent::Speech,
+        LaneEvent::Step { .. } => RelayEvent::Output,
+        LaneEvent::Done { .. } => RelayEvent::Answered,
+        LaneEvent::RecoverableError(_)
+        | LaneEvent::Closed(_)
+        | LaneEvent::Ignored
+        | LaneEvent::Unknown(_) => return None,
+    })
 }
 
-fn queue_value<'v>(place: &QueuePosition<'v>, slot: &str) -> SlotValue<'v> {
-    let count = |count: Option<u32>| count.map_or(SlotValue::Null, |count| SlotValue::Int(count.into()));
-    match slot {
-        "position" => count(place.position),
-        "length" => count(place.length),
-        "wait_s" => place.wait_s.map_or(SlotValue::Null, SlotValue::Float),
-        _ => place.ticket.into(),
-    }
+/// Value of a slot about the queue.
+fn queue_value<'v>(event: &LaneEvent<'v>, slot: &str) -> Option<SlotValue<'v>> {
+    let LaneEvent::Queued { position, length, wait_s, ticket } = event else { return None };
+    let count = |count: &Option<u32>| count.map_or(SlotValue::Null, |count| SlotValue::Int(count.into()));
+    Some(match slot {
+        "position" => count(position),
+        "length" => count(length),
+        "wait_s" => wait_s.map_or(SlotValue::Null, SlotValue::Float),
+        "ticket" => (*ticket).into(),
+        _ => return None,
+    })
 }
 
 fn integer(number: u64) -> SlotValue<'static> {

@@ -10,8 +10,8 @@ use crate::{
         upstream::{ReceiveName, ReceiveRule, SampleEncoding},
     },
     vocabulary::{
-        EndKind, Frame, LaneEvent, MessageMeta, Node, RefusedPart, ReportedUsage, UpstreamEnd,
-        relay::{ModelOutput, QueuePosition, RelayEndReason, StepOutput, UpstreamMessage},
+        EndKind, Frame, LaneEvent, MessageMeta, Node, RefusedPart, ReportedUsage, Sound, UpstreamEnd,
+        relay::RelayEndReason,
     },
 };
 
@@ -24,52 +24,86 @@ impl Dialect {
     ///
     /// A message may have several events. They are emitted in order, with the same metadata.
     pub fn decode(&self, frame: Frame<'_>, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
-        self.decode_message(frame, |message, meta| {
+        self.decode_as_sent(frame, |event, meta| {
             let mut samples = scratch::take();
             let format = (self.mapping.output_encoding, self.mapping.output_rate_hz);
-            emit_events(message, (format, &mut samples), |event| emit(event, meta));
+            emit_decoded(event, format, &mut samples, |event| emit(event, meta));
             scratch::put_back(samples);
         });
     }
 
-    /// Decodes one frame, which has two messages if it brings text and audio. The audio stays base64.
-    pub fn decode_message(
-        &self,
-        frame: Frame<'_>,
-        mut emit: impl FnMut(&UpstreamMessage<'_>, MessageMeta<'_>),
-    ) {
-        let unknown = match frame {
-            Frame::Binary(_) => "a binary frame".to_owned(),
-            Frame::Text(text) => match self.mapping.extractor.extract(text) {
-                Ok(found) => match self.mapping.rules.iter().find(|rule| rule_matches(rule, &found)) {
-                    Some(rule) => {
-                        let meta = message_meta(&self.mapping, rule, &found);
-                        if let Some(problem) =
-                            rule.require.iter().find_map(|it| it.problem(&found, self.mode))
-                        {
-                            let end = UpstreamEnd { kind: EndKind::UnfitStillOpen, detail: problem };
-                            return emit(&UpstreamMessage::Failed(end, false), meta);
-                        }
-                        let message = read_message(&self.mapping, rule, &found);
-                        let is_refusal =
-                            matches!(&message, UpstreamMessage::Failed(end, true) if end.kind.is_refusal());
-                        let refused = is_refusal.then_some(RefusedPart::Whole);
-                        emit(&message, MessageMeta { refused, ..meta });
-                        if let (true, ReceiveName::Text, Some(audio)) =
-                            (self.mapping.is_http(), rule.event, rule.audio)
-                            && let Some(audio) = found.get(audio).and_then(Node::as_str)
-                        {
-                            emit(&UpstreamMessage::Output(ModelOutput::Speech(audio)), meta);
-                        }
-                        return;
-                    }
-                    None => describe_message(&self.mapping, &found),
-                },
-                Err(error) => error.to_string(),
-            },
+    /// Decodes one frame, whose audio stays base64. It has one event, or two if an answer over HTTP brings text and audio.
+    pub fn decode_as_sent(&self, frame: Frame<'_>, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+        let mut emit_unknown = |words: String| emit(LaneEvent::Unknown(words), MessageMeta::default());
+        let Frame::Text(text) = frame else { return emit_unknown("a binary frame".to_owned()) };
+        let found = match self.mapping.extractor.extract(text) {
+            Ok(found) => found,
+            Err(error) => return emit_unknown(error.to_string()),
         };
-        emit(&UpstreamMessage::Unknown(unknown), MessageMeta::default());
+        match self.mapping.rules.iter().find(|rule| rule_matches(rule, &found)) {
+            Some(rule) => self.read_message(rule, &found, emit),
+            None => emit_unknown(describe_message(&self.mapping, &found)),
+        }
     }
+
+    /// Reads a message by its rule.
+    fn read_message(
+        &self,
+        rule: &ReceiveRule,
+        found: &ExtractedValues<'_>,
+        mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
+        let meta = message_meta(&self.mapping, rule, found);
+        if let Some(problem) = rule.require.iter().find_map(|it| it.problem(found, self.mode)) {
+            return emit(
+                LaneEvent::Closed(UpstreamEnd { kind: EndKind::UnfitStillOpen, detail: problem }),
+                meta,
+            );
+        }
+        match rule.event {
+            ReceiveName::Closed => {
+                let (reason, detail) = (text_of(found, rule.reason), text_of(found, rule.detail));
+                let end_reason = Some(end_reason(&self.mapping, reason));
+                let end = upstream_end(&self.mapping, (reason, detail), None);
+                emit(LaneEvent::Closed(end), MessageMeta { end_reason, ..meta });
+            }
+            ReceiveName::Failed => self.read_failure(rule, found, meta, emit),
+            ReceiveName::Text if self.mapping.is_http() => {
+                emit(read_event(rule, found), meta);
+                if let Some(audio) = text_of(found, rule.audio) {
+                    emit(LaneEvent::Audio(Sound::Base64(audio)), meta);
+                }
+            }
+            _ => emit(read_event(rule, found), meta),
+        }
+    }
+
+    /// Reads an error. It ends the session unless the dialect lists its code.
+    fn read_failure(
+        &self,
+        rule: &ReceiveRule,
+        found: &ExtractedValues<'_>,
+        meta: MessageMeta<'_>,
+        mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
+        let code = text_of(found, rule.code);
+        let is_retryable = match rule.retryable.and_then(|slot| found.get(slot)) {
+            Some(Node::Bool(is_retryable)) => Some(*is_retryable),
+            _ => None,
+        };
+        let end = upstream_end(&self.mapping, (code, text_of(found, rule.detail)), is_retryable);
+        if code.is_some_and(|code| matches_any(&self.mapping.meanings.non_fatal, code)) {
+            let refused = end.kind.is_refusal().then_some(RefusedPart::Whole);
+            emit(LaneEvent::RecoverableError(&end.detail), MessageMeta { refused, ..meta });
+        } else {
+            emit(LaneEvent::Closed(end), meta);
+        }
+    }
+}
+
+/// The text in a slot.
+fn text_of<'f>(found: &'f ExtractedValues<'_>, slot: Option<usize>) -> Option<&'f str> {
+    found.get(slot?).and_then(Node::as_str)
 }
 
 fn message_meta<'f>(
@@ -77,7 +111,6 @@ fn message_meta<'f>(
     rule: &ReceiveRule,
     found: &'f ExtractedValues<'_>,
 ) -> MessageMeta<'f> {
-    let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
     let tokens = rule.context_tokens.and_then(|slot| found.get(slot)).and_then(Node::as_f64);
     let whole = |slot: Option<usize>| match slot.and_then(|slot| found.get(slot)) {
         Some(Node::Int(number)) => u64::try_from(*number).ok(),
@@ -89,95 +122,85 @@ fn message_meta<'f>(
     };
     let hits_limit = |reason| mapping.meanings.answer_limit.iter().any(|known| known == reason);
     MessageMeta {
-        response_id: text(rule.response_id),
-        input_id: text(rule.input_id),
+        response_id: text_of(found, rule.response_id),
+        input_id: text_of(found, rule.input_id),
         context_tokens: tokens.map(|tokens| tokens.clamp(0.0, f64::from(u32::MAX)) as u32),
-        backend: text(rule.backend),
+        backend: text_of(found, rule.backend),
         sequence: whole(rule.sequence),
-        resume_token: text(rule.resume_token),
+        resume_token: text_of(found, rule.resume_token),
         held_samples: 0,
         unit_ms: whole(rule.unit_ms).and_then(|ms| u32::try_from(ms).ok()),
         usage,
-        hit_limit: text(rule.finish).is_some_and(hits_limit),
+        hit_limit: text_of(found, rule.finish).is_some_and(hits_limit),
         refused: None,
+        end_reason: None,
     }
 }
 
-/// Reads a message by its rule.
-fn read_message<'f>(
-    mapping: &UpstreamMapping,
-    rule: &ReceiveRule,
-    found: &'f ExtractedValues<'_>,
-) -> UpstreamMessage<'f> {
-    let text = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_str);
+/// Reads a message that is neither an error nor the end of the session.
+fn read_event<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> LaneEvent<'f> {
     let number = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_f64);
     let count = |slot| number(slot).map(|number| number.clamp(0.0, f64::from(u32::MAX)) as u32);
-    UpstreamMessage::Output(match rule.event {
-        ReceiveName::Queued => {
-            return UpstreamMessage::Queued(QueuePosition {
-                position: count(rule.position),
-                length: count(rule.length),
-                wait_s: number(rule.wait_s),
-                ticket: text(rule.ticket),
-            });
-        }
-        ReceiveName::Granted => return UpstreamMessage::Granted,
-        ReceiveName::Ready => return UpstreamMessage::Opened(text(rule.session_id)),
-        ReceiveName::Closed => {
-            let (reason, detail) = (text(rule.reason), text(rule.detail));
-            return UpstreamMessage::Ended(
-                end_reason(mapping, reason),
-                upstream_end(mapping, (reason, detail), None),
-            );
-        }
-        ReceiveName::Failed => {
-            let code = text(rule.code);
-            // An error ends the session unless the dialect lists its code.
-            let goes_on = code.is_some_and(|code| matches_any(&mapping.meanings.non_fatal, code));
-            let is_retryable = match rule.retryable.and_then(|slot| found.get(slot)) {
-                Some(Node::Bool(is_retryable)) => Some(*is_retryable),
-                _ => None,
-            };
-            let end = upstream_end(mapping, (code, text(rule.detail)), is_retryable);
-            return UpstreamMessage::Failed(end, goes_on);
-        }
-        ReceiveName::Ignored => return UpstreamMessage::Ignored,
-        ReceiveName::Listen => ModelOutput::Listening,
-        ReceiveName::Text => ModelOutput::Text(text(rule.text).unwrap_or_default()),
-        ReceiveName::Audio => ModelOutput::Speech(text(rule.audio).unwrap_or_default()),
-        ReceiveName::Done => ModelOutput::Answered(text(rule.text), text(rule.audio)),
-        ReceiveName::Output => ModelOutput::Step(StepOutput {
-            text: text(rule.text).unwrap_or_default(),
-            audio: text(rule.audio).filter(|audio| !audio.is_empty()),
+    let (text, audio) = (text_of(found, rule.text), text_of(found, rule.audio));
+    match rule.event {
+        ReceiveName::Queued => LaneEvent::Queued {
+            position: count(rule.position),
+            length: count(rule.length),
+            wait_s: number(rule.wait_s),
+            ticket: text_of(found, rule.ticket),
+        },
+        ReceiveName::Granted => LaneEvent::Granted,
+        ReceiveName::Ready => LaneEvent::Ready { session_id: text_of(found, rule.session_id) },
+        ReceiveName::Listen => LaneEvent::Listen,
+        ReceiveName::Text => LaneEvent::Text(text.unwrap_or_default()),
+        ReceiveName::Audio => LaneEvent::Audio(Sound::Base64(audio.unwrap_or_default())),
+        ReceiveName::Done => LaneEvent::Done { text, audio: audio.map_or(Sound::NONE, Sound::Base64) },
+        ReceiveName::Output => LaneEvent::Step {
+            text: text.unwrap_or_default(),
+            audio: audio.filter(|audio| !audio.is_empty()).map_or(Sound::NONE, Sound::Base64),
             end_of_turn: rule.end_of_turn.and_then(|slot| found.get(slot)) == Some(&Node::Bool(true)),
-        }),
-    })
+        },
+        ReceiveName::Ignored | ReceiveName::Closed | ReceiveName::Failed => LaneEvent::Ignored,
+    }
 }
 
-/// Emits the events of a message, with decoded audio.
-fn emit_events(
-    message: &UpstreamMessage<'_>,
-    (encoding, samples): ((SampleEncoding, u32), &mut Vec<f32>),
+/// Emits an event with decoded audio. A message that holds a whole unit has an event for its text, one for its audio, and one
+/// that ends the unit: a second end could be counted for the next unit, which may be in flight by then.
+fn emit_decoded(
+    event: LaneEvent<'_>,
+    format: (SampleEncoding, u32),
+    samples: &mut Vec<f32>,
     mut emit: impl FnMut(LaneEvent<'_>),
 ) {
-    match message {
-        UpstreamMessage::Output(
-            ModelOutput::Speech(audio)
-            | ModelOutput::Answered(_, Some(audio))
-            | ModelOutput::Step(StepOutput { audio: Some(audio), .. }),
-        ) if is_too_long(audio) => {
-            emit(audio_event(audio, encoding, samples));
+    match event {
+        LaneEvent::Audio(Sound::Base64(audio))
+        | LaneEvent::Done { audio: Sound::Base64(audio), .. }
+        | LaneEvent::Step { audio: Sound::Base64(audio), .. }
+            if is_too_long(audio) =>
+        {
+            emit(audio_event(audio, format, samples));
             let seconds = AUDIO_MAX_CHARS / 128_000;
             emit(LaneEvent::RecoverableError(&format!("more than {seconds} s of audio in one message")));
         }
-        UpstreamMessage::Output(ModelOutput::Speech(audio)) => emit(audio_event(audio, encoding, samples)),
-        UpstreamMessage::Output(ModelOutput::Answered(text, audio)) => {
+        LaneEvent::Audio(Sound::Base64(audio)) => emit(audio_event(audio, format, samples)),
+        LaneEvent::Done { text, audio: Sound::Base64(audio) } => {
             // An answer with unreadable audio still counts, for its text.
-            let _ = decode_audio(audio.unwrap_or_default(), encoding, samples);
-            emit(LaneEvent::Done { text: *text, audio: samples });
+            let _ = decode_audio(audio, format, samples);
+            emit(LaneEvent::Done { text, audio: Sound::Samples(samples) });
         }
-        UpstreamMessage::Output(ModelOutput::Step(step)) => emit_step(step, (encoding, samples), emit),
-        message => emit(message.to_lane_event()),
+        LaneEvent::Step { text, audio, end_of_turn } => {
+            if !text.is_empty() {
+                emit(LaneEvent::Text(text));
+            }
+            if let Sound::Base64(audio) = audio {
+                emit(audio_event(audio, format, samples));
+            }
+            emit(match end_of_turn {
+                true => LaneEvent::Listen,
+                false => LaneEvent::Done { text: None, audio: Sound::NONE },
+            });
+        }
+        event => emit(event),
     }
 }
 
@@ -186,30 +209,11 @@ fn is_too_long(audio: &str) -> bool {
     without_data_prefix(audio).len() > AUDIO_MAX_CHARS
 }
 
-fn audio_event<'s>(text: &str, encoding: (SampleEncoding, u32), samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
-    match decode_audio(text, encoding, samples) {
-        Ok(()) => LaneEvent::Audio(samples),
+fn audio_event<'s>(text: &str, format: (SampleEncoding, u32), samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
+    match decode_audio(text, format, samples) {
+        Ok(()) => LaneEvent::Audio(Sound::Samples(samples)),
         Err(problem) => LaneEvent::Unknown(problem),
     }
-}
-
-/// Emits the events of a message that holds a whole unit: its text, its audio, and one event that ends the unit. A
-/// second end could be counted for the next unit, which may be in flight by then.
-fn emit_step(
-    step: &StepOutput<'_>,
-    (encoding, samples): ((SampleEncoding, u32), &mut Vec<f32>),
-    mut emit: impl FnMut(LaneEvent<'_>),
-) {
-    if !step.text.is_empty() {
-        emit(LaneEvent::Text(step.text));
-    }
-    if let Some(base64) = step.audio {
-        emit(audio_event(base64, encoding, samples));
-    }
-    emit(match step.end_of_turn {
-        true => LaneEvent::Listen,
-        false => LaneEvent::Done { text: None, audio: &[] },
-    });
 }
 
 fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {

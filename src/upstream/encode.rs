@@ -3,9 +3,12 @@
 use super::Dialect;
 use crate::{
     audio::{SPEECH_RATE_HZ, pcm, wav},
-    spelling::upstream::SendName,
-    vocabulary::{LaneRequest, Mode, SlotValue, UnitInput, VoiceEncoding, VoiceSample},
+    spelling::upstream::{CloseBy, SendName},
+    vocabulary::{LaneRequest, Message, Mode, SlotValue, UnitInput, VoiceEncoding, VoiceSample},
 };
+
+/// Close code of a lane whose upstream takes no closing message (RFC 6455 §7.4.1).
+const NORMAL_CLOSURE: u16 = 1000;
 
 impl Dialect {
     /// Encoding in which the dialect takes this voice sample. A session with several dialects may have chosen one that this
@@ -28,6 +31,19 @@ impl Dialect {
             serde_json::from_str(&opening.config).unwrap_or_default();
         config.retain(|key, _| known.contains(key));
         Some(serde_json::Value::Object(config).to_string())
+    }
+
+    /// Encodes a command for a lane in this mode: a text message, or the end of the transport. `None` for a command that the
+    /// upstream needs no message for.
+    pub(super) fn message_for(&self, command: LaneRequest, mode: Mode) -> Option<Message> {
+        Some(match command {
+            LaneRequest::Cancel => return None,
+            LaneRequest::Close if self.mapping.close_by == CloseBy::Socket => {
+                Message::Close(NORMAL_CLOSURE, String::new())
+            }
+            LaneRequest::RawText(text) => Message::Text(text),
+            command => Message::Text(self.encode(&command, mode)),
+        })
     }
 
     /// Encodes a command as a text message, for a lane in this mode.

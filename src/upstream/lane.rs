@@ -6,21 +6,24 @@
 
 use std::{sync::Arc, time::Instant};
 
-pub use super::codec_action::CodecAction;
-use super::{Dialect, http::HttpLane, relay, sglang_omni::SglangOmni, vllm_omni::VllmOmni};
+pub use super::behaviour::CodecAction;
+use super::{
+    Dialect,
+    behaviour::{LaneBehaviour, Plain},
+    http::HttpLane,
+    sglang_omni::SglangOmni,
+    vllm_omni::VllmOmni,
+};
 use crate::{
     spelling::{
         UpstreamMapping,
-        upstream::{CloseBy, CodecName, Dialects},
+        upstream::{CodecName, Dialects},
     },
     vocabulary::{
         AnswerPart, DisconnectReason, EndKind, Frame, Lane, LaneEvent, LanePurpose, LaneRequest, Message,
-        MessageMeta, Mode, UpstreamEnd, relay::UpstreamMessage,
+        MessageMeta, Mode, UpstreamEnd,
     },
 };
-
-/// Close code of a lane whose upstream takes no closing message (RFC 6455 §7.4.1).
-const NORMAL_CLOSURE: u16 = 1000;
 
 /// Meaning of a transport's end for its lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,44 +53,24 @@ pub struct LaneCodec {
     purpose: LanePurpose,
     /// The upstream has sent a message.
     has_answered: bool,
-    /// A relay's session is open.
-    is_open: bool,
-    behaviour: Behaviour,
-}
-
-/// Behaviour of a dialect beyond its mapping file.
-#[derive(Debug)]
-enum Behaviour {
-    Plain,
-    Http(Box<HttpLane>),
-    VllmOmni(Box<VllmOmni>),
-    SglangOmni(Box<SglangOmni>),
+    behaviour: Box<dyn LaneBehaviour>,
 }
 
 impl LaneCodec {
     /// Codec of a lane that is dialled in this mode, for this purpose.
     pub fn new(mapping: Arc<UpstreamMapping>, mode: Mode, purpose: LanePurpose) -> Self {
-        let behaviour = match mapping.codec {
-            CodecName::Plain => Behaviour::Plain,
-            CodecName::Http => Behaviour::Http(Box::default()),
-            CodecName::VllmOmni => Behaviour::VllmOmni(Box::default()),
-            CodecName::SglangOmni => Behaviour::SglangOmni(Box::default()),
+        let behaviour: Box<dyn LaneBehaviour> = match mapping.codec {
+            CodecName::Plain => Box::new(Plain),
+            CodecName::Http => Box::<HttpLane>::default(),
+            CodecName::VllmOmni => Box::<VllmOmni>::default(),
+            CodecName::SglangOmni => Box::<SglangOmni>::default(),
         };
-        Self {
-            dialect: Dialect::in_mode(mapping, mode),
-            mode,
-            purpose,
-            has_answered: false,
-            is_open: false,
-            behaviour,
-        }
+        Self { dialect: Dialect::in_mode(mapping, mode), mode, purpose, has_answered: false, behaviour }
     }
 
     /// The transport is open.
     pub fn handle_opened(&mut self, now: Instant) -> LaneOpening {
-        if let Behaviour::VllmOmni(vllm) = &mut self.behaviour
-            && vllm.handle_reopened(now)
-        {
+        if self.behaviour.handle_opened(now) {
             return LaneOpening::Resumed;
         }
         match self.dialect.mapping().has_queue() {
@@ -104,93 +87,38 @@ impl LaneCodec {
         mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
     ) {
         self.has_answered = true;
-        match &mut self.behaviour {
-            Behaviour::Plain => self.dialect.decode(frame, emit),
-            Behaviour::Http(http) => http.decode(&self.dialect, frame, emit),
-            Behaviour::VllmOmni(vllm) => {
-                self.dialect.decode(frame, |event, meta| vllm.handle_event(now, event, meta, &mut emit));
-            }
-            Behaviour::SglangOmni(sglang) => {
-                self.dialect.decode(frame, |event, meta| sglang.handle_event(now, event, meta, &mut emit));
-            }
-        }
+        self.behaviour.decode(now, &self.dialect, frame, &mut emit);
     }
 
     /// Takes a part of the answer to an HTTP request. Its body is decoded like messages.
-    pub fn handle_answer(&mut self, part: AnswerPart, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
-        if let Behaviour::Http(http) = &mut self.behaviour {
-            http.handle_answer(part, emit);
-        }
+    pub fn handle_answer(&mut self, part: AnswerPart, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+        self.behaviour.handle_answer(part, &mut emit);
     }
 
     /// Encodes a command. It may take several messages, or the end of the transport.
     pub fn encode(&mut self, now: Instant, command: LaneRequest, mut emit: impl FnMut(Message)) {
-        match (&mut self.behaviour, &command) {
-            (Behaviour::Http(http), command) => return http.encode(&self.dialect, command, self.mode),
-            (Behaviour::VllmOmni(vllm), command) => {
-                let encode = |command: &LaneRequest| self.dialect.encode(command, self.mode);
-                return vllm.encode(now, command, encode, |text| emit(Message::Text(text)));
-            }
-            (Behaviour::SglangOmni(sglang), LaneRequest::Append(unit)) => {
-                return sglang.send_unit(&self.dialect, unit, |text| emit(Message::Text(text)));
-            }
-            _ => {}
-        }
-        let closes_socket = self.dialect.mapping().close_by == CloseBy::Socket;
-        emit(match command {
-            LaneRequest::Cancel => return,
-            LaneRequest::Close if closes_socket => Message::Close(NORMAL_CLOSURE, String::new()),
-            LaneRequest::RawText(text) => Message::Text(text),
-            command => Message::Text(self.dialect.encode(&command, self.mode)),
-        });
+        self.behaviour.encode(now, &self.dialect, command, self.mode, &mut emit);
     }
 
     /// The next action of the codec's own. Empty it after every other call.
     pub fn pop_action(&mut self) -> Option<CodecAction> {
-        match &mut self.behaviour {
-            Behaviour::Plain => None,
-            Behaviour::Http(http) => http.pop_action(),
-            Behaviour::VllmOmni(vllm) => vllm.pop_action(),
-            Behaviour::SglangOmni(sglang) => sglang.pop_action(),
-        }
+        self.behaviour.pop_action()
     }
 
     /// When [`LaneCodec::handle_timeout`] must run.
     pub fn deadline(&self) -> Option<Instant> {
-        match &self.behaviour {
-            Behaviour::Plain | Behaviour::Http(_) => None,
-            Behaviour::VllmOmni(vllm) => vllm.deadline(),
-            Behaviour::SglangOmni(sglang) => sglang.deadline(),
-        }
+        self.behaviour.deadline()
     }
 
     /// The codec's deadline has come.
     pub fn handle_timeout(&mut self, now: Instant) {
-        match &mut self.behaviour {
-            Behaviour::Plain | Behaviour::Http(_) => {}
-            Behaviour::VllmOmni(vllm) => vllm.handle_timeout(now),
-            Behaviour::SglangOmni(sglang) => sglang.handle_timeout(now, &self.dialect),
-        }
+        self.behaviour.handle_timeout(now, &self.dialect);
     }
 
-    /// Decodes one message of the upstream for a relay of another dialect. The codec's events become messages of a relay,
-    /// unless the dialect has such messages itself.
-    pub fn decode_for_relay(
-        &mut self,
-        now: Instant,
-        frame: Frame<'_>,
-        mut emit: impl FnMut(&UpstreamMessage<'_>, MessageMeta<'_>),
-    ) {
-        let mapping = Arc::clone(self.dialect.mapping());
-        if mapping.has_relay_messages() {
-            return self.decode_message(frame, emit);
-        }
-        let (mut base64, mut is_open) = (String::new(), self.is_open);
-        self.decode(now, frame, |event, meta| {
-            is_open |= matches!(event, LaneEvent::Ready { .. });
-            emit(&relay::to_message(&mapping, &event, is_open, &mut base64), meta);
-        });
-        self.is_open = is_open;
+    /// Decodes one message of the upstream for a relay that takes it as the upstream sent it: one event, with undecoded audio.
+    pub fn decode_as_sent(&mut self, frame: Frame<'_>, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+        self.has_answered = true;
+        self.dialect.decode_as_sent(frame, emit);
     }
 
     /// Mapping of its dialect.
@@ -198,21 +126,9 @@ impl LaneCodec {
         self.dialect.mapping()
     }
 
-    /// Decodes one message of the upstream for a relay of the same dialect.
-    pub fn decode_message(
-        &mut self,
-        frame: Frame<'_>,
-        emit: impl FnMut(&UpstreamMessage<'_>, MessageMeta<'_>),
-    ) {
-        self.has_answered = true;
-        self.dialect.decode_message(frame, emit);
-    }
-
     /// The transport is gone, or could not be opened.
     pub fn handle_end(&mut self, now: Instant, reason: &DisconnectReason) -> LaneEnd {
-        if let Behaviour::VllmOmni(vllm) = &mut self.behaviour
-            && vllm.handle_lost(now, reason)
-        {
+        if self.behaviour.handle_lost(now, reason) {
             return LaneEnd::Resumes;
         }
         LaneEnd::Over(self.unreported_end(reason))

@@ -3,7 +3,7 @@
 //! Every lane has a [codec](lane::LaneCodec) of its own, from its dial to its end. A codec may keep state: it may turn one
 //! command into several messages and one message into several events, grant a lane that has no queue, and say why a
 //! lane ended without a word. Differences in spelling are in the mapping file; a dialect that behaves otherwise
-//! becomes another kind of codec there, and the session does not change.
+//! implements [`behaviour::LaneBehaviour`], and the session does not change.
 //!
 //! To change here: what a server needs beyond its mapping file. Not here: retries, queues and closing, which are the
 //! session's.
@@ -14,8 +14,8 @@
 //! - [`sglang_omni`] and [`vllm_omni`] are what these servers do beyond their mapping files
 //! - [`chat`] encodes conversations in turns; [`relay`] serves clients of the model's own protocol
 
+mod behaviour;
 mod chat;
-mod codec_action;
 mod decode;
 mod encode;
 mod http;

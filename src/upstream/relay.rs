@@ -1,7 +1,7 @@
 //! Upstream codec for relays: relay messages to templates. Audio passes as base64 text and is not decoded.
 //!
 //! A dialect without such templates gets the commands of a conversation instead, so that its lane's codec serves relays, too:
-//! [`RelayUnits`] makes units of a client's input, and [`to_message`] makes messages of the codec's events.
+//! [`RelayUnits`] makes units of a client's input.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::{
         upstream::{SampleEncoding, SendName},
     },
     vocabulary::{
-        EndKind, LaneEvent, Mode, Node, SlotValue, UnitInput, UpstreamEnd, VideoFrame,
-        relay::{ModelOutput, QueuePosition, RelayEndReason, RelayInput, RelayOpening, UpstreamMessage},
+        EndKind, Mode, Node, SlotValue, UnitInput, UpstreamEnd, VideoFrame,
+        relay::{RelayEndReason, RelayInput, RelayOpening},
     },
 };
 
@@ -78,47 +78,11 @@ impl RelayUnits {
     }
 }
 
-/// The relay's message for an event of a lane's codec. Its audio is written to `base64`.
-pub(crate) fn to_message<'a>(
-    mapping: &UpstreamMapping,
-    event: &'a LaneEvent<'a>,
-    is_open: bool,
-    base64: &'a mut String,
-) -> UpstreamMessage<'a> {
-    UpstreamMessage::Output(match event {
-        LaneEvent::Listen => ModelOutput::Listening,
-        LaneEvent::Text(text) => ModelOutput::Text(text),
-        LaneEvent::Audio(samples) => {
-            base64.clear();
-            pcm::encode_base64_samples(samples, base64);
-            ModelOutput::Speech(base64)
-        }
-        LaneEvent::Done { text, .. } => ModelOutput::Answered(*text, None),
-        LaneEvent::Queued { position, length, wait_s } => {
-            let (position, length, wait_s) = (*position, *length, *wait_s);
-            return UpstreamMessage::Queued(QueuePosition { position, length, wait_s, ticket: None });
-        }
-        LaneEvent::Granted => return UpstreamMessage::Granted,
-        LaneEvent::Ready { session_id } => return UpstreamMessage::Opened(*session_id),
-        LaneEvent::RecoverableError(words) => {
-            let end = UpstreamEnd { kind: EndKind::Other, detail: (*words).to_owned() };
-            return UpstreamMessage::Failed(end, true);
-        }
-        LaneEvent::Closed(end) => return end_message(mapping, end, is_open),
-        LaneEvent::Ignored => return UpstreamMessage::Ignored,
-        LaneEvent::Unknown(words) => return UpstreamMessage::Unknown(words.clone()),
-    })
-}
-
-/// An end without a regular reason, after which another session replaces an open one.
-fn end_message(mapping: &UpstreamMapping, end: &UpstreamEnd, is_open: bool) -> UpstreamMessage<'static> {
-    let reason = match (end_reason(mapping, end.detail.split(": ").next()), end.kind) {
+/// Why a session ended that gets the commands of a conversation: its codec reports an error and a regular end alike.
+pub(crate) fn end_reason_of(mapping: &UpstreamMapping, end: &UpstreamEnd) -> RelayEndReason {
+    match (end_reason(mapping, end.detail.split(": ").next()), end.kind) {
         (RelayEndReason::Failed, EndKind::LimitReachedStillOpen) => RelayEndReason::ContextFull,
         (reason, _) => reason,
-    };
-    match is_open && reason == RelayEndReason::Failed {
-        true => UpstreamMessage::Failed(end.clone(), false),
-        false => UpstreamMessage::Ended(reason, end.clone()),
     }
 }
 

@@ -16,11 +16,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Dialect, codec_action::CodecAction};
+use super::{
+    Dialect,
+    behaviour::{CodecAction, EventSink, LaneBehaviour},
+};
 use crate::{
     audio::SPEECH_RATE_HZ,
     spelling::upstream::SendName,
-    vocabulary::{LaneEvent, Message, MessageMeta, SlotValue, UnitInput},
+    vocabulary::{LaneEvent, LaneRequest, Message, MessageMeta, Mode, SlotValue, Sound, UnitInput},
 };
 
 /// Pause before a refused unit is sent again.
@@ -79,17 +82,14 @@ pub(super) struct SglangOmni {
 
 impl SglangOmni {
     /// Sends a unit, unless an earlier one waits to be sent again.
-    pub(super) fn send_unit(&mut self, dialect: &Dialect, input: &UnitInput, emit: impl FnMut(String)) {
+    fn send_unit(&mut self, dialect: &Dialect, input: UnitInput, emit: impl FnMut(String)) {
         if input.force_listen && self.held_units >= HELD_UNITS_MAX {
             self.drop_held();
         }
-        let unit = SentUnit {
-            seq: self.next_seq,
-            start_ms: self.sent_samples * 1000 / u64::from(SPEECH_RATE_HZ),
-            input: input.clone(),
-        };
+        let start_ms = self.sent_samples * 1000 / u64::from(SPEECH_RATE_HZ);
+        let unit = SentUnit { seq: self.next_seq, start_ms, input };
         self.next_seq += 1;
-        self.sent_samples += input.audio.len() as u64;
+        self.sent_samples += unit.input.audio.len() as u64;
         if self.resend.is_none() {
             self.left_out = write_unit(dialect, &unit, emit).or(self.left_out);
         }
@@ -101,28 +101,7 @@ impl SglangOmni {
         std::mem::take(&mut self.held)
     }
 
-    pub(super) fn handle_event(
-        &mut self,
-        now: Instant,
-        event: LaneEvent<'_>,
-        meta: MessageMeta<'_>,
-        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
-    ) {
-        if let Some(bytes) = self.left_out.take() {
-            let words = format!("a picture of {bytes} bytes was left out: the upstream does not take it");
-            emit(LaneEvent::Unknown(words), MessageMeta::default());
-        }
-        match event {
-            LaneEvent::Text(_) | LaneEvent::Audio(_) => self.handle_output(event, emit),
-            LaneEvent::Listen => self.unit_ends_response = true,
-            LaneEvent::Done { .. } => self.end_unit(meta.input_id, emit),
-            LaneEvent::RecoverableError(detail) => self.handle_error(now, detail, meta, emit),
-            LaneEvent::Ignored => {}
-            event => emit(event, meta),
-        }
-    }
-
-    fn handle_output(&mut self, event: LaneEvent<'_>, emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+    fn handle_output(&mut self, event: LaneEvent<'_>, emit: &mut EventSink<'_>) {
         let is_forced = self.unanswered.front().is_some_and(|unit| unit.input.force_listen);
         self.is_held |= is_forced && !self.speaks;
         (self.speaks, self.unit_speaks) = (true, true);
@@ -138,23 +117,25 @@ impl SglangOmni {
         self.emit_output(event, emit);
     }
 
-    fn release_held(&mut self, emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+    fn release_held(&mut self, emit: &mut EventSink<'_>) {
         for output in self.drop_held() {
             match &output {
                 HeldOutput::Text(text) => self.emit_output(LaneEvent::Text(text), emit),
-                HeldOutput::Audio(samples) => self.emit_output(LaneEvent::Audio(samples), emit),
+                HeldOutput::Audio(samples) => {
+                    self.emit_output(LaneEvent::Audio(Sound::Samples(samples)), emit)
+                }
             }
         }
     }
 
     /// Emits output under an id of its turn. The server's id of a response may last beyond a pause in which the model listens.
-    fn emit_output(&self, event: LaneEvent<'_>, emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+    fn emit_output(&self, event: LaneEvent<'_>, emit: &mut EventSink<'_>) {
         let turn = self.turn.to_string();
         emit(event, MessageMeta { response_id: Some(&turn), ..MessageMeta::default() });
     }
 
     /// Ends the unit with this id of the server's.
-    fn end_unit(&mut self, unit_id: Option<&str>, emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+    fn end_unit(&mut self, unit_id: Option<&str>, emit: &mut EventSink<'_>) {
         let speaks = std::mem::take(&mut self.unit_speaks);
         let ends_response = std::mem::take(&mut self.unit_ends_response);
         let seq = unit_id.and_then(|id| id.rsplit('_').next()?.parse::<u64>().ok());
@@ -169,7 +150,7 @@ impl SglangOmni {
         let meta = MessageMeta { input_id: Some(&unit.input.input_id), ..MessageMeta::default() };
         match listens || self.is_held {
             true => emit(LaneEvent::Listen, meta),
-            false => emit(LaneEvent::Done { text: None, audio: &[] }, meta),
+            false => emit(LaneEvent::Done { text: None, audio: Sound::NONE }, meta),
         }
         if listens {
             self.speaks = false;
@@ -184,13 +165,7 @@ impl SglangOmni {
     }
 
     /// Handles an error that the session survives.
-    fn handle_error(
-        &mut self,
-        now: Instant,
-        detail: &str,
-        meta: MessageMeta<'_>,
-        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
-    ) {
+    fn handle_error(&mut self, now: Instant, detail: &str, meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
         if meta.input_id == Some(PICTURE_ID) {
             let words = format!("a picture that the upstream refused: {detail}");
             return emit(LaneEvent::Unknown(words), MessageMeta::default());
@@ -207,13 +182,50 @@ impl SglangOmni {
             _ => emit(LaneEvent::RecoverableError(detail), MessageMeta { refused: None, ..meta }),
         }
     }
+}
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
+impl LaneBehaviour for SglangOmni {
+    fn handle_event(
+        &mut self,
+        now: Instant,
+        event: LaneEvent<'_>,
+        meta: MessageMeta<'_>,
+        emit: &mut EventSink<'_>,
+    ) {
+        if let Some(bytes) = self.left_out.take() {
+            let words = format!("a picture of {bytes} bytes was left out: the upstream does not take it");
+            emit(LaneEvent::Unknown(words), MessageMeta::default());
+        }
+        match event {
+            LaneEvent::Text(_) | LaneEvent::Audio(_) => self.handle_output(event, emit),
+            LaneEvent::Listen => self.unit_ends_response = true,
+            LaneEvent::Done { .. } => self.end_unit(meta.input_id, emit),
+            LaneEvent::RecoverableError(detail) => self.handle_error(now, detail, meta, emit),
+            LaneEvent::Ignored => {}
+            event => emit(event, meta),
+        }
+    }
+
+    fn encode(
+        &mut self,
+        _now: Instant,
+        dialect: &Dialect,
+        command: LaneRequest,
+        mode: Mode,
+        emit: &mut dyn FnMut(Message),
+    ) {
+        match command {
+            LaneRequest::Append(unit) => self.send_unit(dialect, unit, |text| emit(Message::Text(text))),
+            command => dialect.message_for(command, mode).into_iter().for_each(emit),
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
         self.resend.map(|(_, at)| at)
     }
 
     /// Sends refused units again.
-    pub(super) fn handle_timeout(&mut self, now: Instant, dialect: &Dialect) {
+    fn handle_timeout(&mut self, now: Instant, dialect: &Dialect) {
         let Some((from, _)) = self.resend.take_if(|(_, at)| *at <= now) else { return };
         for unit in self.unanswered.iter().filter(|unit| unit.seq >= from) {
             // Its picture was accepted with the first attempt.
@@ -222,7 +234,7 @@ impl SglangOmni {
         }
     }
 
-    pub(super) fn pop_action(&mut self) -> Option<CodecAction> {
+    fn pop_action(&mut self) -> Option<CodecAction> {
         self.actions.pop_front()
     }
 }

@@ -1,8 +1,9 @@
 //! Messages between a session and its upstreams.
 
-use std::sync::Arc;
+use std::{borrow::Cow, ops::Deref, sync::Arc};
 
-use super::{ChatTurn, ReportedUsage, VideoFrame, VoiceSample};
+use super::{ChatTurn, ReportedUsage, VideoFrame, VoiceSample, relay::RelayEndReason};
+use crate::audio::pcm;
 
 /// Message from an upstream.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,6 +16,8 @@ pub enum LaneEvent<'a> {
         length: Option<u32>,
         /// Estimated wait, s.
         wait_s: Option<f64>,
+        /// Queue's id for the position.
+        ticket: Option<&'a str>,
     },
     /// A worker has been assigned and waits for its initialisation.
     Granted,
@@ -27,14 +30,23 @@ pub enum LaneEvent<'a> {
     Listen,
     /// Part of the text.
     Text(&'a str),
-    /// Part of the audio, float32 mono at the dialect's rate.
-    Audio(&'a [f32]),
+    /// Part of the audio.
+    Audio(Sound<'a>),
+    /// Text, audio and end of one unit, as the upstream sent them in one message. Only a relay gets it; other lanes get its parts.
+    Step {
+        /// May be empty.
+        text: &'a str,
+        /// May be [`Sound::NONE`].
+        audio: Sound<'a>,
+        /// The model has finished its turn and listens.
+        end_of_turn: bool,
+    },
     /// The answer is complete: the whole answer in chat, the output of one unit in a conversation.
     Done {
         /// Its whole text.
         text: Option<&'a str>,
         /// Its whole audio, unless the audio was streamed.
-        audio: &'a [f32],
+        audio: Sound<'a>,
     },
     /// An error in the upstream's own words. Its session continues.
     RecoverableError(&'a str),
@@ -44,6 +56,51 @@ pub enum LaneEvent<'a> {
     Ignored,
     /// Unknown or unreadable message, described for the log.
     Unknown(String),
+}
+
+/// Audio of a message. Dereferences to its samples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Sound<'a> {
+    /// float32 mono at the dialect's rate.
+    Samples(&'a [f32]),
+    /// base64 as the upstream sent it. Only a relay gets it; its samples are not known.
+    Base64(&'a str),
+}
+
+impl<'a> Sound<'a> {
+    /// No audio.
+    pub const NONE: Self = Self::Samples(&[]);
+
+    /// True for [`Sound::NONE`].
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        matches!(self, Self::Samples([]))
+    }
+
+    /// The audio as base64: of float32, unless it came in another encoding. `None` for no audio.
+    #[must_use]
+    pub fn to_base64(self) -> Option<Cow<'a, str>> {
+        match self {
+            Self::Samples([]) => None,
+            Self::Samples(samples) => {
+                let mut base64 = String::with_capacity(pcm::base64_f32_len(samples.len()));
+                pcm::encode_base64_samples(samples, &mut base64);
+                Some(base64.into())
+            }
+            Self::Base64(base64) => Some(base64.into()),
+        }
+    }
+}
+
+impl Deref for Sound<'_> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Self::Samples(samples) => samples,
+            Self::Base64(_) => &[],
+        }
+    }
 }
 
 /// Metadata of a message.
@@ -71,6 +128,8 @@ pub struct MessageMeta<'a> {
     pub hit_limit: bool,
     /// The error refuses this part of the append that it answers.
     pub refused: Option<RefusedPart>,
+    /// Why the upstream ended the session regularly. `None` for an error that ends it.
+    pub end_reason: Option<RelayEndReason>,
 }
 
 /// Part of an append that an upstream refused. It takes none of that part.

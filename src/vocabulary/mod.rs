@@ -37,7 +37,7 @@ pub use self::events::{ClientAudio, ClientEvent, EventName, SpeechId, ToolCall};
 pub use self::flow::FlowControl;
 pub use self::http::{AnswerPart, HttpBody, HttpRequest};
 pub use self::lane::{
-    ConversationInit, DisconnectReason, EndKind, LaneEvent, LaneRequest, MessageMeta, RefusedPart,
+    ConversationInit, DisconnectReason, EndKind, LaneEvent, LaneRequest, MessageMeta, RefusedPart, Sound,
     TranscribePrompt, UnitInput, UpstreamEnd,
 };
 pub use self::lane_kind::{LanePurpose, Mode, VoiceEncoding};

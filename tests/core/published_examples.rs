@@ -13,11 +13,8 @@ use voxbridge::{
     spelling::Library,
     upstream::Dialect,
     vocabulary::{
-        ClientEvent, ClientRequest, Frame, Message, Mode, Setting, Speaker,
-        relay::{
-            ClientNotice, ModelOutput, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput,
-            RelayOpening, UpstreamMessage,
-        },
+        ClientEvent, ClientRequest, Frame, LaneEvent, Message, Mode, Setting, Speaker,
+        relay::{RelayEnd, RelayEndReason, RelayEventMeta, RelayInput, RelayOpening, RelayRequest},
     },
 };
 
@@ -163,11 +160,11 @@ fn documented_client_messages_round_trip() {
         // Chat passes unchanged. No other dialect has it.
         let decoded =
             codec.decode(&text, meaning == "chat").unwrap_or_else(|error| panic!("{source}: {error}"));
-        let encoded = match (meaning, decoded.to_client_request()) {
-            ("open", RelayClientEvent::Open(opening)) => upstream.encode_relay_opening(&opening, Mode::Audio),
-            ("append", RelayClientEvent::Append(input)) => upstream.encode_relay_append(&input),
-            ("close", RelayClientEvent::Close(reason)) => upstream.encode_relay_close(reason),
-            ("chat", RelayClientEvent::Append(RelayInput { audio: None, .. })) => text.clone(),
+        let encoded = match (meaning, decoded.to_request()) {
+            ("open", RelayRequest::Open(opening)) => upstream.encode_relay_opening(&opening, Mode::Audio),
+            ("append", RelayRequest::Append(input)) => upstream.encode_relay_append(&input),
+            ("close", RelayRequest::Close(reason)) => upstream.encode_relay_close(reason),
+            ("chat", RelayRequest::Append(RelayInput { audio: None, .. })) => text.clone(),
             (_, other) => panic!("{source}: {other:?} is not {meaning}"),
         };
         assert!(
@@ -329,15 +326,17 @@ fn documented_server_messages_round_trip() {
         }
         let codec = RelayCodec::new(library.client(dialect).unwrap(), "mode=video", 0.0).unwrap();
         let mut encoded = None;
-        Dialect::new(library.upstream(dialect).unwrap()).decode_message(Frame::Text(&text), |event, meta| {
-            let notice_meta = NoticeMeta {
+        Dialect::new(library.upstream(dialect).unwrap()).decode_as_sent(Frame::Text(&text), |event, meta| {
+            let event_meta = RelayEventMeta {
                 session_id: example.get("session_id").and_then(Value::as_str),
                 response_id: meta.response_id,
                 input_id: meta.input_id,
                 context_tokens: meta.context_tokens,
-                elapsed_s: 0.0,
+                // The prompt has 256 characters; 58 are the server's own.
+                prompt_chars: 256 - 58,
+                ..RelayEventMeta::default()
             };
-            encoded = encode_for_client(&codec, meaning, event, &notice_meta);
+            encoded = encode_for_client(&codec, meaning, &event, meta.end_reason, &event_meta);
         });
         let encoded = encoded.unwrap_or_else(|| panic!("{source}: it is not {meaning}"));
         assert_contains_printed(&source, &encoded, &example);
@@ -348,36 +347,36 @@ fn documented_server_messages_round_trip() {
 fn encode_for_client(
     codec: &RelayCodec,
     meaning: &str,
-    event: &UpstreamMessage<'_>,
-    notice_meta: &NoticeMeta<'_>,
+    event: &LaneEvent<'_>,
+    end_reason: Option<RelayEndReason>,
+    event_meta: &RelayEventMeta<'_>,
 ) -> Option<String> {
-    let ended = |why| ClientNotice::Ended { reason: why, client_reason: Some("user_stop"), detail: None };
-    let notice = match (meaning, event) {
-        ("queued", UpstreamMessage::Queued(place)) => {
-            ClientNotice::Queued { queue: *place, is_update: false }
-        }
-        ("granted", UpstreamMessage::Granted) => ClientNotice::Granted,
-        // The prompt has 256 characters; 58 are the server's own.
-        ("opened", UpstreamMessage::Opened(Some(_))) => ClientNotice::Opened { prompt_chars: 256 - 58 },
-        ("listening", UpstreamMessage::Output(output @ ModelOutput::Listening))
-        | ("text", UpstreamMessage::Output(output @ ModelOutput::Text(_)))
-        | ("speech", UpstreamMessage::Output(output @ ModelOutput::Speech(_)))
-        | ("output", UpstreamMessage::Output(output @ ModelOutput::Step(_)))
-        | ("answered", UpstreamMessage::Output(output @ ModelOutput::Answered(..))) => {
-            ClientNotice::Output(*output)
-        }
-        ("ended", UpstreamMessage::Ended(..)) => ended(RelayEndReason::ClientClose),
-        ("timeout", UpstreamMessage::Ended(RelayEndReason::Timeout, _)) => ended(RelayEndReason::Timeout),
-        ("queue_full", UpstreamMessage::Failed(_, false)) => {
-            return codec.encode_error(&Error::new(ErrorKind::QueueFull, ""), notice_meta).event;
-        }
-        ("invalid", UpstreamMessage::Failed(_, true)) => {
-            let words = "audio base64 decode failed";
-            return codec.encode_error(&Error::new(ErrorKind::Invalid, words), notice_meta).event;
-        }
-        _ => return None,
+    let encode_end = |reason| {
+        let end = RelayEnd { reason, client_reason: Some("user_stop"), detail: None };
+        codec.encode_end(&end, event_meta)
     };
-    codec.encode_notice(&notice, notice_meta)
+    match (meaning, event, end_reason) {
+        ("queued", LaneEvent::Queued { .. }, _)
+        | ("granted", LaneEvent::Granted, _)
+        | ("opened", LaneEvent::Ready { session_id: Some(_) }, _)
+        | ("listening", LaneEvent::Listen, _)
+        | ("text", LaneEvent::Text(_), _)
+        | ("speech", LaneEvent::Audio(_), _)
+        | ("output", LaneEvent::Step { .. }, _)
+        | ("answered", LaneEvent::Done { .. }, _) => codec.encode(event, event_meta),
+        ("ended", LaneEvent::Closed(_), Some(_)) => encode_end(RelayEndReason::ClientClose),
+        ("timeout", LaneEvent::Closed(_), Some(RelayEndReason::Timeout)) => {
+            encode_end(RelayEndReason::Timeout)
+        }
+        ("queue_full", LaneEvent::Closed(_), None) => {
+            codec.encode_error(&Error::new(ErrorKind::QueueFull, ""), event_meta).event
+        }
+        ("invalid", LaneEvent::RecoverableError(_), _) => {
+            let words = "audio base64 decode failed";
+            codec.encode_error(&Error::new(ErrorKind::Invalid, words), event_meta).event
+        }
+        _ => None,
+    }
 }
 
 fn macaw_codec() -> Codec {
@@ -500,8 +499,8 @@ fn documented_session_init_is_decoded_completely() {
     let codec =
         RelayCodec::new(Library::embedded().unwrap().client(CURRENT).unwrap(), "mode=video", 0.0).unwrap();
     let read = codec.decode(&text, false).unwrap();
-    let RelayClientEvent::Open(RelayOpening { prompt, config, voice, speech_voice, slice_max }) =
-        read.to_client_request()
+    let RelayRequest::Open(RelayOpening { prompt, config, voice, speech_voice, slice_max }) =
+        read.to_request()
     else {
         panic!("the message opens a session")
     };

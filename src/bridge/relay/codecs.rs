@@ -14,9 +14,7 @@ use crate::{
     upstream::{Dialect, relay::RelayUnits},
     vocabulary::{
         ConversationInit, LaneRequest, Mode, VoiceEncoding, VoiceSample,
-        relay::{
-            ClientNotice, ErrorNotice, NoticeMeta, RelayClientEvent, RelayEndReason, RelayInput, RelayOpening,
-        },
+        relay::{RelayEndReason, RelayErrorMessages, RelayEventMeta, RelayInput, RelayOpening, RelayRequest},
     },
 };
 
@@ -25,19 +23,19 @@ const LOST_SETTINGS_MAX: usize = 20;
 
 /// Codecs of both ends.
 #[derive(Debug, Clone)]
-pub(in crate::bridge) struct RelayCodecs {
-    pub(in crate::bridge) client: RelayCodec,
-    pub(in crate::bridge) upstream: Dialect,
+pub(super) struct RelayCodecs {
+    pub(super) client: RelayCodec,
+    pub(super) upstream: Dialect,
     /// The configured voice, for an upstream that gets commands and a client that names none.
-    pub(in crate::bridge) default_voice: Option<VoiceSample>,
+    pub(super) default_voice: Option<VoiceSample>,
 }
 
 impl RelayCodecs {
-    pub(in crate::bridge) fn with_client(&self, client: RelayCodec) -> Self {
+    pub(super) fn with_client(&self, client: RelayCodec) -> Self {
         Self { client, ..self.clone() }
     }
 
-    pub(in crate::bridge) fn with_default_voice(&self, voice: VoiceSample) -> Self {
+    pub(super) fn with_default_voice(&self, voice: VoiceSample) -> Self {
         Self { default_voice: Some(voice), ..self.clone() }
     }
 
@@ -55,7 +53,7 @@ impl RelayCodecs {
     }
 
     /// True if client and upstream share a spelling. Messages then pass unchanged.
-    pub(in crate::bridge) fn is_passthrough(&self) -> bool {
+    pub(super) fn is_passthrough(&self) -> bool {
         self.protocol().is_some_and(|relay| relay.dialect == self.upstream.mapping().name)
     }
 
@@ -65,7 +63,7 @@ impl RelayCodecs {
     }
 
     /// True if the client's messages can be translated to this dialect, in the client's mode.
-    pub(in crate::bridge) fn can_translate_to(client: &RelayCodec, dialect: &UpstreamMapping) -> bool {
+    pub(super) fn can_translate_to(client: &RelayCodec, dialect: &UpstreamMapping) -> bool {
         let has_mode = dialect.modes.contains_key(&client.mode());
         has_mode && client.protocol().is_some_and(|relay| relay.reaches(dialect))
     }
@@ -80,13 +78,14 @@ impl RelayCodecs {
         self.protocol().is_some_and(|relay| relay.append_before_open)
     }
 
-    /// Encodes an event for the client; `None` if its protocol has no such event.
-    pub(super) fn encode_notice(&self, notice: &ClientNotice<'_>, meta: &NoticeMeta<'_>) -> Option<String> {
-        self.client.encode_notice(notice, meta)
+    /// True for an upstream whose messages are taken as it sent them, with undecoded audio. Others get the commands of a
+    /// conversation, and their codecs know what the messages mean.
+    pub(super) fn takes_as_sent(&self, dialect: &UpstreamMapping) -> bool {
+        self.is_passthrough() || dialect.has_relay_messages()
     }
 
     /// Encodes an error for the client.
-    pub(super) fn encode_error(&self, error: &Error, meta: &NoticeMeta<'_>) -> ErrorNotice {
+    pub(super) fn encode_error(&self, error: &Error, meta: &RelayEventMeta<'_>) -> RelayErrorMessages {
         self.client.encode_error(error, meta)
     }
 
@@ -104,8 +103,8 @@ impl RelayCodecs {
         if self.is_passthrough() {
             return Ok(vec![LaneRequest::RawText(text.to_owned())]);
         }
-        match self.client.decode(text, false)?.to_client_request() {
-            RelayClientEvent::Open(opening) => self.encode_opening(&opening),
+        match self.client.decode(text, false)?.to_request() {
+            RelayRequest::Open(opening) => self.encode_opening(&opening),
             _ => self.encode_opening(&RelayOpening::default()),
         }
     }
@@ -153,8 +152,8 @@ impl RelayCodecs {
     }
 
     /// A note with the names of the settings that an upstream which gets commands does not know.
-    pub(in crate::bridge) fn lost_settings(&self, event: &RelayClientEvent<'_>) -> Option<String> {
-        let RelayClientEvent::Open(RelayOpening { config: Some(config), .. }) = event else { return None };
+    pub(super) fn lost_settings(&self, request: &RelayRequest<'_>) -> Option<String> {
+        let RelayRequest::Open(RelayOpening { config: Some(config), .. }) = request else { return None };
         let mapping = self.upstream.mapping();
         let knows = |name: &str| match &mapping.config_keys {
             _ if !self.supports(RelayFieldRole::Config) => false,
@@ -170,7 +169,7 @@ impl RelayCodecs {
     }
 
     /// True if the upstream's dialect can carry this field.
-    pub(in crate::bridge) fn supports(&self, part: RelayFieldRole) -> bool {
+    pub(super) fn supports(&self, part: RelayFieldRole) -> bool {
         // The session keeps these itself and returns them in its events.
         matches!(part, RelayFieldRole::InputId | RelayFieldRole::ResponseId | RelayFieldRole::Reason)
             || part.is_taken_by(self.upstream.mapping())

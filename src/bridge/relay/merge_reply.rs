@@ -5,10 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::vocabulary::relay::{ModelOutput, StepOutput};
+use crate::vocabulary::{LaneEvent, Sound};
 
 /// Receives merged output, with the used positions of the model's context.
-pub(super) type OutputSink<'t> = dyn FnMut(ModelOutput<'_>, Option<u32>) + 't;
+pub(super) type OutputSink<'t> = dyn FnMut(&LaneEvent<'_>, Option<u32>) + 't;
 
 /// Metadata of an upstream message.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,7 +84,7 @@ impl ReplyMerger {
     pub(super) fn push_audio(
         &mut self,
         now: Instant,
-        audio: &str,
+        audio: Sound<'_>,
         step: StepMeta<'_>,
         emit: &mut OutputSink<'_>,
     ) {
@@ -92,7 +92,7 @@ impl ReplyMerger {
             self.flush(emit);
         }
         self.begin_step(step);
-        self.audio = Some(audio.to_owned());
+        self.audio = Some(audio.to_base64().unwrap_or_default().into_owned());
         self.flush_at = Some(now + self.hold);
     }
 
@@ -132,7 +132,7 @@ impl ReplyMerger {
             self.end_turn(emit);
         }
         self.turn_open = false;
-        emit(ModelOutput::Listening, step.context_tokens);
+        emit(&LaneEvent::Listen, step.context_tokens);
     }
 
     /// Emits held parts whose time is over.
@@ -159,10 +159,8 @@ impl ReplyMerger {
     fn emit_held(&mut self, end_of_turn: bool, emit: &mut OutputSink<'_>) {
         let (text, audio) = (std::mem::take(&mut self.text), self.audio.take());
         self.flush_at = None;
-        emit(
-            ModelOutput::Step(StepOutput { text: &text, audio: audio.as_deref(), end_of_turn }),
-            self.context_tokens,
-        );
+        let audio = audio.as_deref().map_or(Sound::NONE, Sound::Base64);
+        emit(&LaneEvent::Step { text: &text, audio, end_of_turn }, self.context_tokens);
     }
 
     fn begin_step(&mut self, step: StepMeta<'_>) {
@@ -182,16 +180,16 @@ mod tests {
     use super::*;
 
     /// Notices for a script: `t`ext, `a`udio, `l`isten, `d`one, `.` a pause. A digit names the append.
-    fn notices_of(script: &str) -> Vec<String> {
+    fn events_of(script: &str) -> Vec<String> {
         #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
         let mut now = Instant::now();
         let mut merger = ReplyMerger::new(40, 500);
         let mut seen = Vec::new();
-        let mut emit = |notice: ModelOutput<'_>, _: Option<u32>| {
-            seen.push(match notice {
-                ModelOutput::Step(output) => {
-                    let end = if output.end_of_turn { "!" } else { "" };
-                    format!("{}/{}{end}", output.text, output.audio.unwrap_or("-"))
+        let mut emit = |event: &LaneEvent<'_>, _: Option<u32>| {
+            seen.push(match event {
+                LaneEvent::Step { text, audio, end_of_turn } => {
+                    let end = if *end_of_turn { "!" } else { "" };
+                    format!("{text}/{}{end}", audio.to_base64().as_deref().unwrap_or("-"))
                 }
                 _ => "listen".to_owned(),
             });
@@ -202,7 +200,7 @@ mod tests {
             let step = StepMeta { input_id, reply_id: input_id, context_tokens: None };
             match action {
                 "t" => merger.push_text(now, "t", step, &mut emit),
-                "a" => merger.push_audio(now, "a", step, &mut emit),
+                "a" => merger.push_audio(now, Sound::Base64("a"), step, &mut emit),
                 "l" => merger.handle_listening(step, &mut emit),
                 "d" => merger.end_step(step, &mut emit),
                 "!" => merger.reset_steps(),
@@ -217,16 +215,12 @@ mod tests {
 
     #[test]
     fn pytorch_turn_becomes_one_event_per_append() {
-        assert_eq!(notices_of("l1 t2 a2 . t3 a3 l3 l4"), ["listen", "t/a", "t/a!", "listen"]);
-        assert_eq!(
-            notices_of("l t a . t a l l"),
-            ["listen", "t/a", "t/a!", "listen"],
-            "with and without ids"
-        );
-        assert_eq!(notices_of("t1 a1 . l1 l2"), ["t/a", "/-!", "listen"], "late end");
-        assert_eq!(notices_of("t1 a1 l2 l3"), ["t/a", "listen", "listen"], "forced to stop");
-        assert_eq!(notices_of("t1 a1 t2 a2 l2"), ["t/a", "t/a!"], "in a burst");
-        assert_eq!(notices_of("t1 t2 a2 l2"), ["t/-", "t/a!"], "a step without audio");
+        assert_eq!(events_of("l1 t2 a2 . t3 a3 l3 l4"), ["listen", "t/a", "t/a!", "listen"]);
+        assert_eq!(events_of("l t a . t a l l"), ["listen", "t/a", "t/a!", "listen"], "with and without ids");
+        assert_eq!(events_of("t1 a1 . l1 l2"), ["t/a", "/-!", "listen"], "late end");
+        assert_eq!(events_of("t1 a1 l2 l3"), ["t/a", "listen", "listen"], "forced to stop");
+        assert_eq!(events_of("t1 a1 t2 a2 l2"), ["t/a", "t/a!"], "in a burst");
+        assert_eq!(events_of("t1 t2 a2 l2"), ["t/-", "t/a!"], "a step without audio");
     }
 
     #[test]
@@ -234,7 +228,7 @@ mod tests {
         #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
         let now = Instant::now();
         let mut merger = ReplyMerger::new(40, 500);
-        let mut emit = |notice: ModelOutput<'_>, _: Option<u32>| panic!("{notice:?}");
+        let mut emit = |event: &LaneEvent<'_>, _: Option<u32>| panic!("{event:?}");
         merger.push_text(now, "", StepMeta::default(), &mut emit);
         merger.handle_timeout(&mut emit);
         assert_eq!(merger.flush_at(), None);
@@ -243,14 +237,14 @@ mod tests {
     #[test]
     fn cpp_turn_ends_with_the_next_listen() {
         let script = "l t t a a d . t a d l l";
-        assert_eq!(notices_of(script), ["listen", "tt/a", "/a", "t/a", "/-!", "listen", "listen"]);
-        assert_eq!(notices_of("t . a d l"), ["t/-", "/a", "/-!", "listen"], "late audio");
+        assert_eq!(events_of(script), ["listen", "tt/a", "/a", "t/a", "/-!", "listen", "listen"]);
+        assert_eq!(events_of("t . a d l"), ["t/-", "/a", "/-!", "listen"], "late audio");
         assert_eq!(
-            notices_of("l1 d2 t3 a3 d3 d3"),
+            events_of("l1 d2 t3 a3 d3 d3"),
             ["listen", "/-", "t/a"],
             "an empty step, and a repeated end"
         );
-        assert_eq!(notices_of("l1 d1"), ["listen"], "`listen` and its end");
-        assert_eq!(notices_of("t a d ! t a l l"), ["t/a", "t/a!", "listen"], "another upstream");
+        assert_eq!(events_of("l1 d1"), ["listen"], "`listen` and its end");
+        assert_eq!(events_of("t a d ! t a l l"), ["t/a", "t/a!", "listen"], "another upstream");
     }
 }

@@ -7,6 +7,7 @@
 //! - [`output`] is what the client receives; [`merge_reply`] merges several messages into one event
 //! - [`lane`] is the upstream session: dialled at once, retried, replaced when it is lost
 //! - [`opening`] is the message that opens the session; [`pending`] keeps messages that wait for an upstream or for an answer
+//! - [`session`] is the relay as the bridge sees it: which protocol the client speaks, and each kind of input
 //! - [`shutdown`] replaces a lost upstream session, or ends the client's
 
 mod codecs;
@@ -15,16 +16,18 @@ mod merge_reply;
 mod opening;
 mod output;
 mod pending;
+mod session;
 mod shutdown;
 mod upstream;
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-pub(super) use self::codecs::RelayCodecs;
 use self::{
+    codecs::RelayCodecs,
     lane::{RelayLane, RelayUpstream},
     merge_reply::ReplyMerger,
     opening::{Messages, Opening, RelayStart, ReportedProgress},
@@ -32,6 +35,7 @@ use self::{
     pending::{AppendMeta, ClientMessage},
 };
 use crate::{
+    client::relay::RelayCodec,
     error::{Error, ErrorKind},
     session::{
         Observation, RelaySetup,
@@ -44,7 +48,7 @@ use crate::{
     upstream::Dialect,
     vocabulary::{
         Lane, LaneRequest, Message, Mode,
-        relay::{RelayClientEvent, RelayEndReason, RelayInput, RelayOpening},
+        relay::{RelayEndReason, RelayInput, RelayOpening, RelayRequest},
     },
 };
 
@@ -62,7 +66,11 @@ enum RelayPhase {
 
 /// One relayed session.
 #[derive(Debug)]
-pub(crate) struct Relay {
+pub(in crate::bridge) struct Relay {
+    /// Other protocols that the client may speak, until its first message decides.
+    candidates: Vec<RelayCodec>,
+    /// Fields without effect that operators know about already.
+    noted_no_effect: BTreeSet<String>,
     client: ClientSide,
     lane: RelayLane,
     timers: Timers,
@@ -77,8 +85,13 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Opens a session. `None` if the profile does not relay.
-    pub(crate) fn open(now: Instant, setup: &RelaySetup, codecs: RelayCodecs) -> Option<Self> {
+    /// A session without an upstream; `None` if the profile does not relay. Its client may speak one of the `candidates` instead.
+    fn new(
+        now: Instant,
+        setup: &RelaySetup,
+        codecs: RelayCodecs,
+        candidates: Vec<RelayCodec>,
+    ) -> Option<Self> {
         let rules = setup.profile.relay?;
         let mut lanes = Lanes::new(setup.profile.lanes, VoiceEncodingChoice::new([].into()), setup.seed);
         let mut timers = Timers::default();
@@ -98,6 +111,8 @@ impl Relay {
             merger: ReplyMerger::new(rules.audio_hold_ms, rules.text_hold_ms),
         };
         Some(Self {
+            candidates,
+            noted_no_effect: BTreeSet::new(),
             client,
             lane: RelayLane::new(lanes),
             timers,
@@ -112,18 +127,13 @@ impl Relay {
         })
     }
 
-    /// Codecs of both ends.
-    pub(super) const fn codecs(&self) -> &Arc<RelayCodecs> {
-        &self.client.codecs
-    }
-
     /// Replaces the codecs, once the client's first message has shown its protocol.
-    pub(super) fn set_codecs(&mut self, codecs: RelayCodecs) {
+    fn set_codecs(&mut self, codecs: RelayCodecs) {
         self.client.codecs = Arc::new(codecs);
     }
 
     /// Dials in this mode, unless a connection in this mode exists.
-    pub(crate) fn set_mode(&mut self, now: Instant, mode: Mode) {
+    fn set_mode(&mut self, now: Instant, mode: Mode) {
         if self.phase == RelayPhase::Open
             && (mode != self.client.mode || self.lane.upstream == RelayUpstream::Stopped)
         {
@@ -133,34 +143,20 @@ impl Relay {
         }
     }
 
-    pub(crate) fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Starts or stops holding the lane.
-    pub(crate) fn hold_lanes(&mut self, now: Instant, are_held: bool) {
-        self.lane.lanes.set_held(now, are_held);
-    }
-
-    /// True for a lane that is not read for now.
-    pub(crate) fn is_lane_held(&self, lane: Lane) -> bool {
-        self.lane.lanes.is_held(lane)
-    }
-
     /// Handles a message of the client. `text` is the message itself.
-    pub(crate) fn handle_client_message(&mut self, now: Instant, message: &RelayClientEvent<'_>, text: &str) {
+    fn handle_client_request(&mut self, now: Instant, request: &RelayRequest<'_>, text: &str) {
         if !matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..)) {
             return;
         }
         self.client_heard_at = now;
-        match message {
-            RelayClientEvent::Open(opening) => self.handle_client_open(now, opening, text),
-            RelayClientEvent::Append(input) => self.handle_client_append(now, input, text),
-            RelayClientEvent::Close(reason) => self.handle_client_close(now, *reason, text),
-            RelayClientEvent::Unknown(_) if self.client.codecs.is_passthrough() => {
+        match request {
+            RelayRequest::Open(opening) => self.handle_client_open(now, opening, text),
+            RelayRequest::Append(input) => self.handle_client_append(now, input, text),
+            RelayRequest::Close(reason) => self.handle_client_close(now, *reason, text),
+            RelayRequest::Unknown(_) if self.client.codecs.is_passthrough() => {
                 self.send_or_queue(now, ClientMessage { text: text.to_owned(), append: None }, None);
             }
-            RelayClientEvent::Unknown(name) => {
+            RelayRequest::Unknown(name) => {
                 self.report_error(now, &Error::new(ErrorKind::UnknownCommand, *name));
             }
         }
@@ -216,40 +212,43 @@ impl Relay {
     }
 
     /// Reports an error to the client. Some errors end the session.
-    pub(crate) fn report_error(&mut self, now: Instant, error: &Error) {
+    fn report_error(&mut self, now: Instant, error: &Error) {
         if self.phase == RelayPhase::Over {
             return;
         }
-        let notice_meta = self.client.notice_meta(now);
-        let notice = self.client.codecs.encode_error(error, &notice_meta);
+        let event_meta = self.client.event_meta(now);
+        let messages = self.client.codecs.encode_error(error, &event_meta);
         self.client.out.observe(Observation::ErrorTold(error.clone()));
-        let ends_session = notice.session_end.is_some() || notice.close.is_some();
+        let ends_session = messages.session_end.is_some() || messages.close.is_some();
         if ends_session && self.reported.opened {
             self.client.close_turn(now);
         }
-        for text in [notice.event, notice.session_end].into_iter().flatten() {
+        for text in [messages.event, messages.session_end].into_iter().flatten() {
             self.client.send(Message::Text(text));
         }
         if ends_session {
             let (code, reason) =
-                notice.close.unwrap_or_else(|| self.client.codecs.close_frame(RelayEndReason::Failed));
+                messages.close.unwrap_or_else(|| self.client.codecs.close_frame(RelayEndReason::Failed));
             self.client.send(Message::Close(code, reason));
             self.stop(now);
         }
     }
 
     /// Reports a failure and ends the session.
-    pub(crate) fn fail(&mut self, now: Instant, error: &Error) {
+    fn fail(&mut self, now: Instant, error: &Error) {
         self.report_error(now, error);
         self.end(now, RelayEndReason::Failed, Some(&error.detail));
     }
 
-    /// Reports a field that the upstream cannot take to operators, and to clients whose protocol has such an event.
-    pub(crate) fn report_no_effect(&mut self, now: Instant, detail: String) {
+    /// Reports a field that the upstream cannot take, once, to operators, and to clients whose protocol has such an event.
+    fn report_no_effect(&mut self, now: Instant, detail: String) {
+        if !super::mark_noted(&mut self.noted_no_effect, &detail) {
+            return;
+        }
         let error = Error::new(ErrorKind::NoCounterpart, detail.clone());
-        let notice = self.client.codecs.encode_error(&error, &self.client.notice_meta(now));
+        let messages = self.client.codecs.encode_error(&error, &self.client.event_meta(now));
         self.client.out.observe(Observation::NoEffect(detail));
-        if let (Some(text), RelayPhase::Open) = (notice.event, &self.phase) {
+        if let (Some(text), RelayPhase::Open) = (messages.event, &self.phase) {
             self.client.send(Message::Text(text));
         }
     }
@@ -277,12 +276,12 @@ impl Relay {
             Some(append) if !codecs.is_passthrough() => {
                 let sent = match input {
                     Some(input) => self.send_append(lane, input, &text, append),
-                    None => codecs.client.decode(&text, false).and_then(|message| {
-                        match message.to_client_request() {
-                            RelayClientEvent::Append(input) => self.send_append(lane, &input, &text, append),
+                    None => {
+                        codecs.client.decode(&text, false).and_then(|message| match message.to_request() {
+                            RelayRequest::Append(input) => self.send_append(lane, &input, &text, append),
                             _ => Ok(()),
-                        }
-                    }),
+                        })
+                    }
                 };
                 return sent.unwrap_or_else(|error| self.report_error(now, &error));
             }
@@ -316,11 +315,8 @@ impl Relay {
         Ok(())
     }
 
-    /// The upstream of the lane that opens speaks this dialect.
-    pub(crate) fn set_dialect(&mut self, now: Instant, lane: Lane, mapping: &Arc<UpstreamMapping>) {
-        if !self.lane.is(lane) || self.client.codecs.upstream.mapping().name == mapping.name {
-            return;
-        }
+    /// The upstream speaks this dialect.
+    fn set_dialect(&mut self, now: Instant, mapping: &Arc<UpstreamMapping>) {
         self.set_codecs(self.client.codecs.with_upstream(Dialect::new(Arc::clone(mapping))));
         match (&self.opening.start, self.client.codecs.is_passthrough()) {
             (RelayStart::FirstMessage, false) => {
@@ -348,7 +344,7 @@ impl Relay {
     }
 
     /// True while the driver should stop reading from the client: too much waits for an upstream.
-    pub(crate) fn needs_backpressure(&self) -> bool {
+    fn needs_backpressure(&self) -> bool {
         let is_waiting = !self.lane.is_open()
             && !self.can_drop_pending()
             && matches!(self.phase, RelayPhase::Open | RelayPhase::Finishing(..));
@@ -356,7 +352,7 @@ impl Relay {
     }
 
     /// Memory of the client's messages that wait for the upstream or for its answer, bytes.
-    pub(crate) fn kept_bytes(&self) -> usize {
+    fn kept_bytes(&self) -> usize {
         self.opening.bytes() + self.messages.pending.bytes() + self.messages.in_flight.bytes()
     }
 }

@@ -9,10 +9,7 @@ use super::{
 };
 use crate::{
     session::outbox::{Action, Actions},
-    vocabulary::{
-        Message, MessageMeta, Mode,
-        relay::{ClientNotice, ModelOutput, NoticeMeta, StepOutput},
-    },
+    vocabulary::{LaneEvent, Message, MessageMeta, Mode, Sound, relay::RelayEventMeta},
 };
 
 /// The client's side of a relay.
@@ -40,34 +37,27 @@ impl ClientSide {
         self.send(Message::Text(text.to_owned()));
     }
 
-    /// Sends an event, if the client's protocol has it.
-    pub(super) fn notify(&mut self, now: Instant, notice: &ClientNotice<'_>) {
-        let encoded = self.codecs.encode_notice(notice, &self.notice_meta(now));
-        self.out.push_raw(encoded.map(Message::Text));
-    }
-
-    pub(super) fn notice_meta(&self, now: Instant) -> NoticeMeta<'_> {
-        NoticeMeta {
+    pub(super) fn event_meta(&self, now: Instant) -> RelayEventMeta<'_> {
+        RelayEventMeta {
             session_id: self.session_id.as_deref(),
-            response_id: None,
-            input_id: None,
             context_tokens: self.context_tokens,
             elapsed_s: (now - self.opened_at).as_secs_f64(),
+            ..RelayEventMeta::default()
         }
     }
 
     /// Starts a turn with the first output. Its id is the upstream's, the client's, or a new one.
     pub(super) fn start_turn_if_speaking(
         &mut self,
-        output: ModelOutput<'_>,
+        output: &LaneEvent<'_>,
         meta: MessageMeta<'_>,
         append: &AppendMeta,
         rng: &mut fastrand::Rng,
     ) {
         let is_speaking = match output {
-            ModelOutput::Text(_) | ModelOutput::Speech(_) => true,
-            ModelOutput::Step(step) => !step.text.is_empty() || step.audio.is_some(),
-            ModelOutput::Listening | ModelOutput::Answered(..) => false,
+            LaneEvent::Text(_) | LaneEvent::Audio(_) => true,
+            LaneEvent::Step { text, audio, .. } => !text.is_empty() || !audio.is_none(),
+            _ => false,
         };
         if is_speaking && self.turn.is_none() {
             let named = meta.response_id.or(append.response_id.as_deref()).map(str::to_owned);
@@ -77,9 +67,10 @@ impl ClientSide {
     }
 
     /// Ends the turn with its last output. True for the end of an answer.
-    pub(super) fn end_turn_if_complete(&mut self, output: ModelOutput<'_>) -> bool {
-        let is_answered = matches!(output, ModelOutput::Answered(..));
-        if output.parts().end_of_turn || (is_answered && self.mode == Mode::Chat) {
+    pub(super) fn end_turn_if_complete(&mut self, output: &LaneEvent<'_>) -> bool {
+        let is_answered = matches!(output, LaneEvent::Done { .. });
+        let ends_turn = matches!(output, LaneEvent::Listen | LaneEvent::Step { end_of_turn: true, .. });
+        if ends_turn || (is_answered && self.mode == Mode::Chat) {
             self.turn = None;
         }
         is_answered
@@ -89,7 +80,8 @@ impl ClientSide {
     pub(super) fn pass_on(
         &mut self,
         now: Instant,
-        (output, meta): (ModelOutput<'_>, MessageMeta<'_>),
+        output: &LaneEvent<'_>,
+        meta: MessageMeta<'_>,
         text: &str,
         append: &AppendMeta,
     ) {
@@ -103,18 +95,18 @@ impl ClientSide {
     }
 
     /// Sends the parts of a step in one event.
-    fn send_merged(&mut self, now: Instant, output: ModelOutput<'_>, meta: MessageMeta<'_>) {
+    fn send_merged(&mut self, now: Instant, output: &LaneEvent<'_>, meta: MessageMeta<'_>) {
         let step = StepMeta {
             reply_id: meta.input_id.or(meta.response_id),
             input_id: meta.input_id,
             context_tokens: meta.context_tokens,
         };
         self.with_merger(now, |merger, emit| match output {
-            ModelOutput::Text(text) => merger.push_text(now, text, step, emit),
-            ModelOutput::Speech(audio) => merger.push_audio(now, audio, step, emit),
-            ModelOutput::Listening => merger.handle_listening(step, emit),
-            ModelOutput::Answered(..) => merger.end_step(step, emit),
-            ModelOutput::Step(_) => {
+            LaneEvent::Text(text) => merger.push_text(now, text, step, emit),
+            LaneEvent::Audio(audio) => merger.push_audio(now, *audio, step, emit),
+            LaneEvent::Listen => merger.handle_listening(step, emit),
+            LaneEvent::Done { .. } => merger.end_step(step, emit),
+            _ => {
                 merger.flush(emit);
                 emit(output, step.context_tokens);
             }
@@ -125,41 +117,42 @@ impl ClientSide {
     fn send_separately(
         &mut self,
         now: Instant,
-        output: ModelOutput<'_>,
+        output: &LaneEvent<'_>,
         meta: MessageMeta<'_>,
         append: &AppendMeta,
     ) {
-        let outputs = match output {
+        let parts = match output {
             // The end of a step, which says nothing else.
-            ModelOutput::Answered(None, None) if self.mode != Mode::Chat => return,
-            ModelOutput::Step(StepOutput { text, audio, end_of_turn }) => {
+            LaneEvent::Done { text: None, audio } if audio.is_none() && self.mode != Mode::Chat => return,
+            LaneEvent::Step { text, audio, end_of_turn } => {
+                let audio = Some(*audio).filter(|audio| !audio.is_none());
                 // An empty step is reported too: some clients wait for it.
                 let is_empty_step = audio.is_none() && !end_of_turn;
-                let text = Some(text).filter(|text| is_empty_step || !text.is_empty());
-                let listening = end_of_turn.then_some(ModelOutput::Listening);
-                [text.map(ModelOutput::Text), audio.map(ModelOutput::Speech), listening]
+                let text = Some(*text).filter(|text| is_empty_step || !text.is_empty());
+                let listen = end_of_turn.then_some(LaneEvent::Listen);
+                [text.map(LaneEvent::Text), audio.map(LaneEvent::Audio), listen]
             }
-            output => [Some(output), None, None],
+            output => [Some(output.clone()), None, None],
         };
         // Only ids that the client gave are reported to it.
         let input_id = append.input_id.as_deref().filter(|_| append.is_client_id);
         let turn = self.turn.take();
-        for output in outputs.into_iter().flatten() {
-            self.notify_about(now, output, meta.response_id.or(turn.as_deref()), input_id);
+        for part in parts.iter().flatten() {
+            self.send_event(now, part, meta.response_id.or(turn.as_deref()), input_id);
         }
         self.turn = turn;
     }
 
     /// Sends output that belongs to this answer and this append.
-    fn notify_about(
+    fn send_event(
         &mut self,
         now: Instant,
-        output: ModelOutput<'_>,
+        output: &LaneEvent<'_>,
         response_id: Option<&str>,
         input_id: Option<&str>,
     ) {
-        let notice_meta = NoticeMeta { response_id, input_id, ..self.notice_meta(now) };
-        let encoded = self.codecs.encode_notice(&ClientNotice::Output(output), &notice_meta);
+        let event_meta = RelayEventMeta { response_id, input_id, ..self.event_meta(now) };
+        let encoded = self.codecs.client.encode(output, &event_meta);
         self.out.push_raw(encoded.map(Message::Text));
     }
 
@@ -171,9 +164,11 @@ impl ClientSide {
             return self.with_merger(now, |merger, emit| merger.end_turn(emit));
         }
         if self.mode != Mode::Chat {
-            let listening = ModelOutput::Listening;
-            let ended = if merges_replies { ModelOutput::Step(listening.parts()) } else { listening };
-            self.notify_about(now, ended, Some(&turn), None);
+            let end = match merges_replies {
+                true => LaneEvent::Step { text: "", audio: Sound::NONE, end_of_turn: true },
+                false => LaneEvent::Listen,
+            };
+            self.send_event(now, &end, Some(&turn), None);
         }
     }
 
@@ -196,8 +191,9 @@ impl ClientSide {
             // Protocols with this field always send it, so an unknown usage becomes 0.
             let context_tokens = tokens.or(*context_tokens).or(Some(0));
             let session_id = session_id.as_deref();
-            let notice_meta = NoticeMeta { session_id, context_tokens, elapsed_s, ..NoticeMeta::default() };
-            let encoded = codecs.encode_notice(&ClientNotice::Output(output), &notice_meta);
+            let event_meta =
+                RelayEventMeta { session_id, context_tokens, elapsed_s, ..RelayEventMeta::default() };
+            let encoded = codecs.client.encode(output, &event_meta);
             out.push_raw(encoded.map(Message::Text));
         });
     }

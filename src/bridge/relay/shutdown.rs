@@ -7,39 +7,18 @@ use super::{Message, Relay, RelayPhase, RelayUpstream};
 use crate::{
     error::{Error, ErrorKind},
     session::{
-        drain_plan::{DrainPlan, TIME_LIMIT_GRACE},
+        drain_plan::DrainPlan,
         lanes::{Owner, backoff::ConnectionFailure, connection::UpstreamConnection},
-        measurement::{EndReason, Measurement, SessionState},
-        outbox::{Action, Observation},
+        measurement::{EndReason, Measurement},
         timers::Timer,
     },
     vocabulary::{
         Mode,
-        relay::{ClientNotice, RelayEndReason},
+        relay::{RelayEnd, RelayEndReason},
     },
 };
 
 impl Relay {
-    /// State for operators. A relay detects no speech, so it is never listening.
-    pub(crate) fn state(&self) -> SessionState {
-        match self.lane.upstream {
-            _ if self.phase != RelayPhase::Open => SessionState::Ending,
-            RelayUpstream::Connected(_) if self.lane.is_open() => match self.client.turn {
-                Some(_) => SessionState::Answering,
-                None => SessionState::Idle,
-            },
-            _ if self.lane.lost_since.is_some() => SessionState::RollingOver,
-            RelayUpstream::Connected(_)
-                if self.lane.connection().is_some_and(UpstreamConnection::is_queued) =>
-            {
-                SessionState::Queued
-            }
-            RelayUpstream::Connected(_) | RelayUpstream::Scheduled | RelayUpstream::Stopped => {
-                SessionState::Opening
-            }
-        }
-    }
-
     /// Handles the client's close message.
     pub(super) fn handle_client_close(&mut self, now: Instant, reason: Option<&str>, text: &str) {
         self.phase = RelayPhase::Closing(reason.map(str::to_owned));
@@ -77,8 +56,9 @@ impl Relay {
             RelayPhase::Closing(reason) => reason.clone(),
             _ => None,
         };
-        let notice = ClientNotice::Ended { reason, client_reason: client_reason.as_deref(), detail };
-        self.client.notify(now, &notice);
+        let end = RelayEnd { reason, client_reason: client_reason.as_deref(), detail };
+        let encoded = self.client.codecs.client.encode_end(&end, &self.client.event_meta(now));
+        self.client.out.push_raw(encoded.map(Message::Text));
         self.close_client(now, reason);
     }
 
@@ -104,17 +84,9 @@ impl Relay {
         self.timers.clear(&[Timer::Finish, Timer::Resume, Timer::TimeLimit]);
     }
 
-    /// The client's transport closed.
-    pub(crate) fn handle_client_gone(&mut self, now: Instant) {
-        if self.phase != RelayPhase::Over {
-            self.client.out.measure(Measurement::SessionEnding(EndReason::ClientGone));
-            self.stop(now);
-        }
-    }
-
     /// Ends the session once the current answer is complete, within a limit: voxbridge stops, an operator ends the
     /// session, or its time is over.
-    pub(crate) fn drain(&mut self, now: Instant, within: Duration, reason: RelayEndReason) {
+    pub(super) fn drain(&mut self, now: Instant, within: Duration, reason: RelayEndReason) {
         let DrainPlan { reply_deadline, drain_deadline, .. } = DrainPlan::new(now, within, ());
         self.lane.lanes.set_drain_deadline(drain_deadline);
         let until = reply_deadline.min(now + Duration::from_millis(self.rules.finish_max_ms));
@@ -130,12 +102,6 @@ impl Relay {
         self.finish_if_answered(now);
     }
 
-    /// Reports that a relay has no rollover: only the client knows the conversation so far.
-    pub(crate) fn reject_rollover(&mut self) {
-        let detail = "a relayed session has no rollover: only its client knows the conversation so far";
-        self.client.out.observe(Observation::NoEffect(detail.to_owned()));
-    }
-
     /// Ends a draining session once its answer is complete.
     pub(super) fn finish_if_answered(&mut self, now: Instant) {
         let RelayPhase::Finishing(reason) = self.phase else { return };
@@ -148,61 +114,6 @@ impl Relay {
             }
             self.end(now, reason, None);
         }
-    }
-
-    /// Handles the expired timers.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.client.handle_timeout(now);
-        self.handle_lane_timeouts(now);
-        self.finish_if_answered(now);
-        self.arm_idle();
-        if self.timers.take_expired(Timer::Idle, now) {
-            self.end(now, RelayEndReason::Idle, None);
-        }
-        if self.timers.take_expired(Timer::TimeLimit, now) {
-            self.drain(now, TIME_LIMIT_GRACE, RelayEndReason::Timeout);
-        }
-    }
-
-    /// When [`Relay::handle_timeout`] must run.
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let held_until = self.client.merger.flush_at().filter(|_| self.phase != RelayPhase::Over);
-        [self.lane.lanes.deadline(), self.timers.next(), held_until].into_iter().flatten().min()
-    }
-
-    /// Arms [`Timer::Idle`] while a worker waits for the client. Follows each input.
-    pub(crate) fn arm_idle(&mut self) {
-        let idle_at = self.idle_at();
-        self.timers.set_or_clear(Timer::Idle, idle_at);
-    }
-
-    fn idle_at(&self) -> Option<Instant> {
-        let connection = self.lane.connection()?;
-        let worker_since =
-            connection.granted_at.filter(|_| self.phase == RelayPhase::Open && connection.holds_worker());
-        // A client that waits in the queue need not send anything.
-        let granted_at = worker_since?;
-        let silent_since =
-            if self.reported.opened { self.client_heard_at } else { self.client_heard_at.max(granted_at) };
-        let idle = self.idle_limit.map(|idle| silent_since + idle);
-        let granted_max = Duration::from_millis(self.rules.open_wait_max_ms);
-        let unopened = (!self.reported.opened && self.opening.is_missing()).then(|| granted_at + granted_max);
-        [idle, unopened].into_iter().flatten().min()
-    }
-
-    /// True once everything is sent and every lane is gone.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.is_over() && self.lane.lanes.are_gone()
-    }
-
-    /// True if the session has ended, but a lane waits in a queue to be closed.
-    pub(crate) fn only_waits_in_queue(&self) -> bool {
-        self.is_over() && self.lane.lanes.only_wait_in_queue()
-    }
-
-    fn is_over(&self) -> bool {
-        let has_lane = self.lane.upstream != RelayUpstream::Stopped;
-        self.phase == RelayPhase::Over && !has_lane && self.client.out.is_empty()
     }
 
     /// Handles the loss of an open upstream session: another replaces it, and the client sees a pause. A request that the lost
@@ -320,10 +231,5 @@ impl Relay {
         let is_chat = self.client.mode == Mode::Chat;
         let answers = if is_chat { self.messages.in_flight.len() } else { 0 };
         self.lane.leave(now, answers, &mut self.timers, &mut self.client.out);
-    }
-
-    /// Next action.
-    pub(crate) fn pop_action(&mut self) -> Option<Action> {
-        self.client.out.pop()
     }
 }

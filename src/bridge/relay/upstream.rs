@@ -14,51 +14,52 @@ use crate::{
         outbox::{Action, Observation},
         timers::Timer,
     },
-    upstream::relay::RelayUnits,
+    upstream::relay::{RelayUnits, end_reason_of},
     vocabulary::{
-        DisconnectReason, EndKind, Lane, LaneRequest, MessageMeta, Mode, UpstreamEnd,
-        relay::{ClientNotice, ModelOutput, RelayEndReason, UpstreamMessage},
+        DisconnectReason, EndKind, Lane, LaneEvent, LaneRequest, Message, MessageMeta, Mode, UpstreamEnd,
+        relay::{RelayEndReason, RelayEventMeta},
     },
 };
 
 impl Relay {
-    /// Handles a message of the upstream. `text` is the message itself.
-    pub(crate) fn handle_upstream_message(
+    /// Handles an event of the upstream. `text` is its message.
+    pub(super) fn handle_upstream_event(
         &mut self,
         now: Instant,
         lane: Lane,
-        (event, meta): (&UpstreamMessage<'_>, MessageMeta<'_>),
+        event: &LaneEvent<'_>,
+        meta: MessageMeta<'_>,
         text: &str,
     ) {
-        if !self.lane.is(lane) {
-            self.lane.handle_event(now, lane, &event.to_lane_event(), &mut self.client.out);
-            return;
-        }
         if let Some(tokens) = meta.context_tokens {
             self.client.context_tokens = Some(tokens);
             self.client.out.measure(Measurement::ContextUsage { lane, tokens });
         }
         match event {
-            UpstreamMessage::Queued(_) | UpstreamMessage::Granted => {
-                self.report_opening_progress(now, event, text);
-            }
-            UpstreamMessage::Opened(session_id) => {
+            LaneEvent::Queued { .. } | LaneEvent::Granted => self.report_opening_progress(now, event, text),
+            LaneEvent::Ready { session_id } => {
                 self.client.session_id = session_id.map(str::to_owned);
                 self.report_opening_progress(now, event, text);
             }
-            UpstreamMessage::Ended(reason, end) => {
-                return self.handle_upstream_end(now, *reason, end, text);
+            LaneEvent::Closed(end) => {
+                return match self.end_reason(end, meta) {
+                    Some(reason) => self.handle_upstream_end(now, reason, end, text),
+                    None => self.handle_fatal_error(now, event),
+                };
             }
-            UpstreamMessage::Failed(end, goes_on) => {
-                return self.handle_failure(now, event, end, *goes_on, text);
+            LaneEvent::RecoverableError(words) => return self.handle_error(now, event, words, text),
+            LaneEvent::Ignored | LaneEvent::Unknown(_) => self.forward_unknown(text),
+            LaneEvent::Listen
+            | LaneEvent::Text(_)
+            | LaneEvent::Audio(_)
+            | LaneEvent::Step { .. }
+            | LaneEvent::Done { .. } => {
+                if self.needs_forwarding() {
+                    self.handle_model_output(now, event, meta, text);
+                }
             }
-            UpstreamMessage::Ignored | UpstreamMessage::Unknown(_) => self.forward_unknown(text),
-            UpstreamMessage::Output(output) if self.needs_forwarding() => {
-                self.handle_model_output(now, *output, meta, text);
-            }
-            UpstreamMessage::Output(_) => {}
         }
-        let change = self.lane.handle_event(now, lane, &event.to_lane_event(), &mut self.client.out);
+        let change = self.lane.handle_event(now, lane, event, &mut self.client.out);
         let opened = change == ConnectionChange::Ready;
         self.handle_change(now, change);
         if opened {
@@ -73,30 +74,28 @@ impl Relay {
     }
 
     /// Reports queue position and opening, once each over all attempts, and the opening again if the session id changed.
-    fn report_opening_progress(&mut self, now: Instant, event: &UpstreamMessage<'_>, text: &str) {
-        let notice = match event {
+    fn report_opening_progress(&mut self, now: Instant, event: &LaneEvent<'_>, text: &str) {
+        let is_queue_update = self.reported.queued;
+        match event {
             // Some servers confirm settings that change in an open session.
             _ if self.lane.is_open() && self.client.codecs.is_passthrough() => {
                 return self.client.forward(text);
             }
-            UpstreamMessage::Queued(place) if !self.reported.granted => ClientNotice::Queued {
-                queue: *place,
-                is_update: std::mem::replace(&mut self.reported.queued, true),
-            },
-            UpstreamMessage::Granted if !std::mem::replace(&mut self.reported.granted, true) => {
-                ClientNotice::Granted
-            }
-            UpstreamMessage::Opened(_) if !self.reported.opened || self.has_new_session_id() => {
+            LaneEvent::Queued { .. } if !self.reported.granted => self.reported.queued = true,
+            LaneEvent::Granted if !self.reported.granted => self.reported.granted = true,
+            LaneEvent::Ready { .. } if !self.reported.opened || self.has_new_session_id() => {
                 self.reported.opened = true;
                 self.reported.session_id.clone_from(&self.client.session_id);
-                ClientNotice::Opened { prompt_chars: self.opening.prompt_chars }
             }
             _ => return,
-        };
+        }
         if self.forwards(text) {
             return self.client.forward(text);
         }
-        self.client.notify(now, &notice);
+        let prompt_chars = self.opening.prompt_chars;
+        let meta = RelayEventMeta { is_queue_update, prompt_chars, ..self.client.event_meta(now) };
+        let encoded = self.client.codecs.client.encode(event, &meta);
+        self.client.out.push_raw(encoded.map(Message::Text));
     }
 
     /// True if the client receives the id of the session that replaces a lost one. A chat client does not: some send their
@@ -124,14 +123,14 @@ impl Relay {
     fn handle_model_output(
         &mut self,
         now: Instant,
-        output: ModelOutput<'_>,
+        output: &LaneEvent<'_>,
         meta: MessageMeta<'_>,
         text: &str,
     ) {
         let in_flight = &mut self.messages.in_flight;
         let append = match output {
             _ if self.client.mode == Mode::Chat => in_flight.current_append(meta.input_id),
-            ModelOutput::Step(_) => in_flight.match_whole_answer(),
+            LaneEvent::Step { .. } => in_flight.match_whole_answer(),
             _ => {
                 let in_turn = self.client.turn.is_some();
                 in_flight.match_reply(reply_stage(output), meta.input_id, meta.response_id, in_turn)
@@ -139,29 +138,38 @@ impl Relay {
         };
         self.lane.answer_count += 1;
         self.client.start_turn_if_speaking(output, meta, &append, self.lane.lanes.rng());
-        self.client.pass_on(now, (output, meta), text, &append);
+        self.client.pass_on(now, output, meta, text, &append);
         if self.client.end_turn_if_complete(output) && self.client.mode == Mode::Chat {
             self.messages.in_flight.complete_answer(meta.input_id);
         }
     }
 
-    /// Handles an error that the upstream reported.
-    fn handle_failure(
-        &mut self,
-        now: Instant,
-        event: &UpstreamMessage<'_>,
-        end: &UpstreamEnd,
-        goes_on: bool,
-        text: &str,
-    ) {
-        if goes_on && self.handle_refused_open(now, end, text) {
+    /// Why the upstream session ended regularly. `None` after an error: another session replaces an open one.
+    fn end_reason(&self, end: &UpstreamEnd, meta: MessageMeta<'_>) -> Option<RelayEndReason> {
+        let codecs = &self.client.codecs;
+        if !codecs.uses_commands() {
+            return meta.end_reason;
+        }
+        let reason = end_reason_of(codecs.upstream.mapping(), end);
+        let was_opened = self.lane.is_open() || matches!(self.phase, RelayPhase::Closing(_));
+        (!was_opened || reason != RelayEndReason::Failed).then_some(reason)
+    }
+
+    /// Handles an error that ends the upstream session, or the attempt to open it. Before the session is open, another attempt
+    /// follows. In an open session the upstream counts as lost.
+    fn handle_fatal_error(&mut self, now: Instant, event: &LaneEvent<'_>) {
+        self.try_next_init_variant(now);
+        let change = self.lane.handle_own_event(now, event, &mut self.client.out);
+        self.handle_change(now, change);
+    }
+
+    /// Handles an error that the upstream session survives.
+    fn handle_error(&mut self, now: Instant, event: &LaneEvent<'_>, words: &str, text: &str) {
+        if self.handle_refused_open(now, words, text) {
             return;
         }
-        if !goes_on || !self.needs_forwarding() {
-            // Before the session is open, another attempt follows. In an open session the upstream counts as lost.
-            self.try_next_init_variant(now);
-            let change = self.lane.handle_own_event(now, &event.to_lane_event(), &mut self.client.out);
-            return self.handle_change(now, change);
+        if !self.needs_forwarding() {
+            return self.handle_fatal_error(now, event);
         }
         if self.client.mode == Mode::Chat {
             // No answer, or no more of it, will follow.
@@ -173,7 +181,7 @@ impl Relay {
         if self.client.codecs.is_passthrough() {
             self.client.forward(text);
         } else {
-            self.report_error(now, &Error::new(ErrorKind::ModelFailed, end.detail.clone()));
+            self.report_error(now, &Error::new(ErrorKind::ModelFailed, words));
         }
     }
 
@@ -181,7 +189,7 @@ impl Relay {
     /// decides. Otherwise the session ends after every variant was refused.
     ///
     /// Returns false if the session was not being opened.
-    fn handle_refused_open(&mut self, now: Instant, end: &UpstreamEnd, text: &str) -> bool {
+    fn handle_refused_open(&mut self, now: Instant, words: &str, text: &str) -> bool {
         if !self.lane.is_initialising() {
             return false;
         }
@@ -193,7 +201,7 @@ impl Relay {
         self.count_refusal(true);
         let is_exhausted = self.opening.is_exhausted(self.rules.open_attempts);
         if is_exhausted {
-            self.end(now, RelayEndReason::Failed, Some(&end.detail));
+            self.end(now, RelayEndReason::Failed, Some(words));
         }
         is_exhausted
     }
@@ -223,8 +231,8 @@ impl Relay {
             end.kind == EndKind::BackendLost && self.lane.is_open() && self.phase == RelayPhase::Open;
         let has_attempts = self.opening.refusals < self.rules.open_attempts.max(1);
         let can_retry = is_opening && (has_attempts || self.lane.lost_since.is_some()) && !is_final;
-        let event = UpstreamMessage::Ended(reason, end.clone());
-        let change = self.lane.handle_own_event(now, &event.to_lane_event(), &mut self.client.out);
+        let event = LaneEvent::Closed(end.clone());
+        let change = self.lane.handle_own_event(now, &event, &mut self.client.out);
         if can_retry || is_backend_lost {
             return self.handle_change(now, change);
         }
@@ -243,17 +251,8 @@ impl Relay {
         }
     }
 
-    /// A lane's transport is open.
-    pub(crate) fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
-        self.lane.lanes.handle_opened(now, lane, &mut self.client.out);
-    }
-
-    /// A lane's transport closed.
-    pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
-        if !self.lane.is(lane) {
-            self.lane.lanes.handle_closed(now, lane, reason, &mut self.client.out);
-            return;
-        }
+    /// The upstream's transport closed.
+    pub(super) fn handle_upstream_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
         let refused_init = !self.reported.opened && self.lane.is_initialising();
         self.try_next_init_variant(now);
         let signal = self.lane.lanes.handle_closed(now, lane, reason, &mut self.client.out);
@@ -409,11 +408,11 @@ impl Relay {
     }
 }
 
-const fn reply_stage(output: ModelOutput<'_>) -> ReplyStage {
+const fn reply_stage(output: &LaneEvent<'_>) -> ReplyStage {
     match output {
-        ModelOutput::Text(_) => ReplyStage::Text,
-        ModelOutput::Speech(_) => ReplyStage::Speech,
-        ModelOutput::Listening => ReplyStage::Listening,
-        ModelOutput::Step(_) | ModelOutput::Answered(..) => ReplyStage::Done,
+        LaneEvent::Text(_) => ReplyStage::Text,
+        LaneEvent::Audio(_) => ReplyStage::Speech,
+        LaneEvent::Listen => ReplyStage::Listening,
+        _ => ReplyStage::Done,
     }
 }

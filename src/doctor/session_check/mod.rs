@@ -18,6 +18,7 @@ use super::{
     symptom::Symptom,
 };
 use crate::{
+    foreign::shortened,
     spelling::UpstreamMapping,
     upstream::lane::{CodecAction, LaneCodec, LaneEnd, LaneOpening},
     vocabulary::{
@@ -230,7 +231,7 @@ impl SessionCheck {
             }
             (CheckPhase::Initialising, LaneEvent::Ready { session_id }) => {
                 let backend = meta.backend.map(|backend| format!("back-end {backend}"));
-                let session = session_id.map(str::to_owned);
+                let session = session_id.map(|id| shortened(id).to_owned());
                 let capacity = self.announced_sessions().map(|count| format!("at most {count} sessions"));
                 let note = [backend, session, capacity].into_iter().flatten().collect::<Vec<_>>().join(", ");
                 self.handle_ready(now, note);

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     session::outbox::Action,
     spelling::Library,
-    vocabulary::{EndKind, LanePurpose, UpstreamEnd},
+    vocabulary::{EndKind, LanePurpose, Sound, UpstreamEnd},
 };
 
 /// The lanes of a session; one of them speaks a text.
@@ -75,7 +75,8 @@ fn closed_transport_receives_no_messages() {
     assert!(bench.lanes.are_gone());
 }
 
-const QUEUED: LaneEvent<'_> = LaneEvent::Queued { position: Some(1), length: None, wait_s: None };
+const QUEUED: LaneEvent<'_> =
+    LaneEvent::Queued { position: Some(1), length: None, wait_s: None, ticket: None };
 
 #[test]
 fn late_queue_message_cancels_neither_close_nor_retry() {
@@ -137,10 +138,10 @@ fn output_without_audible_or_visible_progress_does_not_prolong_an_answer() {
     let listen = LaneEvent::Listen;
     for (name, event, is_progress) in [
         ("words", LaneEvent::Text("word"), true),
-        ("audio", LaneEvent::Audio(&[0.1]), true),
+        ("audio", LaneEvent::Audio(Sound::Samples(&[0.1])), true),
         ("an empty text", LaneEvent::Text(""), false),
         ("white space", LaneEvent::Text(" \n"), false),
-        ("empty audio", LaneEvent::Audio(&[]), false),
+        ("empty audio", LaneEvent::Audio(Sound::NONE), false),
         ("listen", listen, false),
     ] {
         let mut bench = Bench::new();
@@ -218,7 +219,7 @@ fn text_without_audio_ends_an_answer_by_its_length_and_by_time() {
         let text = "a".repeat(60_000);
         bench.now += second;
         bench.receive(&LaneEvent::Text(&text));
-        bench.receive(&LaneEvent::Audio(&[0.0]));
+        bench.receive(&LaneEvent::Audio(Sound::Samples(&[0.0])));
     }
     assert!(bench.lanes.get(bench.id).unwrap().is_awaiting_reply());
 }

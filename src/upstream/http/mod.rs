@@ -9,19 +9,23 @@ mod audio_body;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Instant};
 
 use serde_json::Value;
 
 use self::audio_body::AudioBody;
 pub(super) use self::audio_body::decode_base64_wav;
-use super::{Dialect, codec_action::CodecAction, encode::message_name};
+use super::{
+    Dialect,
+    behaviour::{CodecAction, EventSink, LaneBehaviour},
+    encode::message_name,
+};
 use crate::{
     audio::{SPEECH_RATE_HZ, wav},
     foreign::shortened,
     vocabulary::{
-        AnswerPart, DisconnectReason, EndKind, Frame, HttpBody, HttpRequest, LaneEvent, LaneRequest,
-        MessageMeta, Mode, ReportedUsage, UpstreamEnd,
+        AnswerPart, DisconnectReason, EndKind, Frame, HttpBody, HttpRequest, LaneEvent, LaneRequest, Message,
+        MessageMeta, Mode, ReportedUsage, Sound, UpstreamEnd,
     },
 };
 
@@ -71,9 +75,42 @@ struct Answer {
 }
 
 impl HttpLane {
-    /// Carries out a command of the session.
-    pub(super) fn encode(&mut self, dialect: &Dialect, command: &LaneRequest, mode: Mode) {
-        match command {
+    /// Ends an answer that succeeded. A body without any known message or audio is not an empty answer, but a missing one.
+    fn finish(&mut self, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+        let Some(answer) = &mut self.answer else { return };
+        let problem = match answer.has_answer() {
+            true => answer.finish(emit).err(),
+            false => Some(format!("HTTP {} for {}, without an answer", answer.status, answer.path)),
+        };
+        if let Some(problem) = problem {
+            self.fail(EndKind::Other, problem);
+        }
+    }
+
+    /// Ends the lane because its request failed.
+    fn fail(&mut self, kind: EndKind, detail: String) {
+        self.actions.push_back(CodecAction::Event(LaneEvent::Closed(UpstreamEnd { kind, detail })));
+        self.end();
+    }
+
+    /// Ends the lane, and its request.
+    fn end(&mut self) {
+        self.answer = None;
+        let reason = DisconnectReason::Closed(NORMAL_CLOSURE, String::new());
+        self.actions.push_back(CodecAction::End(reason));
+    }
+}
+
+impl LaneBehaviour for HttpLane {
+    fn encode(
+        &mut self,
+        _now: Instant,
+        dialect: &Dialect,
+        command: LaneRequest,
+        mode: Mode,
+        _emit: &mut dyn FnMut(Message),
+    ) {
+        match &command {
             LaneRequest::Init(_) => {
                 self.actions.push_back(CodecAction::Event(LaneEvent::Ready { session_id: None }));
             }
@@ -90,13 +127,7 @@ impl HttpLane {
         }
     }
 
-    /// Takes a frame of the answer's body.
-    pub(super) fn decode(
-        &mut self,
-        dialect: &Dialect,
-        frame: Frame<'_>,
-        mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
-    ) {
+    fn decode(&mut self, _now: Instant, dialect: &Dialect, frame: Frame<'_>, emit: &mut EventSink<'_>) {
         let Some(answer) = self.answer.as_mut().filter(|answer| !answer.is_done) else { return };
         match frame {
             Frame::Text(text) if !answer.is_success() => answer.problem = problem_in(text),
@@ -131,19 +162,14 @@ impl HttpLane {
                 let mut samples = Vec::new();
                 match answer.push_audio(bytes, dialect.mapping().output_rate_hz, &mut samples) {
                     Ok(()) if samples.is_empty() => {}
-                    Ok(()) => emit(LaneEvent::Audio(&samples), MessageMeta::default()),
+                    Ok(()) => emit(LaneEvent::Audio(Sound::Samples(&samples)), MessageMeta::default()),
                     Err(problem) => self.fail(EndKind::Other, problem),
                 }
             }
         }
     }
 
-    /// Takes a part of the answer that is no frame.
-    pub(super) fn handle_answer(
-        &mut self,
-        part: AnswerPart,
-        emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
-    ) {
+    fn handle_answer(&mut self, part: AnswerPart, emit: &mut EventSink<'_>) {
         let Some(answer) = self.answer.as_mut().filter(|answer| !answer.is_done) else { return };
         match part {
             AnswerPart::Head { status, content_type } => {
@@ -161,33 +187,8 @@ impl HttpLane {
         }
     }
 
-    /// Ends an answer that succeeded. A body without any known message or audio is not an empty answer, but a missing one.
-    fn finish(&mut self, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
-        let Some(answer) = &mut self.answer else { return };
-        let problem = match answer.has_answer() {
-            true => answer.finish(emit).err(),
-            false => Some(format!("HTTP {} for {}, without an answer", answer.status, answer.path)),
-        };
-        if let Some(problem) = problem {
-            self.fail(EndKind::Other, problem);
-        }
-    }
-
-    pub(super) fn pop_action(&mut self) -> Option<CodecAction> {
+    fn pop_action(&mut self) -> Option<CodecAction> {
         self.actions.pop_front()
-    }
-
-    /// Ends the lane because its request failed.
-    fn fail(&mut self, kind: EndKind, detail: String) {
-        self.actions.push_back(CodecAction::Event(LaneEvent::Closed(UpstreamEnd { kind, detail })));
-        self.end();
-    }
-
-    /// Ends the lane, and its request.
-    fn end(&mut self) {
-        self.answer = None;
-        let reason = DisconnectReason::Closed(NORMAL_CLOSURE, String::new());
-        self.actions.push_back(CodecAction::End(reason));
     }
 }
 
@@ -230,11 +231,11 @@ impl Answer {
         }
         (self.is_done, self.audio) = (true, None);
         if !samples.is_empty() {
-            emit(LaneEvent::Audio(&samples), MessageMeta::default());
+            emit(LaneEvent::Audio(Sound::Samples(&samples)), MessageMeta::default());
         }
         let Self { usage, hit_limit, .. } = *self;
         let meta = MessageMeta { usage, hit_limit, ..MessageMeta::default() };
-        emit(LaneEvent::Done { text: None, audio: &[] }, meta);
+        emit(LaneEvent::Done { text: None, audio: Sound::NONE }, meta);
         Ok(())
     }
 }

@@ -23,10 +23,15 @@ use std::{
 use serde_json::{Value, json};
 
 use self::{link::Link, outbox::Outbox};
-use super::codec_action::CodecAction;
+use super::{
+    Dialect,
+    behaviour::{CodecAction, EventSink, LaneBehaviour},
+};
 use crate::{
     audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ},
-    vocabulary::{DisconnectReason, LaneEvent, LaneRequest, Message, MessageMeta, RefusedPart, UnitInput},
+    vocabulary::{
+        DisconnectReason, LaneEvent, LaneRequest, Message, MessageMeta, Mode, RefusedPart, Sound, UnitInput,
+    },
 };
 
 /// Silence before a session's first unit. As long as some audio waits for the rest of its unit, the server adds no silence of
@@ -49,7 +54,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 const CANCELLATION_ID: &str = "cancel";
 
 /// Ends a unit, and adds nothing to the answer.
-const UNIT_END: LaneEvent<'static> = LaneEvent::Done { text: None, audio: &[] };
+const UNIT_END: LaneEvent<'static> = LaneEvent::Done { text: None, audio: Sound::NONE };
 
 /// Unit that the server has not answered.
 #[derive(Debug)]
@@ -145,36 +150,12 @@ impl Default for VllmOmni {
 }
 
 impl VllmOmni {
-    /// Handles an event of the upstream, and emits what it means for the session.
-    pub(super) fn handle_event(
-        &mut self,
-        now: Instant,
-        event: LaneEvent<'_>,
-        meta: MessageMeta<'_>,
-        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
-    ) {
-        // The server repeats events after a resumption.
-        if meta.sequence.is_some_and(|sequence| sequence <= self.last_sequence) {
-            return;
-        }
-        self.last_sequence = meta.sequence.unwrap_or(self.last_sequence);
-        match event {
-            LaneEvent::Audio(_) | LaneEvent::Text(_) if self.cancelling.is_some() => {}
-            LaneEvent::Audio(samples) => self.hold_audio(now, samples, meta, emit),
-            LaneEvent::Text(text) => self.speak(now, text, meta.response_id, emit),
-            event => {
-                self.emit_held(now, emit);
-                self.handle_other(now, event, meta, emit);
-            }
-        }
-    }
-
     fn handle_other(
         &mut self,
         now: Instant,
         event: LaneEvent<'_>,
         meta: MessageMeta<'_>,
-        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+        emit: &mut EventSink<'_>,
     ) {
         match event {
             // The lane was closed before the server had opened its session.
@@ -199,19 +180,13 @@ impl VllmOmni {
     }
 
     /// Keeps audio until its words are known, so that the session gets the words first, as from other servers.
-    fn hold_audio(
-        &mut self,
-        now: Instant,
-        samples: &[f32],
-        meta: MessageMeta<'_>,
-        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
-    ) {
+    fn hold_audio(&mut self, now: Instant, samples: &[f32], meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
         self.emit_held(now, emit);
         self.held =
             HeldAudio { response_id: meta.response_id.unwrap_or_default().into(), samples: samples.to_vec() };
     }
 
-    fn emit_held(&mut self, now: Instant, emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+    fn emit_held(&mut self, now: Instant, emit: &mut EventSink<'_>) {
         if !self.held.samples.is_empty() {
             let id = self.held.response_id.clone();
             self.speak(now, "", Some(&id), emit);
@@ -219,13 +194,7 @@ impl VllmOmni {
     }
 
     /// Emits words of the model and the audio that came before them.
-    fn speak(
-        &mut self,
-        now: Instant,
-        text: &str,
-        response_id: Option<&str>,
-        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
-    ) {
+    fn speak(&mut self, now: Instant, text: &str, response_id: Option<&str>, emit: &mut EventSink<'_>) {
         let samples = std::mem::take(&mut self.held).samples;
         self.answer_unit(UNIT_END, None, emit);
         self.note_output(now, response_id.unwrap_or_default(), samples.len());
@@ -234,17 +203,12 @@ impl VllmOmni {
             emit(LaneEvent::Text(text), meta);
         }
         if !samples.is_empty() {
-            emit(LaneEvent::Audio(&samples), meta);
+            emit(LaneEvent::Audio(Sound::Samples(&samples)), meta);
         }
     }
 
     /// Counts the unit in flight as answered, by this event.
-    fn answer_unit(
-        &mut self,
-        event: LaneEvent<'_>,
-        response_id: Option<&str>,
-        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
-    ) {
+    fn answer_unit(&mut self, event: LaneEvent<'_>, response_id: Option<&str>, emit: &mut EventSink<'_>) {
         if let Some(unit) = self.unit.take() {
             self.outbox.note_accepted();
             emit(event, MessageMeta { input_id: Some(&unit.id), response_id, ..MessageMeta::default() });
@@ -268,7 +232,7 @@ impl VllmOmni {
     fn end_answer(
         &mut self,
         MessageMeta { response_id, hit_limit, .. }: MessageMeta<'_>,
-        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+        emit: &mut EventSink<'_>,
     ) {
         let cancelled_by = self.cancelling.take();
         let hit_limit = hit_limit && cancelled_by.is_none();
@@ -284,13 +248,7 @@ impl VllmOmni {
     }
 
     /// Handles an error that does not end the session. Those of messages that the session knows nothing of stay here.
-    fn handle_error(
-        &mut self,
-        now: Instant,
-        words: &str,
-        meta: MessageMeta<'_>,
-        emit: &mut impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
-    ) {
+    fn handle_error(&mut self, now: Instant, words: &str, meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
         let input_id = meta.input_id;
         let code = words.split(':').next().unwrap_or_default();
         match code {
@@ -319,41 +277,6 @@ impl VllmOmni {
                 );
             }
         }
-    }
-
-    /// Encodes a command. `encode` fills its template.
-    pub(super) fn encode(
-        &mut self,
-        now: Instant,
-        command: &LaneRequest,
-        encode: impl Fn(&LaneRequest) -> String,
-        mut emit: impl FnMut(String),
-    ) {
-        self.last_sent_at = Some(now);
-        let unit = match command {
-            LaneRequest::Append(unit) => unit,
-            LaneRequest::Cancel => return,
-            LaneRequest::Close => return self.close(encode(command), emit),
-            command => return emit(encode(command)),
-        };
-        if self.last_sequence > self.acknowledged && self.link.is_up() {
-            self.acknowledged = self.last_sequence;
-            emit(message(&json!({"type": "session.event_ack", "server_event_seq": self.last_sequence})));
-        }
-        if unit.force_listen {
-            self.cancel_answer(now, &unit.input_id, &mut emit);
-        }
-        let parts = self.split_unit(unit);
-        let is_split = parts.len() > 1;
-        for part in parts {
-            let id = part.input_id.clone();
-            let text = encode(&LaneRequest::Append(part));
-            if let Some(text) = self.outbox.admit(id, text, self.link.is_up()) {
-                emit(text);
-            }
-        }
-        self.unit =
-            Some(PendingUnit { id: unit.input_id.clone(), sent_at: now, is_split, is_doubtful: false });
     }
 
     /// Ends the session. Without a transport the lane ends at once: nothing takes the message, and no goodbye comes.
@@ -433,15 +356,96 @@ impl VllmOmni {
         self.actions.push_back(CodecAction::Send(Message::Text(text)));
     }
 
-    /// The transport is open. True if it continues a session.
-    pub(super) fn handle_reopened(&mut self, now: Instant) -> bool {
+    fn heartbeat_at(&self) -> Option<Instant> {
+        Some(self.last_sent_at.filter(|_| self.link.has_session())? + HEARTBEAT_INTERVAL)
+    }
+
+    /// When the answer has been played, as far as the clock can tell.
+    fn played_at(&self) -> Option<Instant> {
+        self.answer.as_ref().filter(|answer| answer.is_complete).map(Answer::ends_at)
+    }
+
+    /// When the unit in flight ends without an answer: the model does not answer every unit while it speaks, and cannot answer
+    /// one that was lost.
+    fn quiet_unit_ends_at(&self) -> Option<Instant> {
+        let unit = self.unit.as_ref().filter(|_| self.outbox.is_empty())?;
+        let ends_at = unit.sent_at + QUIET_UNIT;
+        let speaks = self
+            .answer
+            .as_ref()
+            .is_some_and(|answer| !answer.is_complete && ends_at < answer.last_output_at + ANSWER_PAUSE_MAX);
+        (speaks || unit.is_doubtful).then_some(ends_at)
+    }
+}
+
+impl LaneBehaviour for VllmOmni {
+    fn handle_event(
+        &mut self,
+        now: Instant,
+        event: LaneEvent<'_>,
+        meta: MessageMeta<'_>,
+        emit: &mut EventSink<'_>,
+    ) {
+        // The server repeats events after a resumption.
+        if meta.sequence.is_some_and(|sequence| sequence <= self.last_sequence) {
+            return;
+        }
+        self.last_sequence = meta.sequence.unwrap_or(self.last_sequence);
+        match event {
+            LaneEvent::Audio(_) | LaneEvent::Text(_) if self.cancelling.is_some() => {}
+            LaneEvent::Audio(samples) => self.hold_audio(now, &samples, meta, emit),
+            LaneEvent::Text(text) => self.speak(now, text, meta.response_id, emit),
+            event => {
+                self.emit_held(now, emit);
+                self.handle_other(now, event, meta, emit);
+            }
+        }
+    }
+
+    fn encode(
+        &mut self,
+        now: Instant,
+        dialect: &Dialect,
+        command: LaneRequest,
+        mode: Mode,
+        emit: &mut dyn FnMut(Message),
+    ) {
+        let (command, encode) = (&command, |command: &LaneRequest| dialect.encode(command, mode));
+        let mut emit = |text| emit(Message::Text(text));
+        self.last_sent_at = Some(now);
+        let unit = match command {
+            LaneRequest::Append(unit) => unit,
+            LaneRequest::Cancel => return,
+            LaneRequest::Close => return self.close(encode(command), emit),
+            command => return emit(encode(command)),
+        };
+        if self.last_sequence > self.acknowledged && self.link.is_up() {
+            self.acknowledged = self.last_sequence;
+            emit(message(&json!({"type": "session.event_ack", "server_event_seq": self.last_sequence})));
+        }
+        if unit.force_listen {
+            self.cancel_answer(now, &unit.input_id, &mut emit);
+        }
+        let parts = self.split_unit(unit);
+        let is_split = parts.len() > 1;
+        for part in parts {
+            let id = part.input_id.clone();
+            let text = encode(&LaneRequest::Append(part));
+            if let Some(text) = self.outbox.admit(id, text, self.link.is_up()) {
+                emit(text);
+            }
+        }
+        self.unit =
+            Some(PendingUnit { id: unit.input_id.clone(), sent_at: now, is_split, is_doubtful: false });
+    }
+
+    fn handle_opened(&mut self, now: Instant) -> bool {
         let Some(resume) = self.link.resume_message(self.last_sequence) else { return false };
         self.send(now, message(&resume));
         true
     }
 
-    /// The transport is gone. True if the session is resumed.
-    pub(super) fn handle_lost(&mut self, now: Instant, reason: &DisconnectReason) -> bool {
+    fn handle_lost(&mut self, now: Instant, reason: &DisconnectReason) -> bool {
         let resumes = self.link.handle_lost(now, reason);
         if self.link.take_due_redial(now) {
             self.actions.push_back(CodecAction::Redial);
@@ -449,18 +453,18 @@ impl VllmOmni {
         resumes
     }
 
-    pub(super) fn pop_action(&mut self) -> Option<CodecAction> {
+    fn pop_action(&mut self) -> Option<CodecAction> {
         self.actions.pop_front()
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    fn deadline(&self) -> Option<Instant> {
         let on_line =
             [self.heartbeat_at(), self.quiet_unit_ends_at(), self.outbox.release_at(), self.played_at()];
         let on_line = on_line.into_iter().flatten().filter(|_| self.link.is_up());
         on_line.chain(self.link.deadline()).min()
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    fn handle_timeout(&mut self, now: Instant, _dialect: &Dialect) {
         if self.link.take_due_redial(now) {
             self.actions.push_back(CodecAction::Redial);
         }
@@ -485,27 +489,6 @@ impl VllmOmni {
         if is_due(self.heartbeat_at()) {
             self.send(now, message(&json!({"type": "session.heartbeat"})));
         }
-    }
-
-    fn heartbeat_at(&self) -> Option<Instant> {
-        Some(self.last_sent_at.filter(|_| self.link.has_session())? + HEARTBEAT_INTERVAL)
-    }
-
-    /// When the answer has been played, as far as the clock can tell.
-    fn played_at(&self) -> Option<Instant> {
-        self.answer.as_ref().filter(|answer| answer.is_complete).map(Answer::ends_at)
-    }
-
-    /// When the unit in flight ends without an answer: the model does not answer every unit while it speaks, and cannot answer
-    /// one that was lost.
-    fn quiet_unit_ends_at(&self) -> Option<Instant> {
-        let unit = self.unit.as_ref().filter(|_| self.outbox.is_empty())?;
-        let ends_at = unit.sent_at + QUIET_UNIT;
-        let speaks = self
-            .answer
-            .as_ref()
-            .is_some_and(|answer| !answer.is_complete && ends_at < answer.last_output_at + ANSWER_PAUSE_MAX);
-        (speaks || unit.is_doubtful).then_some(ends_at)
     }
 }
 

@@ -10,8 +10,8 @@ use voxbridge::{
     spelling::{ClientMapping, upstream::CloseBy},
     upstream::Dialect,
     vocabulary::{
-        Frame, MessageMeta, Mode,
-        relay::{ClientNotice, NoticeMeta, RelayClientEvent, UpstreamMessage},
+        Frame, LaneEvent, MessageMeta, Mode,
+        relay::{RelayEnd, RelayEventMeta, RelayRequest},
     },
 };
 
@@ -28,7 +28,7 @@ pub(super) fn client(mapping: &Arc<ClientMapping>, text: &str) {
                     assert!(read.ineffective_fields(|_| false).iter().all(|words| !words.is_empty()));
                     // Messages that pass unchanged are not checked further.
                     if !native {
-                        assert_encodes(&read.to_client_request());
+                        assert_encodes(&read.to_request());
                     }
                 }
                 Err(error) => assert_error_encodes(codec, &error),
@@ -39,32 +39,32 @@ pub(super) fn client(mapping: &Arc<ClientMapping>, text: &str) {
 
 /// Checks that every upstream can be sent the message. Session settings keep their spelling, and voices have
 /// tests of their own.
-fn assert_encodes(message: &RelayClientEvent<'_>) {
+fn assert_encodes(message: &RelayRequest<'_>) {
     for dialect in dialects() {
         match message {
-            RelayClientEvent::Open(opening) => {
+            RelayRequest::Open(opening) => {
                 assert_json(&dialect.encode_relay_opening(opening, Mode::Audio));
             }
-            RelayClientEvent::Append(input) => assert_json(&dialect.encode_relay_append(input)),
-            RelayClientEvent::Close(reason) if dialect.mapping().close_by == CloseBy::Message => {
+            RelayRequest::Append(input) => assert_json(&dialect.encode_relay_append(input)),
+            RelayRequest::Close(reason) if dialect.mapping().close_by == CloseBy::Message => {
                 assert_json(&dialect.encode_relay_close(*reason));
             }
-            RelayClientEvent::Close(_) => {}
-            RelayClientEvent::Unknown(name) => assert!(!name.is_empty()),
+            RelayRequest::Close(_) => {}
+            RelayRequest::Unknown(name) => assert!(!name.is_empty()),
         }
     }
 }
 
 /// Checks that an error has an event or ends the session.
 fn assert_error_encodes(codec: &RelayCodec, error: &Error) {
-    let notice = codec.encode_error(error, &NoticeMeta::default());
+    let messages = codec.encode_error(error, &RelayEventMeta::default());
     assert!(
-        notice.event.is_some() || notice.session_end.is_some() || notice.close.is_some(),
+        messages.event.is_some() || messages.session_end.is_some() || messages.close.is_some(),
         "no event and no close: {error:?}"
     );
-    notice.event.iter().chain(&notice.session_end).for_each(|json| assert_json(json));
+    messages.event.iter().chain(&messages.session_end).for_each(|json| assert_json(json));
     // RFC 6455, section 5.5.1: a control frame has at most 125 bytes.
-    assert!(notice.close.is_none_or(|(_, reason)| reason.len() <= 123));
+    assert!(messages.close.is_none_or(|(_, reason)| reason.len() <= 123));
 }
 
 /// Decodes an upstream's frame and encodes it for every client.
@@ -72,35 +72,35 @@ pub(super) fn upstream(dialect: &Dialect, data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for frame in [Frame::Text(&text), Frame::Binary(data)] {
         let mut event_count = 0;
-        dialect.decode_message(frame, |event, meta| {
+        dialect.decode_as_sent(frame, |event, meta| {
             event_count += 1;
-            let _ = event.to_lane_event();
             for client in LIBRARY.clients().filter(|client| client.is_relayed()) {
                 let codec = RelayCodec::new(client.clone(), "mode=audio", 0.0);
-                assert_notice_encodes(&codec.expect("every relay protocol has this mode"), event, meta);
+                assert_event_encodes(&codec.expect("every relay protocol has this mode"), &event, meta);
             }
         });
         assert_eq!(event_count, 1);
     }
 }
 
-fn assert_notice_encodes(codec: &RelayCodec, event: &UpstreamMessage<'_>, meta: MessageMeta<'_>) {
+fn assert_event_encodes(codec: &RelayCodec, event: &LaneEvent<'_>, meta: MessageMeta<'_>) {
     let MessageMeta { response_id, input_id, context_tokens, .. } = meta;
-    let notice_meta = NoticeMeta { response_id, input_id, context_tokens, ..NoticeMeta::default() };
-    let notice = match event {
-        UpstreamMessage::Queued(place) => ClientNotice::Queued { queue: *place, is_update: true },
-        UpstreamMessage::Granted => ClientNotice::Granted,
-        UpstreamMessage::Opened(_) => ClientNotice::Opened { prompt_chars: u64::MAX },
-        UpstreamMessage::Output(output) => ClientNotice::Output(*output),
-        UpstreamMessage::Ended(reason, end) => {
-            let _ = codec.close_frame(*reason);
-            ClientNotice::Ended {
-                reason: *reason,
-                client_reason: Some(&end.detail),
-                detail: Some(&end.detail),
-            }
-        }
-        UpstreamMessage::Failed(..) | UpstreamMessage::Ignored | UpstreamMessage::Unknown(_) => return,
+    let (is_queue_update, prompt_chars) = (true, u64::MAX);
+    let event_meta = RelayEventMeta {
+        response_id,
+        input_id,
+        context_tokens,
+        is_queue_update,
+        prompt_chars,
+        ..RelayEventMeta::default()
     };
-    codec.encode_notice(&notice, &notice_meta).iter().for_each(|json| assert_json(json));
+    let encoded = match (event, meta.end_reason) {
+        (LaneEvent::Closed(end), Some(reason)) => {
+            let _ = codec.close_frame(reason);
+            let detail = Some(end.detail.as_str());
+            codec.encode_end(&RelayEnd { reason, client_reason: detail, detail }, &event_meta)
+        }
+        _ => codec.encode(event, &event_meta),
+    };
+    encoded.iter().for_each(|json| assert_json(json));
 }

@@ -12,6 +12,7 @@ use crate::session::{
 };
 use crate::{
     error::ErrorKind,
+    foreign::shortened,
     spelling::profile::LaneTimeouts,
     vocabulary::{
         DisconnectReason, EndKind, Lane, LaneEvent, LanePurpose, LaneRequest, UpstreamEnd, describe_queue,
@@ -49,7 +50,7 @@ impl UpstreamConnection {
             (ConnectionPhase::Unneeded { .. }, event) => {
                 self.handle_unneeded_event(now, event, &shared.times, out)
             }
-            (ConnectionPhase::Queued(queue), LaneEvent::Queued { position, length, wait_s }) => {
+            (ConnectionPhase::Queued(queue), LaneEvent::Queued { position, length, wait_s, .. }) => {
                 if queue.position != *position || queue.position.is_none() {
                     queue.position = *position;
                     if !queue.stuck_reported {
@@ -89,7 +90,7 @@ impl UpstreamConnection {
                 }
                 out.observe(Observation::LaneReady {
                     lane: self.lane,
-                    session_id: session_id.map(str::to_owned),
+                    session_id: session_id.map(|id| shortened(id).to_owned()),
                     waited_ms: millis(now - self.opened_at),
                 });
                 ConnectionChange::Ready

@@ -1,0 +1,97 @@
+//! What the bridge needs of a session, of either kind.
+
+use std::{fmt::Debug, sync::Arc, time::Instant};
+
+use super::{
+    Input,
+    exchange::{Output, Outputs},
+};
+use crate::{
+    session::{
+        AudioTotals, SampleCounts, SessionReport, UplinkCounts,
+        outbox::{Action, Actions},
+    },
+    spelling::UpstreamMapping,
+    vocabulary::{DisconnectReason, Frame, Lane, LaneEvent, MessageMeta, VoiceSample},
+};
+
+/// A session and the codec of its client.
+pub(super) trait BridgedSession: Debug + Send {
+    /// The session's id.
+    fn id(&self) -> &str;
+
+    /// The session's state, and what the driver takes into account.
+    fn report(&self, now: Instant) -> SessionReport;
+
+    /// Counts of the client's samples by destination, and the sample groups dropped as too far ahead of the clock.
+    fn sample_counts(&self) -> (SampleCounts, u64) {
+        Default::default()
+    }
+
+    /// Counts of the conversation's samples by destination; `None` without a conversation.
+    fn uplink_counts(&self) -> Option<UplinkCounts> {
+        None
+    }
+
+    /// Durations of the client's audio by destination so far; `None` if the session decodes no audio.
+    fn audio_totals(&self) -> Option<AudioTotals> {
+        None
+    }
+
+    /// Sets the voice of a client that names none, for upstreams that get the commands of a conversation.
+    fn set_default_voice(&mut self, _voice: VoiceSample) {}
+
+    /// Handles a frame of the client.
+    fn handle_client_frame(&mut self, now: Instant, frame: Frame<'_>, outputs: &mut Outputs);
+
+    /// The client's transport closed.
+    fn handle_client_gone(&mut self, now: Instant);
+
+    /// The lane that opens goes to an upstream of this dialect.
+    fn set_lane_dialect(&mut self, _now: Instant, _lane: Lane, _dialect: &Arc<UpstreamMapping>) {}
+
+    /// A lane's transport is open, or waits for a place at its upstream.
+    fn handle_lane_opened(&mut self, now: Instant, lane: Lane);
+
+    /// True if the session takes the messages of this dialect as they were sent, with undecoded audio.
+    fn takes_as_sent(&self, _dialect: &UpstreamMapping) -> bool {
+        false
+    }
+
+    /// Handles an event of a lane. `text` is the upstream's message; empty if it sent none.
+    fn handle_lane_event(
+        &mut self,
+        now: Instant,
+        lane: Lane,
+        event: &LaneEvent<'_>,
+        meta: MessageMeta<'_>,
+        text: &str,
+    );
+
+    /// A lane's transport closed.
+    fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason);
+
+    /// True for a lane that the driver must not read for now.
+    fn is_lane_held(&self, lane: Lane) -> bool;
+
+    /// Handles an input about neither a message nor a transport. Some concern one kind of session only.
+    fn handle_order(&mut self, now: Instant, order: Input<'_>);
+
+    /// Handles the expired timers.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// What the session wants done.
+    fn actions(&mut self) -> &mut Actions;
+
+    /// The output for an action that concerns no lane; `None` if it is in `outputs`, or there is none.
+    fn to_output(&mut self, now: Instant, action: Action, outputs: &mut Outputs) -> Option<Output>;
+
+    /// Gives a client its message that is due although there is nothing to say.
+    fn push_idle_event(&mut self, _now: Instant, _outputs: &mut Outputs) {}
+
+    /// When [`BridgedSession::handle_timeout`] must run, or [`BridgedSession::push_idle_event`] has a message.
+    fn next_timeout(&self, outputs: &Outputs) -> Option<Instant>;
+
+    /// True once everything is sent and every lane is gone.
+    fn is_finished(&self) -> bool;
+}
