@@ -12,6 +12,7 @@ use crate::{
 impl Session {
     pub(super) fn apply_settings(&mut self, now: Instant, settings: Vec<Setting>) {
         let mut input = self.intake.speech_input.settings.clone();
+        let mut output = None;
         for setting in settings {
             match setting {
                 Setting::Language(language) => {
@@ -39,7 +40,9 @@ impl Session {
                 }
                 Setting::Voice(voice) => self.settings.voice = Some(voice),
                 Setting::VadSensitivity(sensitivity) => input.sensitivity = sensitivity,
-                Setting::EndSilence(silence) => input.end_silence_ms = saturating_u32(millis(silence)),
+                Setting::EndSilence(silence) => {
+                    self.settings.end.silence_ms = Some(saturating_u32(millis(silence)));
+                }
                 Setting::EndThreshold(share) => {
                     self.settings.end.threshold = Some(share);
                     self.note_missing_judge(TurnEnd::Semantic(Eagerness::default()));
@@ -92,16 +95,18 @@ impl Session {
                 }
                 Setting::UtteranceGap(gap) => self.settings.utterance_gap = Some(gap),
                 Setting::OutputEncoding(encoding) => {
-                    self.set_output_format(OutputFormat { encoding, ..self.settings.output_format });
+                    output.get_or_insert(self.settings.output_format).encoding = encoding;
                 }
                 Setting::OutputRate(rate_hz) => {
-                    self.set_output_format(OutputFormat { rate_hz, ..self.settings.output_format });
+                    output.get_or_insert(self.settings.output_format).rate_hz = rate_hz;
                 }
                 Setting::OutputBitRate(bit_rate) => {
-                    let bit_rate = Some(bit_rate);
-                    self.set_output_format(OutputFormat { bit_rate, ..self.settings.output_format });
+                    output.get_or_insert(self.settings.output_format).bit_rate = Some(bit_rate);
                 }
             }
+        }
+        if let Some(format) = output {
+            self.set_output_format(format);
         }
         self.settings.end.apply(&mut input, &self.setup);
         let voice = self.configured_voice();
@@ -125,7 +130,7 @@ impl Session {
 
     /// Confirms a change of settings.
     pub(super) fn report_settings(&mut self) {
-        let EndSettings { threshold, likely_threshold, wait_max_ms } = self.settings.end;
+        let EndSettings { threshold, likely_threshold, wait_max_ms, .. } = self.settings.end;
         self.tools.out.push_client(ClientEvent::Configured {
             hot_words: self.transcriber.options.hot_words.clone(),
             end_threshold: threshold,
@@ -173,6 +178,8 @@ impl Session {
         match self.tools.floor.set_format(format) {
             Ok(()) => self.settings.output_format = format,
             Err(error) => {
+                // The format before is valid. The floor of a new session does not have it yet.
+                let _ = self.tools.floor.set_format(self.settings.output_format);
                 self.report_error(Error::new(ErrorKind::BadSetting, format!("audio to the client: {error}")));
             }
         }

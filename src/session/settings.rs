@@ -11,6 +11,8 @@ use crate::{
 /// When a turn ends, as far as the client has set it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct EndSettings {
+    /// Silence that ends an utterance, ms.
+    pub(super) silence_ms: Option<u32>,
     /// Probability that the user has finished, from which on a turn ends.
     pub(super) threshold: Option<f64>,
     /// Probability from which on the end of a turn is reported as likely.
@@ -22,6 +24,7 @@ pub(super) struct EndSettings {
 impl EndSettings {
     /// Applies them to the settings of the speech input. Without a model, the profile's fixed silence ends turns.
     pub(super) fn apply(self, input: &mut InputSettings, setup: &SessionSetup) {
+        input.end_silence_ms = self.silence_ms.unwrap_or(setup.profile.listen.end_ms);
         if let Some(wait_max_ms) = self.wait_max_ms {
             input.end_silence_ms = setup.profile.listen.end_ms.min(wait_max_ms);
         }
