@@ -18,7 +18,7 @@ pub(super) enum Detection {
         fields: Map<String, Value>,
         /// Rule that ends an utterance. Until the client names a rule, the profile's does.
         turn_end: TurnEnd,
-        end_silence_ms: u64,
+        end_silence_ms: u32,
         sensitivity: Sensitivity,
     },
 }
@@ -92,7 +92,7 @@ impl Detection {
         }
         let number = |key: &str, default: f64| fields.get(key).and_then(Value::as_f64).unwrap_or(default);
         let end_silence_ms = match (is_semantic, fields.get("eagerness").and_then(Value::as_str)) {
-            (false, _) => number("silence_duration_ms", 500.0).clamp(50.0, 60_000.0) as u64,
+            (false, _) => number("silence_duration_ms", 500.0).clamp(50.0, 60_000.0) as u32,
             (true, Some("low")) => 1200,
             (true, Some("high")) => 400,
             (true, _) => 700,

@@ -16,7 +16,7 @@ use crate::{
         lanes::{LaneId, Lanes},
         outbox::Actions,
     },
-    vocabulary::ClientEvent,
+    vocabulary::{ClientEvent, ClientSettings},
 };
 
 /// Confidence that is reported where no model has judged the pause.
@@ -24,9 +24,15 @@ const UNJUDGED_CONFIDENCE: f32 = 0.5;
 
 impl Transcriber {
     /// The turn is likely over: wants its words. `audio` (16 kHz) is all of it so far and ends at `end_ms`.
-    pub(crate) fn want_pause_transcript(&mut self, audio: &[i16], end_ms: u64, probability: Option<f32>) {
+    pub(crate) fn want_pause_transcript(
+        &mut self,
+        audio: &[i16],
+        end_ms: u64,
+        probability: Option<f32>,
+        settings: &ClientSettings,
+    ) {
         let audio = Arc::new(audio.to_vec());
-        let state = PauseTranscriptState::Wanted(self.prompt());
+        let state = PauseTranscriptState::Wanted(self.prompt(settings));
         self.pause = self.wants_transcript.then_some(PauseTranscript { probability, audio, end_ms, state });
     }
 

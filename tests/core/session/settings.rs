@@ -37,7 +37,8 @@ fn lower_threshold_ends_the_wait_of_a_higher_one() {
     for (thresholds, expected) in [(&[1.0][..], 1), (&[1.0, 0.5][..], 2), (&[0.5][..], 2)] {
         let mut harness = Harness::new(HarnessConfig::of("assemblyai", "speech", "sample_rate=16000"));
         for threshold in thresholds {
-            let change = json!({"type": "UpdateConfiguration", "end_of_turn_confidence_threshold": threshold});
+            let change =
+                json!({"type": "UpdateConfiguration", "end_of_turn_confidence_threshold": threshold});
             harness.send_json(&change);
         }
         assert_eq!(utterances(&mut harness, "SpeechStarted"), expected, "{thresholds:?}");
