@@ -127,7 +127,7 @@ impl Codec {
         InputConverter::with_encoding(own.encoding, rate_hz, channels)
             .map_err(|error| Error::new(ErrorKind::Invalid, format!("audio frame: {error}")))?;
         self.frame_format = format;
-        Ok(Some(ClientRequest::Adjust(vec![Setting::InputRate(rate_hz), Setting::InputChannels(channels)])))
+        Ok(Some(ClientRequest::Adjust(vec![Setting::InputRateHz(rate_hz), Setting::InputChannels(channels)])))
     }
 
     /// Reads a message that is a command as a whole, by its index. It has no fields.

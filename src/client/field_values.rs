@@ -1,15 +1,10 @@
 //! The values of a message's fields as parts of events: texts, settings, a text to speak, a picture.
 
-use std::time::Duration;
-
 use super::{picture, reference, tools};
 use crate::{
-    audio::{encoding::Encoding, vad::Sensitivity},
     error::{Error, ErrorKind},
     spelling::field::{AudioFormat, FieldRole, FieldValue},
-    vocabulary::{
-        EntryPart, MicrophoneMode, Role, Setting, SpeakRequest, SpeechId, TurnDetection, VideoFrame,
-    },
+    vocabulary::{EntryPart, Role, Setting, SpeakRequest, SpeechId, SpeechModel, TurnDetection, VideoFrame},
 };
 
 /// Longest part of an unknown role in an error, characters.
@@ -134,83 +129,21 @@ pub(super) fn settings_of(role: FieldRole, value: FieldValue) -> impl Iterator<I
     let settings = match format {
         Some(AudioFormat { encoding, rate_hz, channels, .. }) if role == FieldRole::InputFormat => [
             Some(Setting::InputEncoding(encoding)),
-            Some(Setting::InputRate(rate_hz)),
+            Some(Setting::InputRateHz(rate_hz)),
             channels.map(Setting::InputChannels),
         ],
         Some(AudioFormat { encoding, rate_hz, bit_rate, .. }) => {
             let bit_rate = bit_rate.map(Setting::OutputBitRate);
-            [Some(Setting::OutputEncoding(encoding)), Some(Setting::OutputRate(rate_hz)), bit_rate]
+            [Some(Setting::OutputEncoding(encoding)), Some(Setting::OutputRateHz(rate_hz)), bit_rate]
         }
-        None => [to_setting(role, value), None, None],
+        None => match (role, value) {
+            (FieldRole::SpeakModelIfKnown, FieldValue::Text(name)) => {
+                [Some(Setting::SpeakModel(SpeechModel::if_known(name))), None, None]
+            }
+            (role, value) => [Setting::of_field(role, value), None, None],
+        },
     };
     settings.into_iter().flatten()
-}
-
-/// Makes a setting of a value by its role; `None` for other roles.
-fn to_setting(role: FieldRole, value: FieldValue) -> Option<Setting> {
-    // A number out of range saturates, and is rejected with the valid range when it is applied.
-    let as_u32 = |number: i64| u32::try_from(number).unwrap_or(if number < 0 { 0 } else { u32::MAX });
-    Some(match (role, value) {
-        (FieldRole::Language, FieldValue::Text(language)) => Setting::Language(language),
-        (FieldRole::HotWords, FieldValue::Items(items)) => {
-            Setting::HotWords(items.iter().flat_map(|item| item.texts.iter().cloned()).collect())
-        }
-        (FieldRole::TranscriptionPrompt, FieldValue::Text(words)) => Setting::TranscriptionPrompt(words),
-        (FieldRole::Task, FieldValue::Text(name)) => Setting::Translation(name == "translate"),
-        (FieldRole::VadSensitivity, FieldValue::Text(name)) => Setting::VadSensitivity(match name.as_str() {
-            "high" => Sensitivity::High,
-            "low" => Sensitivity::Low,
-            _ => Sensitivity::Normal,
-        }),
-        (FieldRole::EndSilenceMs, FieldValue::Integer(ms)) => Setting::EndSilence(duration_from_ms(ms)),
-        (FieldRole::EndThreshold, FieldValue::Number(share)) => Setting::EndThreshold(share),
-        (FieldRole::EndLikelyThreshold, FieldValue::Number(share)) => Setting::EndLikelyThreshold(share),
-        (FieldRole::EndWaitMaxMs, FieldValue::Integer(ms)) => Setting::EndWaitMax(duration_from_ms(ms)),
-        (FieldRole::SegmentMaxMs, FieldValue::Integer(ms)) => Setting::SegmentMax(duration_from_ms(ms)),
-        (FieldRole::Partials, FieldValue::Flag(on)) => Setting::Partials(on),
-        (FieldRole::WordTimes, FieldValue::Flag(on)) => Setting::WordTimes(on),
-        (FieldRole::EstimatedWordTimes, FieldValue::Flag(on)) => Setting::EstimatedWordTimes(on),
-        (FieldRole::SpeakModel, FieldValue::Text(name)) => Setting::SpeakModel(name),
-        (FieldRole::SpeakModelIfKnown, FieldValue::Text(name)) => Setting::SpeakModelIfKnown(name),
-        (FieldRole::Voice, FieldValue::Text(name)) => Setting::Voice(name),
-        (FieldRole::InputEncoding, FieldValue::Text(name)) => {
-            Setting::InputEncoding(Encoding::from_name(&name)?)
-        }
-        (FieldRole::OutputEncoding, FieldValue::Text(name)) => {
-            Setting::OutputEncoding(Encoding::from_name(&name)?)
-        }
-        (FieldRole::SpeechEvents, FieldValue::Flag(on)) => Setting::SpeechEvents(on),
-        (FieldRole::FinalsOnly, FieldValue::Flag(on)) => Setting::FinalsOnly(on),
-        (FieldRole::UtteranceGapMs, FieldValue::Integer(ms)) => Setting::UtteranceGap(duration_from_ms(ms)),
-        (FieldRole::InputRateHz, FieldValue::Integer(rate)) => Setting::InputRate(as_u32(rate)),
-        (FieldRole::InputChannels, FieldValue::Integer(count)) => {
-            Setting::InputChannels(u16::try_from(count).unwrap_or(u16::MAX))
-        }
-        (FieldRole::OutputRateHz, FieldValue::Integer(rate)) => Setting::OutputRate(as_u32(rate)),
-        (FieldRole::OutputBitRate, FieldValue::Integer(rate)) => Setting::OutputBitRate(as_u32(rate)),
-        (FieldRole::Microphone, FieldValue::Text(name)) => Setting::Microphone(match name.as_str() {
-            "muted" => MicrophoneMode::Muted,
-            _ => MicrophoneMode::Open,
-        }),
-        (FieldRole::SpokenAnswers, FieldValue::Flag(on)) => Setting::SpokenAnswers(on),
-        (FieldRole::TranscribeUser, FieldValue::Flag(on)) => Setting::TranscribeUser(on),
-        (FieldRole::Instructions, FieldValue::Text(words)) => Setting::Instructions(words),
-        (FieldRole::Instructions, FieldValue::Items(items)) => {
-            let texts: Vec<_> = items.iter().flat_map(|item| &item.texts).map(String::as_str).collect();
-            Setting::Instructions(texts.join("\n"))
-        }
-        (FieldRole::MaxTokens, FieldValue::Integer(max)) => {
-            Setting::AnswerMaxTokens(Some(as_u32(max).max(1)))
-        }
-        (FieldRole::Temperature, FieldValue::Number(temperature)) => Setting::Temperature(Some(temperature)),
-        (FieldRole::EchoCancellation, FieldValue::Flag(on)) => Setting::EchoCancellation(on),
-        (FieldRole::RolloverEvents, FieldValue::Flag(on)) => Setting::RolloverEvents(on),
-        _ => return None,
-    })
-}
-
-fn duration_from_ms(ms: i64) -> Duration {
-    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
 pub(super) fn to_speak_request(values: Vec<(FieldRole, FieldValue)>) -> Result<SpeakRequest, Error> {

@@ -214,7 +214,7 @@ impl Codec {
     /// Notes a setting that concerns messages to the client.
     const fn note_setting(&mut self, setting: &Setting) {
         match setting {
-            Setting::OutputRate(rate_hz) => self.rate_out_hz = *rate_hz,
+            Setting::OutputRateHz(rate_hz) => self.rate_out_hz = *rate_hz,
             Setting::SpokenAnswers(on) => self.speaks = *on,
             _ => {}
         }

@@ -14,7 +14,7 @@ use crate::{
         field::{FieldRole, FieldValue, ProtocolField},
     },
     suggestion::did_you_mean,
-    vocabulary::{EventName, Node, Setting},
+    vocabulary::{EventName, Node, Setting, SpeechModel},
 };
 
 /// Most unknown parameters of a connection that are noted, and the length to which their names are cut.
@@ -117,7 +117,7 @@ impl Codec {
         match (field.file.to, value) {
             (Some(FieldRole::Model), FieldValue::Text(model)) => connect.model = Some(model),
             (Some(FieldRole::ModelAndVoice), FieldValue::Text(model)) => {
-                connect.settings.push(Setting::SpeakModelIfKnown(model.clone()));
+                connect.settings.push(Setting::SpeakModel(SpeechModel::if_known(model.clone())));
                 connect.model = Some(model);
             }
             (Some(FieldRole::Shape), FieldValue::Text(shape)) => {
@@ -187,7 +187,8 @@ fn add_default_rates(
         }
     }
     // In front, so that the client's own settings win.
-    settings.splice(..0, input.map(Setting::InputRate).into_iter().chain(output.map(Setting::OutputRate)));
+    settings
+        .splice(..0, input.map(Setting::InputRateHz).into_iter().chain(output.map(Setting::OutputRateHz)));
 }
 
 #[cfg(test)]
@@ -224,9 +225,9 @@ mod tests {
             |query: &str| Codec::new(library.client("vosk").unwrap(), 0.0).decode_query(query).settings;
         let encoding = Setting::InputEncoding(Encoding::S16le);
         // In front stands the default of another parameter.
-        let stereo = [encoding.clone(), Setting::InputRate(48_000), Setting::InputChannels(2)];
+        let stereo = [encoding.clone(), Setting::InputRateHz(48_000), Setting::InputChannels(2)];
         assert!(settings("format=stereo").ends_with(&stereo));
-        assert!(settings("format=mono").ends_with(&[encoding, Setting::InputRate(16_000)]));
+        assert!(settings("format=mono").ends_with(&[encoding, Setting::InputRateHz(16_000)]));
     }
 
     #[test]

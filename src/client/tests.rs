@@ -134,7 +134,7 @@ fn setup_has_settings_and_tools() {
     has(Setting::Instructions("Be brief.\nBe kind.".into()));
     has(Setting::SpokenAnswers(true));
     has(Setting::TranscribeUser(true));
-    has(Setting::AnswerMaxTokens(Some(100)));
+    has(Setting::MaxTokens(Some(100)));
     let detection = found.iter().find_map(|setting| match setting {
         Setting::TurnDetection(detection) => Some((detection.is_automatic, detection.interrupts)),
         _ => None,

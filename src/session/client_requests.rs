@@ -7,7 +7,6 @@ use super::{
     assistant::{Assistant, entries::Entries},
     effects::Effects,
     input::speech_input::{COMMIT_MIN_MS, SpeechEvent},
-    millis,
     outbox::{Observation, completions::COMPLETIONS_MAX, lockstep::AwaitedReply},
     tools::Tools,
 };
@@ -116,8 +115,13 @@ impl Session {
     }
 
     pub(super) fn note_no_effect(&mut self, what: &str, because: &str) {
-        let note = format!("{what} in profile {}: {because}", self.setup.profile.name);
+        let note = self.without_effect(what, because);
         self.tools.out.observe(Observation::NoEffect(note));
+    }
+
+    /// Note on something that does nothing in this profile.
+    pub(super) fn without_effect(&self, what: &str, because: &str) -> String {
+        format!("{what} in profile {}: {because}", self.setup.profile.name)
     }
 
     /// Passes an utterance on to the assistant once its audio is complete.
@@ -134,8 +138,7 @@ impl Session {
         let id = EntryId(segment_id);
         let entry = Entry { id, role: Role::User, parts: vec![EntryPart::Audio(audio)] };
         assistant.entries.add(entry, EntryPlace::End);
-        let detection = assistant.settings.detection;
-        if detection.answers {
+        if self.tools.settings.turn_detection.answers {
             assistant.request(now, AnswerRequest::default(), &mut self.tools);
         } else {
             self.withdraw_early(now);
@@ -192,7 +195,7 @@ impl Session {
 
     /// Reports silence of the length that the client asked for, after the transcripts before it.
     pub(super) fn report_utterance_gap(&mut self) {
-        let gap = self.settings.utterance_gap.map(millis);
+        let gap = self.tools.settings.utterance_gap_ms.map(u64::from);
         if let (Some(gap), Some(last_ms)) = (gap, self.intake.last_utterance_end_ms)
             && self.intake.speech_input.listened_ms() >= last_ms + gap
             && self.transcriber.queue.is_settled()

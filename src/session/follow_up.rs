@@ -35,8 +35,7 @@ impl Session {
             && let Some(audio) = self.intake.speech_input.current_recording()
         {
             let end_ms = self.intake.speech_input.listened_ms();
-            let Tools { lanes, timers, out, .. } = &mut self.tools;
-            self.transcriber.request_interim(now, (audio, end_ms), lanes, timers, out);
+            self.transcriber.request_interim(now, (audio, end_ms), &mut self.tools);
         }
         if self.tools.timers.take_expired(Timer::AnswerRequest, now) {
             let Tools { lanes, timers, out, .. } = &mut self.tools;
@@ -151,8 +150,7 @@ impl Session {
     fn advance_dialogue(&mut self, now: Instant) {
         if let Some(assistant) = &mut self.assistant {
             let is_user_speaking = self.intake.speech_input.current_recording().is_some();
-            let Tools { lanes, out, .. } = &mut self.tools;
-            assistant.release_unexpected(now, is_user_speaking, lanes, out);
+            assistant.release_unexpected(now, is_user_speaking, &mut self.tools);
             assistant.advance(now, &mut self.tools);
             return self.update_barge_in_watch();
         }

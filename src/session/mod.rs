@@ -7,7 +7,7 @@
 //! [`input`] to the conversation and the transcriber. Either returns [`effects`], and [`follow_up`] runs the steps below.
 //!
 //! - [`opening`] makes a session of its [`setup`]; [`client_requests`] handles what clients ask for, [`texts_to_speak`] what they
-//!   want spoken, [`setting_changes`] and [`conversation_settings`] what they set; [`settings`] is what they have set
+//!   want spoken, [`setting_changes`] what they set; [`settings`] is what follows from the settings in force
 //! - [`microphone`] takes the client's audio, [`input`] finds utterances in it; [`drop_report`] reports what was dropped
 //! - [`pauses`] handles pauses in the user's speech, for the end-of-turn model and for early questions
 //! - [`lanes`] are the upstream sessions with their owners, [`floor`] decides who is heard and plays it
@@ -52,7 +52,6 @@
 mod acknowledged_audio;
 pub(crate) mod assistant;
 mod client_requests;
-mod conversation_settings;
 pub(crate) mod dialogue;
 pub(crate) mod drain_plan;
 mod drop_report;
@@ -94,7 +93,6 @@ use self::{
     floor::{Floor, SpeechSource},
     input::speech_input::{SpeechEvent, StreamedAudio},
     microphone::AudioIntake,
-    settings::Settings,
     stt::transcriber::Transcriber,
     tools::Tools,
     tts::{queue::TtsQueue, synthesizer::Synthesizer},
@@ -157,7 +155,6 @@ struct ClientActivity {
 #[derive(Debug)]
 pub(crate) struct Session {
     setup: SessionSetup,
-    settings: Settings,
     session_id: String,
     opened_at: Instant,
     phase: SessionPhase,
@@ -285,8 +282,8 @@ impl Session {
 
     /// Handles a frame of audio. Returns true if it starts or ends an utterance, or interrupts.
     fn handle_audio(&mut self, now: Instant, bytes: &[u8]) -> bool {
-        let Tools { floor, out, .. } = &mut self.tools;
-        let is_muted = floor.is_audible() && self.settings.microphone == MicrophoneMode::Muted;
+        let Tools { settings, floor, out, .. } = &mut self.tools;
+        let is_muted = floor.is_audible() && settings.microphone == MicrophoneMode::Muted;
         if let Some(echo) = &mut self.intake.speech_input.echo {
             echo.begin_frame(now, floor.take_playback());
         }
@@ -364,8 +361,7 @@ impl Session {
     /// Has the assistant dial for the utterance that begins.
     fn prepare_answer(&mut self, now: Instant) {
         if let Some(assistant) = &mut self.assistant {
-            let Tools { lanes, floor, out, .. } = &mut self.tools;
-            assistant.prepare(now, floor, lanes, out);
+            assistant.prepare(now, &mut self.tools);
         }
     }
 
@@ -385,12 +381,12 @@ impl Session {
     /// Watches for barge-ins while something is playing and the microphone is open.
     pub(super) fn update_barge_in_watch(&mut self) {
         let Some(rules) = self.setup.profile.barge_in() else { return };
-        let interrupts =
-            self.assistant.as_ref().is_none_or(|assistant| assistant.settings.detection.interrupts);
+        let settings = &self.tools.settings;
+        let interrupts = self.assistant.is_none() || settings.turn_detection.interrupts;
         let is_speaking = self.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
             || self.assistant.as_ref().is_some_and(|assistant| assistant.is_busy())
             || self.tools.floor.is_audible();
-        let is_mic_open = self.settings.microphone == MicrophoneMode::Open;
+        let is_mic_open = settings.microphone == MicrophoneMode::Open;
         self.intake
             .speech_input
             .watch_barge_in(Some(rules).filter(|_| is_speaking && is_mic_open && interrupts));
@@ -404,7 +400,7 @@ impl Session {
             assistant.interrupt(now, &mut self.tools);
         }
         if let Some(dialogue) = &mut self.dialogue {
-            dialogue.interrupt(now, &mut self.tools.floor, &mut self.tools.out);
+            dialogue.interrupt(now, &mut self.tools);
         }
     }
 

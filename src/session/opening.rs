@@ -14,13 +14,11 @@ use super::{
     floor::Floor,
     input::{
         rate_limiter::RateLimiter,
-        speech_input::{InputSettings, InputUse, SpeechInput},
+        speech_input::{InputUse, SpeechInput},
     },
     lanes::Lanes,
     microphone::AudioIntake,
     outbox::Actions,
-    setting_changes::saturating_u32,
-    settings::{EndSettings, Settings},
     setup::SessionSetup,
     status,
     stt::transcriber::Transcriber,
@@ -29,11 +27,7 @@ use super::{
     tts::{queue::TtsQueue, synthesizer::Synthesizer, voices::VoiceEncodingChoice},
 };
 use crate::{
-    audio::vad::Sensitivity,
-    spelling::{
-        client::{EchoMode, LockStep},
-        profile::DialogueRules,
-    },
+    spelling::profile::DialogueRules,
     vocabulary::{ClientEvent, Setting, TurnEnd},
 };
 
@@ -43,6 +37,8 @@ impl SessionSetup {
         let talk = self.profile.dialogue.clone();
         let voice_encoding = VoiceEncodingChoice::new(Arc::clone(&self.voice_encodings));
         let mut tools = Tools {
+            settings: self.default_settings(),
+            voice: None,
             lanes: Lanes::new(self.profile.lanes, voice_encoding, self.seed),
             floor: Floor::new(self.floor_options()),
             out: Actions::default(),
@@ -55,39 +51,12 @@ impl SessionSetup {
             tools.timers.set(Timer::TimeLimit, now + Duration::from_millis(limit_ms));
         }
         tools.lanes.reports_queue = self.is_request;
-        if self.lock_step != LockStep::Off {
-            tools.out.enable_lockstep(self.reports_parts);
-        }
-        let input_settings = InputSettings {
-            encoding: self.audio_in.encoding,
-            rate_hz: self.audio_in.rate_hz,
-            channels: self.audio_in.channels,
-            sensitivity: Sensitivity::Normal,
-            end_silence_ms: self.profile.listen.end_ms,
-            segment_max_ms: self.profile.listen.segment_max_ms.min(saturating_u32(self.audio_max_ms)),
-            cut_after_ms: self.transcripts.cut_after_ms,
-            cut_pause_ms: self.transcripts.cut_pause_ms,
-            cut_max_ms: self.transcripts.cut_max_ms,
-            is_manual: false,
-            pauses: self.pause_use(TurnEnd::OfProfile),
-        };
+        let input_settings = self.input_settings(&tools.settings);
         let transcribes = talk.is_none() || self.profile.transcribes_user();
         let input_use = InputUse { records_utterances: transcribes, streams_audio: talk.is_some() };
-        settings.insert(0, Setting::OutputRate(self.audio_out.rate_hz));
-        settings.insert(0, Setting::EchoCancellation(self.audio_in.echo == EchoMode::Cancel));
+        settings.insert(0, Setting::OutputRateHz(self.audio_out.rate_hz));
         let idle_timeout = Some(Duration::from_millis(self.audio_in.idle_ms)).filter(|idle| !idle.is_zero());
         let mut session = Session {
-            settings: Settings {
-                end: EndSettings::default(),
-                language: None,
-                tts_model: None,
-                voice: None,
-                microphone: self.profile.microphone(),
-                rollover_events: false,
-                idle_pause: None,
-                output_format: self.audio_out.format(),
-                utterance_gap: None,
-            },
             session_id,
             opened_at: now,
             phase: SessionPhase::Open,
@@ -143,14 +112,11 @@ impl SessionSetup {
 
 fn open_assistant(session: &mut Session) {
     let Some(rules) = session.setup.profile.answers.clone() else { return };
-    let voice = session.configured_voice();
     let (profile, can_speak) = (session.setup.profile.clone(), session.setup.can_speak);
-    session.assistant = Some(Box::new(Assistant::new(profile, rules, voice, can_speak)));
+    session.assistant = Some(Box::new(Assistant::new(profile, rules, can_speak)));
 }
 
 fn open_dialogue(now: Instant, talk: Arc<DialogueRules>, session: &mut Session) {
-    let settings = session.dialogue_settings();
     let (mode, duplex) = (session.setup.profile.mode, &session.setup.duplex);
-    let Tools { lanes, out, .. } = &mut session.tools;
-    session.dialogue = Some(Box::new(Dialogue::open(now, talk, mode, duplex, settings, lanes, out)));
+    session.dialogue = Some(Box::new(Dialogue::open(now, talk, mode, duplex, &mut session.tools)));
 }

@@ -30,7 +30,8 @@ impl Session {
                 let speech_input = &self.intake.speech_input;
                 if let Some(audio) = speech_input.current_recording() {
                     let end_ms = speech_input.listened_ms();
-                    self.transcriber.want_pause_transcript(audio, end_ms, *probability);
+                    let settings = &self.tools.settings;
+                    self.transcriber.want_pause_transcript(audio, end_ms, *probability, settings);
                 }
             }
             SpeechEvent::Resumed => {

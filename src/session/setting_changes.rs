@@ -1,137 +1,152 @@
-//! Changes of settings by the client.
+//! Changes of settings by the client. Settings that the profile or its upstreams cannot follow are noted.
 
 use std::time::Instant;
 
-use super::{Session, dialogue::DialogueSettings, millis, outbox::Observation, settings::EndSettings};
+use super::{Session, client_requests::NO_TOOLS, outbox::Observation};
 use crate::{
     audio::output_converter::OutputFormat,
     error::{Error, ErrorKind},
-    vocabulary::{ClientEvent, Eagerness, Setting, TurnEnd, TurnEndRule, VoiceSample},
+    session::tts::voices::VoiceChoice,
+    vocabulary::{ClientEvent, ClientSettings, Eagerness, Setting, TurnEnd, TurnEndRule, VoiceSample},
 };
+
+/// Note on tools for operators.
+const TOOLS_NOTE: &str = "tools: the model is prompted, not trained, to call them; each call is checked against its schema, and a wrong one is asked for once more";
 
 impl Session {
     pub(super) fn apply_settings(&mut self, now: Instant, settings: Vec<Setting>) {
-        let mut input = self.intake.speech_input.settings.clone();
+        let format = self.tools.settings.output_format();
+        let is_format_set = settings.iter().any(Setting::is_output_format);
         for setting in settings {
-            match setting {
-                Setting::Language(language) => {
-                    self.note_missing_prompt(&language);
-                    self.transcriber.options.language.clone_from(&language);
-                    self.settings.language = Some(language);
-                }
-                Setting::HotWords(words) => self.transcriber.options.hot_words = words,
-                Setting::TranscriptionPrompt(words) => self.transcriber.options.user_prompt = words,
-                Setting::Translation(on) => self.transcriber.options.translates = on,
-                Setting::Partials(on) => self.transcriber.options.partials = on,
-                Setting::WordTimes(on) => {
-                    self.transcriber.options.word_times = on && self.setup.estimates_word_times();
-                }
-                Setting::EstimatedWordTimes(on) => {
-                    self.transcriber.options.word_times = on && self.setup.has_word_times;
-                }
-                Setting::SpeakModel(model) => self.settings.tts_model = Some(model),
-                Setting::SpeakModelIfKnown(model) if self.setup.voice_catalog.is_known_model(&model) => {
-                    self.settings.tts_model = Some(model);
-                }
-                Setting::SpeakModelIfKnown(model) => {
-                    let note = format!("speech model {model:?} is not configured; it changes nothing");
-                    self.tools.out.observe(Observation::NoEffect(note));
-                }
-                Setting::Voice(voice) => self.settings.voice = Some(voice),
-                Setting::VadSensitivity(sensitivity) => input.sensitivity = sensitivity,
-                Setting::EndSilence(silence) => input.end_silence_ms = saturating_u32(millis(silence)),
-                Setting::EndThreshold(share) => {
-                    self.settings.end.threshold = Some(share);
-                    self.note_missing_judge(TurnEnd::Semantic(Eagerness::default()));
-                }
-                Setting::EndLikelyThreshold(share) => self.settings.end.likely_threshold = Some(share),
-                Setting::EndWaitMax(wait) => {
-                    self.settings.end.wait_max_ms = Some(saturating_u32(millis(wait)));
-                }
-                Setting::SegmentMax(max) => {
-                    input.segment_max_ms = saturating_u32(millis(max).min(self.setup.audio_max_ms));
-                }
-                Setting::InputEncoding(encoding) => input.encoding = encoding,
-                Setting::InputRate(rate_hz) => input.rate_hz = rate_hz,
-                Setting::InputChannels(channels) => input.channels = channels,
-                Setting::Instructions(text) => self.set_instructions(text),
-                Setting::TurnDetection(detection) => {
-                    input.is_manual = !detection.is_automatic;
-                    input.pauses = self.setup.pause_use(detection.turn_end);
-                    self.note_missing_judge(detection.turn_end);
-                    self.tools.out.mutes_speech_events = !detection.is_automatic;
-                    if let Some(assistant) = &mut self.assistant {
-                        assistant.settings.detection = detection;
-                        self.transcriber.yields_to_answer = detection.answers || detection.client_asks;
-                        self.transcriber.expects_request = detection.client_asks;
-                    }
-                }
-                Setting::SpokenAnswers(on) => {
-                    if let Some(assistant) = &mut self.assistant {
-                        assistant.settings.speaks = on;
-                    }
-                }
-                Setting::Tools(offer) => self.set_tools(offer),
-                Setting::AnswerMaxTokens(max) => self.set_max_tokens(max),
-                Setting::Temperature(temperature) => self.set_temperature(temperature),
-                Setting::TranscribeUser(on) => self.transcribe_user(on),
-                Setting::Microphone(microphone) if self.setup.profile.barge_in().is_some() => {
-                    self.settings.microphone = microphone;
-                }
-                Setting::Microphone(_) => {
-                    let note = "microphone: it is muted while a text is spoken, as on the real server";
-                    self.tools.out.observe(Observation::NoEffect(note.to_owned()));
-                }
-                Setting::EchoCancellation(on) => self.cancel_echo(on),
-                Setting::IdlePause(pause) => self.settings.idle_pause = Some(pause),
-                Setting::RolloverEvents(on) => self.settings.rollover_events = on,
-                Setting::SpeechEvents(on) => self.tools.out.mutes_speech_events = !on,
-                Setting::FinalsOnly(true) => self.tools.out.hold_transcripts(self.setup.reports_parts),
-                Setting::FinalsOnly(false) => {
-                    self.tools.out.release_transcripts(self.transcriber.queue.finals_to_come());
-                }
-                Setting::UtteranceGap(gap) => self.settings.utterance_gap = Some(gap),
-                Setting::OutputEncoding(encoding) => {
-                    self.set_output_format(OutputFormat { encoding, ..self.settings.output_format });
-                }
-                Setting::OutputRate(rate_hz) => {
-                    self.set_output_format(OutputFormat { rate_hz, ..self.settings.output_format });
-                }
-                Setting::OutputBitRate(bit_rate) => {
-                    let bit_rate = Some(bit_rate);
-                    self.set_output_format(OutputFormat { bit_rate, ..self.settings.output_format });
-                }
+            self.note_missing_parts(&setting);
+            match self.missing_effect(&setting) {
+                Some(note) => self.tools.out.observe(Observation::NoEffect(note)),
+                None => self.tools.settings.set(setting),
             }
         }
-        self.settings.end.apply(&mut input, &self.setup);
-        let voice = self.configured_voice();
-        let partials = self.transcriber.options.partials;
+        if is_format_set {
+            self.apply_output_format(format);
+        }
+        self.follow_settings(now);
+    }
+
+    /// Has the parts of the session follow the settings. Those that only read them need nothing.
+    fn follow_settings(&mut self, now: Instant) {
+        let settings = &self.tools.settings;
+        let (detection, cancels_echo) = (settings.turn_detection, settings.cancels_echo);
+        self.tools.out.mutes_speech_events = !settings.speech_events.unwrap_or(detection.is_automatic);
+        match settings.finals_only {
+            true => self.tools.out.hold_transcripts(self.setup.reports_parts),
+            false => self.tools.out.release_transcripts(self.transcriber.queue.finals_to_come()),
+        }
+        let has_answers = self.assistant.is_some();
+        self.transcriber.wants_transcript = self.setup.transcribes_user(settings);
+        self.transcriber.yields_to_answer = has_answers && (detection.answers || detection.client_asks);
+        self.transcriber.expects_request = has_answers && detection.client_asks;
+        if self.setup.profile.dialogue.is_some() {
+            self.intake.speech_input.record_utterances(self.transcriber.wants_transcript);
+        }
+        if self.intake.speech_input.echo.is_some() != cancels_echo {
+            self.intake.speech_input.cancel_echo(cancels_echo, &mut self.intake.speech_events);
+            self.tools.floor.log_playback(cancels_echo);
+        }
+        self.tools.voice = self.choose_voice(None, None).ok().and_then(|choice| choice.voice);
         if let Some(assistant) = &mut self.assistant {
-            assistant.settings.voice = voice;
-            assistant.settings.partials = partials;
-            assistant.settings.language.clone_from(&self.settings.language);
             // With these settings the question would be another.
             assistant.replace_early(now, &mut self.tools);
         }
-        let settings = self.dialogue_settings();
-        if let Some(dialogue) = &mut self.dialogue {
-            dialogue.settings = settings;
-        }
+        self.apply_input_settings();
+        self.process_speech_events(now);
+    }
+
+    fn apply_input_settings(&mut self) {
+        let input = self.setup.input_settings(&self.tools.settings);
         if let Err(error) = self.intake.speech_input.apply_settings(input, &mut self.intake.speech_events) {
+            let kept = &self.intake.speech_input.settings;
+            let settings = &mut self.tools.settings;
+            settings.input_encoding = kept.encoding;
+            (settings.input_rate_hz, settings.input_channels) = (kept.rate_hz, kept.channels);
             self.report_error(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
         }
-        self.process_speech_events(now);
+    }
+
+    /// Applies the format of the audio to the client. The one `before` stays if it is wrong.
+    fn apply_output_format(&mut self, before: OutputFormat) {
+        if let Err(error) = self.tools.floor.set_format(self.tools.settings.output_format()) {
+            let OutputFormat { encoding, rate_hz, bit_rate } = before;
+            let settings = &mut self.tools.settings;
+            settings.output_encoding = encoding;
+            (settings.output_rate_hz, settings.output_bit_rate) = (rate_hz, bit_rate);
+            // The format before is valid. The floor of a new session does not have it yet.
+            let _ = self.tools.floor.set_format(before);
+            self.report_error(Error::new(ErrorKind::BadSetting, format!("audio to the client: {error}")));
+        }
     }
 
     /// Confirms a change of settings.
     pub(super) fn report_settings(&mut self) {
-        let EndSettings { threshold, likely_threshold, wait_max_ms } = self.settings.end;
-        self.tools.out.push_client(ClientEvent::Configured {
-            hot_words: self.transcriber.options.hot_words.clone(),
-            end_threshold: threshold,
-            end_likely_threshold: likely_threshold,
-            end_wait_max_ms: wait_max_ms,
-        });
+        let ClientSettings { hot_words, end_threshold, end_likely_threshold, end_wait_max_ms, .. } =
+            &self.tools.settings;
+        let configured = ClientEvent::Configured {
+            hot_words: hot_words.clone(),
+            end_threshold: *end_threshold,
+            end_likely_threshold: *end_likely_threshold,
+            end_wait_max_ms: *end_wait_max_ms,
+        };
+        self.tools.out.push_client(configured);
+    }
+
+    /// Why a setting has no effect, for the operator; `None` if it has one, or turns off what does not exist.
+    fn missing_effect(&self, setting: &Setting) -> Option<String> {
+        let has_answers = self.assistant.is_some();
+        let (what, because) = match setting {
+            Setting::SpeakModel(model) => {
+                let is_known = model.must_exist || self.setup.voice_catalog.is_known_model(&model.name);
+                let note = || format!("speech model {:?} is not configured; it changes nothing", model.name);
+                return (!is_known).then(note);
+            }
+            Setting::Microphone(_) if self.setup.profile.barge_in().is_none() => {
+                return Some(
+                    "microphone: it is muted while a text is spoken, as on the real server".to_owned(),
+                );
+            }
+            Setting::Instructions(_) if !has_answers => {
+                ("instructions do nothing", "its prompts are in its file")
+            }
+            Setting::Tools(offer) if !self.setup.profile.calls_tools() && !offer.tools.is_empty() => {
+                ("tools do nothing", NO_TOOLS)
+            }
+            Setting::MaxTokens(Some(_)) if !has_answers => {
+                ("a bound on answers does nothing", "its model speaks in full duplex")
+            }
+            Setting::Temperature(Some(_)) if !has_answers => {
+                ("a temperature does nothing", "it is in its file")
+            }
+            Setting::Temperature(Some(_)) if !self.setup.takes_temperature => {
+                ("a temperature does nothing", "its upstreams have none for single answers")
+            }
+            Setting::TranscribeUser(true)
+                if self.setup.profile.dialogue.is_some()
+                    && !(self.setup.can_transcribe || self.setup.profile.transcribes_user()) =>
+            {
+                ("a transcript of the user is not made", "no upstream transcribes")
+            }
+            _ => return None,
+        };
+        Some(self.without_effect(what, because))
+    }
+
+    /// Tells the operator what a setting lacks, or how it acts.
+    fn note_missing_parts(&mut self, setting: &Setting) {
+        match setting {
+            Setting::Language(language) => self.note_missing_prompt(language),
+            Setting::EndThreshold(_) => self.note_missing_judge(TurnEnd::Semantic(Eagerness::default())),
+            Setting::TurnDetection(detection) => self.note_missing_judge(detection.turn_end),
+            Setting::Tools(offer) if self.setup.profile.calls_tools() && !offer.tools.is_empty() => {
+                self.tools.out.observe(Observation::Note(TOOLS_NOTE.to_owned()));
+            }
+            _ => {}
+        }
     }
 
     /// Tells the operator that nothing judges pauses as the client or the profile wants, and why.
@@ -149,18 +164,11 @@ impl Session {
         }
     }
 
-    /// Turns the cancellation of echo on or off.
-    fn cancel_echo(&mut self, on: bool) {
-        if self.intake.speech_input.echo.is_some() != on {
-            self.intake.speech_input.cancel_echo(on, &mut self.intake.speech_events);
-            self.tools.floor.log_playback(on);
-        }
-    }
-
     /// Tells the operator that the model will not be asked in this language.
     fn note_missing_prompt(&mut self, language: &str) {
         let hear = &self.setup.profile.hear;
-        if self.settings.language.as_deref() != Some(language) && hear.prompt_language(language).is_none() {
+        let known = self.tools.settings.language.as_deref();
+        if known != Some(language) && hear.prompt_language(language).is_none() {
             let note = format!(
                 "language {language:?}: the profile has no transcription prompt for it, so its prompt for {:?} is used",
                 hear.language
@@ -169,32 +177,14 @@ impl Session {
         }
     }
 
-    fn set_output_format(&mut self, format: OutputFormat) {
-        match self.tools.floor.set_format(format) {
-            Ok(()) => self.settings.output_format = format,
-            Err(error) => {
-                self.report_error(Error::new(ErrorKind::BadSetting, format!("audio to the client: {error}")));
-            }
-        }
+    /// The voice for a text with this sample or name, and for the model without either.
+    pub(super) fn choose_voice(
+        &self,
+        sample: Option<VoiceSample>,
+        name: Option<&str>,
+    ) -> Result<VoiceChoice, Error> {
+        let ClientSettings { voice, speak_model, .. } = &self.tools.settings;
+        let model = speak_model.as_ref().map(|model| model.name.as_str());
+        self.setup.voice_catalog.choose(sample, name.or(voice.as_deref()), model)
     }
-
-    /// Settings that concern a conversation.
-    pub(super) fn dialogue_settings(&self) -> DialogueSettings {
-        DialogueSettings {
-            voice: self.configured_voice(),
-            partials: self.transcriber.options.partials,
-            rollover_events: self.settings.rollover_events,
-            idle_pause: self.settings.idle_pause,
-        }
-    }
-
-    /// Voice of the model's own turns, by the settings.
-    pub(super) fn configured_voice(&self) -> Option<VoiceSample> {
-        let (voice, model) = (self.settings.voice.as_deref(), self.settings.tts_model.as_deref());
-        self.setup.voice_catalog.choose(None, voice, model).ok().and_then(|choice| choice.voice)
-    }
-}
-
-pub(super) fn saturating_u32(number: u64) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -121,11 +121,6 @@ impl SessionSetup {
         self.has_turn_judge && !self.is_request && self.profile.dialogue.is_none()
     }
 
-    /// True if word times are estimated for a client that wants them.
-    pub(crate) fn estimates_word_times(&self) -> bool {
-        self.has_word_times && self.profile.hear.estimated_word_times
-    }
-
     /// How audio is sent: the profile's rules, and what the protocol puts in their place.
     pub(crate) fn playout(&self) -> PlayoutRules {
         let rules = self.profile.playout;

@@ -63,7 +63,10 @@ impl SessionReport {
             needs_backpressure: session.phase == SessionPhase::Open && session.activity.had_backpressure,
             waits_for_lanes: false,
             only_waits_in_queue: session.phase == SessionPhase::Ended && session.only_waits_in_queue(),
-            kept_bytes: session.assistant.as_ref().map_or(0, |assistant| assistant.kept_bytes()),
+            kept_bytes: session
+                .assistant
+                .as_ref()
+                .map_or(0, |assistant| assistant.kept_bytes(&session.tools.settings)),
             read_window: ReadWindow::of(session, now),
         }
     }

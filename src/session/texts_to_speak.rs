@@ -24,7 +24,8 @@ const NO_SPEAKER: &str = "the upstreams have no chat mode for it, and so cannot 
 impl Session {
     /// Adds a fragment to the text with this id.
     pub(super) fn append_text(&mut self, now: Instant, text: String, id: Option<String>) {
-        let (voice, language) = (self.settings.voice.clone(), self.settings.language.clone());
+        let settings = &self.tools.settings;
+        let (voice, language) = (settings.voice.clone(), settings.language.clone());
         self.update_tts_queue(now, |queue| queue.append(QueuedText { text, id, voice, language }));
     }
 
@@ -88,7 +89,8 @@ impl Session {
 
     /// The words of a text that the model can say; empty if it has none.
     fn normalized_text(&self, request: &SpeakRequest) -> String {
-        let language = request.language.as_deref().or(self.settings.language.as_deref()).unwrap_or("en");
+        let usual = self.tools.settings.language.as_deref();
+        let language = request.language.as_deref().or(usual).unwrap_or("en");
         let symbols = self.setup.profile.speak.symbols(language);
         text_normalization::normalize_text(&request.text, symbols)
     }
@@ -100,11 +102,7 @@ impl Session {
             return self.report_error(named(Error::new(ErrorKind::SpeakFailed, NO_SPEAKER)));
         }
         let rules = &self.setup.profile.speak;
-        let choice = self.setup.voice_catalog.choose(
-            request.reference,
-            request.voice.as_deref().or(self.settings.voice.as_deref()),
-            self.settings.tts_model.as_deref(),
-        );
+        let choice = self.choose_voice(request.reference, request.voice.as_deref());
         let voice = match choice {
             Err(error) => return self.report_error(named(error)),
             Ok(_) if self.setup.rejects_blank_texts && request.text.trim().is_empty() => {
@@ -134,7 +132,7 @@ impl Session {
             assistant.cut(now, &mut self.tools);
         }
         if let Some(dialogue) = &mut self.dialogue {
-            dialogue.interrupt(now, &mut self.tools.floor, &mut self.tools.out);
+            dialogue.interrupt(now, &mut self.tools);
         }
         self.synthesizer.start_job(now, job, &mut self.tools);
     }

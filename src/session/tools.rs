@@ -1,12 +1,17 @@
-//! State that the parts of a session share: lanes, floor, outbox, timers and numbers.
+//! State that the parts of a session share: settings, lanes, floor, outbox, timers and numbers.
 //!
 //! Only the entry points of a part take all of it. Everything below them takes what it touches.
 
 use super::{floor::Floor, lanes::Lanes, outbox::Actions, timers::Timers};
+use crate::vocabulary::{ClientSettings, VoiceSample};
 
 /// Tools of one session.
 #[derive(Debug)]
 pub(crate) struct Tools {
+    /// Settings in force.
+    pub(crate) settings: ClientSettings,
+    /// Voice of the model's own turns and answers under these settings; `None` for the upstream's own.
+    pub(crate) voice: Option<VoiceSample>,
     pub(crate) lanes: Lanes,
     pub(crate) floor: Floor,
     pub(crate) out: Actions,

@@ -10,10 +10,8 @@ use crate::vocabulary::{AnswerRequest, ClientEvent};
 impl Session {
     /// Arms [`Timer::UserSilence`] while the user is silent after an answer.
     pub(super) fn track_user_silence(&mut self, now: Instant) {
-        let detection = self.assistant.as_ref().map(|assistant| assistant.settings.detection);
-        let timeout = detection
-            .filter(|detection| detection.is_automatic && detection.answers)
-            .and_then(|detection| detection.idle_timeout);
+        let detection = self.tools.settings.turn_detection;
+        let timeout = detection.idle_timeout.filter(|_| detection.answers_utterances());
         let is_silent = self.phase == SessionPhase::Open
             && !self.tools.floor.is_busy()
             && self.intake.speech_input.current_recording().is_none()

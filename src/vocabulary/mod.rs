@@ -1,6 +1,6 @@
 //! Neutral vocabulary between N client protocols and M upstream dialects: requests go up, events come down.
 //!
-//! To change here: a row or a variant for something new that a client can ask for or that it gets. Not here: names and fields of
+//! To change here: a row or a variant for something new that a client can ask for, set or get. Not here: names and fields of
 //! a protocol, which its codec and mapping file have.
 //!
 //! A `…Request` goes towards the model and an `…Event` towards the client: [`ClientRequest`] and [`ClientEvent`] between a client and
@@ -12,6 +12,7 @@ use bytes::Bytes;
 mod answer;
 mod describe;
 mod events;
+mod field_value;
 mod flow;
 mod http;
 mod lane;
@@ -20,6 +21,7 @@ mod node;
 mod reasons;
 pub mod relay;
 mod requests;
+mod settings;
 mod slot;
 mod slot_value;
 mod tool;
@@ -34,6 +36,7 @@ pub use self::answer::{
 pub use self::describe::describe_queue;
 pub(crate) use self::events::seconds;
 pub use self::events::{ClientAudio, ClientEvent, EventName, SpeechId, ToolCall};
+pub use self::field_value::{FieldValue, ListItem};
 pub use self::flow::FlowControl;
 pub use self::http::{AnswerPart, HttpBody, HttpRequest};
 pub use self::lane::{
@@ -43,7 +46,8 @@ pub use self::lane::{
 pub use self::lane_kind::{LanePurpose, Mode, VoiceEncoding};
 pub use self::node::Node;
 pub use self::reasons::{CloseReason, EndCause, RolloverReason, Speaker};
-pub use self::requests::{ClientRequest, MicrophoneMode, Setting, SpeakRequest, VideoFrame, VoiceSample};
+pub use self::requests::{ClientRequest, SpeakRequest, VideoFrame, VoiceSample};
+pub use self::settings::{ClientSettings, FieldRole, MicrophoneMode, Setting, SpeechModel};
 pub use self::slot::Slot;
 pub use self::slot_value::{JsonWriter, SlotValue};
 pub use self::tool::{Tool, ToolChoice, ToolOffer, ToolResult};

@@ -13,7 +13,7 @@ use voxbridge::{
     spelling::Library,
     upstream::Dialect,
     vocabulary::{
-        ClientEvent, ClientRequest, Frame, LaneEvent, Message, Mode, Setting, Speaker,
+        ClientEvent, ClientRequest, Frame, LaneEvent, Message, Mode, Setting, Speaker, SpeechModel,
         relay::{RelayEnd, RelayEndReason, RelayEventMeta, RelayInput, RelayOpening, RelayRequest},
     },
 };
@@ -392,7 +392,7 @@ fn documented_macaw_client_messages_are_decoded() {
             ClientRequest::Configure(vec![
                 Setting::HotWords(vec!["Macaw".into(), "OpenVoice".into(), "transcription".into()]),
                 Setting::Language("en".into()),
-                Setting::SpeakModelIfKnown("kokoro-v1".into()),
+                Setting::SpeakModel(SpeechModel::if_known("kokoro-v1")),
                 Setting::VadSensitivity(Sensitivity::Normal),
             ]),
         ),

@@ -8,7 +8,7 @@ use voxbridge::{
     config::Config,
     error::ErrorKind,
     spelling::{Library, MappingKind, check::parse_toml, client::RealtimeEvent, explain::explain_markdown},
-    vocabulary::EventName,
+    vocabulary::{EventName, FieldRole},
 };
 use voxbridge_test_support::bench::scratch;
 
@@ -139,7 +139,7 @@ fn shown_configurations_are_valid() {
 }
 
 #[test]
-fn shown_table_matches_program_output() {
+fn shown_tables_match_program_output() {
     let library = Library::embedded().unwrap();
     let (client, profile) = (library.client("macaw").unwrap(), library.profile("speech").unwrap());
     let printed = explain_markdown(&client, &profile, &library.upstream("minicpm-o").unwrap());
@@ -148,14 +148,25 @@ fn shown_table_matches_program_output() {
     let tables = format!("### {}", tables.replace("\n## ", "\n### "));
 
     let reference = read(MAPPINGS_REFERENCE);
-    let (before, rest) = reference.split_once("<!-- explain -->\n").unwrap();
-    let (inside, after) = rest.split_once("<!-- /explain -->").unwrap();
-    if std::env::var_os("UPDATE_README").is_some() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(MAPPINGS_REFERENCE);
-        fs::write(path, format!("{before}<!-- explain -->\n{tables}<!-- /explain -->{after}")).unwrap();
-        return;
+    let mut expected = reference.clone();
+    for (name, tables) in [("explain", tables), ("roles", role_table())] {
+        let (before, rest) = expected.split_once(&format!("<!-- {name} -->\n")).unwrap();
+        let (_, after) = rest.split_once(&format!("<!-- /{name} -->")).unwrap();
+        expected = format!("{before}<!-- {name} -->\n{tables}<!-- /{name} -->{after}");
     }
-    assert_eq!(inside, tables, "run UPDATE_README=1 cargo test --test program readme");
+    if std::env::var_os("UPDATE_README").is_some() {
+        return fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(MAPPINGS_REFERENCE), expected).unwrap();
+    }
+    assert_eq!(reference, expected, "run UPDATE_README=1 cargo test --test program readme");
+}
+
+/// The table of the roles of fields.
+fn role_table() -> String {
+    let rows = FieldRole::ALL.iter().map(|role| {
+        let name = serde_json::to_value(role).unwrap();
+        format!("| `{}` | {} | {} |\n", name.as_str().unwrap(), role.unit(), role.meaning().trim())
+    });
+    format!("| role | unit | meaning |\n|---|---|---|\n{}", rows.collect::<String>())
 }
 
 /// The built-in files of a kind.

@@ -22,7 +22,8 @@ use crate::{
         outbox::{Action, Actions, Observation},
         timers::Timer,
     },
-    spelling::{ClientMapping, UpstreamMapping, check::quoted_list, upstream::Dialects},
+    spelling::{ClientMapping, UpstreamMapping, upstream::Dialects},
+    suggestion::quoted_list,
     upstream::Dialect,
     vocabulary::{
         DisconnectReason, Frame, Lane, LaneEvent, Message, MessageMeta, VoiceSample, relay::RelayEndReason,

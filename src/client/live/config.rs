@@ -9,7 +9,7 @@ use crate::{
     audio::encoding::Encoding,
     client::json_text::{Fields, read_str},
     error::{Error, ErrorKind},
-    vocabulary::Setting,
+    vocabulary::{Setting, SpeechModel},
 };
 
 /// Longest `session`, bytes: more than the model's context.
@@ -92,7 +92,7 @@ impl LiveConfig {
         let (encoding, mut settings) = audio_settings(&audio["format"], is_call)?;
         let voice = &audio["output"]["voice"];
         let voice = voice.as_str().or_else(|| voice["id"].as_str());
-        settings.extend(voice.map(|voice| Setting::SpeakModelIfKnown(voice.to_owned())));
+        settings.extend(voice.map(|voice| Setting::SpeakModel(SpeechModel::if_known(voice))));
         let instructions =
             fields.get("instructions").and_then(read_str).filter(|text| !text.trim().is_empty());
         let has_instructions = instructions.is_some();
@@ -227,9 +227,9 @@ fn audio_settings(format: &Value, is_call: bool) -> Result<(Encoding, Vec<Settin
     };
     let settings = vec![
         Setting::InputEncoding(encoding),
-        Setting::InputRate(rate_hz),
+        Setting::InputRateHz(rate_hz),
         Setting::OutputEncoding(encoding),
-        Setting::OutputRate(rate_hz),
+        Setting::OutputRateHz(rate_hz),
     ];
     Ok((encoding, if is_call { Vec::new() } else { settings }))
 }

@@ -18,7 +18,7 @@ pub(super) enum Detection {
         fields: Map<String, Value>,
         /// Rule that ends an utterance. Until the client names a rule, the profile's does.
         turn_end: TurnEnd,
-        end_silence_ms: u64,
+        end_silence_ms: u32,
         sensitivity: Sensitivity,
     },
 }
@@ -65,7 +65,7 @@ impl Detection {
             _ => Eagerness::Medium,
         };
         let end_silence_ms = match (is_semantic, eagerness) {
-            (false, _) => number("silence_duration_ms", 500.0).clamp(50.0, 60_000.0) as u64,
+            (false, _) => number("silence_duration_ms", 500.0).clamp(50.0, 60_000.0) as u32,
             (true, Eagerness::Low) => 1200,
             (true, Eagerness::Medium) => 700,
             (true, Eagerness::High) => 400,

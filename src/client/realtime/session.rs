@@ -18,7 +18,7 @@ use super::{
 use crate::{
     client::json_text::{Fields, JsonKind as _, read_str, write_field},
     error::Error,
-    vocabulary::{Setting, ToolOffer, TurnDetection, TurnEnd},
+    vocabulary::{Setting, SpeechModel, ToolOffer, TurnDetection, TurnEnd},
 };
 
 /// OpenAI's sessions end after an hour.
@@ -351,18 +351,18 @@ impl SessionConfig {
     pub(super) fn settings(&self) -> Vec<Setting> {
         let mut settings = vec![
             Setting::InputEncoding(self.input.encoding),
-            Setting::InputRate(self.input.rate_hz),
+            Setting::InputRateHz(self.input.rate_hz),
             Setting::OutputEncoding(self.output.encoding),
-            Setting::OutputRate(self.output.rate_hz),
+            Setting::OutputRateHz(self.output.rate_hz),
             Setting::SpokenAnswers(self.speaks()),
             Setting::TranscribeUser(self.transcribes()),
             Setting::Tools(self.tools.clone()),
-            Setting::AnswerMaxTokens(self.max_output_tokens.as_ref().and_then(max_tokens)),
+            Setting::MaxTokens(self.max_output_tokens.as_ref().and_then(max_tokens)),
             Setting::Temperature(self.temperature),
         ];
         settings.extend(self.instructions.clone().map(Setting::Instructions));
         let voice = self.voice.as_str().or_else(|| self.voice["id"].as_str());
-        settings.extend(voice.map(|voice| Setting::SpeakModelIfKnown(voice.to_owned())));
+        settings.extend(voice.map(|voice| Setting::SpeakModel(SpeechModel::if_known(voice))));
         let flag =
             |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or(true);
         let (is_automatic, answers, interrupts, turn_end) = match &self.turn_detection {
@@ -384,7 +384,7 @@ impl SessionConfig {
             turn_end,
         }));
         if let Detection::On { end_silence_ms, sensitivity, .. } = &self.turn_detection {
-            settings.push(Setting::EndSilence(Duration::from_millis(*end_silence_ms)));
+            settings.push(Setting::EndSilenceMs(*end_silence_ms));
             settings.push(Setting::VadSensitivity(*sensitivity));
         }
         if let Some(transcription) = &self.transcription {

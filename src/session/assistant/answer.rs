@@ -4,14 +4,9 @@ mod calls;
 
 use std::{sync::Arc, time::Instant};
 
-use super::{
-    AnswerSettings,
-    calling::Calling,
-    entries::Entries,
-    speaker::{SpeakStyle, Speaker},
-};
+use super::{calling::Calling, entries::Entries, speaker::Speaker};
 use crate::session::{
-    dialogue::turn::{AssistantTurn, TranscriptOptions},
+    dialogue::turn::AssistantTurn,
     floor::{Floor, SpeechSource},
     growing_text::{TEXT_MAX_BYTES, is_report_due},
     lanes::{LaneId, LaneSignal, backoff::ConnectionFailure},
@@ -24,11 +19,11 @@ use crate::{
     error::{Error, ErrorKind},
     spelling::{
         Profile,
-        profile::{AnswerRules, AskTools},
+        profile::{AnswerRules, AskTools, SpeakRules},
     },
     vocabulary::{
-        AnswerRequest, ChatTurn, Entry, EntryId, EntryPart, EntryPlace, LaneEvent, MessageMeta, Role,
-        TokenUsage, usage::output_audio_tokens,
+        AnswerRequest, ChatTurn, ClientSettings, Entry, EntryId, EntryPart, EntryPlace, LaneEvent,
+        MessageMeta, Role, TokenUsage, usage::output_audio_tokens,
     },
 };
 
@@ -82,17 +77,14 @@ impl Answer {
     /// Begins an answer, and tells the client.
     pub(super) fn begin(
         request: AnswerRequest,
-        rules: &Arc<AnswerRules>,
+        calling: Option<Calling>,
         profile: &Profile,
-        settings: &AnswerSettings,
-        entries: &Entries,
         tools: &mut Tools,
     ) -> Self {
-        let speaks = request.speaks.unwrap_or(settings.speaks);
-        let calling = begin_calling(&request, rules, settings, entries);
+        let speaks = request.speaks.unwrap_or(tools.settings.spoken_answers);
         let is_spoken_later = speaks && calling.as_ref().is_some_and(|calling| calling.is_silent);
         Self {
-            turn: AssistantTurn::start(request.by_client, tools),
+            turn: AssistantTurn::start(request.by_client, true, tools),
             request,
             speaks,
             filter: OutputFilter::default(),
@@ -188,16 +180,16 @@ impl Answer {
     }
 
     /// Adds text of the model.
-    pub(super) fn push_text(&mut self, now: Instant, delta: &str, partials: bool, tools: &mut Tools) {
-        let Some(calling) = &mut self.calling else { return self.say(delta, partials, &mut tools.out) };
+    pub(super) fn push_text(&mut self, now: Instant, delta: &str, tools: &mut Tools) {
+        let Some(calling) = &mut self.calling else { return self.say(delta, tools) };
         let words = calling.push_text(delta);
         let audio = calling.release_audio();
-        self.say(&words, partials, &mut tools.out);
+        self.say(&words, tools);
         self.play(now, &audio, tools);
     }
 
     /// Adds words of the model.
-    fn say(&mut self, words: &str, partials: bool, out: &mut Actions) {
+    fn say(&mut self, words: &str, tools: &mut Tools) {
         if let Some(speaker) = &mut self.speaker {
             if speaker.waiting.len() + words.len() <= TEXT_MAX_BYTES {
                 self.filter.push(words, &mut speaker.waiting);
@@ -207,8 +199,11 @@ impl Answer {
         let before = self.turn.text.len();
         self.turn.push_text(&mut self.filter, words);
         let has_news = !self.turn.text[before..].trim().is_empty();
-        if partials && has_news && is_report_due(self.turn.text.len(), &mut self.turn.reported_bytes) {
-            self.turn.report_partial(out);
+        if tools.settings.partials
+            && has_news
+            && is_report_due(self.turn.text.len(), &mut self.turn.reported_bytes)
+        {
+            self.turn.report_partial(&mut tools.out);
         }
     }
 
@@ -237,17 +232,16 @@ impl Answer {
         &mut self,
         now: Instant,
         (text, audio): (Option<&str>, &[f32]),
-        partials: bool,
         tools: &mut Tools,
     ) {
         let is_empty = self.calling.as_ref().map_or(self.turn.text.is_empty(), Calling::is_unanswered);
         if let Some(text) = text.filter(|_| is_empty) {
-            self.push_text(now, text, partials, tools);
+            self.push_text(now, text, tools);
         }
         if self.turn.audio_samples == 0 && !self.calling.as_ref().is_some_and(Calling::has_audio) {
             self.push_audio(now, audio, tools);
         }
-        if !self.conclude_calls(now, partials, tools) {
+        if !self.conclude_calls(now, tools) {
             return;
         }
         self.is_answered = true;
@@ -259,13 +253,13 @@ impl Answer {
             }
             None => {
                 self.filter.finish(&mut self.turn.text);
-                self.complete_turn(now, partials, tools);
+                self.complete_turn(now, tools);
             }
         }
     }
 
     /// Ends the answer if some of its audio had to be dropped: the client gets neither audio nor words after that.
-    pub(super) fn end_if_broken_off(&mut self, now: Instant, partials: bool, tools: &mut Tools) {
+    pub(super) fn end_if_broken_off(&mut self, now: Instant, tools: &mut Tools) {
         let held_back = self.calling.as_ref().map_or(0, Calling::lost_samples);
         if self.turn.dropped_samples + held_back == 0 || self.is_made {
             return;
@@ -273,8 +267,8 @@ impl Answer {
         self.turn.audio_samples += held_back;
         self.turn.dropped_samples += held_back;
         self.stop_making(now, tools);
+        self.turn.report_cut(tools);
         let Tools { floor, out, .. } = tools;
-        self.turn.report_cut(transcript_options(partials), floor, out);
         if let Some(turn) = self.turn.playing {
             floor.truncate(turn);
         }
@@ -282,18 +276,18 @@ impl Answer {
     }
 
     /// Ends an answer whose model goes on without an end: it is incomplete, with what came of it.
-    pub(super) fn end_at_limit(&mut self, now: Instant, partials: bool, tools: &mut Tools) {
+    pub(super) fn end_at_limit(&mut self, now: Instant, tools: &mut Tools) {
         self.stop_making(now, tools);
         if self.speaker.is_none() {
             self.filter.finish(&mut self.turn.text);
         }
         self.turn.hit_limit = true;
-        self.turn.report_complete(transcript_options(partials), &mut tools.floor, &mut tools.out);
+        self.turn.report_complete(tools);
         self.end(now, &mut tools.floor, &mut tools.out);
     }
 
     /// All of it was made: reports it, and leaves the lane.
-    fn complete_turn(&mut self, now: Instant, partials: bool, tools: &mut Tools) {
+    fn complete_turn(&mut self, now: Instant, tools: &mut Tools) {
         let is_silent = self.turn.audio_samples == 0 && !self.turn.text.trim().is_empty();
         if is_silent && self.speaks {
             // The back-end hides its speech errors (mappings/notes/minicpm-o.md#chat).
@@ -301,7 +295,7 @@ impl Answer {
             tools.out.observe(Observation::NoEffect(note.to_owned()));
         }
         self.turn.usage = self.take_usage();
-        self.turn.report_complete(transcript_options(partials), &mut tools.floor, &mut tools.out);
+        self.turn.report_complete(tools);
         self.leave_lane(now, tools);
         self.end(now, &mut tools.floor, &mut tools.out);
     }
@@ -315,24 +309,18 @@ impl Answer {
     }
 
     /// Has words spoken that wait for it.
-    pub(super) fn advance_speech(&mut self, now: Instant, style: SpeakStyle<'_>, tools: &mut Tools) {
+    pub(super) fn advance_speech(&mut self, now: Instant, rules: &SpeakRules, tools: &mut Tools) {
         let Some(speaker) = self.speaker.as_mut().filter(|_| !self.is_made) else { return };
-        speaker.advance(now, style, &mut self.turn, tools);
+        speaker.advance(now, rules, &mut self.turn, tools);
         if self.is_answered && speaker.is_done() {
-            self.complete_turn(now, style.partials, tools);
+            self.complete_turn(now, tools);
         }
     }
 
     /// Handles what happened on the lane that speaks.
-    pub(super) fn handle_speech_signal(
-        &mut self,
-        now: Instant,
-        signal: LaneSignal<'_>,
-        partials: bool,
-        tools: &mut Tools,
-    ) {
+    pub(super) fn handle_speech_signal(&mut self, now: Instant, signal: LaneSignal<'_>, tools: &mut Tools) {
         let Some(speaker) = self.speaker.as_mut().filter(|_| !self.is_made) else { return };
-        if let Some(error) = speaker.handle_signal(now, signal, partials, &mut self.turn, tools) {
+        if let Some(error) = speaker.handle_signal(now, signal, &mut self.turn, tools) {
             self.give_up(now, error, tools);
         }
     }
@@ -355,14 +343,7 @@ impl Answer {
 
     /// Ends the answer at once. Only what was heard becomes part of the conversation. Written words count as read once they are
     /// sent.
-    pub(super) fn interrupt(
-        mut self,
-        now: Instant,
-        partials: bool,
-        entries: &mut Entries,
-        tools: &mut Tools,
-    ) {
-        let Tools { lanes, floor, out, .. } = tools;
+    pub(super) fn interrupt(mut self, now: Instant, entries: &mut Entries, tools: &mut Tools) {
         if let Some(speaker) = &self.speaker {
             speaker.cut_words(&mut self.turn);
         }
@@ -371,11 +352,12 @@ impl Answer {
             self.turn.usage = self.take_usage();
             if is_written {
                 self.turn.text.truncate(self.turn.reported_bytes);
-                self.turn.report_complete(transcript_options(partials), floor, out);
+                self.turn.report_complete(tools);
             } else {
-                self.turn.report_cut(transcript_options(partials), floor, out);
+                self.turn.report_cut(tools);
             }
         }
+        let Tools { lanes, floor, out, .. } = tools;
         let heard = floor.heard_turns(now).pop().filter(|_| !is_written);
         let (heard, heard_ms, is_whole) = match heard {
             Some((_, heard, heard_ms)) => (heard, heard_ms, false),
@@ -488,7 +470,8 @@ impl Answer {
 pub(super) fn begin_calling(
     request: &AnswerRequest,
     rules: &Arc<AnswerRules>,
-    settings: &AnswerSettings,
+    settings: &ClientSettings,
+    can_speak: bool,
     entries: &Entries,
 ) -> Option<Calling> {
     let tools = rules.tools.as_ref()?;
@@ -500,12 +483,7 @@ pub(super) fn begin_calling(
     if offer.tools.is_empty() && !has_earlier_calls {
         return None;
     }
-    let may_be_silent = offer.allows_calls() && settings.can_speak;
+    let may_be_silent = offer.allows_calls() && can_speak;
     let is_silent = may_be_silent && tools.ask == AskTools::Silent;
     Some(Calling::new(Arc::clone(rules), tools, offer.clone(), (is_silent, may_be_silent)))
-}
-
-/// Answers always have transcripts.
-const fn transcript_options(partials: bool) -> TranscriptOptions {
-    TranscriptOptions { transcripts: true, partials }
 }

@@ -99,7 +99,7 @@ impl Assistant {
 
     /// The lane on which the question may be asked early.
     fn ready_lane(&self, now: Instant, tools: &Tools) -> Option<LaneId> {
-        let detection = self.settings.detection;
+        let detection = tools.settings.turn_detection;
         let may_ask = self.rules.answer.eager
             && detection.answers_utterances()
             && !self.is_busy()
@@ -107,7 +107,7 @@ impl Assistant {
             && self.early.not_before.is_none_or(|at| at <= now)
             && !tools.lanes.is_any_draining()
             && tools.floor.may_speak(Claim::Answer) == Permission::Now;
-        let init = LaneRequest::Init(self.next_voice());
+        let init = LaneRequest::Init(self.next_voice(tools));
         let can_serve = |id: &LaneId| tools.lanes.get(*id).is_some_and(|lane| lane.can_serve(&init));
         self.dialled.filter(|id| may_ask && tools.lanes.is_ready(*id)).filter(can_serve)
     }
@@ -122,9 +122,9 @@ impl Assistant {
         let parts = vec![EntryPart::Audio(audio)];
         entries.add(Entry { id: EntryId(u32::MAX), role: Role::User, parts }, EntryPlace::End);
         let request = AnswerRequest::default();
-        let calling = begin_calling(&request, &self.rules, &self.settings, &entries);
-        let question = Question::new(&request, calling.as_ref(), self.settings.speaks);
-        let turn = self.rules.chat_turn(&self.profile, &self.settings, &question, &entries);
+        let calling = begin_calling(&request, &self.rules, &tools.settings, self.can_speak, &entries);
+        let question = Question::new(&request, calling.as_ref(), tools.settings.spoken_answers);
+        let turn = self.rules.chat_turn(&self.profile, tools, &question, &entries);
         let mut usage = UsageMeter::default();
         usage.begin_request(chat_input(&turn));
         tools.lanes.request(now, lane, LaneRequest::Chat(Box::new(turn)), &mut tools.out);
@@ -198,14 +198,10 @@ impl Assistant {
 
     /// Withdraws an early question whose answer cannot be used, and dials for the question at the end of the turn. Returns true
     /// if there was one.
-    pub(crate) fn replace_early(
-        &mut self,
-        now: Instant,
-        Tools { lanes, floor, out, .. }: &mut Tools,
-    ) -> bool {
-        let is_withdrawn = self.withdraw_early(now, lanes, out);
+    pub(crate) fn replace_early(&mut self, now: Instant, tools: &mut Tools) -> bool {
+        let is_withdrawn = self.withdraw_early(now, &mut tools.lanes, &mut tools.out);
         if is_withdrawn {
-            self.prepare(now, floor, lanes, out);
+            self.prepare(now, tools);
         }
         is_withdrawn
     }
@@ -226,7 +222,7 @@ impl Assistant {
         for output in asked.output {
             let Some(answer) = &mut self.current else { return };
             match output {
-                Output::Text(text) => answer.push_text(now, &text, self.settings.partials, tools),
+                Output::Text(text) => answer.push_text(now, &text, tools),
                 Output::Audio(samples) => answer.push_audio(now, &samples, tools),
                 Output::Done(text, audio) => self.complete(now, text.as_deref(), &audio, tools),
                 Output::Refused(failure) => self.handle_failure(now, failure, tools),

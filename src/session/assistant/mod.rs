@@ -15,15 +15,14 @@ mod speaker;
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use self::{
-    answer::{Answer, Question},
+    answer::{Answer, Question, begin_calling},
     calling::Calling,
     early::EarlyQuestion,
     entries::{Entries, EntryLimits},
-    speaker::SpeakStyle,
 };
 use super::{
     effects::Effects,
-    floor::{Claim, Floor, Permission},
+    floor::{Claim, Permission},
     lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
     outbox::{Actions, Observation},
     tools::Tools,
@@ -35,41 +34,20 @@ use crate::{
         profile::{AnswerRules, AskTools},
     },
     vocabulary::{
-        AnswerRequest, ChatTurn, EntryId, LaneEvent, LaneRequest, Mode, ToolOffer, TurnDetection, VoiceSample,
+        AnswerRequest, ChatTurn, ClientSettings, EntryId, LaneEvent, LaneRequest, Mode, VoiceSample,
     },
 };
 
 /// Most waiting requests of the client, not counting an utterance's. The client's codec also bounds them.
 const WAITING_MAX: usize = 16;
 
-/// Settings of the client that concern answers.
-#[derive(Debug, Clone)]
-pub(crate) struct AnswerSettings {
-    /// In place of the profile's instructions.
-    pub(crate) instructions: Option<String>,
-    pub(crate) speaks: bool,
-    pub(crate) detection: TurnDetection,
-    pub(crate) voice: Option<VoiceSample>,
-    /// Language of spelled-out symbols, ISO 639-1.
-    pub(crate) language: Option<String>,
-    /// Bound on an answer, in the model's tokens, below the profile's.
-    pub(crate) max_tokens: Option<u32>,
-    /// Sampling temperature, in place of the server's.
-    pub(crate) temperature: Option<f64>,
-    /// Tools that the model may call.
-    pub(crate) tools: ToolOffer,
-    /// An upstream speaks given texts.
-    pub(crate) can_speak: bool,
-    /// The client receives partial transcripts.
-    pub(crate) partials: bool,
-}
-
 /// Answers of one session.
 #[derive(Debug)]
 pub(crate) struct Assistant {
     profile: Arc<Profile>,
     rules: Arc<AnswerRules>,
-    pub(crate) settings: AnswerSettings,
+    /// An upstream speaks given texts.
+    can_speak: bool,
     /// The conversation so far.
     pub(crate) entries: Entries,
     current: Option<Answer>,
@@ -83,24 +61,7 @@ pub(crate) struct Assistant {
 }
 
 impl Assistant {
-    pub(crate) fn new(
-        profile: Arc<Profile>,
-        rules: Arc<AnswerRules>,
-        voice: Option<VoiceSample>,
-        can_speak: bool,
-    ) -> Self {
-        let settings = AnswerSettings {
-            instructions: None,
-            speaks: true,
-            detection: TurnDetection::default(),
-            voice,
-            language: None,
-            max_tokens: None,
-            temperature: None,
-            tools: ToolOffer::default(),
-            can_speak,
-            partials: profile.hear.partials,
-        };
+    pub(crate) fn new(profile: Arc<Profile>, rules: Arc<AnswerRules>, can_speak: bool) -> Self {
         let entries = Entries::new(EntryLimits {
             max_chars: rules.answer.history_max_chars,
             audio_max_ms: rules.answer.history_audio_max_ms,
@@ -109,7 +70,7 @@ impl Assistant {
         Self {
             profile,
             rules,
-            settings,
+            can_speak,
             entries,
             current: None,
             has_answered: false,
@@ -125,31 +86,33 @@ impl Assistant {
     }
 
     /// Memory of the client's conversation, instructions and requests, and of the answer in progress, bytes.
-    pub(crate) fn kept_bytes(&self) -> usize {
-        let instructions = self.settings.instructions.as_ref().map_or(0, String::len);
+    pub(crate) fn kept_bytes(&self, settings: &ClientSettings) -> usize {
+        let instructions = settings.instructions.as_ref().map_or(0, String::len);
         self.entries.bytes()
             + self.early.kept_bytes()
             + instructions
-            + self.settings.tools.bytes()
+            + settings.tools.bytes()
             + self.waiting.iter().map(|request| request.bytes).sum::<usize>()
             + self.current.as_ref().map_or(0, Answer::kept_bytes)
     }
 
     /// Dials for the answer to the utterance that has just begun.
-    pub(crate) fn prepare(&mut self, now: Instant, floor: &Floor, lanes: &mut Lanes, out: &mut Actions) {
-        let expects_answer = self.settings.detection.answers_utterances();
+    pub(crate) fn prepare(&mut self, now: Instant, tools: &mut Tools) {
+        let voice = self.next_voice(tools);
+        let Tools { settings, lanes, floor, out, .. } = tools;
+        let expects_answer = settings.turn_detection.answers_utterances();
         let may_answer = floor.may_speak(Claim::Answer) == Permission::Now;
         if expects_answer && may_answer && self.dialled.is_none() && lanes.can_dial(Owner::Assistant) {
-            self.dialled = Some(dial(now, self.next_voice(), lanes, out));
+            self.dialled = Some(dial(now, voice, lanes, out));
         }
     }
 
     /// The voice for the next answer; `None` if the model is asked silently.
-    fn next_voice(&self) -> Option<VoiceSample> {
-        let is_silent = self.settings.tools.allows_calls()
-            && self.settings.can_speak
+    fn next_voice(&self, Tools { settings, voice, .. }: &Tools) -> Option<VoiceSample> {
+        let is_silent = settings.tools.allows_calls()
+            && self.can_speak
             && self.rules.tools.as_ref().is_some_and(|tools| tools.ask == AskTools::Silent);
-        self.settings.voice.clone().filter(|_| self.settings.speaks && !is_silent)
+        voice.clone().filter(|_| settings.spoken_answers && !is_silent)
     }
 
     /// Cuts an answer to the part that the client has played. An answer in progress is cut when it ends.
@@ -168,16 +131,10 @@ impl Assistant {
     }
 
     /// Gives the prepared worker back, unless the user speaks and the utterance will be answered.
-    pub(crate) fn release_unexpected(
-        &mut self,
-        now: Instant,
-        is_user_speaking: bool,
-        lanes: &mut Lanes,
-        out: &mut Actions,
-    ) {
-        let is_expected = is_user_speaking && self.settings.detection.answers_utterances();
+    pub(crate) fn release_unexpected(&mut self, now: Instant, is_user_speaking: bool, tools: &mut Tools) {
+        let is_expected = is_user_speaking && tools.settings.turn_detection.answers_utterances();
         if !is_expected && !self.is_busy() {
-            self.release_prepared(now, lanes, out);
+            self.release_prepared(now, &mut tools.lanes, &mut tools.out);
         }
     }
 
@@ -207,7 +164,7 @@ impl Assistant {
         let Some(answer) = self.current.take() else { return };
         self.has_answered = true;
         tools.out.observe(Observation::Interrupted);
-        answer.interrupt(now, self.settings.partials, &mut self.entries, tools);
+        answer.interrupt(now, &mut self.entries, tools);
     }
 
     /// Leaves every lane and forgets the conversation, because the session ends.
@@ -237,13 +194,13 @@ impl Assistant {
             && tools.floor.may_speak(Claim::Answer) == Permission::Now
             && let Some(request) = self.waiting.pop_front()
         {
-            let (rules, settings) = (&self.rules, &self.settings);
-            let answer = Answer::begin(request, rules, &self.profile, settings, &self.entries, tools);
-            self.current = Some(answer);
+            let calling =
+                begin_calling(&request, &self.rules, &tools.settings, self.can_speak, &self.entries);
+            self.current = Some(Answer::begin(request, calling, &self.profile, tools));
             self.release_early(now, tools);
         }
         let Some(answer) = self.current.as_mut().filter(|answer| !answer.is_answered()) else { return };
-        let voice = self.settings.voice.clone().filter(|_| answer.question().speaks);
+        let voice = tools.voice.clone().filter(|_| answer.question().speaks);
         match answer.lane {
             None => {
                 let init = LaneRequest::Init(voice.clone());
@@ -260,7 +217,7 @@ impl Assistant {
             }
             Some(id) if tools.lanes.is_ready(id) => {
                 let question = answer.question();
-                let turn = self.rules.chat_turn(&self.profile, &self.settings, &question, &self.entries);
+                let turn = self.rules.chat_turn(&self.profile, tools, &question, &self.entries);
                 answer.note_request(now, &turn);
                 tools.lanes.request(now, id, LaneRequest::Chat(Box::new(turn)), &mut tools.out);
             }
@@ -271,13 +228,7 @@ impl Assistant {
     /// Has the words of an answer spoken that was asked for silently.
     fn advance_speech(&mut self, now: Instant, tools: &mut Tools) {
         let Some(answer) = self.current.as_mut().filter(|answer| !answer.is_made()) else { return };
-        let style = SpeakStyle {
-            rules: &self.profile.speak,
-            voice: self.settings.voice.as_ref(),
-            language: self.settings.language.as_deref().unwrap_or("en"),
-            partials: self.settings.partials,
-        };
-        answer.advance_speech(now, style, tools);
+        answer.advance_speech(now, &self.profile.speak, tools);
         if answer.is_made() {
             self.advance_answers(now, tools);
         }
@@ -300,7 +251,7 @@ impl Assistant {
             _ => Effects::ALL,
         };
         if let Some(answer) = &mut self.current {
-            answer.handle_speech_signal(now, signal, self.settings.partials, tools);
+            answer.handle_speech_signal(now, signal, tools);
         }
         let effects = if self.end_if_broken_off(now, tools) { Effects::ALL } else { effects };
         if effects != Effects::DELTA {
@@ -331,7 +282,7 @@ impl Assistant {
         let is_spoken_later = answer.is_spoken_later();
         match event {
             LaneEvent::Text(text) => {
-                answer.push_text(now, text, self.settings.partials, tools);
+                answer.push_text(now, text, tools);
                 self.advance_speech(now, tools);
             }
             LaneEvent::Audio(samples) => answer.push_audio(now, samples, tools),
@@ -351,14 +302,14 @@ impl Assistant {
     /// Ends an answer that lost audio. Returns true if its making has ended.
     fn end_if_broken_off(&mut self, now: Instant, tools: &mut Tools) -> bool {
         let Some(answer) = &mut self.current else { return true };
-        answer.end_if_broken_off(now, self.settings.partials, tools);
+        answer.end_if_broken_off(now, tools);
         answer.is_made()
     }
 
     /// Completes the answer: all of it was made. `text` and `audio` are all of it if the upstream did not stream.
     fn complete(&mut self, now: Instant, text: Option<&str>, audio: &[f32], tools: &mut Tools) {
         if let Some(answer) = &mut self.current {
-            answer.complete(now, (text, audio), self.settings.partials, tools);
+            answer.complete(now, (text, audio), tools);
         }
         self.advance(now, tools);
     }
@@ -395,7 +346,7 @@ impl Assistant {
                 tools.lanes.retire(now, id, &mut tools.out);
             }
             if failure.is_endless {
-                answer.end_at_limit(now, self.settings.partials, tools);
+                answer.end_at_limit(now, tools);
                 return self.advance(now, tools);
             }
             answer.attempts += 1;
@@ -416,14 +367,14 @@ impl AnswerRules {
     fn chat_turn(
         &self,
         profile: &Profile,
-        settings: &AnswerSettings,
+        Tools { settings, voice, .. }: &Tools,
         question: &Question<'_>,
         conversation: &Entries,
     ) -> ChatTurn {
         let Question { request, calling, speaks } = *question;
         let given = request.instructions.as_ref().or(settings.instructions.as_ref());
         let mut instructions = given.unwrap_or(&self.answer.instructions).clone();
-        let voice = settings.voice.clone().filter(|_| speaks);
+        let voice = voice.clone().filter(|_| speaks);
         let has_system =
             voice.is_some() || calling.is_some_and(Calling::offers) || !instructions.trim().is_empty();
         let mut messages = match &request.entries {

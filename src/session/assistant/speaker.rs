@@ -17,19 +17,8 @@ use crate::{
     audio::MODEL_RATE_HZ,
     error::{Error, ErrorKind},
     spelling::profile::SpeakRules,
-    vocabulary::{LaneEvent, LaneRequest, Mode, VoiceSample, heard_words},
+    vocabulary::{LaneEvent, LaneRequest, Mode, heard_words},
 };
-
-/// How the words are spoken.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SpeakStyle<'s> {
-    pub(super) rules: &'s SpeakRules,
-    pub(super) voice: Option<&'s VoiceSample>,
-    /// Language of spelled-out symbols, ISO 639-1.
-    pub(super) language: &'s str,
-    /// The client gets partial transcripts.
-    pub(super) partials: bool,
-}
 
 /// Words of one answer.
 #[derive(Debug)]
@@ -111,14 +100,15 @@ impl Speaker {
     pub(super) fn advance(
         &mut self,
         now: Instant,
-        style: SpeakStyle<'_>,
+        rules: &SpeakRules,
         turn: &mut AssistantTurn,
         tools: &mut Tools,
     ) {
-        let Tools { lanes, floor, out, .. } = tools;
+        let Tools { settings, voice, lanes, floor, out, .. } = tools;
+        let language = settings.language.as_deref().unwrap_or("en");
         while self.part.is_none() {
-            let Some(words) = self.take_words(style.rules.part_max_chars) else { break };
-            let spoken = normalize_text(&words, style.rules.symbols(style.language));
+            let Some(words) = self.take_words(rules.part_max_chars) else { break };
+            let spoken = normalize_text(&words, rules.symbols(language));
             match spoken.is_empty() {
                 // Nothing that can be said, such as a list's dash.
                 true => turn.text.push_str(&words),
@@ -137,18 +127,18 @@ impl Speaker {
         match self.lane {
             Some(_) if self.is_done() => self.stop(now, lanes, out),
             None if self.has_words() => {
-                let init = Some(LaneRequest::Init(style.voice.cloned()));
+                let init = Some(LaneRequest::Init(voice.clone()));
                 self.lane = Some(lanes.open(now, Owner::AnswerSpeech, Mode::Chat, init, out));
             }
             // Audio made far ahead of playout would be wasted by an interruption.
             Some(id) if lanes.is_ready(id) && !lanes.are_held() && !floor.is_far_ahead(now) => {
                 let Some(part) = &mut self.part else { return };
                 let request = LaneRequest::Speak {
-                    before_voice: style.rules.before_voice.clone(),
-                    after_voice: style.rules.system_prompt_end(None),
-                    request: style.rules.read_aloud_request(&part.spoken),
+                    before_voice: rules.before_voice.clone(),
+                    after_voice: rules.system_prompt_end(None),
+                    request: rules.read_aloud_request(&part.spoken),
                     text: part.spoken.clone(),
-                    voice: style.voice.cloned(),
+                    voice: voice.clone(),
                 };
                 lanes.request(now, id, request, out);
                 part.requested_at.get_or_insert(now);
@@ -176,7 +166,6 @@ impl Speaker {
         &mut self,
         now: Instant,
         signal: LaneSignal<'_>,
-        partials: bool,
         turn: &mut AssistantTurn,
         tools: &mut Tools,
     ) -> Option<Error> {
@@ -191,39 +180,25 @@ impl Speaker {
             ConnectionChange::Failed(failure) => return self.handle_failure(now, failure, tools),
         }
         match signal.message.filter(|_| signal.was_awaiting_reply) {
-            Some((LaneEvent::Audio(samples), _)) => self.push_audio(now, samples, partials, turn, tools),
-            Some((LaneEvent::Done { audio, .. }, _)) => self.finish_part(now, audio, partials, turn, tools),
+            Some((LaneEvent::Audio(samples), _)) => self.push_audio(now, samples, turn, tools),
+            Some((LaneEvent::Done { audio, .. }, _)) => self.finish_part(now, audio, turn, tools),
             _ => {}
         }
         None
     }
 
-    fn push_audio(
-        &mut self,
-        now: Instant,
-        samples: &[f32],
-        partials: bool,
-        turn: &mut AssistantTurn,
-        tools: &mut Tools,
-    ) {
+    fn push_audio(&mut self, now: Instant, samples: &[f32], turn: &mut AssistantTurn, tools: &mut Tools) {
         let Some(part) = self.part.as_mut().filter(|_| !samples.is_empty()) else { return };
         if !std::mem::replace(&mut part.has_audio, true) {
-            turn.add_spoken_words(&part.words, partials, &mut tools.out);
+            turn.add_spoken_words(&part.words, tools);
         }
         turn.push_audio(now, samples, &mut tools.floor, &mut tools.out);
     }
 
     /// Completes a part. `audio` is all of its audio if the upstream did not stream.
-    fn finish_part(
-        &mut self,
-        now: Instant,
-        audio: &[f32],
-        partials: bool,
-        turn: &mut AssistantTurn,
-        tools: &mut Tools,
-    ) {
+    fn finish_part(&mut self, now: Instant, audio: &[f32], turn: &mut AssistantTurn, tools: &mut Tools) {
         if self.part.as_ref().is_some_and(|part| !part.has_audio) {
-            self.push_audio(now, audio, partials, turn, tools);
+            self.push_audio(now, audio, turn, tools);
         }
         if let Some(id) = self.lane {
             tools.lanes.complete_reply(id);
@@ -234,7 +209,7 @@ impl Speaker {
             // The back-end hides its speech errors (mappings/notes/minicpm-o.md#chat).
             let note = "the upstream spoke a sentence of an answer without audio".to_owned();
             tools.out.observe(Observation::NoEffect(note));
-            turn.add_spoken_words(&part.words, partials, &mut tools.out);
+            turn.add_spoken_words(&part.words, tools);
         }
     }
 

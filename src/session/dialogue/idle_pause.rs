@@ -28,7 +28,8 @@ impl Dialogue {
             }
             return;
         }
-        let due = self.settings.idle_pause.and_then(|pause| Some(self.idle_from(now, &tools.floor)? + pause));
+        let pause = tools.settings.idle_pause;
+        let due = pause.and_then(|pause| Some(self.idle_from(now, &tools.floor)? + pause));
         tools.timers.set_or_clear(Timer::IdlePause, due);
         if tools.timers.take_expired(Timer::IdlePause, now) {
             self.standby.retire(now, &mut tools.lanes, &mut tools.out);

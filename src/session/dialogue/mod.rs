@@ -22,10 +22,7 @@ mod uplink;
 mod upstream_session;
 mod user_audio;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 pub use self::uplink::UplinkCounts;
 use self::{
@@ -34,14 +31,13 @@ use self::{
     rollover::{DialogueUpstream, Outage},
     rollover_limits::RolloverLimits,
     standby::StandbyPlace,
-    turn::TranscriptOptions,
     turns::Turns,
     uplink::Uplink,
     user_audio::UserAudio,
 };
 use super::{
     effects::Effects,
-    floor::{Floor, SpeechSource},
+    floor::SpeechSource,
     lanes::{
         LaneSignal, Lanes,
         backoff::{ConnectionFailure, RetryState},
@@ -59,7 +55,6 @@ use crate::{
     },
     vocabulary::{
         ClientEvent, EndKind, LaneEvent, MessageMeta, Mode, RefusedPart, RolloverReason, Speaker, VideoFrame,
-        VoiceSample,
     },
 };
 
@@ -67,26 +62,12 @@ use crate::{
 /// to become useful.
 const UNIT_ERRORS_MAX: u32 = 3;
 
-/// Settings of the client that concern the conversation.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct DialogueSettings {
-    /// Voice of the next upstream sessions.
-    pub(crate) voice: Option<VoiceSample>,
-    /// The client wants partial transcripts.
-    pub(crate) partials: bool,
-    /// The client wants rollover events.
-    pub(crate) rollover_events: bool,
-    /// Time without speech after which the conversation is paused; `None` for never.
-    pub(crate) idle_pause: Option<Duration>,
-}
-
 /// Conversation of one session.
 #[derive(Debug)]
 pub(crate) struct Dialogue {
     rules: Arc<DialogueRules>,
     mode: Mode,
     limits: RolloverLimits,
-    pub(crate) settings: DialogueSettings,
     /// The user's audio as of now; whether the user speaks, as of the last step.
     pub(crate) user: UserAudio,
     upstream: DialogueUpstream,
@@ -122,22 +103,20 @@ impl Dialogue {
         rules: Arc<DialogueRules>,
         mode: Mode,
         duplex: &DuplexLimits,
-        settings: DialogueSettings,
-        lanes: &mut Lanes,
-        out: &mut Actions,
+        tools: &mut Tools,
     ) -> Self {
+        let reports_words = matches!(rules.converse.text, AssistantText::Transcripts);
         let history = History::new(rules.converse.history_max_chars);
         let mut dialogue = Self {
             limits: RolloverLimits::new(mode, duplex, &rules.rollover),
             uplink: Uplink::new(&rules.converse),
             rules,
             mode,
-            settings,
             user: UserAudio::default(),
             upstream: DialogueUpstream::Scheduled { at: now, after: None },
             standby: StandbyPlace::default(),
             known_history: HistoryMark::default(),
-            turns: Turns::new(history),
+            turns: Turns::new(history, reports_words),
             video_frame: None,
             rollover_requested: false,
             awaits_rollover: false,
@@ -148,7 +127,7 @@ impl Dialogue {
             outage_reported: false,
             failure: None,
         };
-        dialogue.dial(now, lanes, out);
+        dialogue.dial(now, tools);
         dialogue
     }
 
@@ -182,12 +161,12 @@ impl Dialogue {
     }
 
     /// Stops the model's turn and its playout.
-    pub(crate) fn interrupt(&mut self, now: Instant, floor: &mut Floor, out: &mut Actions) {
-        if self.turns.open.is_some() || floor.is_busy() {
-            out.observe(Observation::Interrupted);
+    pub(crate) fn interrupt(&mut self, now: Instant, tools: &mut Tools) {
+        if self.turns.open.is_some() || tools.floor.is_busy() {
+            tools.out.observe(Observation::Interrupted);
         }
-        self.turns.interrupt(now, self.transcript_options(), floor, out);
-        floor.cancel(now, SpeechSource::Model, out);
+        self.turns.interrupt(now, tools);
+        tools.floor.cancel(now, SpeechSource::Model, &mut tools.out);
     }
 
     /// Sends the audio that was held while a text was spoken, because the user interrupted the text.
@@ -237,16 +216,15 @@ impl Dialogue {
             return self.handle_unit_error(now, detail, meta, tools);
         }
         self.turns.usage.note_message(event, meta);
-        let options = self.transcript_options();
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         let answered = session.handle_reply(now, event, meta, &self.limits, &tools.lanes, &mut tools.out);
         self.arm_reply(&mut tools.timers);
         match event {
-            LaneEvent::Listen => self.turns.handle_listen(now, answered.as_ref(), meta, options, tools),
-            LaneEvent::Text(text) => self.turns.handle_text(now, text, meta, options, tools),
+            LaneEvent::Listen => self.turns.handle_listen(now, answered.as_ref(), meta, tools),
+            LaneEvent::Text(text) => self.turns.handle_text(now, text, meta, tools),
             LaneEvent::Audio(samples) => self.turns.handle_audio(now, samples, meta, tools),
             LaneEvent::Done { text, audio } => {
-                self.turns.handle_done(now, *text, audio, meta, options, tools);
+                self.turns.handle_done(now, *text, audio, meta, tools);
             }
             _ => {}
         }
@@ -290,7 +268,7 @@ impl Dialogue {
         match change {
             ConnectionChange::None | ConnectionChange::Queued | ConnectionChange::EmptyAnswer => {}
             ConnectionChange::Ready => {
-                self.activate(now, &mut tools.lanes, &mut tools.timers, &mut tools.out);
+                self.activate(now, tools);
             }
             ConnectionChange::QueueStuck(detail) => {
                 tools.out.push_error(Error::new(ErrorKind::QueueStuck, detail));
@@ -347,12 +325,5 @@ impl Dialogue {
         };
         let words = format!("the upstream refused a picture; {then}: {detail}");
         tools.out.push_error(Error::new(ErrorKind::Refused, words));
-    }
-
-    fn transcript_options(&self) -> TranscriptOptions {
-        TranscriptOptions {
-            transcripts: matches!(self.rules.converse.text, AssistantText::Transcripts),
-            partials: self.settings.partials,
-        }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    Dialogue, DialogueSettings, history::History, reply_tracker::UnitInFlight, rollover_limits::RolloverDue,
+    Dialogue, history::History, reply_tracker::UnitInFlight, rollover_limits::RolloverDue,
     standby::Prospects, upstream_session::UpstreamSession,
 };
 use crate::session::{
@@ -21,7 +21,7 @@ use crate::session::{
     },
     measurement::SessionState,
     millis,
-    outbox::{Actions, Observation},
+    outbox::Observation,
     timers::{Timer, Timers},
     tools::Tools,
     usage::opening_input,
@@ -30,7 +30,7 @@ use crate::{
     audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
     error::{Error, ErrorKind},
     spelling::profile::DialogueRules,
-    vocabulary::{ClientEvent, ConversationInit, LaneRequest, RolloverReason},
+    vocabulary::{ClientEvent, ConversationInit, LaneRequest, RolloverReason, VoiceSample},
 };
 
 /// State of the conversation's upstream session.
@@ -95,15 +95,10 @@ impl Dialogue {
         }
     }
 
-    pub(super) fn dial(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    pub(super) fn dial(&mut self, now: Instant, Tools { voice, lanes, out, .. }: &mut Tools) {
         self.known_history = self.turns.history.mark();
-        let id = lanes.open(
-            now,
-            Owner::Dialogue,
-            self.mode,
-            Some(init_command(&self.rules, &self.settings, &self.turns.history)),
-            out,
-        );
+        let init = init_command(&self.rules, voice.clone(), &self.turns.history);
+        let id = lanes.open(now, Owner::Dialogue, self.mode, Some(init), out);
         self.upstream = DialogueUpstream::Connecting(id);
     }
 
@@ -121,28 +116,23 @@ impl Dialogue {
         let is_blocked = is_worker_taken || must_wait;
         tools.timers.set_or_clear(Timer::Redial, Some(at).filter(|_| !is_blocked));
         if tools.timers.take_expired(Timer::Redial, now) {
-            self.dial(now, &mut tools.lanes, &mut tools.out);
+            self.dial(now, tools);
         }
     }
 
     /// Continues the conversation in a session that has become ready.
-    pub(super) fn activate(
-        &mut self,
-        now: Instant,
-        lanes: &mut Lanes,
-        timers: &mut Timers,
-        out: &mut Actions,
-    ) {
+    pub(super) fn activate(&mut self, now: Instant, tools: &mut Tools) {
         let DialogueUpstream::Connecting(id) = self.upstream else { return };
-        lanes.engage(id);
-        let init = conversation_init(&self.rules, &self.settings, &self.turns.history);
+        tools.lanes.engage(id);
+        let init = conversation_init(&self.rules, tools.voice.clone(), &self.turns.history);
         self.turns.usage.begin_request(opening_input(&init));
         self.upstream = DialogueUpstream::Active(Box::new(UpstreamSession::new(now, id)));
-        self.resume_after_outage(now, false, timers, out);
+        self.resume_after_outage(now, false, tools);
     }
 
     /// Ends the outage and reports it to operators and to clients that want rollover events.
-    fn resume_after_outage(&mut self, now: Instant, standby: bool, timers: &mut Timers, out: &mut Actions) {
+    fn resume_after_outage(&mut self, now: Instant, standby: bool, tools: &mut Tools) {
+        let Tools { settings, timers, out, .. } = tools;
         self.uplink.allow_catch_up();
         self.standby.renew();
         self.outage_reported = false;
@@ -155,7 +145,7 @@ impl Dialogue {
         let kept_ms = self.uplink.units.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
         let (known_lines, missing_lines) = self.turns.history.known_and_missing(self.known_history);
         out.observe(Observation::RolledOver { reason, gap_ms, standby, kept_ms, known_lines, missing_lines });
-        if self.settings.rollover_events {
+        if settings.rollover_events {
             out.push_client(ClientEvent::RolledOver {
                 reason,
                 gap_ms,
@@ -188,7 +178,7 @@ impl Dialogue {
         match standby.map(|standby| standby.session) {
             Some(session) if tools.lanes.is_engaged(session.id) => {
                 self.upstream = DialogueUpstream::Active(Box::new(session));
-                return self.resume_after_outage(now, true, &mut tools.timers, &mut tools.out);
+                return self.resume_after_outage(now, true, tools);
             }
             // A standby that is not ready yet is still faster than a new session.
             Some(session) if tools.lanes.get(session.id).is_some_and(|lane| !lane.is_gone()) => {
@@ -215,7 +205,6 @@ impl Dialogue {
         resend_unanswered: bool,
         tools: &mut Tools,
     ) -> Option<LaneId> {
-        let options = self.transcript_options();
         tools.timers.clear(&SESSION_TIMERS);
         match std::mem::replace(&mut self.upstream, DialogueUpstream::Stopped) {
             DialogueUpstream::Active(mut session) => {
@@ -236,7 +225,7 @@ impl Dialogue {
                 if resend_unanswered {
                     self.uplink.resend_unanswered();
                 }
-                self.turns.reset(now, options, &mut tools.floor, &mut tools.timers, &mut tools.out);
+                self.turns.reset(now, tools);
                 tools.lanes.retire(now, session.id, &mut tools.out);
                 Some(session.id)
             }
@@ -313,7 +302,7 @@ impl Dialogue {
         self.awaits_rollover = due.is_some();
         let Some(due) = due else { return };
         let quiet = self.quiet_at(&tools.floor).is_some_and(|at| at <= now);
-        let ready = self.prepare_standby(now, due, &mut tools.lanes, &mut tools.out);
+        let ready = self.prepare_standby(now, due, tools);
         if quiet {
             // The model answers no unit that it has not answered by now.
             self.uplink.clear_unanswered();
@@ -329,13 +318,8 @@ impl Dialogue {
     }
 
     /// Prepares the standby. Returns true if the rollover need not wait for it.
-    fn prepare_standby(
-        &mut self,
-        now: Instant,
-        due: RolloverDue,
-        lanes: &mut Lanes,
-        out: &mut Actions,
-    ) -> bool {
+    fn prepare_standby(&mut self, now: Instant, due: RolloverDue, tools: &mut Tools) -> bool {
+        let Tools { voice, lanes, out, .. } = tools;
         let DialogueUpstream::Active(session) = &self.upstream else { return true };
         let granted_at = lanes.granted_at(session.id).unwrap_or(session.ready_at);
         let time_left = self.limits.time_left(now, granted_at, session.context_usage);
@@ -346,7 +330,7 @@ impl Dialogue {
             time_left: (!due.hard).then_some(time_left),
             usual_time: session.ready_at - granted_at,
         };
-        let init = || init_command(&self.rules, &self.settings, &self.turns.history);
+        let init = || init_command(&self.rules, voice.clone(), &self.turns.history);
         self.standby.prepare(now, &prospects, (self.mode, init), lanes, out)
     }
 
@@ -403,18 +387,18 @@ impl Dialogue {
 }
 
 /// Command that initialises an upstream session.
-fn init_command(rules: &DialogueRules, settings: &DialogueSettings, history: &History) -> LaneRequest {
-    LaneRequest::InitConversation(Box::new(conversation_init(rules, settings, history)))
+fn init_command(rules: &DialogueRules, voice: Option<VoiceSample>, history: &History) -> LaneRequest {
+    LaneRequest::InitConversation(Box::new(conversation_init(rules, voice, history)))
 }
 
 fn conversation_init(
     rules: &DialogueRules,
-    settings: &DialogueSettings,
+    voice: Option<VoiceSample>,
     history: &History,
 ) -> ConversationInit {
     ConversationInit {
         prompt: rules.converse.prompt(&history.text()),
         config: Arc::clone(&rules.converse.config),
-        voice: settings.voice.clone(),
+        voice,
     }
 }

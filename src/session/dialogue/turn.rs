@@ -19,20 +19,13 @@ const RESPONSE_IDS_MAX: usize = 4;
 /// Bound on the text of one turn; the model would need an hour to speak it.
 const TEXT_MAX_BYTES: usize = 64 * 1024;
 
-/// Session settings that concern a turn.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::session) struct TranscriptOptions {
-    /// Report transcripts of the model.
-    pub(in crate::session) transcripts: bool,
-    /// Report partial transcripts.
-    pub(in crate::session) partials: bool,
-}
-
 /// Turn in progress.
 #[derive(Debug)]
 pub(in crate::session) struct AssistantTurn {
     pub(in crate::session) request_id: String,
     pub(in crate::session) segment_id: u32,
+    /// The client gets its words.
+    is_reported: bool,
     pub(in crate::session) text: String,
     /// Length of the text at the last partial transcript.
     pub(in crate::session) reported_bytes: usize,
@@ -52,13 +45,14 @@ pub(in crate::session) struct AssistantTurn {
 }
 
 impl AssistantTurn {
-    /// Starts a turn, and tells the client.
-    pub(in crate::session) fn start(by_client: bool, tools: &mut Tools) -> Self {
+    /// Starts a turn, whose words the client gets if it `is_reported`, and tells the client.
+    pub(in crate::session) fn start(by_client: bool, is_reported: bool, tools: &mut Tools) -> Self {
         let segment_id = tools.segment_ids.next_id();
         tools.out.push_client(ClientEvent::AnswerStarted { segment_id, by_client });
         Self {
             request_id: format!("turn_{:08x}", tools.lanes.rng().u32(..)),
             segment_id,
+            is_reported,
             text: String::new(),
             reported_bytes: 0,
             audio_samples: 0,
@@ -90,13 +84,13 @@ impl AssistantTurn {
     }
 
     /// Adds words whose audio begins now, and reports them.
-    pub(in crate::session) fn add_spoken_words(&mut self, words: &str, partials: bool, out: &mut Actions) {
+    pub(in crate::session) fn add_spoken_words(&mut self, words: &str, tools: &mut Tools) {
         if self.text.len() < TEXT_MAX_BYTES {
             self.text.push_str(words);
         }
-        if partials && self.text.trim().len() > self.reported_bytes {
+        if tools.settings.partials && self.text.trim().len() > self.reported_bytes {
             self.reported_bytes = self.text.len();
-            self.report_partial(out);
+            self.report_partial(&mut tools.out);
         }
     }
 
@@ -123,14 +117,19 @@ impl AssistantTurn {
         }
     }
 
+    /// True if its words are reported as they come.
+    pub(super) const fn has_partials(&self, tools: &Tools) -> bool {
+        self.is_reported && tools.settings.partials
+    }
+
     /// Its words, for the final transcript.
-    pub(in crate::session) fn transcript(&self, options: TranscriptOptions) -> TurnTranscript {
+    fn transcript(&self, tools: &Tools) -> TurnTranscript {
         let text = self.text.trim().to_owned();
         TurnTranscript {
             segment_id: self.segment_id,
             audio_ms: self.audio_ms(),
-            is_reported: options.transcripts,
-            has_partials: options.partials && self.reported_bytes > 0,
+            is_reported: self.is_reported,
+            has_partials: tools.settings.partials && self.reported_bytes > 0,
             text,
             calls: self.calls.clone(),
             usage: self.usage,
@@ -175,32 +174,22 @@ impl AssistantTurn {
 
     /// Reports a complete turn: its words now, and its final transcript when it has been played. A turn that was never
     /// played gets it now.
-    pub(in crate::session) fn report_complete(
-        &self,
-        options: TranscriptOptions,
-        floor: &mut Floor,
-        out: &mut Actions,
-    ) {
-        let mut transcript = self.transcript(options);
-        let Some(playing) = self.playing else { return transcript.report_all(out) };
-        if options.transcripts && options.partials && self.text.len() > self.reported_bytes {
-            self.report_partial(out);
+    pub(in crate::session) fn report_complete(&self, tools: &mut Tools) {
+        let mut transcript = self.transcript(tools);
+        let Some(playing) = self.playing else { return transcript.report_all(&mut tools.out) };
+        if self.has_partials(tools) && self.text.len() > self.reported_bytes {
+            self.report_partial(&mut tools.out);
             transcript.has_partials = true;
         }
-        floor.set_transcript(playing, transcript);
+        tools.floor.set_transcript(playing, transcript);
     }
 
     /// Reports a turn that is cut: what was heard of it, as soon as the floor discards it.
-    pub(in crate::session) fn report_cut(
-        &self,
-        options: TranscriptOptions,
-        floor: &mut Floor,
-        out: &mut Actions,
-    ) {
-        let transcript = self.transcript(options);
+    pub(in crate::session) fn report_cut(&self, tools: &mut Tools) {
+        let transcript = self.transcript(tools);
         match self.playing {
-            Some(playing) => floor.set_transcript(playing, transcript),
-            None => transcript.report_unheard(out),
+            Some(playing) => tools.floor.set_transcript(playing, transcript),
+            None => transcript.report_unheard(&mut tools.out),
         }
     }
 
@@ -227,6 +216,7 @@ mod tests {
             let mut turn = AssistantTurn {
                 request_id: String::new(),
                 segment_id: 1,
+                is_reported: true,
                 text: text.to_owned(),
                 reported_bytes: 0,
                 audio_samples: audio_ms * u64::from(MODEL_RATE_HZ) / 1000,

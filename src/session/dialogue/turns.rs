@@ -14,17 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    history::History,
-    reply_tracker::UnitInFlight,
-    turn::{AssistantTurn, TranscriptOptions},
-    user_audio::UserAudio,
-};
+use super::{history::History, reply_tracker::UnitInFlight, turn::AssistantTurn, user_audio::UserAudio};
 use crate::session::{
     floor::{Claim, Floor, Permission, SpeechSource},
     growing_text::is_report_due,
     measurement::{BargeInStage, Measurement},
-    outbox::Actions,
     output_filter::OutputFilter,
     timers::{Timer, Timers},
     tools::Tools,
@@ -59,6 +53,8 @@ pub(super) struct Fence {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     pub(super) open: Option<AssistantTurn>,
+    /// The client gets the model's words.
+    reports_words: bool,
     /// Words so far, for the prompt of the next upstream session.
     pub(super) history: History,
     /// Last ended turn. The C++ back-end makes audio in a thread of its own, so some may arrive late
@@ -87,8 +83,8 @@ struct UnitContents {
 }
 
 impl Turns {
-    pub(super) fn new(history: History) -> Self {
-        Self { history, ..Self::default() }
+    pub(super) fn new(history: History, reports_words: bool) -> Self {
+        Self { history, reports_words, ..Self::default() }
     }
 
     /// Handles text of the model.
@@ -97,14 +93,13 @@ impl Turns {
         now: Instant,
         delta: &str,
         meta: MessageMeta<'_>,
-        options: TranscriptOptions,
         tools: &mut Tools,
     ) {
         if !self.admit(now, meta, &tools.floor) || delta.is_empty() || self.ended_turn(meta).is_some() {
             return;
         }
         self.unit_contents.has_text = true;
-        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(false, tools));
+        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(false, self.reports_words, tools));
         turn.add_response_id(meta.response_id);
         if turn.dropped_samples > 0 {
             return;
@@ -112,11 +107,7 @@ impl Turns {
         let before = turn.text.len();
         turn.push_text(&mut self.filter, delta);
         let has_news = !turn.text[before..].trim().is_empty();
-        if options.transcripts
-            && options.partials
-            && has_news
-            && is_report_due(turn.text.len(), &mut turn.reported_bytes)
-        {
+        if turn.has_partials(tools) && has_news && is_report_due(turn.text.len(), &mut turn.reported_bytes) {
             turn.report_partial(&mut tools.out);
         }
     }
@@ -139,7 +130,7 @@ impl Turns {
             return;
         }
         self.unit_contents.has_audio = true;
-        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(false, tools));
+        let turn = self.open.get_or_insert_with(|| AssistantTurn::start(false, self.reports_words, tools));
         turn.add_response_id(meta.response_id);
         turn.push_audio(now, samples, &mut tools.floor, &mut tools.out);
     }
@@ -151,7 +142,6 @@ impl Turns {
         text: Option<&str>,
         audio: &[f32],
         meta: MessageMeta<'_>,
-        options: TranscriptOptions,
         tools: &mut Tools,
     ) {
         if !self.admit(now, meta, &tools.floor) || std::mem::replace(&mut self.unit_contents.is_done, true) {
@@ -162,7 +152,7 @@ impl Turns {
             let new_text = text.strip_prefix(said).unwrap_or(text).to_owned();
             let repeated = !said.is_empty() && said.ends_with(text);
             if !repeated {
-                self.handle_text(now, &new_text, meta, options, tools);
+                self.handle_text(now, &new_text, meta, tools);
             }
         }
         if !self.unit_contents.has_audio {
@@ -179,7 +169,6 @@ impl Turns {
         now: Instant,
         answered: Option<&UnitInFlight>,
         meta: MessageMeta<'_>,
-        options: TranscriptOptions,
         tools: &mut Tools,
     ) {
         if let Some(fence) = &mut self.fence {
@@ -197,25 +186,18 @@ impl Turns {
         }
         if !self.is_stale(meta) {
             if meta.hit_limit {
-                self.cut_open(now, options, &mut tools.floor, &mut tools.out);
+                self.cut_open(now, tools);
             }
-            self.end_turn(now, options, &mut tools.floor, &mut tools.out);
+            self.end_turn(now, tools);
         }
     }
 
     /// Ends the turn with its upstream session. Audio received so far is played to its end. The client learns that the
     /// turn is incomplete.
-    pub(super) fn reset(
-        &mut self,
-        now: Instant,
-        options: TranscriptOptions,
-        floor: &mut Floor,
-        timers: &mut Timers,
-        out: &mut Actions,
-    ) {
-        self.cut_open(now, options, floor, out);
-        self.end_turn(now, options, floor, out);
-        self.clear_fence(timers);
+    pub(super) fn reset(&mut self, now: Instant, tools: &mut Tools) {
+        self.cut_open(now, tools);
+        self.end_turn(now, tools);
+        self.clear_fence(&mut tools.timers);
         self.last_ended = None;
         self.stale_ids.clear();
         self.stale_through_unit = 0;
@@ -223,63 +205,51 @@ impl Turns {
     }
 
     /// Cuts the open turn where its audio ends so far, because the rest of it was lost. A turn without audio ends.
-    fn cut_open(&mut self, now: Instant, options: TranscriptOptions, floor: &mut Floor, out: &mut Actions) {
+    fn cut_open(&mut self, now: Instant, tools: &mut Tools) {
         if let Some(mut unheard) = self.open.take_if(|turn| turn.playing.is_none()) {
             self.filter.clear();
             self.ended_at = Some(now);
             unheard.usage = self.usage.take();
-            unheard.follow_earlier(now, floor);
-            unheard.report_cut(options, floor, out);
-            unheard.report_end(true, out);
+            unheard.follow_earlier(now, &mut tools.floor);
+            unheard.report_cut(tools);
+            unheard.report_end(true, &mut tools.out);
             if let Some(playing) = unheard.playing {
-                floor.truncate(playing);
-                floor.finish(now, playing, out);
+                tools.floor.truncate(playing);
+                tools.floor.finish(now, playing, &mut tools.out);
             }
         } else if let Some(turn) = &mut self.open {
             self.filter.finish(&mut turn.text);
             turn.cut_unmade_words();
-            turn.playing.into_iter().for_each(|playing| floor.truncate(playing));
+            turn.playing.into_iter().for_each(|playing| tools.floor.truncate(playing));
         }
     }
 
     /// Ends the turn because the model finished it.
-    fn end_turn(&mut self, now: Instant, options: TranscriptOptions, floor: &mut Floor, out: &mut Actions) {
+    fn end_turn(&mut self, now: Instant, tools: &mut Tools) {
         let Some(mut turn) = self.open.take() else { return };
         self.filter.finish(&mut turn.text);
         turn.usage = self.usage.take();
         self.ended_at = Some(now);
         self.history.push(Speaker::Assistant, turn.segment_id, turn.kept_words().0);
-        turn.follow_earlier(now, floor);
-        turn.report_complete(options, floor, out);
-        turn.report_end(false, out);
+        turn.follow_earlier(now, &mut tools.floor);
+        turn.report_complete(tools);
+        turn.report_end(false, &mut tools.out);
         if let Some(playing) = turn.playing {
-            floor.finish(now, playing, out);
+            tools.floor.finish(now, playing, &mut tools.out);
         }
         self.last_ended = Some(EndedTurn { played_as: turn.playing, response_ids: turn.response_ids });
     }
 
     /// Interrupts the turn: ends it for the client and forces the model to listen. Cuts the history to what was heard;
     /// the floor then cuts the final transcripts in the same way.
-    pub(super) fn interrupt(
-        &mut self,
-        now: Instant,
-        options: TranscriptOptions,
-        floor: &mut Floor,
-        out: &mut Actions,
-    ) {
-        self.interrupt_open(now, options, floor, out);
-        for (segment_id, heard, _) in floor.heard_turns(now) {
+    pub(super) fn interrupt(&mut self, now: Instant, tools: &mut Tools) {
+        self.interrupt_open(now, tools);
+        for (segment_id, heard, _) in tools.floor.heard_turns(now) {
             self.history.cut(segment_id, &heard);
         }
     }
 
-    fn interrupt_open(
-        &mut self,
-        now: Instant,
-        options: TranscriptOptions,
-        floor: &mut Floor,
-        out: &mut Actions,
-    ) {
+    fn interrupt_open(&mut self, now: Instant, tools: &mut Tools) {
         for id in self.last_ended.take().into_iter().flat_map(|ended| ended.response_ids) {
             self.remember_stale(id);
         }
@@ -290,9 +260,9 @@ impl Turns {
         if turn.playing.is_some() {
             self.history.push(Speaker::Assistant, turn.segment_id, &turn.text);
         }
-        turn.follow_earlier(now, floor);
-        turn.report_cut(options, floor, out);
-        turn.report_end(true, out);
+        turn.follow_earlier(now, &mut tools.floor);
+        turn.report_cut(tools);
+        turn.report_end(true, &mut tools.out);
         for id in turn.response_ids {
             self.remember_stale(id);
         }

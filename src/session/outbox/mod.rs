@@ -217,12 +217,7 @@ impl Actions {
     }
 
     /// Sends transcripts only as replies from now on. With `reports_parts`, each one that is held is also reported as a part.
-    pub(super) fn enable_lockstep(&mut self, reports_parts: bool) {
-        self.lockstep = Some(Box::new(Lockstep::new(reports_parts)));
-    }
-
-    /// Sends transcripts only as replies from now on, with `reports_parts` as in [`Actions::enable_lockstep`]. The finals that
-    /// the client waits for become replies.
+    /// The finals that the client waits for become replies.
     pub(super) fn hold_transcripts(&mut self, reports_parts: bool) {
         if self.lockstep.is_none() {
             let mut lockstep = Box::new(Lockstep::new(reports_parts));

@@ -16,7 +16,7 @@ use crate::{
         lanes::{LaneId, Lanes},
         outbox::Actions,
     },
-    vocabulary::ClientEvent,
+    vocabulary::{ClientEvent, ClientSettings},
 };
 
 /// Confidence that is reported where no model has judged the pause.
@@ -24,9 +24,15 @@ const UNJUDGED_CONFIDENCE: f32 = 0.5;
 
 impl Transcriber {
     /// The turn is likely over: wants its words. `audio` (16 kHz) is all of it so far and ends at `end_ms`.
-    pub(crate) fn want_pause_transcript(&mut self, audio: &[i16], end_ms: u64, probability: Option<f32>) {
+    pub(crate) fn want_pause_transcript(
+        &mut self,
+        audio: &[i16],
+        end_ms: u64,
+        probability: Option<f32>,
+        settings: &ClientSettings,
+    ) {
         let audio = Arc::new(audio.to_vec());
-        let state = PauseTranscriptState::Wanted;
+        let state = PauseTranscriptState::Wanted(self.prompt(settings));
         self.pause = self.wants_transcript.then_some(PauseTranscript { probability, audio, end_ms, state });
     }
 
@@ -44,12 +50,12 @@ impl Transcriber {
 
     /// Asks for the words once a lane is ready that no complete utterance needs.
     pub(super) fn send_pause_request(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
-        let prompt = self.prompt();
         let is_ready = |it: &&mut Recognition| lanes.is_ready(it.id);
         if let Some(pause) = &mut self.pause
-            && matches!(pause.state, PauseTranscriptState::Wanted)
+            && let PauseTranscriptState::Wanted(prompt) = &pause.state
             && let Some(recognition) = self.recognitions.iter_mut().find(is_ready)
         {
+            let prompt = prompt.clone();
             recognition.request_interim(now, prompt, (Arc::clone(&pause.audio), pause.end_ms), lanes, out);
             pause.state = PauseTranscriptState::Asked(recognition.id);
         }
@@ -100,7 +106,7 @@ impl Transcriber {
                 let interim = recognition.and_then(|recognition| recognition.interim.take());
                 interim.map_or(PauseWords::None, |interim| PauseWords::Asked(lane, interim.text))
             }
-            Some(PauseTranscriptState::Wanted) | None => PauseWords::None,
+            Some(PauseTranscriptState::Wanted(_)) | None => PauseWords::None,
         }
     }
 }

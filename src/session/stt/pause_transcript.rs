@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::session::{growing_text::GrowingText, lanes::LaneId};
+use crate::{
+    session::{growing_text::GrowingText, lanes::LaneId},
+    vocabulary::TranscribePrompt,
+};
 
 /// Words of the current turn up to the pause.
 #[derive(Debug)]
@@ -17,8 +20,8 @@ pub(super) struct PauseTranscript {
 
 #[derive(Debug)]
 pub(super) enum PauseTranscriptState {
-    /// No lane is free yet.
-    Wanted,
+    /// No lane is free yet. Settings of the moment of the pause: the client may change them before the request is sent.
+    Wanted(TranscribePrompt),
     /// Asked for on this lane.
     Asked(LaneId),
     /// Known, while earlier utterances are not reported.

@@ -26,32 +26,25 @@ impl Transcriber {
         signal: LaneSignal<'_>,
         tools: &mut Tools,
     ) -> Effects {
-        let Tools { lanes, timers, out, .. } = tools;
         let id = signal.id;
-        let has_change = self.handle_change(now, id, signal.change, lanes, out);
+        let has_change = self.handle_change(now, id, signal.change, tools);
         let is_settled = match signal.message.filter(|_| signal.was_awaiting_reply) {
-            Some((LaneEvent::Text(text), _)) => self.append_text(now, id, text, lanes, out),
+            Some((LaneEvent::Text(text), _)) => self.append_text(now, id, text, tools),
             Some((LaneEvent::Done { text, .. }, _)) => {
-                self.complete_reply(now, id, *text, lanes, out);
+                self.complete_reply(now, id, *text, tools);
                 true
             }
             _ => false,
         };
         if has_change || is_settled {
-            self.advance(now, lanes, timers, out);
+            self.advance(now, &mut tools.lanes, &mut tools.timers, &mut tools.out);
         }
         Effects::ALL
     }
 
     /// Adds text to an answer. Returns true if the answer has ended by it.
-    fn append_text(
-        &mut self,
-        now: Instant,
-        lane: LaneId,
-        text: &str,
-        lanes: &mut Lanes,
-        out: &mut Actions,
-    ) -> bool {
+    fn append_text(&mut self, now: Instant, lane: LaneId, text: &str, tools: &mut Tools) -> bool {
+        let Tools { settings, lanes, out, .. } = tools;
         let recognition = self.recognition_mut(lane);
         if let Some(interim) = recognition.and_then(|recognition| recognition.interim.as_mut()) {
             // Too long a text is cut; the final transcript decides.
@@ -70,7 +63,7 @@ impl Transcriber {
         }
         // An answer starts at the first word, which the client may have got from an interim decode or a failed attempt.
         let is_long_enough = |text: &&str| text.chars().count() >= utterance.longest_partial_chars;
-        if self.options.partials
+        if settings.partials
             && (front == Some(index) || self.speech_end_wait.is_zero())
             && let Some(text) =
                 reply.due_report().filter(|text| !may_have_record(text)).filter(is_long_enough)
@@ -92,21 +85,14 @@ impl Transcriber {
     }
 
     /// Completes an answer. `text` is the whole answer if the upstream repeats it.
-    fn complete_reply(
-        &mut self,
-        now: Instant,
-        lane: LaneId,
-        text: Option<&str>,
-        lanes: &mut Lanes,
-        out: &mut Actions,
-    ) {
-        let word_time_config = self.word_time_config();
+    fn complete_reply(&mut self, now: Instant, lane: LaneId, text: Option<&str>, tools: &mut Tools) {
+        let word_time_config = self.word_time_config(&tools.settings);
         let Some(recognition) = self.recognition_mut(lane) else { return };
-        lanes.complete_reply(lane);
+        tools.lanes.complete_reply(lane);
         if let Some(interim) = recognition.interim.take() {
             let text = without_record(text.unwrap_or(interim.text.as_str()));
             if !self.complete_pause(lane, text) {
-                self.report_interim(text, &interim, out);
+                self.report_interim(text, &interim, tools);
             }
         } else if let Some(utterance) = self.queue.requested_on(lane)
             && let UtteranceState::Requested(_, audio, reply) = &utterance.state
@@ -117,7 +103,7 @@ impl Transcriber {
         }
         // Each utterance gets a fresh upstream session (mappings/notes/minicpm-o.md#transcribing): earlier requests
         // must not influence the answer.
-        self.retire(now, lane, lanes, out);
+        self.retire(now, lane, &mut tools.lanes, &mut tools.out);
     }
 
     /// Handles what changed for the connection of a lane. Returns true if anything did.
@@ -126,9 +112,9 @@ impl Transcriber {
         now: Instant,
         lane: LaneId,
         change: ConnectionChange,
-        lanes: &mut Lanes,
-        out: &mut Actions,
+        tools: &mut Tools,
     ) -> bool {
+        let Tools { lanes, out, .. } = &mut *tools;
         match change {
             ConnectionChange::None => return false,
             ConnectionChange::Queued => {
@@ -140,7 +126,7 @@ impl Transcriber {
                 self.leave(now, lane, lanes, out);
             }
             ConnectionChange::QueueStuck(words) => out.push_error(Error::new(ErrorKind::QueueStuck, words)),
-            ConnectionChange::EmptyAnswer => self.complete_reply(now, lane, Some(""), lanes, out),
+            ConnectionChange::EmptyAnswer => self.complete_reply(now, lane, Some(""), tools),
             ConnectionChange::Failed(failure) => {
                 let may_ask_again = lanes.may_ask_again(now, Owner::Transcriber, &failure);
                 // Behind the oldest utterance, each would wait as long again. Younger ones have another lane.

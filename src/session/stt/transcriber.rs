@@ -24,7 +24,7 @@ use crate::session::{
     outbox::Actions,
     setup::SessionSetup,
     timers::{Timer, Timers},
-    tools::{SegmentIds, Tools},
+    tools::Tools,
 };
 use crate::{
     audio::vad::VadConfig,
@@ -33,7 +33,7 @@ use crate::{
         language::primary_language,
         profile::{HearRules, PromptRequest, SensitivityPreset},
     },
-    vocabulary::TranscribePrompt,
+    vocabulary::{ClientSettings, TranscribePrompt},
 };
 
 /// Shortest time between two interim decodes.
@@ -41,28 +41,6 @@ const MIN_INTERIM_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Longest wait of an utterance for the client's request for an answer: several round trips.
 const ANSWER_REQUEST_WAIT: Duration = Duration::from_millis(500);
-
-/// Settings of the client that apply to transcription.
-#[derive(Debug)]
-pub(crate) struct TranscribeOptions {
-    pub(crate) language: String,
-    pub(crate) hot_words: Vec<String>,
-    /// The client's own words for the prompt.
-    pub(crate) user_prompt: String,
-    /// Speech is translated into English instead of transcribed.
-    pub(crate) translates: bool,
-    /// The client wants partial transcripts.
-    pub(crate) partials: bool,
-    /// Word times are estimated for final transcripts.
-    pub(crate) word_times: bool,
-}
-
-impl TranscribeOptions {
-    /// Language of the transcripts.
-    fn transcript_language(&self) -> &str {
-        if self.translates { "en" } else { &self.language }
-    }
-}
 
 /// Utterances of a session that are not reported completely, and the recognitions that serve them.
 #[derive(Debug)]
@@ -78,7 +56,8 @@ pub(crate) struct Transcriber {
     pub(super) awaits_request: bool,
     /// Longest delay of the end of speech for its transcript.
     pub(super) speech_end_wait: Duration,
-    pub(crate) options: TranscribeOptions,
+    /// Final transcripts have word times in the client protocol.
+    has_word_times: bool,
     pub(crate) queue: UtteranceQueue,
     /// Most recognitions at a time.
     pub(super) parallel_max: usize,
@@ -96,14 +75,6 @@ pub(crate) struct Transcriber {
 impl Transcriber {
     pub(crate) fn new(setup: &SessionSetup) -> Self {
         let profile = Arc::clone(&setup.profile);
-        let options = TranscribeOptions {
-            language: profile.hear.language.clone(),
-            hot_words: Vec::new(),
-            user_prompt: String::new(),
-            translates: false,
-            partials: profile.hear.partials,
-            word_times: setup.estimates_word_times(),
-        };
         Self {
             wants_transcript: profile.transcribes_user(),
             yields_to_answer: profile.answers.is_some(),
@@ -111,7 +82,7 @@ impl Transcriber {
             awaits_request: false,
             speech_end_wait: setup.speech_end_wait(),
             profile,
-            options,
+            has_word_times: setup.has_word_times,
             queue: UtteranceQueue::new(
                 match (setup.transcript_backpressure_ms(), setup.audio_in.backpressure_ms) {
                     (0, 0) => Excess::Fails,
@@ -129,17 +100,24 @@ impl Transcriber {
     }
 
     /// Voice activity detection to estimate word times with; `None` if the client gets none.
-    pub(super) fn word_time_config(&self) -> Option<VadConfig> {
+    pub(super) fn word_time_config(&self, settings: &ClientSettings) -> Option<VadConfig> {
+        let estimates_usually = settings.word_times && self.profile.hear.estimated_word_times;
+        let is_wanted = settings.estimated_word_times.unwrap_or(estimates_usually);
         let SensitivityPreset { threshold, gate_dbfs } = self.profile.listen.sensitivity.normal;
-        self.options.word_times.then_some(VadConfig { threshold, gate_dbfs, ..VadConfig::default() })
+        (self.has_word_times && is_wanted).then_some(VadConfig {
+            threshold,
+            gate_dbfs,
+            ..VadConfig::default()
+        })
     }
 
     pub(super) fn rules(&self) -> &HearRules {
         &self.profile.hear
     }
 
-    pub(super) fn prompt(&self) -> TranscribePrompt {
-        let TranscribeOptions { language, hot_words, user_prompt, translates, .. } = &self.options;
+    pub(super) fn prompt(&self, settings: &ClientSettings) -> TranscribePrompt {
+        let language = self.language(settings);
+        let ClientSettings { hot_words, transcription_prompt: user_prompt, translates, .. } = settings;
         let request = PromptRequest { language, hot_words, user_prompt, translates: *translates };
         let hints = [user_prompt.trim(), &hot_words.join(", ")];
         TranscribePrompt {
@@ -148,6 +126,11 @@ impl Transcriber {
             language: primary_language(language).into_owned(),
             hints: hints.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" "),
         }
+    }
+
+    /// Language of the user's speech.
+    fn language<'s>(&'s self, settings: &'s ClientSettings) -> &'s str {
+        settings.language.as_ref().unwrap_or(&self.profile.hear.language)
     }
 
     /// Number of segments so far that were transcribed or will be.
@@ -172,7 +155,7 @@ impl Transcriber {
                 tools.timers.set_or_clear(Timer::Interim, (!interval.is_zero()).then(|| now + interval));
             }
             SpeechEvent::Segment(segment) => {
-                completed = self.complete_segment(now, segment, &mut tools.segment_ids, &mut tools.timers);
+                completed = self.complete_segment(now, segment, tools);
             }
             _ => {}
         }
@@ -181,18 +164,14 @@ impl Transcriber {
         completed
     }
 
-    fn complete_segment(
-        &mut self,
-        now: Instant,
-        segment: SpeechSegment,
-        segment_ids: &mut SegmentIds,
-        timers: &mut Timers,
-    ) -> Option<u32> {
+    fn complete_segment(&mut self, now: Instant, segment: SpeechSegment, tools: &mut Tools) -> Option<u32> {
+        let Tools { settings, segment_ids, timers, .. } = tools;
         timers.clear(&[Timer::Interim]);
         self.segment_count += u32::from(self.wants_transcript);
-        let prompt = self.prompt();
+        let prompt = self.prompt(settings);
+        let language = if settings.translates { "en" } else { self.language(settings) }.to_owned();
         let pause_words = self.take_pause_words();
-        let word_time_config = self.word_time_config();
+        let word_time_config = self.word_time_config(settings);
         let utterance = self.queue.utterances.back_mut()?;
         if !segment.has_speech && !segment.ends_utterance {
             // An empty commit has nothing to transcribe or report: the utterance continues.
@@ -206,7 +185,7 @@ impl Transcriber {
         utterance.verdict = segment.verdict;
         // Settings of the moment of speech: the client may change them before the request is sent.
         utterance.prompt = prompt;
-        utterance.language = self.options.transcript_language().to_owned();
+        utterance.language = language;
         utterance.speech_end_ms = segment.ends_utterance.then_some(segment.end_ms);
         // A segment without speech, such as the rest after a commit, has no transcript; nor has one that was not recorded.
         utterance.state = if segment.has_speech && self.wants_transcript && !segment.audio.is_empty() {
@@ -249,12 +228,11 @@ impl Transcriber {
         &mut self,
         now: Instant,
         (audio, end_ms): (&[i16], u64),
-        lanes: &mut Lanes,
-        timers: &mut Timers,
-        out: &mut Actions,
+        tools: &mut Tools,
     ) {
+        let Tools { settings, lanes, timers, out, .. } = tools;
         timers.set(Timer::Interim, now + self.rules().interim.max(MIN_INTERIM_INTERVAL));
-        let prompt = self.prompt();
+        let prompt = self.prompt(settings);
         // Words of a likely end are not followed by fewer words.
         let is_pending =
             self.pause.is_some() || self.recognitions.iter().any(|recognition| recognition.interim.is_some());
@@ -264,15 +242,15 @@ impl Transcriber {
         }
     }
 
-    pub(super) fn report_interim(&mut self, text: &str, interim: &InterimDecode, out: &mut Actions) {
+    pub(super) fn report_interim(&mut self, text: &str, interim: &InterimDecode, tools: &mut Tools) {
         let front = self
             .queue
             .utterances
             .front_mut()
             .filter(|utterance| matches!(utterance.state, UtteranceState::Recording));
-        if let (Some(utterance), true, false) = (front, self.options.partials, text.trim().is_empty()) {
+        if let (Some(utterance), true, false) = (front, tools.settings.partials, text.trim().is_empty()) {
             let (audio_ms, start_ms) = (interim.audio_ms, interim.audio_start_ms);
-            utterance.push_partial(text.trim().to_owned(), audio_ms, start_ms, out);
+            utterance.push_partial(text.trim().to_owned(), audio_ms, start_ms, &mut tools.out);
         }
     }
 

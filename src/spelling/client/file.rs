@@ -10,7 +10,7 @@ use super::{
     realtime::RealtimeFile, signs::SignsFile, tcp::TcpFile, values::EventFile, verbs::VerbsFile,
 };
 use crate::{
-    audio::{encoding::Encoding, opus::PacketOptions, output_converter::OutputFormat},
+    audio::{encoding::Encoding, opus::PacketOptions},
     error::ErrorKind,
     spelling::{
         MappingKind,
@@ -189,11 +189,6 @@ impl AudioOut {
     /// The table of a protocol without audio to the client. Its format is valid and unused.
     pub(super) fn none() -> Self {
         Self { rate_hz: 24_000, ..Self::default() }
-    }
-
-    /// Format without a choice of the client.
-    pub(crate) const fn format(&self) -> OutputFormat {
-        OutputFormat { encoding: self.encoding, rate_hz: self.rate_hz, bit_rate: None }
     }
 
     /// How Opus is encoded.

@@ -245,83 +245,27 @@ pub(super) fn describe_realtime_event(event: RealtimeEvent, profile: &Profile) -
     }
 }
 
+/// The effect of a field's role: that of the table of settings and roles, but for roles without effect in this profile.
 pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str {
-    let talk = profile.dialogue.is_some();
     match role {
-        FieldRole::Model => "selects the route and thereby the profile; echoed in the first event",
-        FieldRole::ModelAndVoice => "selects the route, and the configured voice of that name",
-        FieldRole::Language => "language of the transcription prompt and of spelled-out symbols",
-        FieldRole::HotWords => "listed in the transcription prompt",
-        FieldRole::TranscriptionPrompt => "added to the transcription prompt",
-        FieldRole::Task => "`transcribe`, or `translate`: the prompt for a translation into English",
-        FieldRole::VadSensitivity => "threshold and gate of the voice activity detection",
-        FieldRole::EndSilenceMs => "silence that ends an utterance",
-        FieldRole::EndThreshold => {
-            "probability from which on the end-of-turn model ends a turn; at 1, only silence ends it"
-        }
-        FieldRole::EndLikelyThreshold => {
-            "probability from which on the end of a turn is reported as likely, with its words"
-        }
-        FieldRole::EndWaitMaxMs => {
-            "silence that ends a turn although the user does not seem to have finished"
-        }
-        FieldRole::SegmentsMax => "most segments in a message that repeats the last ones; up to 100",
-        FieldRole::SegmentMaxMs => "longest utterance",
-        FieldRole::Partials => "enables partial transcripts",
-        FieldRole::EstimatedWordTimes => "enables estimated word times, whatever the profile says",
-        FieldRole::WordTimes if profile.hear.estimated_word_times => "enables estimated word times",
-        FieldRole::WordTimes => {
+        FieldRole::WordTimes if !profile.hear.estimated_word_times => {
             "accepted without effect: `[hear] estimated_word_times` is false in this profile"
         }
-        FieldRole::SpeakModel => "the configured voice of that name, or one of the configured speech models",
-        FieldRole::SpeakModelIfKnown => "selects the voice of that name; an unknown name changes nothing",
-        FieldRole::Voice => "the configured voice of that name, or the default voice",
-        FieldRole::InputEncoding => "encoding of the binary frames",
-        FieldRole::OutputEncoding => "encoding of the audio sent back",
-        FieldRole::InputFormat => "encoding, sample rate and perhaps channels of the client's audio",
-        FieldRole::OutputFormat => {
-            "encoding and sample rate of the audio sent back, and bit rate of a compressed encoding"
-        }
-        FieldRole::OutputBitRate => "bit rate of compressed audio sent back",
-        FieldRole::SpeechEvents => "enables events for the start and end of speech",
-        FieldRole::FinalsOnly => {
-            "sends only final transcripts that the client asks for, each with all words since the last"
-        }
-        FieldRole::UtteranceGapMs => "silence after an utterance that triggers an event",
-        FieldRole::InputRateHz => "sample rate of the binary frames, 8 to 192 kHz",
-        FieldRole::InputChannels => "channels of the binary frames; only the first is used",
-        FieldRole::OutputRateHz => "sample rate of the audio sent back, 8 to 192 kHz (extension)",
-        FieldRole::Text => "the text; symbols that the model cannot say are spelled out",
-        FieldRole::RequestId => "echoed in the events of this text",
-        FieldRole::ReferenceAudio => "the voice for this text: a WAV file, or raw int16 at 16 kHz",
-        FieldRole::Instruction => "added to the system prompt of this text",
-        FieldRole::Microphone if profile.barge_in().is_some() => {
-            "`open`: the user's speech interrupts playback; `muted`: the microphone is muted during playback (extension)"
-        }
-        FieldRole::Microphone => {
+        FieldRole::Microphone if profile.barge_in().is_none() => {
             "accepted without effect: the microphone is muted while a text is spoken, as on the real server"
         }
-        FieldRole::EchoCancellation => "removes from the microphone what the client plays",
-        FieldRole::RolloverEvents if talk => "enables rollover events (extension)",
-        FieldRole::RolloverEvents => "accepted without effect: this profile has no rollovers",
-        FieldRole::Image => "a JPEG in base64",
-        FieldRole::Audio => "the audio, base64",
-        FieldRole::Turn => "number of the text or turn",
-        FieldRole::Intent => "`transcription`: a session that only transcribes",
-        FieldRole::Shape => "`beta`: the older shape of the protocol",
-        FieldRole::UtteranceEnd => "what ends an utterance: silence, or the client",
-        FieldRole::Framing => "how the messages are framed, in both directions",
-        FieldRole::SpokenAnswer => "whether the answer is spoken",
+        FieldRole::RolloverEvents if profile.dialogue.is_none() => {
+            "accepted without effect: this profile has no rollovers"
+        }
         FieldRole::Tools if !profile.calls_tools() => {
             "accepted without effect: in this profile, the model calls no tools"
         }
-        FieldRole::Tools => "functions that the model may call",
-        FieldRole::ToolResults | FieldRole::Output => "what the client's functions have returned",
-        FieldRole::CallId => "the call that a result belongs to",
         FieldRole::Messages if profile.answers.is_none() => {
             "accepted without effect: in this profile, the model hears only the microphone"
         }
-        FieldRole::Messages => "messages that become part of the conversation",
+        FieldRole::Instructions if profile.answers.is_none() => {
+            "accepted without effect: this profile has instructions of its own"
+        }
         FieldRole::SpokenAnswers
         | FieldRole::MaxTokens
         | FieldRole::Temperature
@@ -330,19 +274,6 @@ pub(super) fn describe_field(role: FieldRole, profile: &Profile) -> &'static str
         {
             "accepted without effect: this profile answers no single turns"
         }
-        FieldRole::SpokenAnswers => "whether answers are spoken",
-        FieldRole::AnswerWords => "whether the words of spoken answers are sent",
-        FieldRole::TranscribeUser => "whether the user's words are transcribed, by a second question",
-        FieldRole::Instructions if profile.answers.is_none() => {
-            "accepted without effect: this profile has instructions of its own"
-        }
-        FieldRole::Instructions => "instructions for the model, in place of the profile's",
-        FieldRole::MaxTokens => "bound on the length of answers, below the profile's",
-        FieldRole::Temperature => "sampling temperature of answers, where the upstream takes one",
-        FieldRole::Interruption => "whether the user's speech interrupts answers",
-        FieldRole::Transport => "`webrtc`: the audio is a call's, beside the messages (extension)",
-        FieldRole::Session => {
-            "the first settings, as JSON; voxbridge takes them from a client secret (extension)"
-        }
+        role => role.effect(),
     }
 }

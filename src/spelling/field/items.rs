@@ -12,7 +12,7 @@ use serde::{
 };
 use serde_json::{Value, json, value::RawValue};
 
-use super::FieldRole;
+use super::{FieldRole, ListItem};
 use crate::spelling::extract::to_snake_case;
 
 /// Most items of a list without `max`, and most elements of an array that a path leads through.
@@ -45,27 +45,6 @@ enum Paths {
     Several(Vec<String>),
 }
 
-/// One item of a list. Parts that the file does not name, or that the message lacks, are empty.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ListItem {
-    /// Name of a tool.
-    pub name: Option<String>,
-    /// Purpose of a tool.
-    pub description: Option<String>,
-    /// JSON schema of a tool's arguments, as its text.
-    pub parameters: Option<String>,
-    /// Id of the call that a result belongs to.
-    pub call_id: Option<String>,
-    /// A result: a text, or the text of another JSON value.
-    pub output: Option<String>,
-    /// Speaker of a message, in the protocol's words.
-    pub role: Option<String>,
-    /// Texts.
-    pub texts: Vec<String>,
-    /// Pictures in base64.
-    pub images: Vec<String>,
-}
-
 /// Compiled paths of a list's items.
 #[derive(Debug, Clone, Default)]
 pub struct ItemPaths {
@@ -90,13 +69,6 @@ enum PathStep {
     Each,
     /// The member of an object with one of these names, or the element of an array with this index.
     Member(Vec<String>),
-}
-
-impl ListItem {
-    /// An item that is a text.
-    pub(super) fn of_text(text: &str) -> Self {
-        Self { texts: vec![text.to_owned()], ..Self::default() }
-    }
 }
 
 fn each_element() -> String {

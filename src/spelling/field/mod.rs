@@ -6,139 +6,16 @@ mod media_type;
 mod unit;
 mod validate;
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::Deserialize;
 
 pub use self::{
-    items::{ItemPaths, ItemsFile, ListItem},
+    items::{ItemPaths, ItemsFile},
     unit::{AudioFormat, FieldUnit},
 };
 use crate::vocabulary::Node;
-
-/// Role of a field. Mapping files name it in snake case after `to =`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FieldRole {
-    /// Requested model; selects the route.
-    Model,
-    /// Requested model that may also name a voice: selects the route and the configured voice of that name.
-    ModelAndVoice,
-    /// Language of the user's speech, ISO 639-1.
-    Language,
-    /// Words that the user may say.
-    HotWords,
-    /// The client's own words for the transcription prompt.
-    TranscriptionPrompt,
-    /// `transcribe`, or `translate` for a translation into English.
-    Task,
-    /// `high`, `normal` or `low`.
-    VadSensitivity,
-    /// Silence that ends an utterance, ms.
-    EndSilenceMs,
-    /// Probability that the user has finished, from which on a turn ends.
-    EndThreshold,
-    /// Probability from which on the end of a turn is reported as likely.
-    EndLikelyThreshold,
-    /// Silence that ends a turn although the user does not seem to have finished, ms.
-    EndWaitMaxMs,
-    /// Longest utterance, ms.
-    SegmentMaxMs,
-    /// Whether partial transcripts are sent.
-    Partials,
-    /// Whether final transcripts have word times.
-    WordTimes,
-    /// Whether final transcripts have estimated word times, whatever the profile says.
-    EstimatedWordTimes,
-    /// The speech model.
-    SpeakModel,
-    /// The speech model, if one of that name exists; no error otherwise.
-    SpeakModelIfKnown,
-    /// A voice by name.
-    Voice,
-    /// Encoding of the client's audio.
-    InputEncoding,
-    /// Sample rate of the client's audio, Hz.
-    InputRateHz,
-    /// Channels of the client's audio.
-    InputChannels,
-    /// Encoding of the audio for the client.
-    OutputEncoding,
-    /// Sample rate of the audio for the client, Hz.
-    OutputRateHz,
-    /// Bit rate of compressed audio for the client, bit/s.
-    OutputBitRate,
-    /// Encoding, sample rate and perhaps channels of the client's audio, in one word.
-    InputFormat,
-    /// Encoding, sample rate and perhaps bit rate of the audio for the client, in one word.
-    OutputFormat,
-    /// Whether `speech_started` and `speech_ended` are sent.
-    SpeechEvents,
-    /// Whether only final transcripts that the client asks for are sent.
-    FinalsOnly,
-    /// Silence after an utterance before `utterance_gap` is sent, ms of audio.
-    UtteranceGapMs,
-    /// The text to speak.
-    Text,
-    /// The client's name for a speech request.
-    RequestId,
-    /// A voice sample, base64.
-    ReferenceAudio,
-    /// Instruction how to speak.
-    Instruction,
-    /// `open` or `muted`.
-    Microphone,
-    /// Whether voxbridge cancels the echo in the client's audio.
-    EchoCancellation,
-    /// Whether `rolled_over` is sent.
-    RolloverEvents,
-    /// A picture, JPEG in base64.
-    Image,
-    /// Microphone audio, base64.
-    Audio,
-    /// Number of a text or turn that was played.
-    Turn,
-    /// `transcription` for a session of OpenAI's kind that only transcribes.
-    Intent,
-    /// `beta` for the older shape of a protocol of OpenAI's kind.
-    Shape,
-    /// The first settings of a session of OpenAI's kind, as JSON.
-    Session,
-    /// Most segments in a message that repeats the last ones.
-    SegmentsMax,
-    /// End of an utterance: by `silence`, or by the `client` with a commit.
-    UtteranceEnd,
-    /// How messages are framed, in place of the protocol's `framing`.
-    Framing,
-    /// Tools that the model may call: a list.
-    Tools,
-    /// Results of calls: a list.
-    ToolResults,
-    /// Id of the call that a result belongs to.
-    CallId,
-    /// Result of a call.
-    Output,
-    /// Messages of the conversation: a list.
-    Messages,
-    /// Whether the answer to a text is spoken.
-    SpokenAnswer,
-    /// Whether answers are spoken, from now on.
-    SpokenAnswers,
-    /// Whether the words of spoken answers are sent.
-    AnswerWords,
-    /// Whether the user's words are transcribed beside the conversation.
-    TranscribeUser,
-    /// Instructions for the model, in place of the profile's.
-    Instructions,
-    /// Bound on the length of answers, in the model's tokens.
-    MaxTokens,
-    /// Sampling temperature of answers.
-    Temperature,
-    /// Whether the user's speech interrupts answers.
-    Interruption,
-    /// `webrtc` for a client whose audio comes beside the messages, as binary frames of the session.
-    Transport,
-}
+pub use crate::vocabulary::{FieldRole, FieldValue, ListItem};
 
 /// A field in a mapping file.
 #[derive(Debug, Clone, Deserialize)]
@@ -214,23 +91,6 @@ pub enum FieldType {
     Presence,
     /// An array of texts, or of objects; `items` says what is taken of them.
     List,
-}
-
-/// A checked value.
-#[derive(Debug, Clone, PartialEq)]
-pub enum FieldValue {
-    /// A string.
-    Text(String),
-    /// A whole number.
-    Integer(i64),
-    /// A number.
-    Number(f64),
-    /// A boolean.
-    Flag(bool),
-    /// Items of a list; of a text, its only part.
-    Items(Arc<[ListItem]>),
-    /// Present, without a value here.
-    Object,
 }
 
 /// A compiled field.

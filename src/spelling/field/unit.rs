@@ -31,14 +31,9 @@ impl FieldRole {
     /// True for a role whose value may have this unit.
     pub(super) fn takes(self, unit: FieldUnit) -> bool {
         match unit {
-            FieldUnit::Seconds => self.is_in_ms(),
-            FieldUnit::KilobitsPerSecond => self == Self::OutputBitRate,
+            FieldUnit::Seconds => self.unit() == "ms",
+            FieldUnit::KilobitsPerSecond => self.unit() == "bit/s",
         }
-    }
-
-    /// True for a role whose value is in milliseconds.
-    const fn is_in_ms(self) -> bool {
-        matches!(self, Self::EndSilenceMs | Self::EndWaitMaxMs | Self::SegmentMaxMs | Self::UtteranceGapMs)
     }
 
     /// True for a role whose value names encoding and rate.

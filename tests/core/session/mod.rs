@@ -5,6 +5,7 @@ mod cpp_backend;
 mod floor;
 mod properties;
 mod queue;
+mod settings;
 mod stt;
 mod tts;
 mod upstream_faults;

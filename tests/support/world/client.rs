@@ -75,13 +75,13 @@ impl Formats {
                     let rate = mapping.audio_in.rates_hz.get(encoding);
                     self.rate_in_hz = rate.copied().unwrap_or(self.rate_in_hz);
                 }
-                Setting::InputRate(rate_hz) => self.rate_in_hz = *rate_hz,
+                Setting::InputRateHz(rate_hz) => self.rate_in_hz = *rate_hz,
                 Setting::OutputEncoding(encoding) => {
                     self.encoding_out = *encoding;
                     let rate = mapping.audio_out.rates_hz.get(encoding);
                     self.rate_out_hz = rate.copied().unwrap_or(self.rate_out_hz);
                 }
-                Setting::OutputRate(rate_hz) => self.rate_out_hz = *rate_hz,
+                Setting::OutputRateHz(rate_hz) => self.rate_out_hz = *rate_hz,
                 Setting::TurnDetection(detection) => self.commits = !detection.is_automatic,
                 _ => {}
             }

@@ -20,10 +20,10 @@ use crate::{
 
 impl Answer {
     /// Decides about calls of tools. Returns false if the model is asked once more, or the answer has failed.
-    pub(super) fn conclude_calls(&mut self, now: Instant, partials: bool, tools: &mut Tools) -> bool {
+    pub(super) fn conclude_calls(&mut self, now: Instant, tools: &mut Tools) -> bool {
         let Some(calling) = &mut self.calling else { return true };
         let words = calling.finish();
-        self.say(&words, partials, &mut tools.out);
+        self.say(&words, tools);
         let has_words =
             !self.turn.text.trim().is_empty() || self.speaker.as_ref().is_some_and(Speaker::has_words);
         let Some(calling) = &mut self.calling else { return true };
@@ -42,7 +42,7 @@ impl Answer {
                     tools.out.observe(Observation::Note(note.to_owned()));
                 }
                 let audio = if calls.is_empty() { calling.release_all_audio() } else { Vec::new() };
-                self.say(&words, partials, &mut tools.out);
+                self.say(&words, tools);
                 self.play(now, &audio, tools);
                 for call in calls {
                     let entry_id = tools.segment_ids.next_id();

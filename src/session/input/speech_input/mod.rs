@@ -271,14 +271,17 @@ impl SpeechInput {
     /// Applies new settings to the audio from now on.
     ///
     /// # Errors
-    /// [`FormatError`] for an unsupported rate or channel count; the old settings stay.
+    /// [`FormatError`] for an unsupported rate or channel count; the old format stays, and the other settings apply.
     pub(crate) fn apply_settings(
         &mut self,
-        settings: InputSettings,
+        mut settings: InputSettings,
         out: &mut Vec<SpeechEvent>,
     ) -> Result<(), FormatError> {
+        let converter = self.input_use.converter(&settings);
+        if converter.is_err() {
+            (settings.encoding, settings.rate_hz, settings.channels) = self.settings.format();
+        }
         let format_changed = settings.format() != self.settings.format();
-        let converter = self.input_use.converter(&settings)?;
         self.voice_activity.set_config(vad_config(&self.rules, &settings));
         let ends_pauses = |settings: &InputSettings| (settings.pauses, settings.end_silence_ms);
         if ends_pauses(&settings) != ends_pauses(&self.settings) {
@@ -298,6 +301,7 @@ impl SpeechInput {
             self.pause_watch.forget(out);
         }
         self.manual_max_samples = manual_max_samples;
+        let converter = converter?;
         if format_changed {
             self.replace_converter(converter, out);
         }
