@@ -32,7 +32,7 @@ use crate::{
     error::Error,
     session::{
         AudioTotals, Observation, RelaySetup, SampleCounts, SessionReport, SessionSetup, UplinkCounts,
-        outbox::Action,
+        outbox::lane_outbox::LaneAction,
     },
     spelling::{ClientMapping, upstream::Dialects},
     upstream::lane::{CodecAction, LaneCodecs},
@@ -132,23 +132,23 @@ const OUTPUTS_MAX: usize = 20_000;
 #[error("the session produces outputs without end")]
 pub struct EndlessOutputs;
 
-/// Queues what an action about a lane gives the driver to do: a command may take several messages.
-fn push_lane_output(now: Instant, lanes: &mut LaneCodecs, action: Action, ready: &mut VecDeque<Output>) {
+/// Queues what an action on a lane gives the driver to do: a request may take several messages.
+fn push_lane_output(now: Instant, lanes: &mut LaneCodecs, action: LaneAction, ready: &mut VecDeque<Output>) {
     match action {
-        Action::OpenLane(lane, mode, purpose) => {
+        LaneAction::Open(lane, mode, purpose) => {
             lanes.open(lane, mode, purpose);
             ready.push_back(Output::OpenLane(lane, mode, purpose));
         }
-        Action::ToLane(lane, command) => {
+        LaneAction::Send(lane, request) => {
             if let Some(codec) = lanes.get_mut(lane) {
-                codec.encode(now, command, |message| ready.push_back(Output::ToLane(lane, message)));
+                codec.encode(now, request, |message| ready.push_back(Output::ToLane(lane, message)));
             }
         }
-        Action::DropLane(lane) => {
+        LaneAction::Drop(lane) => {
             lanes.close(lane);
             ready.push_back(Output::CloseLane(lane));
         }
-        _ => {}
+        LaneAction::Observe(observation) => ready.push_back(Output::Observe(observation)),
     }
 }
 

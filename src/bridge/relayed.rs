@@ -246,7 +246,7 @@ impl RelayBridge {
                     self.is_client_open = !matches!(message, Message::Close(..));
                     return Output::ToClient(message, None);
                 }
-                Action::OpenLane(..) | Action::ToLane(..) | Action::DropLane(_) => {
+                Action::Lane(action) => {
                     super::push_lane_output(now, &mut self.lanes, action, &mut self.ready_outputs);
                     self.follow_codecs(now);
                     if let Some(output) = self.ready_outputs.pop_front() {

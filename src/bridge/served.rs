@@ -207,7 +207,7 @@ impl ServedBridge {
         if let Some(output) = self.ready_outputs.pop_front() {
             return output;
         }
-        while let Some(action) = self.session.as_mut().and_then(|session| session.tools.out.pop()) {
+        while let Some(action) = self.session.as_mut().and_then(|session| session.tools.pop_action()) {
             match action {
                 // Encodes on the way out, so that waiting audio is not yet base64.
                 Action::ToClient(command) if self.is_client_open => {
@@ -232,7 +232,7 @@ impl ServedBridge {
                 | Action::RawToClient(_)
                 | Action::CloseClient(_)
                 | Action::DropTurn(..) => {}
-                Action::OpenLane(..) | Action::ToLane(..) | Action::DropLane(_) => {
+                Action::Lane(action) => {
                     super::push_lane_output(now, &mut self.lanes, action, &mut self.ready_outputs);
                     self.follow_codecs(now);
                     if let Some(output) = self.ready_outputs.pop_front() {

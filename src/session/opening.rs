@@ -42,10 +42,11 @@ impl SessionSetup {
     pub(crate) fn open(self, now: Instant, mut settings: Vec<Setting>) -> Session {
         let talk = self.profile.dialogue.clone();
         let voice_encoding = VoiceEncodingChoice::new(Arc::clone(&self.voice_encodings));
+        let lanes = Lanes::new(self.profile.lanes, voice_encoding, self.seed);
         let mut tools = Tools {
-            lanes: Lanes::new(self.profile.lanes, voice_encoding, self.seed),
+            out: Actions::new(lanes.action_numbers()),
+            lanes,
             floor: Floor::new(self.floor_options()),
-            out: Actions::default(),
             timers: Timers::default(),
             segment_ids: SegmentIds::default(),
         };
@@ -151,6 +152,6 @@ fn open_assistant(session: &mut Session) {
 fn open_dialogue(now: Instant, talk: Arc<DialogueRules>, session: &mut Session) {
     let settings = session.dialogue_settings();
     let (mode, duplex) = (session.setup.profile.mode, &session.setup.duplex);
-    let Tools { lanes, out, .. } = &mut session.tools;
-    session.dialogue = Some(Box::new(Dialogue::open(now, talk, mode, duplex, settings, lanes, out)));
+    session.dialogue =
+        Some(Box::new(Dialogue::open(now, talk, mode, duplex, settings, &mut session.tools.lanes)));
 }

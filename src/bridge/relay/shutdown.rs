@@ -12,6 +12,7 @@ use crate::{
         measurement::{EndReason, Measurement, SessionState},
         outbox::{Action, Observation},
         timers::Timer,
+        tools::pop_oldest,
     },
     vocabulary::{
         Mode,
@@ -49,9 +50,9 @@ impl Relay {
         }
         match (self.lane.id(), self.client.codecs.closing_message(reason, text)) {
             (Some(id), Some(message)) => {
-                self.lane.lanes.close_with_message(now, id, message, &mut self.client.out);
+                self.lane.lanes.close_with_message(now, id, message);
             }
-            (Some(_), None) => self.lane.close(now, &mut self.client.out),
+            (Some(_), None) => self.lane.close(now),
             (None, _) => {}
         }
     }
@@ -202,7 +203,10 @@ impl Relay {
 
     fn is_over(&self) -> bool {
         let has_lane = self.lane.upstream != RelayUpstream::Stopped;
-        self.phase == RelayPhase::Over && !has_lane && self.client.out.is_empty()
+        self.phase == RelayPhase::Over
+            && !has_lane
+            && self.client.out.is_empty()
+            && self.lane.lanes.next_action_number().is_none()
     }
 
     /// Handles the loss of an open upstream session: another replaces it, and the client sees a pause. A request that the lost
@@ -257,7 +261,7 @@ impl Relay {
     }
 
     pub(super) fn dial(&mut self, now: Instant) {
-        if self.lane.dial(now, self.client.mode, &mut self.timers, &mut self.client.out) {
+        if self.lane.dial(now, self.client.mode, &mut self.timers) {
             self.initialise(now);
             self.init_with_first_message(now);
         }
@@ -308,7 +312,7 @@ impl Relay {
             self.dial(now);
         }
         for id in self.lane.lanes.expired(now) {
-            let signal = self.lane.lanes.handle_timeout(now, id, &mut self.client.out);
+            let signal = self.lane.lanes.handle_timeout(now, id);
             if let Some((Owner::Relay, signal)) = signal {
                 self.handle_change(now, signal.change);
             }
@@ -319,11 +323,11 @@ impl Relay {
     pub(super) fn leave_upstream(&mut self, now: Instant) {
         let is_chat = self.client.mode == Mode::Chat;
         let answers = if is_chat { self.messages.in_flight.len() } else { 0 };
-        self.lane.leave(now, answers, &mut self.timers, &mut self.client.out);
+        self.lane.leave(now, answers, &mut self.timers);
     }
 
     /// Next action.
     pub(crate) fn pop_action(&mut self) -> Option<Action> {
-        self.client.out.pop()
+        pop_oldest(&mut self.client.out, &mut self.lane.lanes)
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     session::{
         lanes::{backoff::ConnectionFailure, connection::ConnectionChange},
         measurement::Measurement,
-        outbox::{Action, Observation},
+        outbox::Observation,
         timers::Timer,
     },
     upstream::relay::RelayUnits,
@@ -31,7 +31,7 @@ impl Relay {
         text: &str,
     ) {
         if !self.lane.is(lane) {
-            self.lane.handle_event(now, lane, &event.to_lane_event(), &mut self.client.out);
+            self.lane.handle_event(now, lane, &event.to_lane_event());
             return;
         }
         if let Some(tokens) = meta.context_tokens {
@@ -58,7 +58,7 @@ impl Relay {
             }
             UpstreamMessage::Output(_) => {}
         }
-        let change = self.lane.handle_event(now, lane, &event.to_lane_event(), &mut self.client.out);
+        let change = self.lane.handle_event(now, lane, &event.to_lane_event());
         let opened = change == ConnectionChange::Ready;
         self.handle_change(now, change);
         if opened {
@@ -160,7 +160,7 @@ impl Relay {
         if !goes_on || !self.needs_forwarding() {
             // Before the session is open, another attempt follows. In an open session the upstream counts as lost.
             self.try_next_init_variant(now);
-            let change = self.lane.handle_own_event(now, &event.to_lane_event(), &mut self.client.out);
+            let change = self.lane.handle_own_event(now, &event.to_lane_event());
             return self.handle_change(now, change);
         }
         if self.client.mode == Mode::Chat {
@@ -224,13 +224,13 @@ impl Relay {
         let has_attempts = self.opening.refusals < self.rules.open_attempts.max(1);
         let can_retry = is_opening && (has_attempts || self.lane.lost_since.is_some()) && !is_final;
         let event = UpstreamMessage::Ended(reason, end.clone());
-        let change = self.lane.handle_own_event(now, &event.to_lane_event(), &mut self.client.out);
+        let change = self.lane.handle_own_event(now, &event.to_lane_event());
         if can_retry || is_backend_lost {
             return self.handle_change(now, change);
         }
         if is_opening {
             // Another upstream would refuse the opening too, so no further attempt follows.
-            self.lane.close(now, &mut self.client.out);
+            self.lane.close(now);
         }
         self.lane.detach(&mut self.timers);
         if self.forwards(text) {
@@ -245,18 +245,18 @@ impl Relay {
 
     /// A lane's transport is open.
     pub(crate) fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
-        self.lane.lanes.handle_opened(now, lane, &mut self.client.out);
+        self.lane.lanes.handle_opened(now, lane);
     }
 
     /// A lane's transport closed.
     pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
         if !self.lane.is(lane) {
-            self.lane.lanes.handle_closed(now, lane, reason, &mut self.client.out);
+            self.lane.lanes.handle_closed(now, lane, reason);
             return;
         }
         let refused_init = !self.reported.opened && self.lane.is_initialising();
         self.try_next_init_variant(now);
-        let signal = self.lane.lanes.handle_closed(now, lane, reason, &mut self.client.out);
+        let signal = self.lane.lanes.handle_closed(now, lane, reason);
         self.opening.refusals += u32::from(refused_init);
         if refused_init && self.opening.is_exhausted(self.rules.open_attempts) {
             let detail = format!("the upstream {reason} in every attempt to open the session");
@@ -306,7 +306,7 @@ impl Relay {
     /// Initialises the upstream session with the client's opening, if both exist.
     pub(super) fn initialise(&mut self, now: Instant) {
         match self.opening.encode(&self.client.codecs) {
-            Ok(Some(init)) => self.lane.initialise(now, init, &mut self.client.out),
+            Ok(Some(init)) => self.lane.initialise(now, init),
             Ok(None) => {}
             Err(error) => self.report_error(now, &error),
         }
@@ -348,7 +348,7 @@ impl Relay {
         }
         let lane = connection.lane;
         for message in self.messages.pending.iter_after(sent) {
-            self.client.out.push(Action::ToLane(lane, LaneRequest::RawText(message.text.clone())));
+            self.lane.lanes.send(lane, LaneRequest::RawText(message.text.clone()));
         }
         self.messages.sent_early = Some((lane, self.messages.pending.len()));
     }

@@ -310,7 +310,7 @@ impl Answer {
     fn leave_lane(&mut self, now: Instant, tools: &mut Tools) {
         if let Some(id) = self.lane.take() {
             tools.lanes.complete_reply(id);
-            tools.lanes.retire(now, id, &mut tools.out);
+            tools.lanes.retire(now, id);
         }
     }
 
@@ -386,10 +386,10 @@ impl Answer {
             None => (String::new(), 0, false),
         };
         if let Some(id) = self.lane {
-            lanes.retire(now, id, out);
+            lanes.retire(now, id);
         }
         if let Some(speaker) = &mut self.speaker {
-            speaker.stop(now, lanes, out);
+            speaker.stop(now, lanes);
         }
         floor.cancel(now, SpeechSource::Model, out);
         self.turn.report_end(true, out);
@@ -440,7 +440,7 @@ impl Answer {
                 calling.reset();
             }
             if let Some(speaker) = self.speaker.as_mut().filter(|_| !is_second) {
-                speaker.stop(now, &mut tools.lanes, &mut tools.out);
+                speaker.stop(now, &mut tools.lanes);
             }
             return tools.out.observe(Observation::AskedAgain(failure.detail));
         }
@@ -457,13 +457,12 @@ impl Answer {
 
     /// Leaves the upstreams of the answer. It calls no tools, and keeps its usage so far.
     fn stop_making(&mut self, now: Instant, tools: &mut Tools) {
-        let Tools { lanes, out, .. } = tools;
         if let Some(id) = self.lane.take() {
-            lanes.retire(now, id, out);
+            tools.lanes.retire(now, id);
         }
         if let Some(speaker) = &mut self.speaker {
             speaker.cut_words(&mut self.turn);
-            speaker.stop(now, lanes, out);
+            speaker.stop(now, &mut tools.lanes);
         }
         self.turn.calls.clear();
         self.turn.usage = self.take_usage();

@@ -19,7 +19,7 @@ use crate::session::{
     floor::{Claim, Permission},
     lanes::{LaneId, LaneSignal, Lanes, backoff::ConnectionFailure, connection::ConnectionChange},
     measurement::{EarlyQuestionResult, Measurement},
-    outbox::{Action, Actions},
+    outbox::Action,
     tools::Tools,
     usage::{UsageMeter, chat_input},
 };
@@ -127,8 +127,8 @@ impl Assistant {
         let turn = self.rules.chat_turn(&self.profile, &self.settings, &question, &entries);
         let mut usage = UsageMeter::default();
         usage.begin_request(chat_input(&turn));
-        tools.lanes.request(now, lane, LaneRequest::Chat(Box::new(turn)), &mut tools.out);
-        tools.out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Asked));
+        tools.lanes.request(now, lane, LaneRequest::Chat(Box::new(turn)));
+        tools.lanes.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Asked));
         self.early.asked = Some(AskedEarly {
             lane: Some(lane),
             asked_at: now,
@@ -176,7 +176,7 @@ impl Assistant {
             && let Some(id) = asked.lane.take()
         {
             tools.lanes.complete_reply(id);
-            tools.lanes.retire(now, id, &mut tools.out);
+            tools.lanes.retire(now, id);
         }
         asked.output.push(output);
         if asked.bytes > KEPT_MAX_BYTES {
@@ -186,26 +186,22 @@ impl Assistant {
     }
 
     /// Withdraws the early question: no one hears its answer. Returns true if there was one.
-    pub(crate) fn withdraw_early(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) -> bool {
+    pub(crate) fn withdraw_early(&mut self, now: Instant, lanes: &mut Lanes) -> bool {
         self.early.candidate = None;
         let Some(asked) = self.early.asked.take() else { return false };
-        out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Withdrawn));
+        lanes.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Withdrawn));
         if let Some(id) = asked.lane {
-            lanes.retire(now, id, out);
+            lanes.retire(now, id);
         }
         true
     }
 
     /// Withdraws an early question whose answer cannot be used, and dials for the question at the end of the turn. Returns true
     /// if there was one.
-    pub(crate) fn replace_early(
-        &mut self,
-        now: Instant,
-        Tools { lanes, floor, out, .. }: &mut Tools,
-    ) -> bool {
-        let is_withdrawn = self.withdraw_early(now, lanes, out);
+    pub(crate) fn replace_early(&mut self, now: Instant, Tools { lanes, floor, .. }: &mut Tools) -> bool {
+        let is_withdrawn = self.withdraw_early(now, lanes);
         if is_withdrawn {
-            self.prepare(now, floor, lanes, out);
+            self.prepare(now, floor, lanes);
         }
         is_withdrawn
     }
@@ -215,11 +211,11 @@ impl Assistant {
         self.early.candidate = None;
         let fits = self.current.as_ref().is_some_and(|answer| !answer.request.by_client);
         if !fits {
-            self.withdraw_early(now, &mut tools.lanes, &mut tools.out);
+            self.withdraw_early(now, &mut tools.lanes);
             return;
         }
         let Some(asked) = self.early.asked.take() else { return };
-        tools.out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Used));
+        tools.lanes.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Used));
         if let Some(answer) = &mut self.current {
             answer.take_over(asked.lane, asked.asked_at, asked.usage, asked.hit_limit);
         }

@@ -25,7 +25,7 @@ use super::{
     effects::Effects,
     floor::{Claim, Floor, Permission},
     lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
-    outbox::{Actions, Observation},
+    outbox::Observation,
     tools::Tools,
 };
 use crate::{
@@ -136,11 +136,11 @@ impl Assistant {
     }
 
     /// Dials for the answer to the utterance that has just begun.
-    pub(crate) fn prepare(&mut self, now: Instant, floor: &Floor, lanes: &mut Lanes, out: &mut Actions) {
+    pub(crate) fn prepare(&mut self, now: Instant, floor: &Floor, lanes: &mut Lanes) {
         let expects_answer = self.settings.detection.answers_utterances();
         let may_answer = floor.may_speak(Claim::Answer) == Permission::Now;
         if expects_answer && may_answer && self.dialled.is_none() && lanes.can_dial(Owner::Assistant) {
-            self.dialled = Some(dial(now, self.next_voice(), lanes, out));
+            self.dialled = Some(dial(now, self.next_voice(), lanes));
         }
     }
 
@@ -161,23 +161,17 @@ impl Assistant {
     }
 
     /// Gives back a worker that was dialled for an utterance without an answer.
-    pub(crate) fn release_prepared(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    pub(crate) fn release_prepared(&mut self, now: Instant, lanes: &mut Lanes) {
         if let Some(id) = self.dialled.take() {
-            lanes.retire(now, id, out);
+            lanes.retire(now, id);
         }
     }
 
     /// Gives the prepared worker back, unless the user speaks and the utterance will be answered.
-    pub(crate) fn release_unexpected(
-        &mut self,
-        now: Instant,
-        is_user_speaking: bool,
-        lanes: &mut Lanes,
-        out: &mut Actions,
-    ) {
+    pub(crate) fn release_unexpected(&mut self, now: Instant, is_user_speaking: bool, lanes: &mut Lanes) {
         let is_expected = is_user_speaking && self.settings.detection.answers_utterances();
         if !is_expected && !self.is_busy() {
-            self.release_prepared(now, lanes, out);
+            self.release_prepared(now, lanes);
         }
     }
 
@@ -198,7 +192,7 @@ impl Assistant {
     /// once.
     pub(crate) fn interrupt(&mut self, now: Instant, tools: &mut Tools) {
         self.waiting.retain(|waiting| waiting.by_client);
-        self.withdraw_early(now, &mut tools.lanes, &mut tools.out);
+        self.withdraw_early(now, &mut tools.lanes);
         self.cut(now, tools);
     }
 
@@ -214,7 +208,7 @@ impl Assistant {
     pub(crate) fn stop(&mut self, now: Instant, tools: &mut Tools) {
         self.waiting.clear();
         self.interrupt(now, tools);
-        self.release_prepared(now, &mut tools.lanes, &mut tools.out);
+        self.release_prepared(now, &mut tools.lanes);
         self.entries.clear();
     }
 
@@ -250,19 +244,18 @@ impl Assistant {
                 let can_serve =
                     |id: &mut LaneId| tools.lanes.get(*id).is_some_and(|lane| lane.can_serve(&init));
                 let prepared = self.dialled.take_if(can_serve);
-                let Tools { lanes, out, .. } = tools;
-                let id = prepared.unwrap_or_else(|| dial(now, voice, lanes, out));
+                let id = prepared.unwrap_or_else(|| dial(now, voice, &mut tools.lanes));
                 // The client begins to wait now.
-                lanes.restart_queue_wait(now, id);
+                tools.lanes.restart_queue_wait(now, id);
                 answer.lane = Some(id);
-                self.release_prepared(now, lanes, out);
+                self.release_prepared(now, &mut tools.lanes);
                 self.advance_answers(now, tools);
             }
             Some(id) if tools.lanes.is_ready(id) => {
                 let question = answer.question();
                 let turn = self.rules.chat_turn(&self.profile, &self.settings, &question, &self.entries);
                 answer.note_request(now, &turn);
-                tools.lanes.request(now, id, LaneRequest::Chat(Box::new(turn)), &mut tools.out);
+                tools.lanes.request(now, id, LaneRequest::Chat(Box::new(turn)));
             }
             Some(_) => {}
         }
@@ -379,7 +372,7 @@ impl Assistant {
                 tools.out.push_error(Error::new(ErrorKind::QueueStuck, words));
             }
             ConnectionChange::EmptyAnswer | ConnectionChange::Failed(_) if !is_current => {
-                self.release_prepared(now, &mut tools.lanes, &mut tools.out);
+                self.release_prepared(now, &mut tools.lanes);
             }
             ConnectionChange::EmptyAnswer => {
                 self.handle_failure(now, ConnectionFailure::empty_answer(), tools);
@@ -392,7 +385,7 @@ impl Assistant {
         let attempts_max = self.rules.answer.attempts;
         if let Some(answer) = &mut self.current {
             if let Some(id) = answer.lane.take() {
-                tools.lanes.retire(now, id, &mut tools.out);
+                tools.lanes.retire(now, id);
             }
             if failure.is_endless {
                 answer.end_at_limit(now, self.settings.partials, tools);
@@ -407,8 +400,8 @@ impl Assistant {
     }
 }
 
-fn dial(now: Instant, voice: Option<VoiceSample>, lanes: &mut Lanes, out: &mut Actions) -> LaneId {
-    lanes.open(now, Owner::Assistant, Mode::Chat, Some(LaneRequest::Init(voice)), out)
+fn dial(now: Instant, voice: Option<VoiceSample>, lanes: &mut Lanes) -> LaneId {
+    lanes.open(now, Owner::Assistant, Mode::Chat, Some(LaneRequest::Init(voice)))
 }
 
 impl AnswerRules {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::session::{
     dialogue::turn::AssistantTurn,
     lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
-    outbox::{Actions, Observation},
+    outbox::Observation,
     pace::Pace,
     tools::Tools,
     tts::text_normalization::{complete_sentences, normalize_text, split_parts},
@@ -99,11 +99,11 @@ impl Speaker {
     }
 
     /// Forgets all words and leaves the lane.
-    pub(super) fn stop(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    pub(super) fn stop(&mut self, now: Instant, lanes: &mut Lanes) {
         self.waiting.clear();
         self.part = None;
         if let Some(id) = self.lane.take() {
-            lanes.retire(now, id, out);
+            lanes.retire(now, id);
         }
     }
 
@@ -115,7 +115,7 @@ impl Speaker {
         turn: &mut AssistantTurn,
         tools: &mut Tools,
     ) {
-        let Tools { lanes, floor, out, .. } = tools;
+        let Tools { lanes, floor, .. } = tools;
         while self.part.is_none() {
             let Some(words) = self.take_words(style.rules.part_max_chars) else { break };
             let spoken = normalize_text(&words, style.rules.symbols(style.language));
@@ -135,10 +135,10 @@ impl Speaker {
             }
         }
         match self.lane {
-            Some(_) if self.is_done() => self.stop(now, lanes, out),
+            Some(_) if self.is_done() => self.stop(now, lanes),
             None if self.has_words() => {
                 let init = Some(LaneRequest::Init(style.voice.cloned()));
-                self.lane = Some(lanes.open(now, Owner::AnswerSpeech, Mode::Chat, init, out));
+                self.lane = Some(lanes.open(now, Owner::AnswerSpeech, Mode::Chat, init));
             }
             // Audio made far ahead of playout would be wasted by an interruption.
             Some(id) if lanes.is_ready(id) && !lanes.are_held() && !floor.is_far_ahead(now) => {
@@ -150,7 +150,7 @@ impl Speaker {
                     text: part.spoken.clone(),
                     voice: style.voice.cloned(),
                 };
-                lanes.request(now, id, request, out);
+                lanes.request(now, id, request);
                 part.requested_at.get_or_insert(now);
             }
             _ => {}
@@ -246,7 +246,7 @@ impl Speaker {
         tools: &mut Tools,
     ) -> Option<Error> {
         if let Some(id) = self.lane.take() {
-            tools.lanes.retire(now, id, &mut tools.out);
+            tools.lanes.retire(now, id);
         }
         self.attempts += 1;
         let may_ask_again = tools.lanes.may_ask_again(now, Owner::AnswerSpeech, &failure)

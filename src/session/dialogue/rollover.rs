@@ -95,14 +95,13 @@ impl Dialogue {
         }
     }
 
-    pub(super) fn dial(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    pub(super) fn dial(&mut self, now: Instant, lanes: &mut Lanes) {
         self.known_history = self.turns.history.mark();
         let id = lanes.open(
             now,
             Owner::Dialogue,
             self.mode,
             Some(init_command(&self.rules, &self.settings, &self.turns.history)),
-            out,
         );
         self.upstream = DialogueUpstream::Connecting(id);
     }
@@ -121,7 +120,7 @@ impl Dialogue {
         let is_blocked = is_worker_taken || must_wait;
         tools.timers.set_or_clear(Timer::Redial, Some(at).filter(|_| !is_blocked));
         if tools.timers.take_expired(Timer::Redial, now) {
-            self.dial(now, &mut tools.lanes, &mut tools.out);
+            self.dial(now, &mut tools.lanes);
         }
     }
 
@@ -183,7 +182,7 @@ impl Dialogue {
 
     /// Switches to the standby, or schedules the next session.
     fn connect_successor(&mut self, now: Instant, after: Option<LaneId>, tools: &mut Tools) {
-        let standby = self.standby.take(now, &self.turns.history, &mut tools.lanes, &mut tools.out);
+        let standby = self.standby.take(now, &self.turns.history, &mut tools.lanes);
         self.known_history = standby.as_ref().map_or(self.known_history, |standby| standby.history);
         match standby.map(|standby| standby.session) {
             Some(session) if tools.lanes.is_engaged(session.id) => {
@@ -237,11 +236,11 @@ impl Dialogue {
                     self.uplink.resend_unanswered();
                 }
                 self.turns.reset(now, options, &mut tools.floor, &mut tools.timers, &mut tools.out);
-                tools.lanes.retire(now, session.id, &mut tools.out);
+                tools.lanes.retire(now, session.id);
                 Some(session.id)
             }
             DialogueUpstream::Connecting(id) => {
-                tools.lanes.retire(now, id, &mut tools.out);
+                tools.lanes.retire(now, id);
                 Some(id)
             }
             DialogueUpstream::Stopped
@@ -289,7 +288,7 @@ impl Dialogue {
     /// Gives a worker to a text that waits for one, until the text is synthesised. The standby's worker is preferred.
     pub(crate) fn release_worker_for_tts(&mut self, now: Instant, tools: &mut Tools) {
         let standby_had_worker = tools.lanes.owner_holds_worker(Owner::Standby);
-        self.standby.retire(now, &mut tools.lanes, &mut tools.out);
+        self.standby.retire(now, &mut tools.lanes);
         if standby_had_worker || !tools.lanes.owner_holds_worker(Owner::Dialogue) {
             return;
         }
@@ -301,7 +300,7 @@ impl Dialogue {
 
     /// Ends the conversation.
     pub(crate) fn stop(&mut self, now: Instant, tools: &mut Tools) {
-        self.standby.retire(now, &mut tools.lanes, &mut tools.out);
+        self.standby.retire(now, &mut tools.lanes);
         self.leave_upstream(now, false, tools);
         tools.timers.clear(&[Timer::Standby]);
         self.outage = None;
@@ -313,7 +312,7 @@ impl Dialogue {
         self.awaits_rollover = due.is_some();
         let Some(due) = due else { return };
         let quiet = self.quiet_at(&tools.floor).is_some_and(|at| at <= now);
-        let ready = self.prepare_standby(now, due, &mut tools.lanes, &mut tools.out);
+        let ready = self.prepare_standby(now, due, &mut tools.lanes);
         if quiet {
             // The model answers no unit that it has not answered by now.
             self.uplink.clear_unanswered();
@@ -329,13 +328,7 @@ impl Dialogue {
     }
 
     /// Prepares the standby. Returns true if the rollover need not wait for it.
-    fn prepare_standby(
-        &mut self,
-        now: Instant,
-        due: RolloverDue,
-        lanes: &mut Lanes,
-        out: &mut Actions,
-    ) -> bool {
+    fn prepare_standby(&mut self, now: Instant, due: RolloverDue, lanes: &mut Lanes) -> bool {
         let DialogueUpstream::Active(session) = &self.upstream else { return true };
         let granted_at = lanes.granted_at(session.id).unwrap_or(session.ready_at);
         let time_left = self.limits.time_left(now, granted_at, session.context_usage);
@@ -347,7 +340,7 @@ impl Dialogue {
             usual_time: session.ready_at - granted_at,
         };
         let init = || init_command(&self.rules, &self.settings, &self.turns.history);
-        self.standby.prepare(now, &prospects, (self.mode, init), lanes, out)
+        self.standby.prepare(now, &prospects, (self.mode, init), lanes)
     }
 
     pub(super) fn rollover_due(&self, now: Instant, lanes: &Lanes) -> Option<RolloverDue> {

@@ -26,7 +26,7 @@ impl Transcriber {
         signal: LaneSignal<'_>,
         tools: &mut Tools,
     ) -> Effects {
-        let Tools { lanes, timers, out, .. } = tools;
+        let Tools { lanes, out, .. } = &mut *tools;
         let id = signal.id;
         let has_change = self.handle_change(now, id, signal.change, lanes, out);
         let is_settled = match signal.message.filter(|_| signal.was_awaiting_reply) {
@@ -38,7 +38,7 @@ impl Transcriber {
             _ => false,
         };
         if has_change || is_settled {
-            self.advance(now, lanes, timers, out);
+            self.advance(now, tools);
         }
         Effects::ALL
     }
@@ -65,7 +65,7 @@ impl Transcriber {
         let Some((index, utterance)) = requested else { return false };
         let UtteranceState::Requested(_, audio, reply) = &mut utterance.state else { return false };
         if !reply.push(text) {
-            self.fail_endless_reply(now, lane, lanes, out);
+            self.fail_endless_reply(now, lane, lanes);
             return true;
         }
         // An answer starts at the first word, which the client may have got from an interim decode or a failed attempt.
@@ -83,12 +83,12 @@ impl Transcriber {
     }
 
     /// Ends an answer that does not end by itself.
-    fn fail_endless_reply(&mut self, now: Instant, lane: LaneId, lanes: &mut Lanes, out: &mut Actions) {
+    fn fail_endless_reply(&mut self, now: Instant, lane: LaneId, lanes: &mut Lanes) {
         if let Some(utterance) = self.queue.requested_on(lane) {
             let cause = format!("its transcript has more than {TEXT_MAX_BYTES} bytes");
             utterance.fail(ErrorKind::TranscribeFailed, &cause);
         }
-        self.retire(now, lane, lanes, out);
+        self.retire(now, lane, lanes);
     }
 
     /// Completes an answer. `text` is the whole answer if the upstream repeats it.
@@ -116,7 +116,7 @@ impl Transcriber {
             self.lane_limit = self.parallel_max.min(self.lane_limit + 1);
         }
         // Each utterance gets a fresh upstream session (field notes §5): earlier requests must not influence the answer.
-        self.retire(now, lane, lanes, out);
+        self.retire(now, lane, lanes);
     }
 
     /// Handles what changed for the connection of a lane. Returns true if anything did.
@@ -136,7 +136,7 @@ impl Transcriber {
             }
             ConnectionChange::Ready => {}
             ConnectionChange::QueueStuck(_) if self.is_further_lane(lane) => {
-                self.leave(now, lane, lanes, out);
+                self.leave(now, lane, lanes);
             }
             ConnectionChange::QueueStuck(words) => out.push_error(Error::new(ErrorKind::QueueStuck, words)),
             ConnectionChange::EmptyAnswer => self.complete_reply(now, lane, Some(""), lanes, out),
@@ -152,7 +152,7 @@ impl Transcriber {
                 if !has_failed {
                     self.handle_failure(now, lane, failure, may_ask_again, out);
                 }
-                self.retire(now, lane, lanes, out);
+                self.retire(now, lane, lanes);
             }
         }
         true

@@ -71,12 +71,12 @@ impl Synthesizer {
         let can_serve = |id: LaneId, lanes: &Lanes| lanes.get(id).is_some_and(|lane| lane.can_serve(&init));
         let mut reusable = self.current.take().and_then(|active| active.lane);
         if let Some(id) = reusable.take_if(|id| !can_serve(*id, &tools.lanes)) {
-            tools.lanes.retire(now, id, &mut tools.out);
+            tools.lanes.retire(now, id);
         }
         let speech = tools.floor.begin(now, SpeechSource::Text, job.request_id.clone(), job.text.clone());
         if job.parts.is_empty() {
             if let Some(id) = reusable {
-                tools.lanes.retire(now, id, &mut tools.out);
+                tools.lanes.retire(now, id);
             }
             return tools.floor.finish_unspoken(now, speech, &mut tools.out);
         }
@@ -94,15 +94,15 @@ impl Synthesizer {
     }
 
     /// Stops speaking. Sends nothing if no text is being spoken (golden c10i).
-    pub(crate) fn cancel(&mut self, now: Instant, floor: &mut Floor, lanes: &mut Lanes, out: &mut Actions) {
-        floor.cancel(now, SpeechSource::Text, out);
-        self.stop(now, lanes, out);
+    pub(crate) fn cancel(&mut self, now: Instant, tools: &mut Tools) {
+        tools.floor.cancel(now, SpeechSource::Text, &mut tools.out);
+        self.stop(now, &mut tools.lanes);
     }
 
     /// Stops synthesizing; audio received so far is still played.
-    fn stop(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    fn stop(&mut self, now: Instant, lanes: &mut Lanes) {
         if let Some(id) = self.current.take().and_then(|active| active.lane) {
-            lanes.retire(now, id, out);
+            lanes.retire(now, id);
         }
     }
 
@@ -177,7 +177,7 @@ impl Synthesizer {
             self.report_error(ErrorKind::SpeakFailed, words, out);
         }
         floor.finish(now, turn, out);
-        self.stop(now, lanes, out);
+        self.stop(now, lanes);
     }
 
     fn handle_change(&mut self, now: Instant, id: LaneId, change: ConnectionChange, tools: &mut Tools) {
@@ -191,7 +191,7 @@ impl Synthesizer {
             ConnectionChange::EmptyAnswer => {
                 // The lane ended with its answer; the remaining parts need another.
                 if let Some(id) = self.current.as_mut().and_then(|active| active.lane.take()) {
-                    tools.lanes.retire(now, id, &mut tools.out);
+                    tools.lanes.retire(now, id);
                 }
                 self.finish_part(now, &[], tools);
             }
@@ -202,7 +202,7 @@ impl Synthesizer {
     fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, tools: &mut Tools) {
         let Some(active) = &mut self.current else { return };
         if let Some(id) = active.lane.take() {
-            tools.lanes.retire(now, id, &mut tools.out);
+            tools.lanes.retire(now, id);
         }
         active.attempts += 1;
         let may_ask_again = tools.lanes.may_ask_again(now, Owner::Synthesizer, &failure)
@@ -242,7 +242,7 @@ impl Synthesizer {
         match active.lane {
             None => {
                 let init = Some(LaneRequest::Init(active.job.voice.clone()));
-                let lane = tools.lanes.open(now, Owner::Synthesizer, Mode::Chat, init, &mut tools.out);
+                let lane = tools.lanes.open(now, Owner::Synthesizer, Mode::Chat, init);
                 active.lane = Some(lane);
             }
             // Audio made far ahead of playout would be wasted by a cancel, or by a client that does not read.
@@ -257,7 +257,7 @@ impl Synthesizer {
                     text: part.clone(),
                     voice: active.job.voice.clone(),
                 };
-                tools.lanes.request(now, id, request, &mut tools.out);
+                tools.lanes.request(now, id, request);
                 active.part_requested_at.get_or_insert(now);
             }
             _ => {}
