@@ -16,7 +16,7 @@ use super::{
         rate_limiter::RateLimiter,
         speech_input::{InputSettings, InputUse, SpeechInput},
     },
-    lanes::Lanes,
+    lanes::{Lanes, voice_encoding::VoiceEncodingChoice},
     microphone::AudioIntake,
     outbox::Actions,
     setting_changes::saturating_u32,
@@ -26,7 +26,7 @@ use super::{
     stt::transcriber::Transcriber,
     timers::{Timer, Timers},
     tools::{SegmentIds, Tools},
-    tts::{queue::TtsQueue, synthesizer::Synthesizer, voices::VoiceEncodingChoice},
+    tts::{queue::TtsQueue, synthesizer::Synthesizer},
 };
 use crate::{
     audio::vad::Sensitivity,

@@ -35,10 +35,9 @@ use crate::{
     error::{Error, ErrorKind},
     session::{
         Observation, RelaySetup,
-        lanes::Lanes,
+        lanes::{Lanes, voice_encoding::VoiceEncodingChoice},
         outbox::Actions,
         timers::{Timer, Timers},
-        tts::voices::VoiceEncodingChoice,
     },
     spelling::{UpstreamMapping, relay::RelayRules},
     upstream::Dialect,

@@ -7,7 +7,7 @@
 //! - [`closing`] bounds the lanes that are left; [`places`] gives their free workers and places in queues to lanes that wait
 //! - [`holding`] stops the deadlines of lanes that the driver does not read
 //! - [`queue_notice`] tells the client where it waits
-//! - [`outbox`] is what leaves for the upstreams
+//! - [`outbox`] is what leaves for the upstreams, and [`voice_encoding`] how voice samples are encoded there
 //!
 //! To add an owner, add it to [`Owner`] and to the match of [`super::follow_up`]. An owner never touches a
 //! transport.
@@ -19,14 +19,16 @@ mod holding;
 mod outbox;
 mod places;
 mod queue_notice;
+pub(crate) mod voice_encoding;
 
 use std::time::Instant;
 
 use self::{
     backoff::{BusyServers, ConnectionFailure, RetryState},
     connection::{ConnectionChange, UpstreamConnection, is_progress},
+    voice_encoding::VoiceEncodingChoice,
 };
-use super::{outbox::lane_outbox::LaneOutbox, tts::voices::VoiceEncodingChoice};
+use super::outbox::lane_outbox::LaneOutbox;
 use crate::{
     spelling::profile::LaneTimeouts,
     vocabulary::{DisconnectReason, Lane, LaneEvent, LanePurpose, LaneRequest, MessageMeta, Mode},

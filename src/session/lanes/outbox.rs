@@ -3,9 +3,8 @@
 use super::Lanes;
 use crate::{
     session::{
-        Observation,
         measurement::Measurement,
-        outbox::{lane_outbox::LaneAction, numbered::Numbers},
+        outbox::{Observation, lane_outbox::LaneAction, numbered::Numbers},
     },
     vocabulary::{Lane, LaneRequest},
 };

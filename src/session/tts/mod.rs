@@ -1,7 +1,7 @@
 //! Text to speech: texts of the client. [`super::floor`] plays their audio.
 //!
 //! - [`queue`] holds texts that wait for their turn
-//! - [`text_normalization`] makes a text speakable and divides it, not at [`abbreviations`]; [`voices`] chooses and encodes its voice
+//! - [`text_normalization`] makes a text speakable and divides it, not at [`abbreviations`]; [`voices`] chooses its voice
 //! - [`synthesizer`] has an upstream speak one text at a time
 
 pub(crate) mod abbreviations;

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use super::{ConnectionChange, ConnectionPhase, UpstreamConnection, millis};
 use crate::session::lanes::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
-    Observation, lanes::LaneShared, measurement::Measurement, outbox::lane_outbox::LaneAction,
-    tts::voices::VoiceEncodingChoice,
+    lanes::{LaneShared, voice_encoding::VoiceEncodingChoice},
+    measurement::Measurement,
+    outbox::{Observation, lane_outbox::LaneAction},
 };
 use crate::{
     error::ErrorKind,

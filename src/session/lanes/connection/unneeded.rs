@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection};
 use crate::{
-    session::{Observation, lanes::LaneShared},
+    session::{lanes::LaneShared, outbox::Observation},
     vocabulary::{LaneEvent, LanePurpose, Mode},
 };
 

@@ -6,9 +6,8 @@ use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection};
 use crate::{
     error::ErrorKind,
     session::{
-        Observation,
         lanes::{LaneShared, backoff::ConnectionFailure},
-        outbox::lane_outbox::LaneAction,
+        outbox::{Observation, lane_outbox::LaneAction},
     },
     spelling::profile::LaneTimeouts,
     vocabulary::{Lane, LanePurpose, Mode},
