@@ -3,14 +3,14 @@
 //! Every turn carries the whole conversation ([`entries`]), because a chat session keeps nothing (field notes
 //! minicpm-o.md §2). An answer is over when the client has played it, and until then it can be interrupted; what was not
 //! played is cut from the conversation. [`answer`] is the answer in progress, and [`early`] one that no one hears yet;
-//! [`calling`] is about an answer's calls of tools, and [`speaker`] speaks an answer that was asked for silently because it may
+//! [`calling`] is about an answer's calls of tools, and [`spoken_words`] speaks an answer that was asked for silently because it may
 //! be a call.
 
 mod answer;
 mod calling;
 mod early;
 pub(crate) mod entries;
-mod speaker;
+mod spoken_words;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -19,12 +19,12 @@ use self::{
     calling::Calling,
     early::EarlyQuestion,
     entries::{Entries, EntryLimits},
-    speaker::SpeakStyle,
+    spoken_words::WordsStyle,
 };
 use super::{
     effects::Effects,
     floor::{Claim, Floor, Permission},
-    lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
+    lanes::{LaneId, LaneSignal, Lanes, Owner, ask::Reply, backoff::ConnectionFailure},
     outbox::Observation,
     tools::Tools,
 };
@@ -35,7 +35,7 @@ use crate::{
         profile::{AnswerRules, AskTools},
     },
     vocabulary::{
-        AnswerRequest, ChatTurn, EntryId, LaneEvent, LaneRequest, Mode, ToolOffer, TurnDetection, VoiceSample,
+        AnswerRequest, ChatTurn, EntryId, LaneRequest, Mode, ToolOffer, TurnDetection, VoiceSample,
     },
 };
 
@@ -237,34 +237,29 @@ impl Assistant {
             self.release_early(now, tools);
         }
         let Some(answer) = self.current.as_mut().filter(|answer| !answer.is_answered()) else { return };
-        let voice = self.settings.voice.clone().filter(|_| answer.question().speaks);
-        match answer.lane {
-            None => {
-                let init = LaneRequest::Init(voice.clone());
-                let can_serve =
-                    |id: &mut LaneId| tools.lanes.get(*id).is_some_and(|lane| lane.can_serve(&init));
-                let prepared = self.dialled.take_if(can_serve);
-                let id = prepared.unwrap_or_else(|| dial(now, voice, &mut tools.lanes));
-                // The client begins to wait now.
-                tools.lanes.restart_queue_wait(now, id);
-                answer.lane = Some(id);
-                self.release_prepared(now, &mut tools.lanes);
-                self.advance_answers(now, tools);
+        if answer.ask.lane().is_none() {
+            let voice = self.settings.voice.clone().filter(|_| answer.question().speaks);
+            let init = LaneRequest::Init(voice);
+            if let Some(prepared) = self.dialled.take_if(|id| tools.lanes.can_serve(*id, &init)) {
+                answer.ask.use_lane(prepared);
             }
-            Some(id) if tools.lanes.is_ready(id) => {
-                let question = answer.question();
-                let turn = self.rules.chat_turn(&self.profile, &self.settings, &question, &self.entries);
-                answer.note_request(now, &turn);
-                tools.lanes.request(now, id, LaneRequest::Chat(Box::new(turn)));
-            }
-            Some(_) => {}
+            let id = answer.ask.dial(now, init, &mut tools.lanes);
+            // The client begins to wait now.
+            tools.lanes.restart_queue_wait(now, id);
+            self.release_prepared(now, &mut tools.lanes);
+            self.advance_answers(now, tools);
+        } else if answer.ask.is_ready(&tools.lanes) {
+            let question = answer.question();
+            let turn = self.rules.chat_turn(&self.profile, &self.settings, &question, &self.entries);
+            answer.note_request(&turn);
+            answer.ask.send(now, LaneRequest::Chat(Box::new(turn)), &mut tools.lanes);
         }
     }
 
     /// Has the words of an answer spoken that was asked for silently.
     fn advance_speech(&mut self, now: Instant, tools: &mut Tools) {
         let Some(answer) = self.current.as_mut().filter(|answer| !answer.is_made()) else { return };
-        let style = SpeakStyle {
+        let style = WordsStyle {
             rules: &self.profile.speak,
             voice: self.settings.voice.as_ref(),
             language: self.settings.language.as_deref().unwrap_or("en"),
@@ -283,15 +278,7 @@ impl Assistant {
         signal: LaneSignal<'_>,
         tools: &mut Tools,
     ) -> Effects {
-        let effects = match (&signal.change, &signal.message) {
-            (ConnectionChange::Queued, _) => Effects::WORKER_WANTED,
-            (ConnectionChange::None, Some((LaneEvent::Text(_) | LaneEvent::Audio(_), _)))
-                if tools.floor.is_audible() =>
-            {
-                Effects::DELTA
-            }
-            _ => Effects::ALL,
-        };
+        let effects = signal.effects(tools.floor.is_audible());
         if let Some(answer) = &mut self.current {
             answer.handle_speech_signal(now, signal, self.settings.partials, tools);
         }
@@ -310,35 +297,46 @@ impl Assistant {
         tools: &mut Tools,
     ) -> Effects {
         if self.early.is_on(signal.id) {
-            return self.keep_early_output(now, &signal, tools);
+            return self.keep_early_output(now, signal, tools);
         }
-        let is_plain = signal.change == ConnectionChange::None;
-        self.handle_change(now, signal.id, signal.change, tools);
-        let (Some(answer), Some((event, meta)), true) =
-            (&mut self.current, signal.message, signal.was_awaiting_reply)
-        else {
-            return Effects::ALL;
+        let (id, message) = (signal.id, signal.message.filter(|_| signal.was_awaiting_reply));
+        let note_message = |assistant: &mut Self| {
+            if let (Some(answer), Some((event, meta))) = (&mut assistant.current, message) {
+                answer.note_message(event, meta);
+            }
         };
-        answer.note_message(event, meta);
+        match signal.into_reply() {
+            part @ (Reply::Text(_) | Reply::Audio(_) | Reply::Done { .. }) => {
+                note_message(self);
+                self.take_part(now, part, tools)
+            }
+            change => {
+                self.handle_change(now, id, change, tools);
+                note_message(self);
+                Effects::ALL
+            }
+        }
+    }
+
+    /// Takes a part of the answer.
+    fn take_part(&mut self, now: Instant, part: Reply<'_>, tools: &mut Tools) -> Effects {
+        let Some(answer) = &mut self.current else { return Effects::ALL };
         // Words that are spoken later may dial or use a lane.
         let is_spoken_later = answer.is_spoken_later();
-        match event {
-            LaneEvent::Text(text) => {
+        match part {
+            Reply::Text(text) => {
                 answer.push_text(now, text, self.settings.partials, tools);
                 self.advance_speech(now, tools);
             }
-            LaneEvent::Audio(samples) => answer.push_audio(now, samples, tools),
-            LaneEvent::Done { text, audio } => {
-                self.complete(now, *text, audio, tools);
+            Reply::Audio(samples) => answer.push_audio(now, samples, tools),
+            Reply::Done { text, audio } => {
+                self.complete(now, text, audio, tools);
                 return Effects::ALL;
             }
             _ => return Effects::ALL,
         }
-        if self.end_if_broken_off(now, tools) {
-            return Effects::ALL;
-        }
-        let is_delta = is_plain && tools.floor.is_audible() && !is_spoken_later;
-        if is_delta { Effects::DELTA } else { Effects::ALL }
+        let is_over = self.end_if_broken_off(now, tools);
+        if !is_over && !is_spoken_later && tools.floor.is_audible() { Effects::DELTA } else { Effects::ALL }
     }
 
     /// Ends an answer that lost audio. Returns true if its making has ended.
@@ -356,45 +354,35 @@ impl Assistant {
         self.advance(now, tools);
     }
 
-    fn handle_change(&mut self, now: Instant, id: LaneId, change: ConnectionChange, tools: &mut Tools) {
-        let is_current = self.current.as_ref().is_some_and(|answer| answer.lane == Some(id));
+    /// Handles a reply that is no part of the answer.
+    fn handle_change(&mut self, now: Instant, id: LaneId, change: Reply<'_>, tools: &mut Tools) {
+        let is_current = self.current.as_ref().is_some_and(|answer| answer.ask.lane() == Some(id));
         match change {
-            ConnectionChange::None => {}
-            ConnectionChange::Queued => {
+            Reply::None | Reply::Text(_) | Reply::Audio(_) | Reply::Done { .. } => {}
+            Reply::Queued => {
                 if tools.lanes.is_any_draining() {
                     self.early.pause_from(now);
                 }
             }
-            ConnectionChange::Ready => self.advance(now, tools),
+            Reply::Ready => self.advance(now, tools),
             // The client does not wait for a lane that was dialled ahead. The answer dials another.
-            ConnectionChange::QueueStuck(_) if !is_current => {}
-            ConnectionChange::QueueStuck(words) => {
-                tools.out.push_error(Error::new(ErrorKind::QueueStuck, words));
-            }
-            ConnectionChange::EmptyAnswer | ConnectionChange::Failed(_) if !is_current => {
+            Reply::QueueStuck(_) if !is_current => {}
+            Reply::QueueStuck(words) => tools.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            Reply::Empty | Reply::Failed(_) if !is_current => {
                 self.release_prepared(now, &mut tools.lanes);
             }
-            ConnectionChange::EmptyAnswer => {
-                self.handle_failure(now, ConnectionFailure::empty_answer(), tools);
-            }
-            ConnectionChange::Failed(failure) => self.handle_failure(now, failure, tools),
+            Reply::Empty => self.handle_failure(now, ConnectionFailure::empty_answer(), tools),
+            Reply::Failed(failure) => self.handle_failure(now, failure, tools),
         }
     }
 
     pub(super) fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, tools: &mut Tools) {
-        let attempts_max = self.rules.answer.attempts;
         if let Some(answer) = &mut self.current {
-            if let Some(id) = answer.lane.take() {
-                tools.lanes.retire(now, id);
-            }
             if failure.is_endless {
                 answer.end_at_limit(now, self.settings.partials, tools);
-                return self.advance(now, tools);
+            } else {
+                answer.fail(now, failure, self.rules.answer.attempts, tools);
             }
-            answer.attempts += 1;
-            let may_ask_again = tools.lanes.may_ask_again(now, Owner::Assistant, &failure)
-                || failure.may_repeat() && answer.attempts < attempts_max;
-            answer.fail(now, failure, may_ask_again, tools);
         }
         self.advance(now, tools);
     }

@@ -3,6 +3,7 @@
 //! An owner opens a lane, sends requests on it and retires it. Messages, the transport and time go to the connection first;
 //! the owner gets a [`LaneSignal`] of what changed. A retired lane belongs to [`Owner::Closing`] until its transport is gone.
 //!
+//! - [`ask`] is one request over all its attempts, for owners that ask and get answers
 //! - [`connection`] is one connection from the dial to the end of its transport; [`backoff`] is its retry policy
 //! - [`closing`] bounds the lanes that are left; [`places`] gives their free workers and places in queues to lanes that wait
 //! - [`holding`] stops the deadlines of lanes that the driver does not read
@@ -12,6 +13,7 @@
 //! To add an owner, add it to [`Owner`] and to the match of [`super::follow_up`]. An owner never touches a
 //! transport.
 
+pub(crate) mod ask;
 pub(crate) mod backoff;
 mod closing;
 pub(crate) mod connection;
@@ -247,6 +249,11 @@ impl Lanes {
     /// True if a lane is ready for a request.
     pub(crate) fn is_ready(&self, id: LaneId) -> bool {
         self.get(id).is_some_and(UpstreamConnection::is_ready)
+    }
+
+    /// True if a lane is unused and is (or will be) initialised with `init`.
+    pub(crate) fn can_serve(&self, id: LaneId, init: &LaneRequest) -> bool {
+        self.get(id).is_some_and(|connection| connection.can_serve(init))
     }
 
     /// True if a lane is in use until it ends.

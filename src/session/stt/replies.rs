@@ -6,16 +6,17 @@ use super::{
     transcriber::Transcriber,
     utterance::{Utterance, UtteranceState, length_ms},
 };
+use crate::error::{Error, ErrorKind};
 use crate::session::{
     effects::Effects,
     growing_text::TEXT_MAX_BYTES,
-    lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
-    outbox::{Actions, Observation},
+    lanes::{
+        LaneId, LaneSignal, Lanes, Owner,
+        ask::{AskAgain, Reply},
+        backoff::ConnectionFailure,
+    },
+    outbox::Actions,
     tools::Tools,
-};
-use crate::{
-    error::{Error, ErrorKind},
-    vocabulary::LaneEvent,
 };
 
 impl Transcriber {
@@ -28,19 +29,46 @@ impl Transcriber {
     ) -> Effects {
         let Tools { lanes, out, .. } = &mut *tools;
         let id = signal.id;
-        let has_change = self.handle_change(now, id, signal.change, lanes, out);
-        let is_settled = match signal.message.filter(|_| signal.was_awaiting_reply) {
-            Some((LaneEvent::Text(text), _)) => self.append_text(now, id, text, lanes, out),
-            Some((LaneEvent::Done { text, .. }, _)) => {
-                self.complete_reply(now, id, *text, lanes, out);
+        let has_changed = match signal.into_reply() {
+            Reply::None | Reply::Audio(_) => false,
+            Reply::Queued => {
+                self.report_queue(now, id, lanes, out);
+                false
+            }
+            Reply::Text(text) => self.append_text(now, id, text, lanes, out),
+            reply => {
+                self.handle_reply(now, id, reply, lanes, out);
                 true
             }
-            _ => false,
         };
-        if has_change || is_settled {
+        if has_changed {
             self.advance(now, tools);
         }
         Effects::ALL
+    }
+
+    /// Handles a reply after which lanes or utterances continue.
+    fn handle_reply(
+        &mut self,
+        now: Instant,
+        lane: LaneId,
+        reply: Reply<'_>,
+        lanes: &mut Lanes,
+        out: &mut Actions,
+    ) {
+        match reply {
+            Reply::QueueStuck(_) if self.is_further_lane(lane) => self.leave(now, lane, lanes),
+            Reply::QueueStuck(words) => out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            Reply::Done { text, .. } => self.complete_reply(now, lane, text, lanes, out),
+            Reply::Empty => self.complete_reply(now, lane, Some(""), lanes, out),
+            Reply::Failed(failure) => {
+                if !self.fail_waiting(now, lane, &failure, lanes) {
+                    self.handle_failure(now, lane, failure, lanes);
+                }
+                self.retire(now, lane, lanes);
+            }
+            Reply::None | Reply::Queued | Reply::Ready | Reply::Text(_) | Reply::Audio(_) => {}
+        }
     }
 
     /// Adds text to an answer. Returns true if the answer has ended by it.
@@ -119,53 +147,24 @@ impl Transcriber {
         self.retire(now, lane, lanes);
     }
 
-    /// Handles what changed for the connection of a lane. Returns true if anything did.
-    fn handle_change(
+    /// Fails the utterances that have waited for as long as a queue may take. Behind the oldest, each would wait as long again.
+    /// Younger ones have another lane. Returns false if none has.
+    fn fail_waiting(
         &mut self,
         now: Instant,
         lane: LaneId,
-        change: ConnectionChange,
-        lanes: &mut Lanes,
-        out: &mut Actions,
+        failure: &ConnectionFailure,
+        lanes: &Lanes,
     ) -> bool {
-        match change {
-            ConnectionChange::None => return false,
-            ConnectionChange::Queued => {
-                self.report_queue(now, lane, lanes, out);
-                return false;
-            }
-            ConnectionChange::Ready => {}
-            ConnectionChange::QueueStuck(_) if self.is_further_lane(lane) => {
-                self.leave(now, lane, lanes);
-            }
-            ConnectionChange::QueueStuck(words) => out.push_error(Error::new(ErrorKind::QueueStuck, words)),
-            ConnectionChange::EmptyAnswer => self.complete_reply(now, lane, Some(""), lanes, out),
-            ConnectionChange::Failed(failure) => {
-                let may_ask_again = lanes.may_ask_again(now, Owner::Transcriber, &failure);
-                // Behind the oldest utterance, each would wait as long again. Younger ones have another lane.
-                let longest_wait = Duration::from_millis(lanes.times().queue_max_ms);
-                let has_failed = failure.kind == ErrorKind::QueueTimeout
-                    && !self.is_further_lane(lane)
-                    && now
-                        .checked_sub(longest_wait)
-                        .is_some_and(|since| self.queue.fail_waiting(since, failure.kind, &failure.detail));
-                if !has_failed {
-                    self.handle_failure(now, lane, failure, may_ask_again, out);
-                }
-                self.retire(now, lane, lanes);
-            }
-        }
-        true
+        let longest_wait = Duration::from_millis(lanes.times().queue_max_ms);
+        failure.kind == ErrorKind::QueueTimeout
+            && !self.is_further_lane(lane)
+            && now
+                .checked_sub(longest_wait)
+                .is_some_and(|since| self.queue.fail_waiting(since, failure.kind, &failure.detail))
     }
 
-    fn handle_failure(
-        &mut self,
-        now: Instant,
-        lane: LaneId,
-        failure: ConnectionFailure,
-        may_ask_again: bool,
-        out: &mut Actions,
-    ) {
+    fn handle_failure(&mut self, now: Instant, lane: LaneId, failure: ConnectionFailure, lanes: &mut Lanes) {
         if self.recognition_mut(lane).is_some_and(|recognition| recognition.interim.take().is_some()) {
             self.fail_pause(lane);
             return;
@@ -175,7 +174,7 @@ impl Transcriber {
             self.lane_limit = self.recognitions.len() - 1;
             return;
         }
-        let max_attempts = self.rules().attempts;
+        let attempts_max = self.rules().attempts;
         let affected =
             if failure.was_in_use() { self.queue.requested_on(lane) } else { self.queue.first_waiting() };
         let Some(utterance) = affected else {
@@ -184,16 +183,19 @@ impl Transcriber {
             return;
         };
         utterance.attempts += 1;
-        if let UtteranceState::Requested(_, audio, _) = &utterance.state
-            && (may_ask_again || failure.may_repeat() && utterance.attempts < max_attempts)
-        {
-            utterance.state = UtteranceState::Waiting(audio.clone());
-            out.observe(Observation::AskedAgain(failure.detail));
-            return;
+        let audio = match &utterance.state {
+            UtteranceState::Requested(_, audio, _) => Some(audio.clone()),
+            _ => None,
+        };
+        let (is_possible, error_kind) = (audio.is_some(), ErrorKind::TranscribeFailed);
+        let again = AskAgain { attempts_max, is_possible, error_kind };
+        let (attempts, since) = (utterance.attempts, utterance.completed_at);
+        let error = lanes.settle_failure(now, Owner::Transcriber, failure, again, attempts, since);
+        match (error, audio) {
+            (Some(error), _) => utterance.fail(error.kind, &error.detail),
+            (None, Some(audio)) => utterance.state = UtteranceState::Waiting(audio),
+            (None, None) => {}
         }
-        let waited = utterance.completed_at.map(|at| now - at);
-        let (kind, cause) = failure.after_attempts(ErrorKind::TranscribeFailed, utterance.attempts, waited);
-        utterance.fail(kind, &cause);
     }
 }
 

@@ -1,28 +1,35 @@
-//! Speaker: has an upstream speak the words of an answer that was asked for silently, sentence by sentence as the words come.
+//! Spoken words: has an upstream speak the words of an answer that was asked for silently, sentence by sentence as the words come.
 //!
-//! It speaks like [`crate::session::tts`], but its audio is the answer's: words become part of the answer with their first
-//! audio, and are cut where an interrupted answer ends, so that it has no words that were never made.
+//! Its audio is the answer's: words become part of the answer with their first audio, and are cut where an interrupted answer
+//! ends, so that it has no words that were never made.
 
 use std::time::Instant;
 
 use crate::session::{
     dialogue::turn::AssistantTurn,
-    lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
+    lanes::{
+        LaneId, LaneSignal, Lanes, Owner,
+        ask::{Ask, AskAgain, Reply},
+        backoff::ConnectionFailure,
+    },
     outbox::Observation,
     pace::Pace,
     tools::Tools,
-    tts::text_normalization::{complete_sentences, normalize_text, split_parts},
+    tts::{
+        speaker::{SpeakStyle, Speaker},
+        text_normalization::{complete_sentences, normalize_text, split_parts},
+    },
 };
 use crate::{
     audio::MODEL_RATE_HZ,
     error::{Error, ErrorKind},
     spelling::profile::SpeakRules,
-    vocabulary::{LaneEvent, LaneRequest, Mode, VoiceSample, heard_words},
+    vocabulary::{VoiceSample, heard_words},
 };
 
-/// How the words are spoken.
+/// Settings that concern the words.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SpeakStyle<'s> {
+pub(super) struct WordsStyle<'s> {
     pub(super) rules: &'s SpeakRules,
     pub(super) voice: Option<&'s VoiceSample>,
     /// Language of spelled-out symbols, ISO 639-1.
@@ -33,16 +40,14 @@ pub(super) struct SpeakStyle<'s> {
 
 /// Words of one answer.
 #[derive(Debug)]
-pub(super) struct Speaker {
+pub(super) struct SpokenWords {
     /// Words that wait.
     pub(super) waiting: String,
     /// No more words follow.
     is_complete: bool,
     /// Words that are being spoken.
     part: Option<Part>,
-    lane: Option<LaneId>,
-    /// Failed attempts at the present part.
-    attempts: u32,
+    speaker: Speaker,
     attempts_max: u32,
 }
 
@@ -51,22 +56,20 @@ struct Part {
     words: String,
     /// The words as the model can say them.
     spoken: String,
-    has_audio: bool,
     /// Length of the answer's text and of its audio before this part.
     start_bytes: usize,
     start_samples: u64,
-    requested_at: Option<Instant>,
 }
 
-impl Speaker {
+impl SpokenWords {
     pub(super) const fn new(attempts_max: u32) -> Self {
-        let waiting = String::new();
-        Self { waiting, is_complete: false, part: None, lane: None, attempts: 0, attempts_max }
+        let speaker = Speaker::new(Ask::new(Owner::AnswerSpeech));
+        Self { waiting: String::new(), is_complete: false, part: None, speaker, attempts_max }
     }
 
     /// The lane that speaks, or will.
     pub(super) const fn lane(&self) -> Option<LaneId> {
-        self.lane
+        self.speaker.ask.lane()
     }
 
     /// No more words follow.
@@ -91,7 +94,7 @@ impl Speaker {
 
     /// Cuts the answer's text to the words whose audio was made, because no more will be made.
     pub(super) fn cut_words(&self, turn: &mut AssistantTurn) {
-        let Some(part) = self.part.as_ref().filter(|part| part.has_audio) else { return };
+        let Some(part) = self.part.as_ref().filter(|_| self.speaker.part_has_audio) else { return };
         let made_ms = (turn.audio_samples - part.start_samples) * 1000 / u64::from(MODEL_RATE_HZ);
         let expected_ms = Pace::USUAL.length_ms(&part.words).max(made_ms);
         let words = heard_words(&part.words, made_ms, expected_ms);
@@ -102,20 +105,30 @@ impl Speaker {
     pub(super) fn stop(&mut self, now: Instant, lanes: &mut Lanes) {
         self.waiting.clear();
         self.part = None;
-        if let Some(id) = self.lane.take() {
-            lanes.retire(now, id);
-        }
+        self.speaker.stop(now, lanes);
     }
 
     /// Dials, has a ready lane speak the next words, or leaves the lane after the last ones.
     pub(super) fn advance(
         &mut self,
         now: Instant,
-        style: SpeakStyle<'_>,
+        style: WordsStyle<'_>,
         turn: &mut AssistantTurn,
         tools: &mut Tools,
     ) {
-        let Tools { lanes, floor, .. } = tools;
+        self.begin_part(style, turn);
+        if self.is_done() {
+            return self.stop(now, &mut tools.lanes);
+        }
+        if self.has_words() || self.lane().is_some() {
+            let part = self.part.as_ref().map(|part| part.spoken.as_str());
+            let style = SpeakStyle { rules: style.rules, instruction: None, voice: style.voice };
+            self.speaker.advance(now, part, style, tools);
+        }
+    }
+
+    /// Begins the next part, if enough words have come.
+    fn begin_part(&mut self, style: WordsStyle<'_>, turn: &mut AssistantTurn) {
         while self.part.is_none() {
             let Some(words) = self.take_words(style.rules.part_max_chars) else { break };
             let spoken = normalize_text(&words, style.rules.symbols(style.language));
@@ -123,37 +136,10 @@ impl Speaker {
                 // Nothing that can be said, such as a list's dash.
                 true => turn.text.push_str(&words),
                 false => {
-                    self.part = Some(Part {
-                        words,
-                        spoken,
-                        has_audio: false,
-                        start_bytes: turn.text.len(),
-                        start_samples: turn.audio_samples,
-                        requested_at: None,
-                    });
+                    let (start_bytes, start_samples) = (turn.text.len(), turn.audio_samples);
+                    self.part = Some(Part { words, spoken, start_bytes, start_samples });
                 }
             }
-        }
-        match self.lane {
-            Some(_) if self.is_done() => self.stop(now, lanes),
-            None if self.has_words() => {
-                let init = Some(LaneRequest::Init(style.voice.cloned()));
-                self.lane = Some(lanes.open(now, Owner::AnswerSpeech, Mode::Chat, init));
-            }
-            // Audio made far ahead of playout would be wasted by an interruption.
-            Some(id) if lanes.is_ready(id) && !lanes.are_held() && !floor.is_far_ahead(now) => {
-                let Some(part) = &mut self.part else { return };
-                let request = LaneRequest::Speak {
-                    before_voice: style.rules.before_voice.clone(),
-                    after_voice: style.rules.system_prompt_end(None),
-                    request: style.rules.read_aloud_request(&part.spoken),
-                    text: part.spoken.clone(),
-                    voice: style.voice.cloned(),
-                };
-                lanes.request(now, id, request);
-                part.requested_at.get_or_insert(now);
-            }
-            _ => {}
         }
     }
 
@@ -180,20 +166,13 @@ impl Speaker {
         turn: &mut AssistantTurn,
         tools: &mut Tools,
     ) -> Option<Error> {
-        match signal.change {
-            ConnectionChange::None | ConnectionChange::Queued | ConnectionChange::Ready => {}
-            ConnectionChange::QueueStuck(words) => {
-                tools.out.push_error(Error::new(ErrorKind::QueueStuck, words));
-            }
-            ConnectionChange::EmptyAnswer => {
-                return self.handle_failure(now, ConnectionFailure::empty_answer(), tools);
-            }
-            ConnectionChange::Failed(failure) => return self.handle_failure(now, failure, tools),
-        }
-        match signal.message.filter(|_| signal.was_awaiting_reply) {
-            Some((LaneEvent::Audio(samples), _)) => self.push_audio(now, samples, partials, turn, tools),
-            Some((LaneEvent::Done { audio, .. }, _)) => self.finish_part(now, audio, partials, turn, tools),
-            _ => {}
+        match signal.into_reply() {
+            Reply::None | Reply::Queued | Reply::Ready | Reply::Text(_) => {}
+            Reply::QueueStuck(words) => tools.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            Reply::Audio(samples) => self.push_audio(now, samples, partials, turn, tools),
+            Reply::Done { audio, .. } => self.finish_part(now, audio, partials, turn, tools),
+            Reply::Empty => return self.handle_failure(now, ConnectionFailure::empty_answer(), tools),
+            Reply::Failed(failure) => return self.handle_failure(now, failure, tools),
         }
         None
     }
@@ -206,8 +185,8 @@ impl Speaker {
         turn: &mut AssistantTurn,
         tools: &mut Tools,
     ) {
-        let Some(part) = self.part.as_mut().filter(|_| !samples.is_empty()) else { return };
-        if !std::mem::replace(&mut part.has_audio, true) {
+        let Some(part) = self.part.as_ref().filter(|_| !samples.is_empty()) else { return };
+        if !std::mem::replace(&mut self.speaker.part_has_audio, true) {
             turn.add_spoken_words(&part.words, partials, &mut tools.out);
         }
         turn.push_audio(now, samples, &mut tools.floor, &mut tools.out);
@@ -222,15 +201,13 @@ impl Speaker {
         turn: &mut AssistantTurn,
         tools: &mut Tools,
     ) {
-        if self.part.as_ref().is_some_and(|part| !part.has_audio) {
+        if !self.speaker.part_has_audio {
             self.push_audio(now, audio, partials, turn, tools);
         }
-        if let Some(id) = self.lane {
-            tools.lanes.complete_reply(id);
-        }
-        self.attempts = 0;
+        let had_audio = self.speaker.complete_part(&mut tools.lanes);
+        self.speaker.ask.reset_attempts();
         let Some(part) = self.part.take() else { return };
-        if !part.has_audio {
+        if !had_audio {
             // The back-end hides its speech errors (field notes minicpm-o.md §2).
             let note = "the upstream spoke a sentence of an answer without audio".to_owned();
             tools.out.observe(Observation::NoEffect(note));
@@ -245,18 +222,11 @@ impl Speaker {
         failure: ConnectionFailure,
         tools: &mut Tools,
     ) -> Option<Error> {
-        if let Some(id) = self.lane.take() {
-            tools.lanes.retire(now, id);
-        }
-        self.attempts += 1;
-        let may_ask_again = tools.lanes.may_ask_again(now, Owner::AnswerSpeech, &failure)
-            || failure.may_repeat() && self.attempts < self.attempts_max;
-        if may_ask_again && self.part.as_ref().is_none_or(|part| !part.has_audio) {
-            tools.out.observe(Observation::AskedAgain(failure.detail));
-            return None;
-        }
-        let waited = self.part.as_ref().and_then(|part| part.requested_at).map(|at| now - at);
-        let (kind, detail) = failure.after_attempts(ErrorKind::AnswerFailed, self.attempts, waited);
-        Some(Error::new(kind, detail))
+        let again = AskAgain {
+            attempts_max: self.attempts_max,
+            is_possible: !self.speaker.part_has_audio,
+            error_kind: ErrorKind::AnswerFailed,
+        };
+        self.speaker.fail(now, failure, again, &mut tools.lanes)
     }
 }
