@@ -300,19 +300,15 @@ impl Assistant {
             return self.keep_early_output(now, signal, tools);
         }
         let (id, message) = (signal.id, signal.message.filter(|_| signal.was_awaiting_reply));
-        let note_message = |assistant: &mut Self| {
-            if let (Some(answer), Some((event, meta))) = (&mut assistant.current, message) {
-                answer.note_message(event, meta);
-            }
-        };
+        if let (Some(answer), Some((event, meta))) = (&mut self.current, message) {
+            answer.note_message(event, meta);
+        }
         match signal.into_reply() {
             part @ (Reply::Text(_) | Reply::Audio(_) | Reply::Done { .. }) => {
-                note_message(self);
                 self.take_part(now, part, tools)
             }
             change => {
                 self.handle_change(now, id, change, tools);
-                note_message(self);
                 Effects::ALL
             }
         }

@@ -2,8 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::*;
+use super::{
+    ask::{Ask, AskAgain},
+    *,
+};
 use crate::{
+    error::ErrorKind,
     session::outbox::lane_outbox::LaneAction,
     spelling::Library,
     vocabulary::{EndKind, LanePurpose, UpstreamEnd},
@@ -49,6 +53,39 @@ impl Bench {
     fn time_out(&mut self) -> ConnectionChange {
         self.now = self.lanes.deadline().unwrap();
         self.lanes.handle_timeout(self.now, self.id).unwrap().1.change
+    }
+}
+
+#[test]
+fn request_is_asked_again_while_that_is_possible_and_attempts_are_left() {
+    for (attempts_max, is_possible, expected) in [(3, true, 3), (3, false, 1), (1, true, 1)] {
+        let mut bench = Bench::new();
+        let mut ask = Ask::new(Owner::Synthesizer);
+        let again = AskAgain { attempts_max, is_possible, error_kind: ErrorKind::SpeakFailed };
+        let mut attempts = 0;
+        let error = loop {
+            bench.id = ask.dial(bench.now, LaneRequest::Init(None), &mut bench.lanes);
+            bench.open_transport();
+            bench.receive(&LaneEvent::Granted);
+            assert!(!ask.is_ready(&bench.lanes), "not initialised");
+            bench.receive(&LaneEvent::Ready { session_id: None });
+            assert!(ask.is_ready(&bench.lanes));
+            ask.send(bench.now, LaneRequest::Cancel, &mut bench.lanes);
+            attempts += 1;
+            bench.now += Duration::from_secs(1);
+            let ConnectionChange::Failed(failure) =
+                bench.close_transport(&DisconnectReason::Lost("reset".into()))
+            else {
+                panic!("the lane was in use")
+            };
+            if let Some(error) = ask.fail(bench.now, failure, again, &mut bench.lanes) {
+                break error;
+            }
+            assert_eq!(ask.lane(), None, "the next attempt has another lane");
+        };
+        assert_eq!((attempts, error.kind), (expected, ErrorKind::SpeakFailed));
+        let count = format!("({attempts} attempts in {attempts}.0 s)");
+        assert_eq!(error.detail.ends_with(&count), attempts > 1, "{}", error.detail);
     }
 }
 

@@ -6,7 +6,7 @@ use super::{recognition::Recognition, transcriber::Transcriber, utterance::Utter
 use crate::session::{
     growing_text::GrowingText,
     lanes::{LaneId, Lanes, Owner},
-    outbox::Actions,
+    tools::Tools,
 };
 use crate::vocabulary::LaneRequest;
 
@@ -126,10 +126,10 @@ impl Transcriber {
     }
 
     /// Reports the queue position of the first lane while no lane has a worker. The others only make transcripts faster.
-    pub(super) fn report_queue(&self, now: Instant, id: LaneId, lanes: &Lanes, out: &mut Actions) {
+    pub(super) fn report_queue(&self, now: Instant, id: LaneId, tools: &mut Tools) {
         let is_first = self.recognitions.first().is_some_and(|first| first.id == id);
-        if is_first && !lanes.owner_holds_worker(Owner::Transcriber) {
-            lanes.report_queue(now, id, out);
+        if is_first && !tools.lanes.owner_holds_worker(Owner::Transcriber) {
+            tools.lanes.report_queue(now, id, &mut tools.out);
         }
     }
 }

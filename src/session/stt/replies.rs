@@ -15,7 +15,6 @@ use crate::session::{
         ask::{AskAgain, Reply},
         backoff::ConnectionFailure,
     },
-    outbox::Actions,
     tools::Tools,
 };
 
@@ -27,17 +26,16 @@ impl Transcriber {
         signal: LaneSignal<'_>,
         tools: &mut Tools,
     ) -> Effects {
-        let Tools { lanes, out, .. } = &mut *tools;
         let id = signal.id;
         let has_changed = match signal.into_reply() {
             Reply::None | Reply::Audio(_) => false,
             Reply::Queued => {
-                self.report_queue(now, id, lanes, out);
+                self.report_queue(now, id, tools);
                 false
             }
-            Reply::Text(text) => self.append_text(now, id, text, lanes, out),
+            Reply::Text(text) => self.append_text(now, id, text, tools),
             reply => {
-                self.handle_reply(now, id, reply, lanes, out);
+                self.handle_reply(now, id, reply, tools);
                 true
             }
         };
@@ -48,19 +46,13 @@ impl Transcriber {
     }
 
     /// Handles a reply after which lanes or utterances continue.
-    fn handle_reply(
-        &mut self,
-        now: Instant,
-        lane: LaneId,
-        reply: Reply<'_>,
-        lanes: &mut Lanes,
-        out: &mut Actions,
-    ) {
+    fn handle_reply(&mut self, now: Instant, lane: LaneId, reply: Reply<'_>, tools: &mut Tools) {
+        let lanes = &mut tools.lanes;
         match reply {
             Reply::QueueStuck(_) if self.is_further_lane(lane) => self.leave(now, lane, lanes),
-            Reply::QueueStuck(words) => out.push_error(Error::new(ErrorKind::QueueStuck, words)),
-            Reply::Done { text, .. } => self.complete_reply(now, lane, text, lanes, out),
-            Reply::Empty => self.complete_reply(now, lane, Some(""), lanes, out),
+            Reply::QueueStuck(words) => tools.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            Reply::Done { text, .. } => self.complete_reply(now, lane, text, tools),
+            Reply::Empty => self.complete_reply(now, lane, Some(""), tools),
             Reply::Failed(failure) => {
                 if !self.fail_waiting(now, lane, &failure, lanes) {
                     self.handle_failure(now, lane, failure, lanes);
@@ -72,14 +64,7 @@ impl Transcriber {
     }
 
     /// Adds text to an answer. Returns true if the answer has ended by it.
-    fn append_text(
-        &mut self,
-        now: Instant,
-        lane: LaneId,
-        text: &str,
-        lanes: &mut Lanes,
-        out: &mut Actions,
-    ) -> bool {
+    fn append_text(&mut self, now: Instant, lane: LaneId, text: &str, tools: &mut Tools) -> bool {
         let recognition = self.recognition_mut(lane);
         if let Some(interim) = recognition.and_then(|recognition| recognition.interim.as_mut()) {
             // Too long a text is cut; the final transcript decides.
@@ -93,7 +78,7 @@ impl Transcriber {
         let Some((index, utterance)) = requested else { return false };
         let UtteranceState::Requested(_, audio, reply) = &mut utterance.state else { return false };
         if !reply.push(text) {
-            self.fail_endless_reply(now, lane, lanes);
+            self.fail_endless_reply(now, lane, &mut tools.lanes);
             return true;
         }
         // An answer starts at the first word, which the client may have got from an interim decode or a failed attempt.
@@ -104,8 +89,8 @@ impl Transcriber {
                 reply.due_report().filter(|text| !may_have_record(text)).filter(is_long_enough)
         {
             let (text, audio_ms) = (text.to_owned(), length_ms(audio));
-            utterance.first_transcript.record(now, utterance.completed_at, out);
-            utterance.push_partial(text, audio_ms, utterance.audio_start_ms, out);
+            utterance.first_transcript.record(now, utterance.completed_at, &mut tools.out);
+            utterance.push_partial(text, audio_ms, utterance.audio_start_ms, &mut tools.out);
         }
         false
     }
@@ -120,21 +105,14 @@ impl Transcriber {
     }
 
     /// Completes an answer. `text` is the whole answer if the upstream repeats it.
-    fn complete_reply(
-        &mut self,
-        now: Instant,
-        lane: LaneId,
-        text: Option<&str>,
-        lanes: &mut Lanes,
-        out: &mut Actions,
-    ) {
+    fn complete_reply(&mut self, now: Instant, lane: LaneId, text: Option<&str>, tools: &mut Tools) {
         let word_time_config = self.word_time_config();
         let Some(recognition) = self.recognition_mut(lane) else { return };
-        lanes.complete_reply(lane);
+        tools.lanes.complete_reply(lane);
         if let Some(interim) = recognition.interim.take() {
             let text = without_record(text.unwrap_or(interim.text.as_str()));
             if !self.complete_pause(lane, text) {
-                self.report_interim(text, &interim, out);
+                self.report_interim(text, &interim, &mut tools.out);
             }
         } else if let Some(utterance) = self.queue.requested_on(lane)
             && let UtteranceState::Requested(_, audio, reply) = &utterance.state
@@ -144,7 +122,7 @@ impl Transcriber {
             self.lane_limit = self.parallel_max.min(self.lane_limit + 1);
         }
         // Each utterance gets a fresh upstream session (field notes §5): earlier requests must not influence the answer.
-        self.retire(now, lane, lanes);
+        self.retire(now, lane, &mut tools.lanes);
     }
 
     /// Fails the utterances that have waited for as long as a queue may take. Behind the oldest, each would wait as long again.
