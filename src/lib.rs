@@ -83,6 +83,7 @@ pub mod cli;
 pub mod client;
 #[cfg(feature = "io")]
 pub mod config;
+mod date;
 pub mod doctor;
 pub mod error;
 mod foreign;
@@ -103,6 +104,7 @@ pub mod server;
 pub mod session;
 pub mod simulator;
 pub mod spelling;
+mod suggestion;
 pub mod telemetry;
 pub mod trace;
 pub mod upstream;

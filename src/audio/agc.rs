@@ -1,7 +1,7 @@
 //! Automatic gain control for the microphone: raises quiet voices to a level that the model hears as speech.
 //!
-//! MiniCPM-o treats speech at 0.02 to 0.03 RMS as silence and only listens (MiniCPM-o field notes §7.12). The
-//! gain follows the speech level slowly and changes linearly. It never falls below 1, so loud microphones are
+//! MiniCPM-o treats speech at 0.02 to 0.03 RMS as silence and only listens (mappings/notes/minicpm-o-duplex.md#level).
+//! The gain follows the speech level slowly and changes linearly. It never falls below 1, so loud microphones are
 //! left alone. This is neither a noise gate nor a compressor, and it adds no delay. Each output sample depends on
 //! the samples before it, never on their framing.
 

@@ -2,7 +2,7 @@
 //! mono at 16 kHz ([`SPEECH_RATE_HZ`]) out.
 //!
 //! Only the first channel is used, as in Macaw; of Opus, the average of both. Frames may end anywhere, even within a sample: incomplete bytes
-//! are carried over to the next frame (design §4.8). Mono int16 at 16 kHz passes through bit for bit. Every
+//! are carried over to the next frame. Mono int16 at 16 kHz passes through bit for bit. Every
 //! sample group (one sample of each channel) is accounted for as pending, output or skipped.
 
 use std::collections::VecDeque;

@@ -32,7 +32,7 @@ pub mod vad;
 pub mod wav;
 pub mod word_times;
 
-/// Sample rate of all audio sent to the model (MiniCPM-o field notes §1.6: raw float32, 16 kHz, mono).
+/// Sample rate of all audio sent to the model (mappings/notes/minicpm-o.md#audio: raw float32, 16 kHz, mono).
 pub const SPEECH_RATE_HZ: u32 = 16_000;
 
 /// Sample rate of all audio from the model (overview page, `response.output.delta`: 24 kHz mono float32).

@@ -40,8 +40,8 @@ pub enum PcmError {
     /// Invalid base64 (alphabet, padding or length).
     #[error("the audio is not valid base64: {0}")]
     Base64(String),
-    /// Byte count that is no multiple of a sample's size (field notes §1.5: "buffer size must be a multiple of
-    /// element size").
+    /// Byte count that is no multiple of a sample's size (mappings/notes/minicpm-o.md#rejections: "buffer size must be
+    /// a multiple of element size").
     #[error("{bytes} bytes of audio are not a whole number of {format} samples")]
     PartialSample {
         /// Bytes of the audio.

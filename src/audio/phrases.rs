@@ -40,7 +40,7 @@ pub(super) fn divide_into_phrases(words: &[PhraseWord], lengths: &[usize]) -> Op
     let mut starts = Vec::new();
     for (at, length) in lengths.iter().enumerate() {
         let is_last = at + 1 == lengths.len();
-        let row = add_phrase(words, &costs, (*length as f32, is_last), samples_of_letter);
+        let row = add_phrase(words, &costs, *length as f32, is_last, samples_of_letter);
         (costs, _) = row.iter().copied().unzip::<_, _, Vec<_>, Vec<_>>();
         starts.push(row);
     }
@@ -59,7 +59,8 @@ pub(super) fn divide_into_phrases(words: &[PhraseWord], lengths: &[usize]) -> Op
 fn add_phrase(
     words: &[PhraseWord],
     costs: &[f32],
-    (length, is_last): (f32, bool),
+    length: f32,
+    is_last: bool,
     samples_of_letter: f32,
 ) -> Vec<(f32, usize)> {
     let mut row = vec![(f32::INFINITY, 0); words.len() + 1];

@@ -1,13 +1,13 @@
 //! Playout pacing: when audio may leave for a client, and when the client has played it.
 //!
-//! The model generates speech up to 30 s ahead (MiniCPM-o field notes §7.16). Audio already sent cannot be
-//! recalled, and the microphone is muted until the client has played it (§7.20). Audio therefore leaves only a
-//! little ahead of real time. This module calculates with durations and instants. It holds no audio and reads no
-//! clock; callers pass instants in ascending order.
+//! The model generates speech up to 30 s ahead (mappings/notes/minicpm-o-duplex.md#turns). Audio already sent cannot be
+//! recalled, and the microphone is muted until the client has played it (mappings/notes/minicpm-o-duplex.md#barge-in).
+//! Audio therefore leaves only a little ahead of real time. This module calculates with durations and instants. It
+//! holds no audio and reads no clock; callers pass instants in ascending order.
 
 use std::time::{Duration, Instant};
 
-/// Amount by which an underrun lengthens the hold of the next text (field notes §7.24).
+/// Amount by which an underrun lengthens the hold of the next text (mappings/notes/minicpm-o-duplex.md#jitter).
 const HOLD_INCREASE: Duration = Duration::from_millis(150);
 
 /// Playout pacer for one client's audio, text by text.

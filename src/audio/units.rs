@@ -1,8 +1,8 @@
 //! Queue of microphone audio for the model, taken out in units of exactly one second.
 //!
-//! MiniCPM-o was trained on one-second units; shorter ones pollute its context (MiniCPM-o field notes §1.6,
-//! §7.9). The queue counts samples but reads no clock. The caller decides when a unit is due and whether zeros
-//! may fill it up.
+//! MiniCPM-o was trained on one-second units; shorter ones pollute its context
+//! (mappings/notes/minicpm-o-duplex.md#units). The queue counts samples but reads no clock. The caller decides when a
+//! unit is due and whether zeros may fill it up.
 
 use std::collections::VecDeque;
 
@@ -110,8 +110,8 @@ impl UnitQueue {
     }
 
     /// Drops whole seconds, the oldest first, until at most `max_samples` are queued. Returns the number of
-    /// dropped samples. A rare gap of one second does less harm than many short ones that cut words (field
-    /// notes §7.10).
+    /// dropped samples. A rare gap of one second does less harm than many short ones that cut words
+    /// (mappings/notes/minicpm-o-duplex.md#units).
     pub fn drop_excess(&mut self, max_samples: usize) -> u64 {
         let excess = self.len().saturating_sub(max_samples);
         // Drops less than a whole second only if no more is queued.

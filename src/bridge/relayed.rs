@@ -14,7 +14,8 @@ use crate::{
     client::relay::RelayCodec,
     error::{Error, ErrorKind},
     session::{RelaySetup, SessionReport, outbox::Action},
-    spelling::{ClientMapping, check::quoted_list, upstream::Dialects},
+    spelling::{ClientMapping, upstream::Dialects},
+    suggestion::quoted_list,
     upstream::{
         Dialect,
         lane::{LaneCodecs, LaneEnd, LaneOpening},

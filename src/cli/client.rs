@@ -1,7 +1,8 @@
 //! Macaw client for the command line: one WebSocket connection, one session.
 //!
-//! The client works with voxbridge and with a real Macaw server, which hangs up without a close frame (Macaw field notes
-//! §1.6). It buffers nothing: it flushes each message it sends and returns each message it receives.
+//! The client works with voxbridge and with a real Macaw server, which hangs up without a close frame
+//! (mappings/notes/macaw.md#ends). It buffers nothing: it flushes each message it sends and returns each message it
+//! receives.
 
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ impl Default for ClientTiming {
             unanswered_timeout: Duration::from_secs(15),
             // A busy model server queues requests; voxbridge itself gives up earlier than this.
             answer_timeout: Duration::from_secs(120),
-            // The server closes after 60 s without a binary frame, even while it speaks (field notes §1.6).
+            // The server closes after 60 s without a binary frame, even while it speaks (mappings/notes/macaw.md#ends).
             keep_alive_interval: Duration::from_secs(20),
             created_timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(5),
@@ -200,7 +201,8 @@ impl Client {
         ClientError::ConnectionLost(self.end_description())
     }
 
-    /// Sends microphone audio, int16 mono 16 kHz. A real server needs at least 512 samples a frame (field notes §1.7).
+    /// Sends microphone audio, int16 mono 16 kHz. A real server needs at least 512 samples a frame
+    /// (mappings/notes/macaw.md#audio-in).
     ///
     /// # Errors
     /// [`ClientError::ConnectionLost`] if the connection is over or the server accepts no data.
@@ -209,7 +211,7 @@ impl Client {
         self.send(Message::Binary(bytes)).await
     }
 
-    /// Sends an empty binary message, which keeps the session alive (field notes §1.6).
+    /// Sends an empty binary message, which keeps the session alive (mappings/notes/macaw.md#ends).
     ///
     /// # Errors
     /// As [`Self::send_audio`].

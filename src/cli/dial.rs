@@ -43,7 +43,7 @@ pub(super) const DEFAULT_MODEL: &str = "minicpm-o";
 /// Time limit of DNS, TCP, TLS and upgrade together; a running server needs well under a second.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Largest message, as on the real server, which closes with 1009 above 16 MiB (field notes §1.1).
+/// Largest message, as on the real server, which closes with 1009 above 16 MiB (mappings/notes/macaw.md#connect).
 const MESSAGE_MAX_BYTES: usize = 16 << 20;
 
 /// Upper bound of the write buffer. Every message is flushed at once, so it holds one message.

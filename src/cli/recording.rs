@@ -15,8 +15,8 @@ use super::files::input_name;
 use super::read_input::{INPUT_MAX_BYTES, read_input};
 use super::resume_file::checksum;
 
-/// Samples of a 40 ms frame, as in the Macaw command line. A real server crashes on frames below 512 samples (field notes
-/// §1.7).
+/// Samples of a 40 ms frame, as in the Macaw command line. A real server crashes on frames below 512 samples
+/// (mappings/notes/macaw.md#audio-in).
 pub(super) const FRAME_SAMPLES: usize = 640;
 
 /// Longest recording: a day. Decoded audio is sent on at once.

@@ -1,7 +1,7 @@
 //! Events of a Macaw server, parsed leniently, because server versions add events and omit fields.
 //!
-//! Source: the protocol page and the versions of the real server (Macaw field notes §1.3). A missing field is `None` or
-//! empty. An unknown event keeps its type.
+//! Source: the protocol page and the versions of the real server (mappings/notes/macaw.md#events). A missing field is
+//! `None` or empty. An unknown event keeps its type.
 
 use serde_json::Value;
 

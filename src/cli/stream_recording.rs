@@ -1,7 +1,7 @@
 //! Sends a recording to a server in real time and collects the transcripts.
 //!
-//! A server drops audio that is too far ahead of real time (Macaw field notes §1.7). Silence follows the recording until
-//! every utterance is transcribed, because only silence ends the last utterance.
+//! A server drops audio that is too far ahead of real time (mappings/notes/macaw.md#audio-in). Silence follows the
+//! recording until every utterance is transcribed, because only silence ends the last utterance.
 
 use std::collections::HashSet;
 use std::time::Duration;

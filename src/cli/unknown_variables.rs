@@ -3,7 +3,7 @@
 use clap::CommandFactory as _;
 
 use super::{Cli, key::KEY_VARIABLE};
-use crate::{config::Config, spelling::check::did_you_mean};
+use crate::{config::Config, suggestion::did_you_mean};
 
 /// Beginning of the names of voxbridge's variables.
 const PREFIX: &str = "VOXBRIDGE_";

@@ -168,7 +168,7 @@ impl Codec {
         match &mut self.kind {
             CodecKind::Mapped => {}
             CodecKind::Realtime(realtime) => {
-                realtime.check_numbered((&command.name, command.verbs.first().map(|it| it.verb)), text)?;
+                realtime.check_numbered(&command.name, command.verbs.first().map(|it| it.verb), text)?;
                 if let Some(verb) = verbs.find(|verb| verb.is_realtime() || *verb == Verb::Commit) {
                     return realtime.decode(verb, text, &mut handle);
                 }

@@ -16,28 +16,28 @@ use crate::{
 };
 
 impl Codec {
-    /// Encodes a command that is sent `at_s` seconds after the session opened, and passes its messages on. A protocol has
-    /// one message for a command, several, or none. A message with a turn is discarded when the user interrupts that turn.
+    /// Encodes an event that is sent `at_s` seconds after the session opened, and passes its messages on. A protocol has
+    /// one message for an event, several, or none. A message with a turn is discarded when the user interrupts that turn.
     pub fn encode(
         &mut self,
-        command: &ClientEvent,
+        event: &ClientEvent,
         at_s: f64,
         mut send: impl FnMut(Message, Option<SpeechId>),
     ) {
         if let CodecKind::Realtime(realtime) = &mut self.kind {
-            return realtime.encode(command, send);
+            return realtime.encode(event, send);
         }
-        let mut send = |message| send(message, command.turn());
-        self.encode_command(command, at_s, &mut send);
+        let mut send = |message| send(message, event.turn());
+        self.encode_event(event, at_s, &mut send);
     }
 
-    fn encode_command(&mut self, command: &ClientEvent, at_s: f64, mut send: &mut impl FnMut(Message)) {
+    fn encode_event(&mut self, event: &ClientEvent, at_s: f64, mut send: &mut impl FnMut(Message)) {
         if let CodecKind::Live(live) = &mut self.kind
-            && (live.is_call || !matches!(command, ClientEvent::Audio(_)))
+            && (live.is_call || !matches!(event, ClientEvent::Audio(_)))
         {
-            return live.encode(&self.mapping, command, at_s, &mut send);
+            return live.encode(&self.mapping, event, at_s, &mut send);
         }
-        match command {
+        match event {
             ClientEvent::Audio(audio) if self.mapping.event(EventName::Audio).is_empty() => {
                 return send(self.framing.write_audio(&audio.bytes, self.rate_out_hz, at_s));
             }
@@ -47,14 +47,34 @@ impl Codec {
             {
                 return self.encode_close_as_error(*why, at_s, send);
             }
+            _ => self.note(event, at_s, send),
+        }
+        self.send_new_words(event, at_s, &mut send);
+        if let Some((name, source)) = self.spell(event) {
+            self.render_event(name, &source, at_s, &mut send);
+        }
+        if self.is_speaking
+            && let Some((segment_id, text)) = self.unannounced_words.take()
+        {
+            self.send_sentences(segment_id, &text, false, at_s, &mut send);
+        }
+        if let ClientEvent::Flushed { .. } | ClientEvent::Cleared { .. } = event {
+            self.spoken.note_report();
+            self.begin(ValueScope::Flush);
+        }
+    }
+
+    /// Takes from an event what later messages need.
+    fn note(&mut self, event: &ClientEvent, at_s: f64, mut send: &mut impl FnMut(Message)) {
+        match event {
             ClientEvent::TranscriptFinal { text, words, speech_ms, .. } => {
-                self.render_words(text, words, *speech_ms, at_s);
+                self.render_words(text, words, speech_ms.0, speech_ms.1, at_s);
             }
             ClientEvent::TranscriptPartial { text, start_ms, audio_ms, .. }
             | ClientEvent::TurnEndLikely { text, start_ms, audio_ms, .. }
             | ClientEvent::TurnResumed { text, start_ms, audio_ms, .. }
             | ClientEvent::TurnEnded { text, start_ms, audio_ms, .. } => {
-                self.render_words(text, &[], (*start_ms, start_ms + audio_ms), at_s);
+                self.render_words(text, &[], *start_ms, start_ms + audio_ms, at_s);
             }
             ClientEvent::Configured { hot_words, .. } => {
                 let words: Vec<_> =
@@ -68,39 +88,36 @@ impl Codec {
                 self.is_speaking = true;
                 self.begin(ValueScope::Turn);
             }
+            ClientEvent::SpeakingEnded { cancelled, .. } => {
+                self.is_speaking = false;
+                self.framing.interruption().into_iter().filter(|_| *cancelled).for_each(&mut send);
+            }
             ClientEvent::SpeechStarted { .. } => self.begin(ValueScope::Utterance),
             ClientEvent::AnswerEnded { .. } => self.has_user_text = false,
-            ClientEvent::SpeakingEnded { cancelled: true, .. } => {
-                self.framing.interruption().into_iter().for_each(&mut send);
-            }
             _ => {}
         }
-        if let ClientEvent::SpeakingEnded { .. } = command {
-            self.is_speaking = false;
-        }
-        self.spoken.note(command);
-        self.note_segment(command, at_s);
-        self.send_new_words(command, at_s, &mut send);
-        let event = match command {
+        self.spoken.note(event);
+        self.note_segment(event, at_s);
+    }
+
+    /// The name under which the protocol has an event, and what fills its template; `None` if there is nothing to send.
+    fn spell<'e>(&mut self, event: &'e ClientEvent) -> Option<(EventName, EventSource<'e>)> {
+        let has = |name| !self.mapping.event(name).is_empty();
+        let name = match event {
             ClientEvent::TranscriptPartial { speaker: Speaker::User, text, segment_id, .. }
-                if !self.mapping.event(EventName::UserDelta).is_empty() =>
+                if has(EventName::UserDelta) =>
             {
-                if let Some(text) = self.user_words.take_new(*segment_id, text) {
-                    let source = EventSource::Words { text, segment_id: *segment_id };
-                    self.render_event(EventName::UserDelta, &source, at_s, send);
-                }
-                return;
+                let (text, segment_id) = (self.user_words.take_new(*segment_id, text)?, *segment_id);
+                return Some((EventName::UserDelta, EventSource::Words { text, segment_id }));
             }
-            ClientEvent::TranscriptPartial { speaker: Speaker::User, .. }
-                if !self.mapping.event(EventName::UserPartial).is_empty() =>
-            {
+            ClientEvent::TranscriptPartial { speaker: Speaker::User, .. } if has(EventName::UserPartial) => {
                 EventName::UserPartial
             }
             ClientEvent::TranscriptFinal { speaker: Speaker::User, text, .. }
-                if !self.mapping.event(EventName::UserTranscript).is_empty() =>
+                if has(EventName::UserTranscript) =>
             {
                 if text.is_empty() {
-                    return;
+                    return None;
                 }
                 self.joined_text.clear();
                 self.joined_text.push_str(if self.has_user_text { " " } else { "" });
@@ -108,34 +125,20 @@ impl Codec {
                 self.has_user_text = true;
                 EventName::UserTranscript
             }
-            ClientEvent::SpeakingEnded { cancelled: true, .. }
-                if !self.mapping.event(EventName::SpeakingCancelled).is_empty() =>
-            {
+            ClientEvent::SpeakingEnded { cancelled: true, .. } if has(EventName::SpeakingCancelled) => {
                 EventName::SpeakingCancelled
             }
-            ClientEvent::AnswerEnded { cancelled: true, .. }
-                if !self.mapping.event(EventName::AnswerCancelled).is_empty() =>
-            {
+            ClientEvent::AnswerEnded { cancelled: true, .. } if has(EventName::AnswerCancelled) => {
                 EventName::AnswerCancelled
             }
             ClientEvent::AnswerEnded { segment_id, .. }
-                if self.awaits_results_of(*segment_id)
-                    && !self.mapping.event(EventName::AnswerAwaitsTools).is_empty() =>
+                if has(EventName::AnswerAwaitsTools) && self.awaits_results_of(*segment_id) =>
             {
                 EventName::AnswerAwaitsTools
             }
-            command => command.event(),
+            event => event.name(),
         };
-        self.render_event(event, &EventSource::Command(command), at_s, &mut send);
-        if self.is_speaking
-            && let Some((segment_id, text)) = self.unannounced_words.take()
-        {
-            self.send_sentences(segment_id, &text, false, at_s, &mut send);
-        }
-        if let ClientEvent::Flushed { .. } | ClientEvent::Cleared { .. } = command {
-            self.spoken.note_report();
-            self.begin(ValueScope::Flush);
-        }
+        Some((name, EventSource::Event(event)))
     }
 
     /// Renders the messages of an event.
@@ -158,7 +161,7 @@ impl Codec {
         mut send: impl FnMut(Message),
     ) {
         let audio_chars = match source {
-            EventSource::Command(ClientEvent::Audio(audio)) => audio.bytes.len().div_ceil(3) * 4,
+            EventSource::Event(ClientEvent::Audio(audio)) => audio.bytes.len().div_ceil(3) * 4,
             _ => 0,
         };
         self.event_time = OnceLock::new();
@@ -196,7 +199,7 @@ impl Codec {
     }
 
     /// Sends what is new in the model's words, and the sentences in it.
-    fn send_new_words(&mut self, command: &ClientEvent, at_s: f64, send: &mut impl FnMut(Message)) {
+    fn send_new_words(&mut self, event: &ClientEvent, at_s: f64, send: &mut impl FnMut(Message)) {
         let has = |name| !self.mapping.event(name).is_empty();
         let is_written = !self.speaks && has(EventName::AnswerTextDelta);
         let delta = if is_written { EventName::AnswerTextDelta } else { EventName::AnswerDelta };
@@ -206,7 +209,7 @@ impl Codec {
         if !has_deltas && !has_sentences {
             return;
         }
-        let (text, segment_id, is_final) = match command {
+        let (text, segment_id, is_final) = match event {
             ClientEvent::TranscriptPartial { speaker: Speaker::Assistant, text, segment_id, .. } => {
                 (text, *segment_id, false)
             }
@@ -251,8 +254,8 @@ impl Codec {
     }
 
     /// Adds a transcript to the segments, and renders these for the slot `segments`.
-    fn note_segment(&mut self, command: &ClientEvent, at_s: f64) {
-        if !self.segments.as_mut().is_some_and(|segments| segments.note(command)) {
+    fn note_segment(&mut self, event: &ClientEvent, at_s: f64) {
+        if !self.segments.as_mut().is_some_and(|segments| segments.note(event)) {
             return;
         }
         let mut json = std::mem::take(&mut self.segments_json);
@@ -276,7 +279,7 @@ impl Codec {
 
     /// Renders the words of a transcript, for the slot `words` of its message. A template without times takes them from the
     /// text, and so does one whose words may have the times of their utterance.
-    fn render_words(&mut self, text: &str, timed: &[WordTime], (from_ms, to_ms): (u64, u64), at_s: f64) {
+    fn render_words(&mut self, text: &str, timed: &[WordTime], from_ms: u64, to_ms: u64, at_s: f64) {
         let mut json = std::mem::take(&mut self.words_json);
         json.clear();
         if let Some(message) = self.mapping.event(EventName::TranscriptWord).first() {
@@ -375,9 +378,9 @@ mod tests {
         Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 1_234_567_890.0)
     }
 
-    fn encoded_text(command: ClientEvent) -> String {
+    fn encoded_text(event: ClientEvent) -> String {
         let mut messages = Vec::new();
-        codec().encode(&command, 0.1234, |message, _| messages.push(message));
+        codec().encode(&event, 0.1234, |message, _| messages.push(message));
         match messages.as_slice() {
             [Message::Text(json)] => json.clone(),
             other => panic!("not one text frame: {other:?}"),
@@ -416,7 +419,7 @@ mod tests {
         assert_eq!(
             codec().error_close_frame(&error),
             Some(Message::Close(1008, "Model not found: nope".into())),
-            "golden c03b"
+            "tests/golden/macaw/c03b_unknown_model.json"
         );
         error.kind = ErrorKind::TranscribeFailed;
         error.segment_id = Some(2);

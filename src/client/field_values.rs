@@ -219,7 +219,7 @@ pub(super) fn to_speak_request(values: Vec<(FieldRole, FieldValue)>) -> Result<S
         let Some(text) = joined_text(value) else { continue };
         match role {
             FieldRole::Text => request.text = text,
-            // "" counts as absent, as on the real server (field notes macaw.md §1.4).
+            // "" counts as absent, as on the real server (mappings/notes/macaw.md#commands).
             FieldRole::RequestId => request.request_id = Some(text).filter(|id| !id.is_empty()),
             FieldRole::Voice => request.voice = Some(text),
             FieldRole::Language => request.language = Some(text),

@@ -7,7 +7,6 @@
 //! OpenAI's protocols contain. Audio is binary frames or base64 in a field; ids are
 //! remembered, generated or counted here ([`values`]). The codec knows nothing of sessions.
 
-pub(crate) mod date;
 mod decode;
 mod decode_announced;
 mod encode;

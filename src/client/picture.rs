@@ -1,7 +1,8 @@
 //! Checks pictures from clients: base64 of a JPEG or PNG file.
 //!
-//! The C++ back-end ends the session over a picture that it cannot decode (field notes §1.7), without naming the cause. So
-//! invalid base64 and other formats are rejected here. The contents of the file are not checked.
+//! The C++ back-end ends the session over a picture that it cannot decode
+//! (mappings/notes/llama-cpp-omni.md#rejections), without naming the cause. So invalid base64 and other formats are
+//! rejected here. The contents of the file are not checked.
 
 use crate::{audio::pcm, vocabulary::VideoFrame};
 

@@ -10,10 +10,10 @@ use crate::{
     audio::encoding::Encoding,
     error::{Error, ErrorKind},
     spelling::{
-        check::did_you_mean,
         client::Framing,
         field::{FieldRole, FieldValue, ProtocolField},
     },
+    suggestion::did_you_mean,
     vocabulary::{EventName, Node, Setting},
 };
 

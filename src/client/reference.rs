@@ -25,7 +25,7 @@ const WAV_MAX_BYTES: usize = 2 * 4 * 48_000 * MAX_DURATION.as_secs() as usize + 
 const RIFF_BASE64: &[u8] = b"UklGR";
 
 /// Reads a sample: a WAV file of any rate, or raw int16 mono at 16 kHz. Like Python's decoder, it drops letters outside the
-/// alphabet, and only wrong padding is an error. An empty result counts as absent (field notes macaw.md §1.5).
+/// alphabet, and only wrong padding is an error. An empty result counts as absent (mappings/notes/macaw.md#errors).
 ///
 /// # Errors
 /// [`ErrorKind::BadReference`] with the mistake.
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn invalid_characters_are_dropped_and_bad_padding_is_rejected() {
-        assert_eq!(decode_voice_sample("###"), Ok(None), "golden c10p");
+        assert_eq!(decode_voice_sample("###"), Ok(None), "tests/golden/macaw/c10p_bad_ref_audio.json");
         let error = decode_voice_sample("abc").unwrap_err();
         assert_eq!((error.kind, error.detail.as_str()), (ErrorKind::BadReference, "base64 in 'ref_audio'"));
     }

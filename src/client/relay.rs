@@ -300,7 +300,7 @@ fn validate(command: &RelayCommand, found: &ExtractedValues<'_>, native: bool) -
     }
 }
 
-/// True if the field has a value. An empty string counts as absent (field notes §4).
+/// True if the field has a value. An empty string counts as absent (mappings/notes/minicpm-o-legacy.md#faults).
 fn is_given(field: &RelayField, found: &ExtractedValues<'_>) -> bool {
     field_value(field, found).is_some_and(|node| node.as_str() != Some(""))
 }

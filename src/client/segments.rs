@@ -50,8 +50,8 @@ impl Segments {
     }
 
     /// Adds or replaces the words of an utterance. Returns false for what is no transcript of the user.
-    pub(super) fn note(&mut self, command: &ClientEvent) -> bool {
-        match command {
+    pub(super) fn note(&mut self, event: &ClientEvent) -> bool {
+        match event {
             ClientEvent::TranscriptPartial {
                 speaker: Speaker::User,
                 text,
@@ -59,11 +59,11 @@ impl Segments {
                 audio_ms,
                 start_ms,
             } => {
-                self.current = self.segment(text, *segment_id, (*start_ms, start_ms + audio_ms));
+                self.current = self.segment(text, *segment_id, *start_ms, start_ms + audio_ms);
             }
             ClientEvent::TranscriptFinal { speaker: Speaker::User, text, segment_id, speech_ms, .. } => {
                 self.current.take_if(|current| current.segment_id <= *segment_id);
-                if let Some(segment) = self.segment(text, *segment_id, *speech_ms) {
+                if let Some(segment) = self.segment(text, *segment_id, speech_ms.0, speech_ms.1) {
                     self.finals.push_back(Segment { completed: true, ..segment });
                     self.drop_excess();
                 }
@@ -80,7 +80,7 @@ impl Segments {
     }
 
     /// A segment behind the final ones; `None` without words.
-    fn segment(&self, text: &str, segment_id: u32, (from_ms, to_ms): (u64, u64)) -> Option<Segment> {
+    fn segment(&self, text: &str, segment_id: u32, from_ms: u64, to_ms: u64) -> Option<Segment> {
         let text = text.trim();
         let from_ms = from_ms.max(self.finals.back().map_or(0, |last| last.to_ms));
         let segment = Segment {

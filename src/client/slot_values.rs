@@ -1,8 +1,9 @@
 //! The values of event slots: what a [`ClientEvent`] and its session put into a protocol's templates.
 
-use super::{Codec, date, segments::Segment};
+use super::{Codec, segments::Segment};
 use crate::{
     audio::word_times::WordTime,
+    date::rfc3339,
     vocabulary::{ClientEvent, Slot, SlotValue, seconds},
 };
 
@@ -12,8 +13,8 @@ const UNLIMITED_S: u64 = 24 * 3600;
 /// Source of the values of an event's slots.
 #[derive(Debug)]
 pub(super) enum EventSource<'e> {
-    /// A command of the session.
-    Command(&'e ClientEvent),
+    /// An event of the session.
+    Event(&'e ClientEvent),
     /// Calls of tools whose results are no longer awaited; their ids are in the codec's list of words.
     CancelledCalls,
     /// The answer to a command.
@@ -55,26 +56,26 @@ impl Codec {
         at_s: f64,
     ) -> SlotValue<'v> {
         let own = match source {
-            EventSource::Command(ClientEvent::SessionClosed { reason, .. }) if slot == Slot::Reason => {
+            EventSource::Event(ClientEvent::SessionClosed { reason, .. }) if slot == Slot::Reason => {
                 self.mapping.close(*reason).map(|spelling| SlotValue::Str(&spelling.reason))
             }
-            EventSource::Command(ClientEvent::SessionCreated { limit_ms, .. })
+            EventSource::Event(ClientEvent::SessionCreated { limit_ms, .. })
                 if slot == Slot::ExpiresUnixS =>
             {
                 let limit_s = limit_ms.map_or(UNLIMITED_S, |ms| ms / 1000);
                 Some(SlotValue::Int((self.opened_unix_s + limit_s as f64) as i64))
             }
-            EventSource::Command(_) if matches!(slot, Slot::Words | Slot::HotWords | Slot::CallIds) => {
+            EventSource::Event(_) if matches!(slot, Slot::Words | Slot::HotWords | Slot::CallIds) => {
                 Some(SlotValue::Elements(&self.words_json))
             }
-            EventSource::Command(_) if slot == Slot::LastSegments => {
+            EventSource::Event(_) if slot == Slot::LastSegments => {
                 Some(SlotValue::Elements(&self.segments_json))
             }
             EventSource::CancelledCalls => {
                 (slot == Slot::CallIds).then_some(SlotValue::Elements(&self.words_json))
             }
-            EventSource::Command(_) if slot == Slot::JoinedText => Some(SlotValue::Str(&self.joined_text)),
-            EventSource::Command(command) => command
+            EventSource::Event(_) if slot == Slot::JoinedText => Some(SlotValue::Str(&self.joined_text)),
+            EventSource::Event(event) => event
                 .value(slot)
                 .or_else(|| self.spoken.value(slot))
                 .or_else(|| (slot == Slot::RequestId).then_some(SlotValue::Str(&self.speaking_id))),
@@ -107,14 +108,10 @@ impl Codec {
         Some(match slot {
             Slot::SessionId => SlotValue::Str(&self.session_id),
             Slot::Model => SlotValue::Str(&self.model),
-            Slot::Time => {
-                SlotValue::Str(self.event_time.get_or_init(|| date::rfc3339(self.opened_unix_s + at_s)))
-            }
+            Slot::Time => SlotValue::Str(self.event_time.get_or_init(|| rfc3339(self.opened_unix_s + at_s))),
             Slot::UnixS => SlotValue::Float(self.opened_unix_s + at_s),
             Slot::OpenedUnixS => SlotValue::Float(self.opened_unix_s),
-            Slot::OpenedAt => {
-                SlotValue::Str(self.opened_at.get_or_init(|| date::rfc3339(self.opened_unix_s)))
-            }
+            Slot::OpenedAt => SlotValue::Str(self.opened_at.get_or_init(|| rfc3339(self.opened_unix_s))),
             _ => return None,
         })
     }
@@ -288,8 +285,8 @@ mod tests {
     fn every_slot_of_every_event_has_a_value() {
         let codec = Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 1.0);
         for name in EventName::ALL {
-            let Some(command) = example(name) else { continue };
-            let source = EventSource::Command(&command);
+            let Some(event) = example(name) else { continue };
+            let source = EventSource::Event(&event);
             for slot in name.slots() {
                 let value = codec.slot_value(&source, slot, 1.0);
                 assert!(!matches!(value, SlotValue::Null), "{name:?} {slot:?}");

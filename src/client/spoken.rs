@@ -23,8 +23,8 @@ pub(super) struct SpokenAmounts {
 
 impl SpokenAmounts {
     /// Counts the beginning or the end of a text or turn.
-    pub(super) fn note(&mut self, command: &ClientEvent) {
-        match command {
+    pub(super) fn note(&mut self, event: &ClientEvent) {
+        match event {
             ClientEvent::SpeakingStarted { text, .. } => {
                 self.since_report.chars += text.chars().count() as u64;
                 self.is_continued = std::mem::replace(&mut self.has_begun, true);

@@ -43,7 +43,7 @@ fn decode_text(codec: &mut Codec, text: &str) -> Vec<String> {
     decode(codec, Frame::Text(text)).unwrap_or_else(|error| vec![format!("{:?}", error.kind)])
 }
 
-fn encode(codec: &mut Codec, command: &ClientEvent) -> Vec<serde_json::Value> {
+fn encode(codec: &mut Codec, event: &ClientEvent) -> Vec<serde_json::Value> {
     let mut messages = Vec::new();
     codec.encode(command, 1.0, |message, _| match message {
         Message::Text(json) => messages.push(serde_json::from_str(&json).unwrap()),

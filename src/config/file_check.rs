@@ -3,13 +3,16 @@
 use std::{fs, path::Path};
 
 use super::{Config, ConfigProblem};
-use crate::spelling::{
-    FileError,
-    check::{
-        Document,
-        all_errors::{CheckedDocument, find_all},
-        did_you_mean, quote_texts,
+use crate::{
+    spelling::{
+        FileError,
+        check::{
+            Document,
+            all_errors::{CheckedDocument, find_all},
+            quote_texts,
+        },
     },
+    suggestion::did_you_mean,
 };
 
 /// A configuration file.

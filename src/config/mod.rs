@@ -59,7 +59,8 @@ use crate::{
         trace_files::{self, TraceDirectory},
     },
     session::{DEFAULT_VOICE, VoiceCatalog},
-    spelling::{FileError, Library, Profile, check::suggest_known},
+    spelling::{FileError, Library, Profile},
+    suggestion::suggest_known,
     telemetry::{self, access_log::AccessLog, line_writer::LogTarget},
     trace::AudioRetention,
 };

@@ -8,10 +8,10 @@ use crate::{
     server::route::{Route, RouteConfig, Routes, covers_glob, matches_glob},
     spelling::{
         ClientMapping, Library, Profile,
-        check::quoted_list,
         compatibility::{check_client_with_profile, check_profile_with_dialects},
         url_path::canonical_path,
     },
+    suggestion::quoted_list,
     vocabulary::{LanePurpose, Mode},
 };
 
@@ -41,7 +41,7 @@ impl Config {
         problems: &mut ConfigProblems,
     ) -> Vec<PlannedRoute> {
         let mut files: Vec<_> = self.routes.iter().map(|file| (file.clone(), false)).collect();
-        // Routes without a catch-all are intentional: an unknown model is then an error (design §3).
+        // Routes without a catch-all are intentional: an unknown model is then an error.
         if self.routes.is_empty() || self.profile.is_some() {
             let profile = match (&self.profile, mode) {
                 (Some(name), _) => name.clone(),

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{listen, problems::ConfigProblems};
 use crate::{
     server::{AnnouncedService, TcpService},
-    spelling::{Library, check::suggest_known},
+    spelling::Library,
+    suggestion::suggest_known,
 };
 
 /// Longest name of a service, bytes (RFC 6763, section 4.1.1).

@@ -14,9 +14,9 @@ use crate::{
     },
     spelling::{
         Library, UpstreamMapping,
-        check::suggest_known,
         upstream::{Dialects, ServedDialect},
     },
+    suggestion::suggest_known,
     vocabulary::LanePurpose,
 };
 

@@ -5,7 +5,7 @@
 //!
 //! The steps of an upstream are configuration, DNS, TCP, TLS, upgrade, queue, initialisation, one silent second (or a short
 //! question in mode chat) and close. After the upgrade, every session is closed cleanly, even if a step fails: a dropped
-//! connection makes the real gateway reject the next client (field notes minicpm-o.md §1.2).
+//! connection makes the real gateway reject the next client (mappings/notes/minicpm-o.md#queue).
 //!
 //! - [`step`]: steps, their outcomes and time limits; [`symptom`]: observations at a failed or slow step
 //! - [`session_check`]: one session with an upstream, sans-IO; [`experiments`]: variations that reveal the cause of a failure

@@ -28,6 +28,7 @@ use crate::{
         queue_keeper::QueueWaits,
         upstream_pool::{
             dial::Dialer,
+            http_socket::HttpSocket,
             places::Capacity,
             probe::{Probe as _, WorkerReport},
         },
@@ -37,7 +38,8 @@ use crate::{
     vocabulary::{LaneRequest, Mode, VoiceEncoding},
 };
 
-/// Pause before an experiment; longer than a worker needs to clean up a dropped session (field notes minicpm-o.md §1.2).
+/// Pause before an experiment; longer than a worker needs to clean up a dropped session
+/// (mappings/notes/minicpm-o.md#queue).
 const EXPERIMENT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Time limit of the page that says how many workers a server has.
@@ -48,7 +50,8 @@ pub(crate) async fn check_upstream(
     target: &CheckTarget,
     library: &Library,
     limits: StepLimits,
-    (mut stop, leaving): (watch::Receiver<bool>, QueueWaits),
+    mut stop: watch::Receiver<bool>,
+    leaving: QueueWaits,
     live_sender: mpsc::Sender<CheckOutcome>,
 ) -> CheckReport {
     let mut log = OutcomeLog::new(&DoctorStep::UPSTREAM, Some(live_sender));
@@ -175,17 +178,7 @@ impl UpstreamCheck<'_> {
             return no_session;
         };
         if experiment.dialect.is_http() {
-            let socket = dialer.http_socket(connected.transport);
-            let outcome =
-                http_check::ask(socket, &self.check_plan(experiment), self.limits.step_timeout).await;
-            let reached = outcome.failure().is_none().then_some(Depth::Answer);
-            let skipped = |step| CheckOutcome::skipped(step, "the upstream takes HTTP requests");
-            for step in [DoctorStep::Upgrade, DoctorStep::Queue, DoctorStep::Init] {
-                log.push(skipped(step));
-            }
-            log.push(outcome);
-            log.push(skipped(DoctorStep::Close));
-            return AttemptResult { reached, received: Vec::new() };
+            return self.ask_by_http(dialer.http_socket(connected.transport), experiment, log).await;
         }
         // An interrupt does not stop the upgrade, because an open session must be closed cleanly.
         let upgrade = dialer.upgrade(connected.transport, experiment.mode).fuse();
@@ -199,15 +192,9 @@ impl UpstreamCheck<'_> {
             {
                 let mut session = SessionCheck::new(now(), self.check_plan(experiment));
                 session.stop(now(), "upgrade failed");
-                let mut discarded_log = OutcomeLog::new(&[], None);
-                run_session(
-                    &mut session,
-                    &mut socket,
-                    &self.limits,
-                    (self.stop, &self.leaving),
-                    &mut discarded_log,
-                )
-                .await;
+                let discarded = &mut OutcomeLog::new(&[], None);
+                run_session(&mut session, &mut socket, &self.limits, self.stop, &self.leaving, discarded)
+                    .await;
             }
             return no_session;
         };
@@ -227,8 +214,26 @@ impl UpstreamCheck<'_> {
                 path_and_query(&redacted_url(&dialer.url(experiment.mode))),
             )),
         }
-        run_session(&mut session, &mut socket, &self.limits, (self.stop, &self.leaving), log).await;
+        run_session(&mut session, &mut socket, &self.limits, self.stop, &self.leaving, log).await;
         AttemptResult { reached: session.reached(), received: session.received().to_vec() }
+    }
+
+    /// Asks an upstream without sessions.
+    async fn ask_by_http(
+        &self,
+        socket: HttpSocket,
+        experiment: &Experiment,
+        log: &mut OutcomeLog,
+    ) -> AttemptResult {
+        let outcome = http_check::ask(socket, &self.check_plan(experiment), self.limits.step_timeout).await;
+        let reached = outcome.failure().is_none().then_some(Depth::Answer);
+        let skipped = |step| CheckOutcome::skipped(step, "the upstream takes HTTP requests");
+        for step in [DoctorStep::Upgrade, DoctorStep::Queue, DoctorStep::Init] {
+            log.push(skipped(step));
+        }
+        log.push(outcome);
+        log.push(skipped(DoctorStep::Close));
+        AttemptResult { reached, received: Vec::new() }
     }
 
     fn check_plan(&self, experiment: &Experiment) -> CheckPlan {

@@ -29,7 +29,8 @@ pub(super) async fn run_session(
     session: &mut SessionCheck,
     socket: &mut WebSocketStream<Box<dyn Transport>>,
     limits: &StepLimits,
-    (stop, leaving): (&mut watch::Receiver<bool>, &QueueWaits),
+    stop: &mut watch::Receiver<bool>,
+    leaving: &QueueWaits,
     log: &mut OutcomeLog,
 ) {
     let (mut close_reason, mut has_sent_close, mut is_stopping) = (None, false, false);

@@ -117,8 +117,8 @@ impl CheckOutcome {
     }
 }
 
-/// Longest wait for a worker only to leave an upstream's queue: three times as long as a conversation may hold a worker (field
-/// notes minicpm-o.md §1.6).
+/// Longest wait for a worker only to leave an upstream's queue: three times as long as a conversation may hold a worker
+/// (mappings/notes/minicpm-o-duplex.md#limits).
 pub const QUEUE_EXIT_MAX: Duration = Duration::from_secs(1800);
 
 /// Time limits of steps, and durations above which a step counts as slow.
@@ -138,9 +138,10 @@ pub struct StepLimits {
     pub tls_usual: Duration,
     /// Usual time of the upgrade: one round trip.
     pub upgrade_usual: Duration,
-    /// Usual time in the queue; a free worker is assigned in a millisecond (field notes minicpm-o.md §7.2).
+    /// Usual time in the queue; a free worker is assigned in a millisecond
+    /// (mappings/notes/minicpm-o-duplex.md#rollover).
     pub queue_usual: Duration,
-    /// Usual time of the initialisation; real servers need 9 to 16 s (field notes minicpm-o.md §7.2).
+    /// Usual time of the initialisation; real servers need 9 to 16 s (mappings/notes/minicpm-o-duplex.md#rollover).
     pub init_usual: Duration,
     /// Usual time of one question in a chat.
     pub question_usual: Duration,

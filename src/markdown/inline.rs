@@ -192,11 +192,11 @@ fn footnote(rest: &str) -> Option<(String, usize)> {
 
 /// The text of a link `[text](address)` or `[text][name]`, and the length of the link.
 fn link(rest: &str, before: Option<char>) -> Option<(&str, usize)> {
-    let label = bracketed(up_to(rest, SPAN_MAX_BYTES), ('[', ']'))?;
+    let label = bracketed(up_to(rest, SPAN_MAX_BYTES), '[', ']')?;
     let behind = &rest[label.len() + 2..];
     let is_index = before.is_some_and(char::is_alphanumeric);
     if behind.starts_with('(') {
-        let address = bracketed(up_to(behind, ADDRESS_MAX_BYTES), ('(', ')'))?;
+        let address = bracketed(up_to(behind, ADDRESS_MAX_BYTES), '(', ')')?;
         let is_address = !is_index || address.contains(['/', '.', '#', ':']);
         let is_one_word = match address.split_once(char::is_whitespace) {
             None => true,
@@ -204,12 +204,12 @@ fn link(rest: &str, before: Option<char>) -> Option<(&str, usize)> {
         };
         return (is_address && is_one_word).then(|| (label, label.len() + address.len() + 4));
     }
-    let name = bracketed(up_to(behind, SPAN_MAX_BYTES), ('[', ']')).filter(|_| !is_index)?;
+    let name = bracketed(up_to(behind, SPAN_MAX_BYTES), '[', ']').filter(|_| !is_index)?;
     Some((label, label.len() + name.len() + 4))
 }
 
 /// The text between the first bracket and the one that closes it.
-fn bracketed(text: &str, (open, close): (char, char)) -> Option<&str> {
+fn bracketed(text: &str, open: char, close: char) -> Option<&str> {
     let mut depth = 0_usize;
     let mut is_escaped = false;
     for (at, letter) in text.char_indices() {

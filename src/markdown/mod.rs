@@ -68,8 +68,8 @@ struct Reader {
 
 impl Reader {
     fn read(&mut self, line: &str, next: &str) {
-        if let Some(fence) = self.fence {
-            if closes_fence(line, fence) {
+        if let Some((mark, length)) = self.fence {
+            if closes_fence(line, mark, length) {
                 self.fence = None;
                 return self.push(LineKind::Blank, String::new());
             }
@@ -161,7 +161,7 @@ fn opened_fence(words: &str) -> Option<(char, usize)> {
     (length >= FENCE_MIN && !(mark == '`' && info.contains('`'))).then_some((mark, length))
 }
 
-fn closes_fence(line: &str, (mark, length): (char, usize)) -> bool {
+fn closes_fence(line: &str, mark: char, length: usize) -> bool {
     let line = line.trim();
     line.len() >= length && line.chars().all(|letter| letter == mark)
 }

@@ -348,8 +348,8 @@ pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
 /// Certificate verifier: trusts pinned certificates byte for byte, and otherwise certificates of known
 /// authorities.
 ///
-/// The MiniCPM-o gateway creates a self-signed certificate that is its own authority (field notes §1.1). Chain
-/// validation rejects such a server certificate, so it is pinned instead.
+/// The MiniCPM-o gateway creates a self-signed certificate that is its own authority
+/// (mappings/notes/minicpm-o.md#connect). Chain validation rejects such a server certificate, so it is pinned instead.
 #[derive(Debug)]
 struct PinnedOrAuthorityVerifier {
     pinned: Vec<CertificateDer<'static>>,

@@ -77,7 +77,8 @@ async fn accept_next(
 
 /// Waits for the running sessions, at most for the drain timeout.
 pub(super) async fn wait_for_sessions(
-    (mut all_gone, drain_timeout): (mpsc::Receiver<()>, Duration),
+    mut all_gone: mpsc::Receiver<()>,
+    drain_timeout: Duration,
     registry: &SessionRegistry,
     pings: &mut mpsc::Receiver<PingReply>,
     lifecycle: &Lifecycle,

@@ -67,7 +67,8 @@ impl HeldMemory {
     fn count(
         &mut self,
         eviction: Option<&Arc<Eviction>>,
-        (before, now): (usize, usize),
+        before: usize,
+        now: usize,
         max_bytes: usize,
     ) -> bool {
         if eviction.is_some_and(|eviction| eviction.is_due.load(Relaxed)) {
@@ -155,7 +156,7 @@ impl MemoryShare {
         self.bytes[kind as usize] = bytes;
         let now = self.counted_bytes();
         let Some((budget, max_bytes)) = self.budget.as_ref().filter(|_| before != now) else { return true };
-        budget.lock().count(self.eviction.as_ref(), (before, now), *max_bytes)
+        budget.lock().count(self.eviction.as_ref(), before, now, *max_bytes)
     }
 
     /// True if less than this part of the budget is left, such as 4 for a quarter.
@@ -180,7 +181,7 @@ impl Drop for MemoryShare {
     fn drop(&mut self) {
         let counted = self.counted_bytes();
         if let Some((budget, max_bytes)) = self.budget.as_ref().filter(|_| counted > 0) {
-            budget.lock().count(self.eviction.as_ref(), (counted, 0), *max_bytes);
+            budget.lock().count(self.eviction.as_ref(), counted, 0, *max_bytes);
         }
     }
 }

@@ -30,6 +30,7 @@ mod active_config;
 pub(crate) mod adaptive_read;
 pub mod admin;
 mod announcement;
+pub mod certificate_watch;
 mod channel_rules;
 mod codec_threads;
 mod cut_off;
@@ -449,7 +450,7 @@ impl Server {
         drain_sender.send_replace(Some(drain_timeout));
         server.calls.iter().for_each(Calls::end_waiting);
         drop(server);
-        let outcome = wait_for_sessions((all_gone, drain_timeout), &registry, &mut pings, &lifecycle).await;
+        let outcome = wait_for_sessions(all_gone, drain_timeout, &registry, &mut pings, &lifecycle).await;
         cut_off_sender.send_replace(true);
         tokio::select! {
             _ = timeout(queue_wait_max, queue_keeper.kept().until_none()) => {}

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tracing::{Instrument as _, info, warn};
 
 /// Most ended sessions kept, so that clients that connect and disconnect repeatedly do not fill the memory: as many as the
-/// queue of a real gateway takes (field notes minicpm-o.md §1.2).
+/// queue of a real gateway takes (mappings/notes/minicpm-o.md#queue).
 const KEPT_MAX: usize = 1000;
 
 /// Counter of ended sessions that wait in an upstream's queue; clones share it.

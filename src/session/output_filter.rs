@@ -1,8 +1,9 @@
 //! Removes thoughts and control tokens from the model's text.
 //!
 //! `<think>…</think>` and tokens such as `<|turn_eos|>` or `<unit>` leak into the text. Deltas cut them anywhere, and
-//! spaces may be inserted (MiniCPM-o field notes §7.21). Text that may still become a token is held back until it is
-//! certain, so the cuts do not change the output. Other markup stays, and so do spaces around removed tokens.
+//! spaces may be inserted (mappings/notes/minicpm-o-duplex.md#text). Text that may still become a token is held back
+//! until it is certain, so the cuts do not change the output. Other markup stays, and so do spaces around removed
+//! tokens.
 
 /// Longest text that is held back, bytes. The model's longest token, with spaces inserted, takes half of that. Without
 /// the limit, text would wait for the next `|` of a table.

@@ -167,7 +167,7 @@ impl Session {
     }
 
     /// Starts to close the session. Unfinished speech is dropped as on the Macaw server; complete utterances still get
-    /// their replies (the server handles commands only after its pending reply, field notes macaw.md §1.8).
+    /// their replies (the server handles commands only after its pending reply, mappings/notes/macaw.md#order).
     pub(super) fn begin_shutdown(&mut self, now: Instant, reason: CloseReason) {
         self.tools.out.measure(Measurement::SessionEnding(reason.into()));
         if matches!(reason, CloseReason::Shutdown | CloseReason::Operator | CloseReason::TimeLimit) {

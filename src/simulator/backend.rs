@@ -1,6 +1,7 @@
 //! The two back-ends of the real workers and the differences on their wire.
 //!
-//! Sources: field notes §1.3–§1.5 for PyTorch; §1.7 for C++, whose event shapes are taken from its own builders.
+//! Sources: mappings/notes/minicpm-o.md#rejections for PyTorch; mappings/notes/llama-cpp-omni.md#events for C++, whose
+//! event shapes are taken from its own builders.
 
 /// Inference back-end of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,7 +22,7 @@ impl Backend {
         }
     }
 
-    /// Default of `max_new_tokens` (field notes §1.7, §2).
+    /// Default of `max_new_tokens` (mappings/notes/minicpm-o.md#chat, mappings/notes/llama-cpp-omni.md#chat).
     pub(super) const fn default_max_new_tokens(self) -> usize {
         match self {
             Self::Pytorch => 256,

@@ -1,4 +1,5 @@
-//! Parser for chat requests, exactly as lenient and as strict as each back-end (field notes §1.5, §1.7, §2).
+//! Parser for chat requests, exactly as lenient and as strict as each back-end (mappings/notes/minicpm-o.md#chat,
+//! mappings/notes/llama-cpp-omni.md#chat).
 
 use serde_json::{Map, Value};
 
@@ -36,7 +37,7 @@ pub(super) enum AppendRejection {
     Silent,
 }
 
-/// Context positions per second of audio (field notes §7).
+/// Context positions per second of audio (mappings/notes/minicpm-o-duplex.md#context).
 const AUDIO_TOKENS_PER_SECOND: usize = 10;
 
 /// Python's exception for base64 that is no text.
@@ -100,7 +101,7 @@ impl ChatRequest {
         let streaming = flag(input, "streaming").unwrap_or(true);
         let mut request = Self::from_messages(messages, streaming, speech_enabled, max_new_tokens);
         if speech_enabled {
-            // A fixed persona replaces the client's prompt (field notes §1.7).
+            // A fixed persona replaces the client's prompt (mappings/notes/llama-cpp-omni.md#chat).
             request.system_text.clear();
         }
         // Without text or audio there is nothing to prefill but the system prompt.
@@ -207,7 +208,7 @@ fn parse_pytorch_messages(input: &Map<String, Value>) -> Result<Vec<ChatMessage>
     Ok(messages.into_iter().flatten().collect())
 }
 
-/// Drops a message if all its items are skipped (field notes §1.5).
+/// Drops a message if all its items are skipped (mappings/notes/minicpm-o.md#rejections).
 fn parse_pytorch_message(raw: &Value) -> Result<Option<ChatMessage>, String> {
     let Some(raw) = raw.as_object() else {
         return Err("string indices must be integers, not 'str'".to_owned());

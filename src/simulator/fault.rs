@@ -1,7 +1,8 @@
 //! Injectable faults, by name: `NAME[=VALUE][,times=N]`.
 //!
-//! The real services showed each fault (field notes §1.2, §1.5, §2, §7), or a network can cause it. `times` limits how
-//! often a fault triggers, so that a test can show the recovery.
+//! The real services showed each fault (mappings/notes/minicpm-o.md#queue, mappings/notes/minicpm-o.md#rejections,
+//! mappings/notes/minicpm-o.md#stopping-a-chat, mappings/notes/minicpm-o-duplex.md#turns), or a network can cause it.
+//! `times` limits how often a fault triggers, so that a test can show the recovery.
 
 use std::{str::FromStr, time::Duration};
 

@@ -1,7 +1,7 @@
 //! Generation of one chat answer: first the text, then the speech, then the deltas at their times.
 //!
-//! A generation cannot be stopped from outside (field notes §2). When its session ends, the worker's model keeps the
-//! rest of it (`model`). Any answer generated meanwhile is corrupted.
+//! A generation cannot be stopped from outside (mappings/notes/minicpm-o.md#stopping-a-chat). When its session ends,
+//! the worker's model keeps the rest of it (`model`). Any answer generated meanwhile is corrupted.
 
 use std::{
     collections::VecDeque,
@@ -20,10 +20,10 @@ use super::{
     tool_script,
 };
 
-/// Characters of text per second of speech (field notes §6.2).
+/// Characters of text per second of speech (mappings/notes/minicpm-o.md#exchanges).
 const CHARS_PER_SPEECH_DELTA: usize = 16;
 
-/// Exception of the streaming generator when its first token ends the answer (field notes §2).
+/// Exception of the streaming generator when its first token ends the answer (mappings/notes/minicpm-o.md#chat).
 const EMPTY_ANSWER_EXCEPTION: &str = "torch.cat(): expected a non-empty list of Tensors";
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Generation {
         if let Some(samples) = &request.user_audio {
             ctx.record(|conn| SimOutput::AsrAudio(conn, samples.clone()));
         }
-        // C++ parses the request's own reference but does not use it (field notes §1.7).
+        // C++ parses the request's own reference but does not use it (mappings/notes/llama-cpp-omni.md#chat).
         request.voice_reference = request.voice_reference.or_else(|| voice.map(<[f32]>::to_vec));
         let is_corrupted = ctx.model.has_running_orphan(ctx.now);
         let mut generation = Self {
@@ -146,7 +146,7 @@ impl Generation {
                 self.speech = (!samples.is_empty()).then(|| SpeechSource::Engine(samples.clone()));
                 self.schedule_steps(ctx);
             }
-            // Without streaming, the back-end ignores a failed synthesis (field notes §2).
+            // Without streaming, the back-end ignores a failed synthesis (mappings/notes/minicpm-o.md#chat).
             EngineAnswer::Speech(Err(_)) if !self.request.streaming => self.schedule_steps(ctx),
             EngineAnswer::Speech(Err(reason)) | EngineAnswer::Transcript(Err(reason)) => {
                 self.steps.push_back((ctx.now, GenerationStep::Crash(reason.clone())));
@@ -255,7 +255,7 @@ impl Generation {
         Ok(false)
     }
 
-    /// Sends a delta. Chat deltas have metrics only in C++ (field notes §1.3; its own builders).
+    /// Sends a delta. Chat deltas have metrics only in C++ (mappings/notes/minicpm-o.md#events; its own builders).
     fn send_delta(
         &self,
         session_id: &str,
@@ -282,7 +282,8 @@ impl Generation {
 
     fn send_done(&self, session_id: &str, ctx: &mut SimContext<'_>) {
         let backend = ctx.cfg.backend;
-        // PyTorch counts every append from zero, C++ cumulatively (field notes §1.7, §2).
+        // PyTorch counts every append from zero, C++ cumulatively (mappings/notes/minicpm-o.md#chat,
+        // mappings/notes/llama-cpp-omni.md#chat).
         let previous_tokens = if backend == Backend::Cpp { ctx.model.kv_cache_length } else { 0 };
         ctx.model.kv_cache_length = previous_tokens + self.context_tokens();
         let unstreamed_speech = self.speech.as_ref().filter(|_| !self.request.streaming);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::{SimDialect, SimMode, gateway::Gateway, model::WorkerTask, sglang};
-use crate::client::date;
+use crate::date;
 
 /// Header of every page of a simulated server, so that clients can tell it from a real one.
 pub const SIMULATED_HEADER: &str = "x-simulated-by";

@@ -7,7 +7,7 @@ use std::ops::Range;
 /// Output sample rate of the model.
 pub(super) const SAMPLE_RATE_HZ: usize = 24_000;
 
-/// Silence before speech: 0.12 s (field notes §2).
+/// Silence before speech: 0.12 s (mappings/notes/minicpm-o.md#chat).
 const LEAD_IN_SAMPLES: usize = 2_880;
 
 /// Duration of a character: about fourteen per second.

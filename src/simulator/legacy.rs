@@ -1,4 +1,5 @@
-//! One session of the legacy dialect on its worker: prepare, answer appends in order, end (field notes §4).
+//! One session of the legacy dialect on its worker: prepare, answer appends in order, end
+//! (mappings/notes/minicpm-o-legacy.md#messages).
 //!
 //! The real server and its document differ; this module implements both. The real server accepts almost everything, has
 //! one non-fatal error, and drops the connection where the document sends a reason and a close frame. The model's
@@ -21,7 +22,8 @@ use super::{
 };
 use crate::audio::{SPEECH_RATE_HZ, wav};
 
-/// Text around the instructions; `prompt_length` includes it (field notes §6.4: 94 for 36 characters).
+/// Text around the instructions; `prompt_length` includes it (mappings/notes/minicpm-o-legacy.md#exchange: 94 for 36
+/// characters).
 const PROMPT_TEMPLATE: &str = "<|im_start|>system\n\n<|audio_start|><|audio_end|><|im_end|>";
 
 /// Minimum audio of an append according to the document: 250 ms.

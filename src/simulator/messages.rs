@@ -1,4 +1,5 @@
-//! Server events as JSON, field for field as captured (field notes §1.2, §1.3, §6).
+//! Server events as JSON, field for field as captured (mappings/notes/minicpm-o.md#queue,
+//! mappings/notes/minicpm-o.md#events, mappings/notes/minicpm-o.md#exchanges).
 //!
 //! PyTorch events keep the captured field order and omit absent values. C++ events are sorted by name, as its JSON
 //! library writes them, and contain `"audio":null` for absent audio.
@@ -83,7 +84,7 @@ pub(super) struct EventMetrics {
     step: Option<StepMetrics>,
 }
 
-/// Metrics of one full-duplex step (field notes §6.1); C++ omits zeros.
+/// Metrics of one full-duplex step (mappings/notes/minicpm-o.md#exchanges); C++ omits zeros.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct StepMetrics {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,7 +106,7 @@ pub(super) struct StepMetrics {
 }
 
 impl EventMetrics {
-    /// Creates metrics without a step. C++ omits zeros (field notes §1.7).
+    /// Creates metrics without a step. C++ omits zeros (mappings/notes/llama-cpp-omni.md#events).
     pub(super) fn new(backend: Backend, kv_cache_length: u64) -> Self {
         let is_shown = backend == Backend::Pytorch || kv_cache_length > 0;
         Self { backend: backend.name(), kv_cache_length: is_shown.then_some(kv_cache_length), step: None }
@@ -158,7 +159,7 @@ impl ServerEvent<'_> {
     }
 }
 
-/// The worker's own `session.closed`, without diagnostic or timestamp (field notes §1.5).
+/// The worker's own `session.closed`, without diagnostic or timestamp (mappings/notes/minicpm-o.md#rejections).
 pub(super) fn worker_closed(session_id: Option<&str>) -> String {
     let event = ServerEvent {
         name: "session.closed",
@@ -173,7 +174,7 @@ pub(super) fn queue_done() -> String {
     to_json([("type", "session.queue_done".into())])
 }
 
-/// Queue position message; only the first one has a `ticket` (field notes §1.2).
+/// Queue position message; only the first one has a `ticket` (mappings/notes/minicpm-o.md#queue).
 pub(super) fn queued(ticket: Option<&str>, position: usize, queue_length: usize, wait_s: f64) -> String {
     let name = if ticket.is_some() { "session.queued" } else { "session.queue_update" };
     let place = [("type", name.into()), ("position", position.into()), ("estimated_wait_s", wait_s.into())];

@@ -3,10 +3,11 @@
 //! To change here: quirks of the real servers, each with the capture or source that proves it. Not here: anything
 //! that voxbridge itself needs to serve a client.
 //!
-//! It answers like the real gateway, worker and back-end on the wire (field notes §1–§3, §6). It reproduces their
-//! pitfalls: the worker that refuses the next session after an impolite close, the generation that outlives its
-//! session, the fail-fast validation. It is not a model. Without engines, its transcripts state the duration of the
-//! audio and its voice hums. With engines (another process), text and speech are real.
+//! It answers like the real gateway, worker and back-end on the wire (mappings/notes/minicpm-o.md#events,
+//! mappings/notes/llama-cpp-omni.md#events). It reproduces their pitfalls: the worker that refuses the next session
+//! after an impolite close, the generation that outlives its session, the fail-fast validation. It is not a model.
+//! Without engines, its transcripts state the duration of the audio and its voice hums. With engines (another process),
+//! text and speech are real.
 //!
 //! The core ([`Gateway`]) is sans-IO: inputs and instants in, outputs out, ids from a seed. The sockets are in
 //! `socket`, behind the `io` feature. `session_mode` and `generate` answer `mode=chat`; `duplex` answers the
@@ -71,7 +72,7 @@ pub struct ConnId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
-/// The value of `mode` in the connection's query (field notes §1.1).
+/// The value of `mode` in the connection's query (mappings/notes/minicpm-o.md#connect).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SimMode {
     /// Turn-based: each message is answered by a response.
@@ -88,7 +89,8 @@ pub enum SimMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("handshake rejected with HTTP {status}")]
 pub struct HandshakeRejected {
-    /// HTTP status; always 403, because the real gateway closes before it accepts (field notes §1.1).
+    /// HTTP status; always 403, because the real gateway closes before it accepts
+    /// (mappings/notes/minicpm-o.md#connect).
     pub status: u16,
 }
 
@@ -98,7 +100,8 @@ pub enum SimDialect {
     /// `session.init`, `input.append`, `response.output.delta`.
     #[default]
     Current,
-    /// `session.update`, `input_audio_buffer.append`, `response.output_audio.delta` (field notes §4).
+    /// `session.update`, `input_audio_buffer.append`, `response.output_audio.delta`
+    /// (mappings/notes/minicpm-o-legacy.md#messages).
     Legacy {
         /// Behaves like the protocol's document; otherwise like the real server.
         follows_document: bool,
@@ -241,8 +244,8 @@ fn mode_parameter(query: Option<&str>) -> Option<Cow<'_, str>> {
         .last()
 }
 
-/// Simulated processing times. The defaults have the proportions of the captures (field notes §6), but shorten the
-/// times in which the real server waits for its GPU.
+/// Simulated processing times. The defaults have the proportions of the captures
+/// (mappings/notes/minicpm-o.md#exchanges), but shorten the times in which the real server waits for its GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SimTiming {
     /// From `session.init` to `session.created`.
@@ -259,7 +262,7 @@ pub struct SimTiming {
     pub speak_step: Duration,
     /// From `session.close` to `session.closed`.
     pub close: Duration,
-    /// Time for which a worker rejects the next session after an impolite end (field notes §1.2).
+    /// Time for which a worker rejects the next session after an impolite end (mappings/notes/minicpm-o.md#queue).
     pub cleanup: Duration,
     /// Between two `session.queue_update` messages.
     pub queue_update_interval: Duration,
@@ -311,7 +314,7 @@ pub struct SimulatorConfig {
     pub backend: Backend,
     /// Maximum number of concurrent sessions; llama.cpp-omni has one, SGLang-Omni by default two.
     pub workers: usize,
-    /// Maximum number of queued connections; the real default is 1000 (field notes §1.2).
+    /// Maximum number of queued connections; the real default is 1000 (mappings/notes/minicpm-o.md#queue).
     pub queue_limit: usize,
     /// Processing times.
     pub timing: SimTiming,
@@ -319,11 +322,12 @@ pub struct SimulatorConfig {
     pub faults: Vec<Fault>,
     /// Requests transcripts and speech from engines instead of simulating them.
     pub use_engines: bool,
-    /// Maximum duration of a `mode=audio` session after it got a worker (field notes §1.6).
+    /// Maximum duration of a `mode=audio` session after it got a worker (mappings/notes/minicpm-o-duplex.md#limits).
     pub audio_time_limit: Duration,
     /// Maximum duration of a `mode=video` session after it got a worker.
     pub video_time_limit: Duration,
-    /// Number of units at the start of a full-duplex session in which the model only listens (field notes §1.6).
+    /// Number of units at the start of a full-duplex session in which the model only listens
+    /// (mappings/notes/minicpm-o-duplex.md#turns).
     pub force_listen_count: u32,
     /// Number of units of a full-duplex turn without an engine; a longer text takes more.
     pub turn_units: usize,
@@ -420,7 +424,7 @@ pub enum EngineRequest {
 /// Answer to an [`EngineRequest`]; an error text becomes the diagnostic of the session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EngineAnswer {
-    /// The transcript; an empty one fails in the same way as in the back-end (field notes §2).
+    /// The transcript; an empty one fails in the same way as in the back-end (mappings/notes/minicpm-o.md#chat).
     Transcript(Result<String, String>),
     /// Float32 samples, 24 kHz mono.
     Speech(Result<Vec<f32>, String>),

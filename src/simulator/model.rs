@@ -9,9 +9,11 @@ use super::{JobId, SimMode, messages::TokenUsage};
 /// Model state that survives sessions.
 #[derive(Debug, Default)]
 pub(super) struct WorkerModel {
-    /// Context positions in use; PyTorch shows those of the previous session in `session.created` (field notes §6.2).
+    /// Context positions in use; PyTorch shows those of the previous session in `session.created`
+    /// (mappings/notes/minicpm-o.md#exchanges).
     pub(super) kv_cache_length: u64,
-    /// Last full-duplex `config`. PyTorch stores it in the shared view and never resets it (field notes §1.6).
+    /// Last full-duplex `config`. PyTorch stores it in the shared view and never resets it
+    /// (mappings/notes/minicpm-o-duplex.md#settings).
     pub(super) config: Map<String, Value>,
     /// Tokens of the units of a full-duplex session; `None` in a chat, and of a back-end that does not count them.
     pub(super) usage: Option<TokenUsage>,

@@ -1,7 +1,7 @@
 //! Checks pictures as far as a decoder must read them before the first pixel: JPEG and PNG.
 //!
 //! The real back-ends decode each picture, and end the session over one that they cannot decode (`Image.open` and `convert`
-//! in core/processors/base.py of OpenBMB/MiniCPM-o-Demo; field notes §1.7).
+//! in core/processors/base.py of OpenBMB/MiniCPM-o-Demo; mappings/notes/llama-cpp-omni.md#rejections).
 
 /// Pillow's error for bytes that are not an image, without the object address.
 const NOT_AN_IMAGE: &str = "cannot identify image file <_io.BytesIO object>";

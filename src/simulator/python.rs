@@ -1,6 +1,6 @@
 //! Python behaviour that is visible on the wire: truth values, base64 decoding, exception texts.
 //!
-//! Covers only what a request can reach. Sources: field notes §1.5 and CPython's `binascii`.
+//! Covers only what a request can reach. Sources: mappings/notes/minicpm-o.md#rejections and CPython's `binascii`.
 
 use serde_json::Value;
 

@@ -1,15 +1,16 @@
 //! Simulated texts (transcripts, answers) and their division into deltas.
 
-/// Official read-aloud prompt (field notes §5); the text after it is spoken verbatim.
+/// Official read-aloud prompt (mappings/notes/minicpm-o.md#reading-aloud); the text after it is spoken verbatim.
 pub const READ_ALOUD_PROMPT: &str = "请朗读以下内容。";
 
 /// Prefix of every answer generated while another generation still ran on the same model.
 ///
-/// On a real server, two concurrent generations on one model corrupt each other (field notes §2). The prefix shows that
-/// the client did not wait. It has no banned characters.
+/// On a real server, two concurrent generations on one model corrupt each other
+/// (mappings/notes/minicpm-o.md#stopping-a-chat). The prefix shows that the client did not wait. It has no banned
+/// characters.
 pub const CORRUPTED_PREFIX: &str = "CORRUPTED BY AN UNFINISHED GENERATION ";
 
-/// Characters that the PyTorch back-end cannot generate in streamed speech (field notes §2).
+/// Characters that the PyTorch back-end cannot generate in streamed speech (mappings/notes/minicpm-o.md#chat).
 const BANNED_CHARS: &str = ":：；#“”‘’@*【】「」()（）[]&/$";
 
 /// The model's own limit of an answer (the C++ back-end's `n_predict`).
@@ -18,7 +19,7 @@ const MAX_ANSWER_TOKENS: usize = 2048;
 /// Latin characters per token, approximately; a CJK character is one token.
 const CHARS_PER_TOKEN: usize = 4;
 
-/// Characters per delta of a text answer, about ten tokens (field notes §2).
+/// Characters per delta of a text answer, about ten tokens (mappings/notes/minicpm-o.md#chat).
 const TEXT_DELTA_CHARS: usize = 20;
 
 /// Transcript for a number of samples at 16 kHz.
@@ -47,7 +48,7 @@ pub(super) fn estimate_tokens(text: &str) -> usize {
     wide + narrow.div_ceil(CHARS_PER_TOKEN)
 }
 
-/// Cuts the text to `max_new_tokens` (field notes §5).
+/// Cuts the text to `max_new_tokens` (mappings/notes/minicpm-o.md#reading-aloud).
 pub(super) fn truncate_to_tokens(text: &str, max_new_tokens: usize) -> &str {
     let max_quarters = max_new_tokens.clamp(1, MAX_ANSWER_TOKENS) * CHARS_PER_TOKEN;
     let mut used_quarters = 0;

@@ -1,4 +1,5 @@
-//! One session of the current dialect on a worker: initialise, answer appends in order, close (field notes §1.3–§1.5).
+//! One session of the current dialect on a worker: initialise, answer appends in order, close
+//! (mappings/notes/minicpm-o.md#events, mappings/notes/minicpm-o.md#commands).
 //!
 //! The worker validates the form of each message on arrival. The back-end validates the content of an append when it is
 //! processed (`session_mode`). Every violation ends the session.
@@ -18,7 +19,7 @@ use super::{
     session_mode::ModeSession,
 };
 
-/// Exception of the real gateway when it reads a binary frame as text (field notes §1.1).
+/// Exception of the real gateway when it reads a binary frame as text (mappings/notes/minicpm-o.md#connect).
 const BINARY_FRAME_EXCEPTION: &str = "'text'";
 
 /// Longest audio item of llama.cpp-omni: 30 s of float32 at 16 kHz, characters of base64.
@@ -66,7 +67,8 @@ impl CurrentSession {
         let (payload, first_append) =
             match (message_type(&message), message.remove("payload"), message.remove("input")) {
                 ("session.init", Some(Value::Object(payload)), _) => (payload, None),
-                // An append may come first; the worker then assumes an empty init (field notes §1.4).
+                // An append may come first; the worker then assumes an empty init
+                // (mappings/notes/minicpm-o.md#commands).
                 ("input.append", _, Some(Value::Object(input))) => (Map::new(), Some(input)),
                 _ => return self.close_as_worker(ctx),
             };
@@ -149,7 +151,7 @@ impl CurrentSession {
         Ok(())
     }
 
-    /// Creates the mode session. The payload's mode overrides the connection's (field notes §1.3).
+    /// Creates the mode session. The payload's mode overrides the connection's (mappings/notes/minicpm-o.md#events).
     fn prepare_mode(
         &self,
         payload: &Map<String, Value>,

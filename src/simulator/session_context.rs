@@ -25,7 +25,8 @@ pub(super) enum SimSessionEnd {
     UnsupportedData,
 }
 
-/// The session cannot be created; the worker does not report the reason (field notes §1.5, §1.7).
+/// The session cannot be created; the worker does not report the reason (mappings/notes/minicpm-o.md#rejections,
+/// mappings/notes/llama-cpp-omni.md#rejections).
 #[derive(Debug)]
 pub(super) struct InitRejected;
 

@@ -99,7 +99,8 @@ impl ModeSession {
         }
     }
 
-    /// End of the uninterruptible step. A chat generation becomes an orphan instead (field notes §2).
+    /// End of the uninterruptible step. A chat generation becomes an orphan instead
+    /// (mappings/notes/minicpm-o.md#stopping-a-chat).
     pub(super) fn step_end_time(&self) -> Option<Instant> {
         match self {
             Self::Chat(_) => None,

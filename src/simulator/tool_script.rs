@@ -3,13 +3,13 @@
 use serde_json::{Map, Value, json};
 
 /// Tags around the tools in a system prompt.
-const TOOLS: (&str, &str) = ("<tools>\n", "\n</tools>");
+const TOOLS: [&str; 2] = ["<tools>\n", "\n</tools>"];
 /// Tags around a result in a user's message.
-const RESULT: (&str, &str) = ("<tool_response>", "</tool_response>");
+const RESULT: [&str; 2] = ["<tool_response>", "</tool_response>"];
 
 /// The answer of a model with tools: a result in words, or a call; `None` if it does not concern tools.
 pub(super) fn simulated_answer(system_text: &str, user_text: &str) -> Option<String> {
-    let has_question = !user_text.trim_end().ends_with(RESULT.1);
+    let has_question = !user_text.trim_end().ends_with(RESULT[1]);
     if let Some(result) = between(user_text, RESULT).filter(|_| !has_question) {
         return Some(format!("The tool says {}.", result.trim().trim_matches(['"', '.'])));
     }
@@ -21,7 +21,7 @@ pub(super) fn simulated_answer(system_text: &str, user_text: &str) -> Option<Str
     Some(format!("<tool_call>\n{call}\n</tool_call>"))
 }
 
-fn between<'t>(text: &'t str, (begin, end): (&str, &str)) -> Option<&'t str> {
+fn between<'t>(text: &'t str, [begin, end]: [&str; 2]) -> Option<&'t str> {
     let (_, rest) = text.split_once(begin)?;
     Some(rest.split_once(end)?.0)
 }
@@ -61,7 +61,7 @@ mod tests {
             "unit": {"type": "string", "enum": ["C", "F"]}}}}});
         let system = format!("Use <tools></tools>.\n<tools>\n{tool}\n</tools>");
         let call = simulated_answer(&system, "What will the weather be for 3 days in Rome?").unwrap();
-        let json = between(&call, ("<tool_call>", "</tool_call>")).unwrap();
+        let json = between(&call, ["<tool_call>", "</tool_call>"]).unwrap();
         let expected = json!({"name": "get_weather", "arguments": {"city": "Rome", "days": 3, "unit": "C"}});
         assert_eq!(serde_json::from_str::<Value>(json).unwrap(), expected);
         assert_eq!(simulated_answer(&system, "Hello."), None);

@@ -33,7 +33,7 @@ use super::{
 /// client whose channel is full.
 const OUTBOUND_CAPACITY: usize = 2048;
 
-/// Maximum message size of the gateway (field notes §1.1).
+/// Maximum message size of the gateway (mappings/notes/minicpm-o.md#connect).
 const MAX_MESSAGE_BYTES: usize = 128 << 20;
 
 /// Small buffers keep idle connections cheap.

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use super::{
     ClientMapping, Profile, UpstreamMapping,
-    check::quoted_list,
     client::LockStep,
     upstream::{Dialects, SendName},
 };
-use crate::vocabulary::{LanePurpose, Mode};
+use crate::{
+    suggestion::quoted_list,
+    vocabulary::{LanePurpose, Mode},
+};
 
 /// Checks that this profile can serve this client on this dialect.
 ///

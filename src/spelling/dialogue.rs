@@ -128,7 +128,7 @@ pub struct RolloverRules {
     /// Prepares the next session in advance, on a second worker.
     pub standby: bool,
     /// Units of silence sent to the next session in advance, because a model only listens during its first
-    /// three units (field notes §1.6).
+    /// three units (mappings/notes/minicpm-o-duplex.md#turns).
     pub standby_units: u32,
 }
 

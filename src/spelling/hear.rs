@@ -1,5 +1,6 @@
 //! `[hear]` of a profile: how utterances are transcribed.
 
+use crate::{suggestion::suggest_known, vocabulary::SlotValue};
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
@@ -10,7 +11,6 @@ use super::{
     language::primary_language,
     template::Template,
 };
-use crate::vocabulary::SlotValue;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -105,7 +105,7 @@ impl HearFile {
     pub(super) fn compile(self, document: &Document<'_>) -> Result<HearRules, FileError> {
         if !self.prompts.contains_key(&self.language) {
             let known = || self.prompts.keys().map(String::as_str);
-            let known = check::suggest_known(&self.language, known);
+            let known = suggest_known(&self.language, known);
             let message = format!("[hear.prompts] has no prompt for `language = {:?}`{known}", self.language);
             return Err(document.problem_at_key(&["hear", "language"], message));
         }

@@ -28,6 +28,7 @@ mod tools;
 pub mod upstream;
 pub mod url_path;
 
+use crate::suggestion::suggest_known;
 use std::{
     collections::BTreeMap,
     sync::{Arc, OnceLock},
@@ -348,7 +349,7 @@ fn insert<T>(map: &mut BTreeMap<String, Arc<T>>, name: String, mapping: T) -> St
 
 fn find<T>(map: &BTreeMap<String, Arc<T>>, what: &str, name: &str) -> Result<Arc<T>, String> {
     map.get(name).cloned().ok_or_else(|| {
-        let known = check::suggest_known(name, || map.keys().map(String::as_str));
+        let known = suggest_known(name, || map.keys().map(String::as_str));
         format!("unknown {what} `{name}`{known}")
     })
 }

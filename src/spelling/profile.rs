@@ -254,8 +254,8 @@ impl SpeakRules {
         prompt
     }
 
-    /// Spoken forms of the symbols that the model cannot say (field notes §2), by language; English as a
-    /// fallback.
+    /// Spoken forms of the symbols that the model cannot say (mappings/notes/minicpm-o.md#chat), by language; English
+    /// as a fallback.
     #[must_use]
     pub fn symbols(&self, language: &str) -> Option<&BTreeMap<String, String>> {
         self.symbols.get(&*primary_language(language)).or_else(|| self.symbols.get("en"))

@@ -2,7 +2,7 @@
 //!
 //! Rejected connections have no line; they appear in the metrics and in the log.
 
-use std::{io, time::Duration};
+use std::io;
 
 use serde::Serialize;
 use tracing::warn;
@@ -128,39 +128,5 @@ impl AccessLog {
     /// Lines lost so far.
     pub(crate) fn lost_lines(&self) -> u64 {
         self.0.lost_lines()
-    }
-}
-
-/// Formats a time since 1970 as RFC 3339 in UTC, with milliseconds.
-pub(crate) fn rfc3339(unix: Duration) -> String {
-    let (days, second_of_day) = (unix.as_secs() / 86_400, unix.as_secs() % 86_400);
-    // Years that start in March end with the leap day, and all eras of 400 years have equal length.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
-    let ms = unix.subsec_millis();
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rfc3339_formats_calendar_dates() {
-        for (unix_ms, told) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
-            (1_735_689_599_999, "2024-12-31T23:59:59.999Z"),
-            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
-        ] {
-            assert_eq!(rfc3339(Duration::from_millis(unix_ms)), told);
-        }
     }
 }

@@ -79,7 +79,8 @@ pub fn replay_observed(
 pub fn replay_with_mapping(
     trace: &Trace,
     library: &Library,
-    (kind, name): (MappingKind, &str),
+    kind: MappingKind,
+    name: &str,
     epoch: Instant,
 ) -> Result<ReplayOutcome, String> {
     let mut header = trace.header.clone();

@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Dialect {
-    /// Encodes a chat turn (field notes minicpm-o.md §2).
+    /// Encodes a chat turn (mappings/notes/minicpm-o.md#chat).
     pub(super) fn encode_chat(&self, turn: &ChatTurn) -> String {
         let wav = turn.voice.as_ref().filter(|voice| self.takes_wav(voice)).map(to_wav);
         let voice = match (&turn.voice, &wav) {

@@ -240,7 +240,8 @@ pub(super) fn decode_audio(
     decoded.map_err(|error| format!("audio of {} characters that was dropped: {error}", text.len()))
 }
 
-/// Strips `data:audio/…;base64,`. The C++ back-end accepts it (field notes §1.7), so upstreams may send it.
+/// Strips `data:audio/…;base64,`. The C++ back-end accepts it (mappings/notes/llama-cpp-omni.md#input), so upstreams
+/// may send it.
 pub(super) fn without_data_prefix(text: &str) -> &str {
     let url = text.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
     url.map_or(text, |(_, data)| data)

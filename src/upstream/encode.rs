@@ -96,7 +96,7 @@ pub(super) const fn message_name(command: &LaneRequest) -> SendName {
 }
 
 /// A voice sample as a WAV file whose length is never a multiple of four bytes. A server that expects raw float32 then
-/// rejects the file instead of playing noise (field notes §3).
+/// rejects the file instead of playing noise (mappings/notes/minicpm-o.md#voices).
 pub(super) fn to_wav(voice: &VoiceSample) -> Vec<u8> {
     let mut samples = voice.samples.to_vec();
     if samples.len().is_multiple_of(2) {

@@ -7,7 +7,7 @@
 //! - in brackets, the slots of its templates with their values. The codec knows the value of a slot that has none here;
 //! - after `and`, another name that protocol files can spell, for a part or a special case of the event.
 //!
-//! Times are relative as on the Macaw server (field notes macaw.md §1.3).
+//! Times are relative as on the Macaw server (mappings/notes/macaw.md#times).
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ macro_rules! client_events {
         impl ClientEvent {
             /// Name of the event.
             #[must_use]
-            pub const fn event(&self) -> EventName {
+            pub const fn name(&self) -> EventName {
                 match self {
                     $(Self::$Event { .. } => EventName::$Event,)+
                 }
@@ -568,7 +568,7 @@ client_events! {
 }
 
 impl ClientEvent {
-    /// The text or turn that is discarded with this command when the user interrupts; `None` for commands that stay.
+    /// The text or turn that is discarded with this event when the user interrupts; `None` for events that stay.
     #[must_use]
     pub const fn turn(&self) -> Option<SpeechId> {
         match self {

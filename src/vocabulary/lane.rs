@@ -239,7 +239,7 @@ pub struct ConversationInit {
     /// System prompt.
     pub prompt: String,
     /// Inference settings, a JSON object. They are always sent: a session without settings inherits those of the
-    /// previous session (field notes §1.6).
+    /// previous session (mappings/notes/minicpm-o-duplex.md#settings).
     pub config: Arc<str>,
     /// Voice sample; `None` for the server's voice.
     pub voice: Option<VoiceSample>,
@@ -276,7 +276,8 @@ impl std::fmt::Display for DisconnectReason {
         match self {
             Self::Unreachable(words) if words.is_empty() => f.write_str("cannot be reached"),
             Self::Unreachable(words) => write!(f, "cannot be reached: {words}"),
-            // Starlette answers unknown WebSocket routes with 403; there is no authentication (field notes §7.6).
+            // Starlette answers unknown WebSocket routes with 403; there is no authentication
+            // (mappings/notes/minicpm-o.md#connect).
             Self::HttpRejected(403) => f.write_str(
                 "refused the connection with HTTP 403: wrong path, mode or dialect, or not ready yet",
             ),

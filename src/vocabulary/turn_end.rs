@@ -33,7 +33,8 @@ impl Eagerness {
     /// Probability that the user has finished, from which on the turn ends at once.
     ///
     /// Of twelve places inside of sentences, the model gives five 0.7 to 0.93, and ends of sentences mostly 0.93 to 0.98
-    /// (`tests/core/turn_end/gain.rs`). So the note's threshold of 0.7 cuts too often (field notes webrtc-and-turn-end.md §2).
+    /// (`tests/core/turn_end/gain.rs`). So the trial's threshold of 0.7 cuts too often
+    /// (mappings/notes/turn-end.md#decisions).
     #[must_use]
     pub const fn threshold(self) -> f32 {
         match self {

@@ -4,9 +4,10 @@ use serde::Deserialize;
 
 /// Letters that make one token, about, in scripts with spaces between words.
 const LETTERS_PER_TOKEN: u32 = 4;
-/// Positions of the model's context that one second of the user's audio takes (field notes minicpm-o.md §1.6).
+/// Positions of the model's context that one second of the user's audio takes
+/// (mappings/notes/minicpm-o-duplex.md#context).
 const INPUT_TOKENS_PER_S: u64 = 10;
-/// Codec tokens in one second of the model's audio (field notes minicpm-o.md §2).
+/// Codec tokens in one second of the model's audio (mappings/notes/minicpm-o.md#chat).
 const OUTPUT_TOKENS_PER_S: u64 = 25;
 /// Positions of the model's context that a picture takes, if it is not cut into slices.
 pub(crate) const PICTURE_TOKENS: u32 = 64;

@@ -1,4 +1,4 @@
-//! The bridge's guarantees (design §4) over random sessions in virtual time: client actions, upstream
+//! The bridge's guarantees over random sessions in virtual time: client actions, upstream
 //! behaviour and clock changes are random. `properties/checks.rs` states the rules for every session.
 //! Every run has the same cases; `.cargo/config.toml` tells how to explore further.
 

@@ -352,7 +352,7 @@ fn unit_error(code: &str) -> Reply {
     )
 }
 
-/// vLLM-Omni with a plug-in that refuses every append (field notes vllm-omni-0.32.md).
+/// vLLM-Omni with a plug-in that refuses every append (mappings/notes/vllm-omni.md#from-031-on).
 #[test]
 fn server_that_refuses_every_append_is_reported_and_left() {
     for code in
@@ -453,7 +453,8 @@ fn speech(seconds: usize) -> String {
     STANDARD.encode(vec![1; 2 * 24_000 * seconds])
 }
 
-/// vLLM-Omni breaks answers off whose output waits (field notes vllm-omni-0.32.md), in either order of its messages.
+/// vLLM-Omni breaks answers off whose output waits (mappings/notes/vllm-omni.md#from-031-on), in either order of its
+/// messages.
 #[test]
 fn answer_that_its_server_broke_off_ends_as_incomplete() {
     let done = |status: &str| {

@@ -273,13 +273,12 @@ fn replay_with_other_profile_shows_differences() {
     let text = fs::read_to_string(traces_dir().join("text.jsonl")).unwrap();
     let trace = Trace::parse(&text).unwrap();
     let mut library = Library::embedded().unwrap();
-    let speech = (MappingKind::Profile, "speech");
-    let same = replay_with_mapping(&trace, &library, speech, epoch()).unwrap();
+    let same = replay_with_mapping(&trace, &library, MappingKind::Profile, "speech", epoch()).unwrap();
     assert!(same.is_same(), "{same:#?}");
     let source =
         include_str!("../../mappings/profile/speech.toml").replace("\"&\" = \" and \"", "\"&\" = \" plus \"");
     library.add("mine.toml", &source).unwrap();
-    let other = replay_with_mapping(&trace, &library, speech, epoch()).unwrap();
+    let other = replay_with_mapping(&trace, &library, MappingKind::Profile, "speech", epoch()).unwrap();
     assert!(other.differences.count > 0);
     let debug_text = format!("{other:?}");
     assert!(debug_text.contains("Good morning plus welcome."), "{debug_text}");

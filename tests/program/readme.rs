@@ -12,6 +12,8 @@ use voxbridge::{
 };
 use voxbridge_test_support::bench::scratch;
 
+use super::citations::{anchor, files_below};
+
 const MAPPINGS_REFERENCE: &str = "mappings/reference.md";
 const CLIENTS_GUIDE: &str = "mappings/clients.md";
 const OPERATING_GUIDE: &str = "examples/operate/README.md";
@@ -49,13 +51,6 @@ fn readme_has_the_start_line_of_each_server() {
     }
 }
 
-/// The anchor of a heading, as GitHub derives it.
-fn anchor(heading: &str) -> String {
-    let kept = heading.trim_start_matches('#').trim().to_lowercase();
-    let kept = kept.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
-    kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
-}
-
 #[test]
 fn links_between_pages_lead_to_files_and_headings() {
     let pages = [
@@ -68,14 +63,14 @@ fn links_between_pages_lead_to_files_and_headings() {
         OPERATING_GUIDE,
         "examples/operate/files.md",
     ];
-    for page in pages {
-        let text = read(page);
+    for page in pages.map(str::to_owned).into_iter().chain(files_below("mappings/notes")) {
+        let text = read(&page);
         let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
         for target in targets.filter(|target| !target.contains("://")) {
             let (file, heading) = target.split_once('#').unwrap_or((target, ""));
             let path = match file {
-                "" => page.to_owned(),
-                _ => Path::new(page).with_file_name(file).display().to_string(),
+                "" => page.clone(),
+                _ => Path::new(&page).with_file_name(file).display().to_string(),
             };
             let exists = Path::new(env!("CARGO_MANIFEST_DIR")).join(&path).exists();
             let is_there = exists

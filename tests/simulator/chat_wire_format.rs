@@ -1,4 +1,5 @@
-//! Every event, field by field, compared with the captures (field notes §1.2, §1.3, §6.2, §6.3).
+//! Every event, field by field, compared with the captures (mappings/notes/minicpm-o.md#events,
+//! mappings/notes/minicpm-o.md#exchanges).
 
 use super::duplex::decode_audio;
 use super::*;

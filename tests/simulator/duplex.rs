@@ -1,4 +1,5 @@
-//! Full duplex on the wire, compared with the capture (field notes §6.1) and the rules of §1.5–§1.7.
+//! Full duplex on the wire, compared with the capture (mappings/notes/minicpm-o.md#exchanges) and the rules of
+//! mappings/notes/minicpm-o-duplex.md#units and mappings/notes/llama-cpp-omni.md#events.
 
 use super::*;
 use voxbridge::simulator::{DuplexOpening, watermark_sample};

@@ -1,4 +1,5 @@
-//! Full-duplex input: spellings, sizes, rejected values and buffered audio (field notes §1.4–§1.6).
+//! Full-duplex input: spellings, sizes, rejected values and buffered audio (mappings/notes/minicpm-o.md#commands,
+//! mappings/notes/minicpm-o-duplex.md#units).
 
 use super::*;
 

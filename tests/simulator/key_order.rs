@@ -1,4 +1,5 @@
-//! The members of an event come in the order of the captures (field notes §1.2, §6).
+//! The members of an event come in the order of the captures (mappings/notes/minicpm-o.md#queue,
+//! mappings/notes/minicpm-o.md#events).
 
 use super::*;
 use voxbridge::simulator::SimDialect;

@@ -1,4 +1,5 @@
-//! The legacy dialect, compared with the capture (field notes §6.4), the table of §4 and the document.
+//! The legacy dialect, compared with the capture (mappings/notes/minicpm-o-legacy.md#exchange), the table of
+//! mappings/notes/minicpm-o-legacy.md#faults and the document.
 
 use voxbridge::{
     audio::wav,

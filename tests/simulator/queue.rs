@@ -1,4 +1,4 @@
-//! The queue for a worker (field notes §1.2).
+//! The queue for a worker (mappings/notes/minicpm-o.md#queue).
 
 use voxbridge::simulator::SimDialect;
 

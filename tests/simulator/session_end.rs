@@ -1,4 +1,5 @@
-//! Session ends and their after-effects (field notes §1.2, §2).
+//! Session ends and their after-effects (mappings/notes/minicpm-o.md#queue,
+//! mappings/notes/minicpm-o.md#stopping-a-chat).
 
 use super::*;
 use voxbridge::simulator::CORRUPTED_PREFIX;

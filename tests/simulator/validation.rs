@@ -1,4 +1,5 @@
-//! Every row of the table in field notes §1.5, and the C++ answers (§1.7).
+//! Every row of the table in mappings/notes/minicpm-o.md#rejections, and the C++ answers
+//! (mappings/notes/llama-cpp-omni.md#rejections).
 
 use super::*;
 

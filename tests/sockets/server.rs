@@ -82,7 +82,8 @@ async fn plain_http_requests_get_http_answers() {
     assert!(junk.starts_with("HTTP/1.1 400 "), "{junk}");
 }
 
-/// Bodies of the real Macaw server (field notes macaw.md §1.1). The other protocols' servers are not known to answer.
+/// Bodies of the real Macaw server (mappings/notes/macaw.md#connect). The other protocols' servers are not known to
+/// answer.
 #[tokio::test]
 async fn get_without_upgrade_is_answered_as_by_macaw_server() {
     let bench = Bench::start().await;

@@ -16,7 +16,7 @@ use crate::readme_rows::row;
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const WORDS: &str = "he was not an ill disposed young man";
-/// A phone's 8 kHz costs recognition little (field notes telephony-wyoming.md §2). Two of ten words may be wrong.
+/// A phone's 8 kHz costs recognition little (mappings/notes/telephony.md#twilio). Two of ten words may be wrong.
 const WER: f64 = 0.21;
 
 /// A bridge whose clients get this profile, and the engines behind its simulated model.

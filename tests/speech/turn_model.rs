@@ -19,8 +19,8 @@ const REFERENCE: [(&str, [f32; 5]); 7] = [
     ("librivox_0920", [0.183, 0.037, 0.012, 0.928, 0.985]),
 ];
 
-/// The weights are int8, so that runtimes differ in single cases by up to 0.4, and by 0.03 in the mean (field notes
-/// webrtc-and-turn-end.md §2).
+/// The weights are int8, so that runtimes differ in single cases by up to 0.4, and by 0.03 in the mean
+/// (mappings/notes/turn-end.md#noise).
 #[test]
 fn probabilities_are_those_of_onnxruntime_within_the_noise_of_the_weights() {
     let Some(engines) = engines_dir() else { return };

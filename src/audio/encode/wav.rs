@@ -2,8 +2,8 @@
 
 use crate::audio::{encoding::Encoding, pcm};
 
-/// Data length that stands for "unknown", as Macaw writes it (Macaw field notes §6). Players then read to the end.
-/// 0xFFFFFFFF, which ffmpeg writes, is negative for programs that read it as a signed number.
+/// Data length that stands for "unknown", as Macaw writes it (mappings/notes/macaw.md#rest). Players then read to the
+/// end. 0xFFFFFFFF, which ffmpeg writes, is negative for programs that read it as a signed number.
 const UNKNOWN_BYTES: u32 = 0x7fff_ffff;
 
 /// Writes samples, and the header before the first of them.

@@ -1,10 +1,10 @@
 //! The two resampling methods, chunk by chunk, and the choice between them.
 //!
 //! Overlap-save in the frequency domain serves rates that have a short common chunk. It works like rubato's FFT resampler
-//! (field notes "Resampling quality"), at a sixth of the work for three reasons. The more chunks arrive at once, the longer
-//! the transform, so that less of it repeats the past. Filtering is linear: one half of the new audio is the real part and
-//! the other the imaginary part, and their spectra never need to be separated. And a Kaiser window needs half the filter's
-//! length for the same band. Other rates use rubato's windowed sinc.
+//! (mappings/notes/libraries.md#resampling), at a sixth of the work for three reasons. The more chunks arrive at once,
+//! the longer the transform, so that less of it repeats the past. Filtering is linear: one half of the new audio is the
+//! real part and the other the imaginary part, and their spectra never need to be separated. And a Kaiser window needs
+//! half the filter's length for the same band. Other rates use rubato's windowed sinc.
 
 use std::{f64::consts::PI, sync::Arc};
 

@@ -2,7 +2,7 @@
 //!
 //! An engine's tables and buffers take up to half a megabyte and leave the cache before a stream's next turn.
 //! With one engine for each of 600 sessions, a second of audio cost three times as much as with a shared one
-//! (field notes libraries.md).
+//! (mappings/notes/libraries.md#resampling).
 //!
 //! The output of a chunk depends only on that chunk and its predecessor. A stream therefore keeps the previous
 //! chunk and passes it in again with each push. Engines keep no state, so streams cannot affect each other.

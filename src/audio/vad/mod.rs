@@ -1,9 +1,9 @@
 //! Voice activity detection: which hops of 16 kHz int16 are speech, and where utterances start and end.
 //!
 //! A [`Detector`] scores hops, and a [`Segmenter`] turns scored hops into edges. [`VoiceActivity`] combines both
-//! behind an energy gate. The timing is Macaw's (field notes macaw.md §3): 250 ms of speech start an utterance,
-//! 300 ms of silence end it, and 30 s force an end. The detector is [`Earshot`]. An edge is reported once it is
-//! certain; pre-roll is the caller's job.
+//! behind an energy gate. The timing is Macaw's (mappings/notes/macaw.md#voice-activity): 250 ms of speech start an
+//! utterance, 300 ms of silence end it, and 30 s force an end. The detector is [`Earshot`]. An edge is reported once it
+//! is certain; pre-roll is the caller's job.
 
 pub mod coarse_gate;
 pub mod earshot;

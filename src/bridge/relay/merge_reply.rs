@@ -34,8 +34,8 @@ pub(super) struct ReplyMerger {
     flush_at: Option<Instant>,
     /// A turn has begun and not ended.
     turn_open: bool,
-    /// The upstream ends each step with an event, as the C++ back-end does (field notes §1.7). There a turn ends with
-    /// the next `listen`, which answers another append.
+    /// The upstream ends each step with an event, as the C++ back-end does (mappings/notes/llama-cpp-omni.md#events).
+    /// There a turn ends with the next `listen`, which answers another append.
     upstream_ends_steps: bool,
     /// Parts have arrived since the last step ended.
     step_begun: bool,
@@ -126,7 +126,8 @@ impl ReplyMerger {
             return self.end_turn(emit);
         }
         self.flush(emit);
-        // The turn was forced to stop. The older server reports only `listen` then too (field notes §4).
+        // The turn was forced to stop. The older server reports only `listen` then too
+        // (mappings/notes/minicpm-o-legacy.md#messages).
         if self.turn_open && self.upstream_ends_steps {
             self.end_turn(emit);
         }

@@ -15,8 +15,8 @@ pub(super) enum RelayStart {
     /// The client's message that opens the session; `None` if its first message was an append, so that the session has the
     /// defaults.
     Init(Option<String>),
-    /// The client's first message. The worker completes an append by defaults (field notes §1.4), and the server judges
-    /// anything else.
+    /// The client's first message. The worker completes an append by defaults (mappings/notes/minicpm-o.md#commands),
+    /// and the server judges anything else.
     FirstMessage,
 }
 

@@ -122,7 +122,8 @@ struct SentAppend {
     answered: bool,
 }
 
-/// Order of the messages that answer one append (field notes §1.6): text, audio, and `listen` at the end of a turn.
+/// Order of the messages that answer one append (mappings/notes/minicpm-o-duplex.md#units): text, audio, and `listen`
+/// at the end of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum ReplyStage {
     #[default]
@@ -141,7 +142,8 @@ enum StepBoundaries {
     Guessed,
     /// A message out of order belongs to the next append.
     Ordered,
-    /// Each answer has an end event, and its text and audio may come in any order (field notes §1.7).
+    /// Each answer has an end event, and its text and audio may come in any order
+    /// (mappings/notes/llama-cpp-omni.md#events).
     Ended,
 }
 

@@ -7,14 +7,12 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{
-    CommandError, config_layers::overlay_arguments, replay::replay_epoch, value_sources::CheckedSettings,
-};
+use super::{CommandError, config_layers::overlay_arguments, value_sources::CheckedSettings};
 use crate::{
     cli::{
         args::{CheckArgs, ConfigArgs},
         output,
-        synthetic_session::SyntheticSession,
+        synthetic_session::{SyntheticSession, replay_epoch},
         unknown_variables,
     },
     config::{CheckedConfig, Config, ConfigFile, ConfigProblem, NO_UPSTREAM, UpstreamConfig},

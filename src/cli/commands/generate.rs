@@ -12,7 +12,8 @@ use crate::{
         args::{CompletionsArgs, ManArgs},
         output,
     },
-    spelling::{MappingKind, check::suggest_known, embedded_names},
+    spelling::{MappingKind, embedded_names},
+    suggestion::suggest_known,
 };
 
 pub(super) fn print_completions(args: &CompletionsArgs) -> Result<(), CommandError> {

@@ -4,24 +4,25 @@ use std::{fmt::Write as _, fs, io::Write as _, path::Path};
 
 use super::{
     CommandError,
-    replay::{format_outcome, read_trace, replay_epoch},
+    replay::{format_outcome, read_trace},
 };
 use crate::{
     cli::{
         args::{ExplainFormat, KindArg, MappingsArgs, MappingsCommand, TryFormat},
         error::EXIT_NO_INPUT,
         output,
+        synthetic_session::replay_epoch,
     },
     config::Config,
     spelling::{
         Library, MappingKind,
-        check::{quoted_list, suggest_known},
         explain::{
             build_explanation, matrix, page,
             render::{self, json},
         },
         scaffold::{generate, generate_from},
     },
+    suggestion::{quoted_list, suggest_known},
     trace::replay::replay_with_mapping,
 };
 
@@ -175,7 +176,7 @@ fn try_mapping(
         .map_err(|error| CommandError::with_code(EXIT_NO_INPUT, format!("{name}: {error}")))?;
     let mut library = trace.header.library(library).map_err(CommandError::failed)?;
     let (kind, mapping) = library.add_and_identify(&name, &source).map_err(CommandError::usage)?;
-    let outcome = replay_with_mapping(&trace, &library, (kind, &mapping), replay_epoch())
+    let outcome = replay_with_mapping(&trace, &library, kind, &mapping, replay_epoch())
         .map_err(CommandError::failed)?;
     Ok(match format {
         TryFormat::Text => format_outcome(&outcome),

@@ -1,10 +1,6 @@
 //! `voxbridge replay`: replays a trace and prints the differences.
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, time::Duration};
 
 use super::CommandError;
 use crate::{
@@ -14,6 +10,7 @@ use crate::{
         error::{EXIT_INVALID_DATA, EXIT_NO_INPUT},
         output,
         picture::SessionPicture,
+        synthetic_session::replay_epoch,
     },
     config::Config,
     server::tap::TapPoint,
@@ -45,8 +42,8 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
         }
         (Some(name_or_file), _) => {
             let (library, profile) = library_with_profile(&trace, library, name_or_file)?;
-            let profile = (MappingKind::Profile, profile.as_str());
-            replay_with_mapping(&trace, &library, profile, replay_epoch()).map_err(CommandError::failed)?
+            replay_with_mapping(&trace, &library, MappingKind::Profile, &profile, replay_epoch())
+                .map_err(CommandError::failed)?
         }
     };
     let printed = output::print(format_outcome(&outcome));
@@ -126,12 +123,6 @@ pub(super) fn library_with_profile(
         )));
     }
     Ok((library, name))
-}
-
-/// Start time of a replay. Any instant will do, because a replay only uses time differences.
-#[expect(clippy::disallowed_methods, reason = "an instant has no other source")]
-pub(in crate::cli) fn replay_epoch() -> Instant {
-    Instant::now()
 }
 
 /// Formats the outcome of a replay.

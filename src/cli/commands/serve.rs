@@ -13,10 +13,9 @@ use crate::{
     server::{
         Server, ServiceConfig,
         admin::{AdminContext, AdminListener},
+        certificate_watch::watch_certificates,
         process::{
-            allocator,
-            certificate_watch::watch_certificates,
-            fd_limit,
+            allocator, fd_limit,
             lifecycle::{LifecycleState, ShutdownOutcome},
             systemd::ServiceManager,
             workers::Workers,

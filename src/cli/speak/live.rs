@@ -23,7 +23,7 @@ pub(in crate::cli) async fn speak(
     let (mut client, _) = Client::connect(target, timing).await?;
     let mut result = Ok(());
     for (number, part) in parts.iter().enumerate() {
-        // A second request would cancel a running one (field notes §1.8), so requests are sequential.
+        // A second request would cancel a running one (mappings/notes/macaw.md#order), so requests are sequential.
         let request_id = format!("speak_{number}");
         result = on_speech(Speech::Part(number));
         if result.is_ok() {
@@ -97,7 +97,8 @@ pub(in crate::cli) async fn speak_part(
                 }
                 MacawEvent::Error { code, message, recoverable } => {
                     let error = server_error(&code, &message);
-                    // After `tts.speaking_start`, `tts.speaking_end` still follows, maybe after more audio (field notes §1.5).
+                    // After `tts.speaking_start`, `tts.speaking_end` still follows, maybe after more audio
+                    // (mappings/notes/macaw.md#errors).
                     if !(started && recoverable) {
                         return Err(error);
                     }

@@ -35,7 +35,7 @@ use crate::media::book::{TextChapter, chapters_of};
 use crate::media::id3::CHAPTERS_MAX;
 use crate::session::tts::text_normalization::split_parts;
 
-/// Maximum characters of a `tts.speak` (Macaw field notes §1.4) and of `POST /v1/audio/speech`.
+/// Maximum characters of a `tts.speak` (mappings/notes/macaw.md#commands) and of `POST /v1/audio/speech`.
 pub(super) const CHUNK_MAX_CHARS: usize = 4096;
 
 /// Upper bound of a text; days of speech.

@@ -5,12 +5,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::cli::dial::ServerTarget;
-use crate::cli::error::ClientError;
-use crate::cli::http::HttpTarget;
-use crate::cli::output;
-use crate::cli::target::Target;
-use crate::spelling::check::suggest_known;
+use crate::{
+    cli::{dial::ServerTarget, error::ClientError, http::HttpTarget, output, target::Target},
+    suggestion::suggest_known,
+};
 
 /// Name of the voice for clients that name none, which is not listed.
 const DEFAULT_VOICE: &str = "default";

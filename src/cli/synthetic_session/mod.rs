@@ -109,3 +109,9 @@ impl std::fmt::Display for SyntheticSession {
 mod mutations;
 #[cfg(test)]
 mod tests;
+
+/// Start of virtual time. Any instant will do, because only differences are used.
+#[expect(clippy::disallowed_methods, reason = "an instant has no other source")]
+pub(in crate::cli) fn replay_epoch() -> Instant {
+    Instant::now()
+}

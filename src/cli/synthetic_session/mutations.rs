@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::{SyntheticSession, run::SessionRun};
 use crate::{
-    cli::commands::replay::replay_epoch,
+    cli::synthetic_session::replay_epoch,
     client::Codec,
     error::ErrorKind,
     spelling::{ClientMapping, Library, compatibility::check_compatible},

@@ -334,7 +334,7 @@ impl<'s> SessionRun<'s> {
     /// True for a final transcript with all words.
     fn is_transcript(&self, message: &str) -> bool {
         let finals = [EventName::TranscriptFinal, EventName::UserTranscript];
-        finals.into_iter().any(|name| self.session.client.is_event(name, (Slot::Text, WORDS), message))
+        finals.into_iter().any(|name| self.session.client.is_event(name, Slot::Text, WORDS, message))
     }
 
     /// Answers a message as a MiniCPM-o server does.

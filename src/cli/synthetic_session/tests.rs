@@ -1,6 +1,6 @@
 use super::SyntheticSession;
 use crate::{
-    cli::commands::replay::replay_epoch,
+    cli::synthetic_session::replay_epoch,
     spelling::{Library, compatibility::check_compatible},
 };
 

@@ -216,17 +216,17 @@ impl Live {
         }
     }
 
-    /// Encodes a command that is sent `at_s` seconds after the connection opened. Of audio, only a call's comes here; the mapping file
+    /// Encodes an event that is sent `at_s` seconds after the connection opened. Of audio, only a call's comes here; the mapping file
     /// has an event for the audio of a WebSocket.
     pub(super) fn encode(
         &mut self,
         mapping: &ClientMapping,
-        command: &ClientEvent,
+        event: &ClientEvent,
         at_s: f64,
         send: &mut impl FnMut(Message),
     ) {
         self.now_ms = (at_s * 1000.0) as u64;
-        match command {
+        match event {
             ClientEvent::Audio(audio) => send(Message::Binary(audio.bytes.clone())),
             // A call discards what was not played.
             ClientEvent::SpeakingEnded { cancelled: true, .. } if self.is_call => {
@@ -235,10 +235,10 @@ impl Live {
             ClientEvent::Configured { .. } => self.report_start(send),
             ClientEvent::SessionCreated { .. } if self.is_call => self.report_start(send),
             ClientEvent::TranscriptPartial { speaker, text, segment_id, audio_ms, start_ms } => {
-                self.send_words(*speaker, text, *segment_id, (*start_ms, *audio_ms), send);
+                self.send_words(*speaker, text, *segment_id, *start_ms, *audio_ms, send);
             }
             ClientEvent::TranscriptFinal { speaker, text, segment_id, duration_ms, start_ms, .. } => {
-                self.send_words(*speaker, text, *segment_id, (*start_ms, *duration_ms), send);
+                self.send_words(*speaker, text, *segment_id, *start_ms, *duration_ms, send);
             }
             ClientEvent::ConversationPaused => send(self.message("session.paused", json!({}))),
             ClientEvent::ConversationResumed => send(self.message("session.resumed", json!({}))),
@@ -260,7 +260,7 @@ impl Live {
             }
             _ => {}
         }
-        if self.position_ms() >= self.next_usage_ms && !matches!(command, ClientEvent::SessionClosed { .. }) {
+        if self.position_ms() >= self.next_usage_ms && !matches!(event, ClientEvent::SessionClosed { .. }) {
             self.next_usage_ms += USAGE_INTERVAL_MS;
             let usage = self.usage();
             send(self.message("session.usage.updated", json!({ "usage": usage })));
@@ -295,7 +295,8 @@ impl Live {
         speaker: Speaker,
         text: &str,
         segment_id: u32,
-        (start_ms, audio_ms): (u64, u64),
+        start_ms: u64,
+        audio_ms: u64,
         send: &mut impl FnMut(Message),
     ) {
         let now_ms = self.position_ms();
@@ -310,7 +311,7 @@ impl Live {
             // A turn begins with its first words.
             Speaker::Assistant => words.start_ms(segment_id).unwrap_or(now_ms),
         };
-        let new = words.take_new(segment_id, text, (start_ms, start_ms + audio_ms));
+        let new = words.take_new(segment_id, text, start_ms, start_ms + audio_ms);
         let Some(Fragment { text, span_ms: (start_ms, end_ms) }) = new else { return };
         send(self.message(name, json!({ "delta": text, "start_ms": start_ms, "end_ms": end_ms })));
     }
@@ -383,7 +384,7 @@ mod tests {
         for (segment_id, text) in
             [(1, "one"), (1, "one two"), (2, "three"), (1, "one two"), (2, "three four")]
         {
-            live.send_words(Speaker::Assistant, text, segment_id, (0, 1), &mut |message| {
+            live.send_words(Speaker::Assistant, text, segment_id, 0, 1, &mut |message| {
                 let Message::Text(text) = message else { return };
                 deltas.push(
                     serde_json::from_str::<Value>(&text).unwrap()["delta"].as_str().unwrap().to_owned(),

@@ -29,11 +29,17 @@ impl Words {
     ///
     /// A decode may revise words that were sent, and the end of an interrupted turn repeats what was heard of it, which is shorter.
     /// Neither is new.
-    pub(super) fn take_new(&mut self, segment_id: u32, text: &str, span_ms: (u64, u64)) -> Option<Fragment> {
+    pub(super) fn take_new(
+        &mut self,
+        segment_id: u32,
+        text: &str,
+        from_ms: u64,
+        to_ms: u64,
+    ) -> Option<Fragment> {
         if self.segment_id != Some(segment_id) {
             self.before = self.sent.chars().next_back().or(self.before);
+            let span_ms = (from_ms, from_ms);
             *self = Self { segment_id: Some(segment_id), sent: String::new(), span_ms, ..*self };
-            self.span_ms.1 = span_ms.0;
         }
         let new = text.strip_prefix(self.sent.as_str()).filter(|new| !new.is_empty())?;
         let is_first = self.sent.is_empty();
@@ -42,7 +48,7 @@ impl Words {
             |end: &Option<char>| end.is_some_and(|it| !it.is_whitespace() && !needs_no_spaces(it));
         let space = if is_first && ends.iter().all(is_letter) { " " } else { "" };
         let start_ms = self.span_ms.1;
-        self.span_ms.1 = start_ms.max(span_ms.1);
+        self.span_ms.1 = start_ms.max(to_ms);
         self.sent.push_str(new);
         Some(Fragment { text: format!("{space}{new}"), span_ms: (start_ms, self.span_ms.1) })
     }
@@ -66,7 +72,7 @@ mod tests {
     fn fragments_append_to_the_transcript_and_follow_each_other_in_time() {
         let mut words = Words::default();
         let mut fragments = Vec::new();
-        for (segment_id, text, span_ms) in [
+        for (segment_id, text, (from_ms, to_ms)) in [
             (1, "Go", (100, 400)),
             (1, "Go on", (100, 900)),
             (1, "Go", (100, 900)),
@@ -76,7 +82,8 @@ mod tests {
             (3, "你好", (5000, 5500)),
             (4, "Bye", (7000, 7500)),
         ] {
-            fragments.extend(words.take_new(segment_id, text, span_ms).map(|it| (it.text, it.span_ms)));
+            let new = words.take_new(segment_id, text, from_ms, to_ms);
+            fragments.extend(new.map(|fragment| (fragment.text, fragment.span_ms)));
         }
         let expected = [
             ("Go", (100, 400)),

@@ -50,7 +50,8 @@ pub(super) struct AddedItem {
 pub(super) fn read_item(
     fields: &Fields<'_>,
     path: &str,
-    (id, number): (String, EntryId),
+    id: String,
+    number: EntryId,
     format: AudioFormat,
 ) -> Result<AddedItem, Error> {
     let kind = match fields.get("type") {

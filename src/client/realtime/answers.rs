@@ -19,11 +19,9 @@ impl Realtime {
     /// Begins a response, or lets it wait for the end of the one in progress.
     pub(super) fn begin_response(&mut self, segment_id: u32, by_client: bool, send: &mut dyn FnMut(Message)) {
         let requested = if by_client { self.requests.pop_front() } else { None };
-        let ids = (
-            format!("resp_{:08x}{segment_id:08x}", self.events.seed),
-            self.events.item_id(EntryId(segment_id)),
-        );
-        let response = Response::new(segment_id, ids, requested.unwrap_or_default(), &self.session);
+        let id = format!("resp_{:08x}{segment_id:08x}", self.events.seed);
+        let item_id = self.events.item_id(EntryId(segment_id));
+        let response = Response::new(segment_id, id, item_id, requested.unwrap_or_default(), &self.session);
         self.responses.push_back(response);
         if self.responses.len() == 1 {
             self.tell_response(send);
@@ -85,7 +83,7 @@ impl Realtime {
         }
         let position = self.events.numbered.as_mut().map(NumberedInput::label);
         let Some((name, event_id)) = self.events.begin(RealtimeEvent::AudioDelta) else { return };
-        let delta = response.audio_delta(name, &event_id, (&audio.bytes, position));
+        let delta = response.audio_delta(name, &event_id, &audio.bytes, position);
         send(Message::Text(delta), Some(audio.turn));
     }
 
@@ -107,11 +105,11 @@ impl Realtime {
         let in_conversation = response.is_remembered;
         let json = item.json().into_owned();
         let fields = json!({ "response_id": position["response_id"], "output_index": 0 });
-        self.send_with(RealtimeEvent::OutputItemAdded, fields, ("item", &json), send);
+        self.send_with(RealtimeEvent::OutputItemAdded, fields, "item", &json, send);
         if in_conversation {
             self.items.add(item);
             let fields = json!({ "previous_item_id": previous });
-            self.send_with(RealtimeEvent::ItemAdded, fields, ("item", &json), send);
+            self.send_with(RealtimeEvent::ItemAdded, fields, "item", &json, send);
         }
         self.send(RealtimeEvent::ContentPartAdded, with(position, "part", part), send);
     }
@@ -132,13 +130,13 @@ impl Realtime {
             json!({ "response_id": position["response_id"], "output_index": position["output_index"] });
         let previous = self.items.last_id();
         let empty = call_json(id, call, "in_progress", "").to_string();
-        self.send_with(RealtimeEvent::OutputItemAdded, place.clone(), ("item", &empty), send);
+        self.send_with(RealtimeEvent::OutputItemAdded, place.clone(), "item", &empty, send);
         let item = Item::call(id.clone(), *number, call);
         let json = item.json().into_owned();
         if response.is_remembered {
             self.items.add(item);
             let fields = json!({ "previous_item_id": previous });
-            self.send_with(RealtimeEvent::ItemAdded, fields, ("item", &empty), send);
+            self.send_with(RealtimeEvent::ItemAdded, fields, "item", &empty, send);
         }
         let arguments = call.arguments.as_str();
         let delta = with(position.clone(), "delta", arguments.into());
@@ -148,7 +146,7 @@ impl Realtime {
         if response.is_remembered {
             self.send_item_done(*number, send);
         }
-        self.send_with(RealtimeEvent::OutputItemDone, place, ("item", &json), send);
+        self.send_with(RealtimeEvent::OutputItemDone, place, "item", &json, send);
     }
 
     /// Notes what an answer took, and whether it ended at the bound on its length.
@@ -162,7 +160,8 @@ impl Realtime {
     pub(super) fn end_response(
         &mut self,
         segment_id: u32,
-        (cancelled, audio_ms): (bool, u64),
+        cancelled: bool,
+        audio_ms: u64,
         send: &mut dyn FnMut(Message),
     ) {
         let Some(at) = self.responses.iter().position(|response| response.segment_id == segment_id) else {
@@ -213,7 +212,7 @@ impl Realtime {
         self.send(RealtimeEvent::ContentPartDone, part, send);
         let item = response.item(self.events.is_beta);
         let fields = json!({ "response_id": position["response_id"], "output_index": 0 });
-        self.send_with(RealtimeEvent::OutputItemDone, fields, ("item", &item.json()), send);
+        self.send_with(RealtimeEvent::OutputItemDone, fields, "item", &item.json(), send);
         if response.is_remembered {
             let number = item.number;
             self.items.replace(item);

@@ -77,7 +77,7 @@ impl Realtime {
 
     /// Replies with an item, given as JSON.
     fn reply_item(&mut self, event: RealtimeEvent, fields: Value, item: &str) {
-        let message = self.events.message_with(event, fields, ("item", item));
+        let message = self.events.message_with(event, fields, "item", item);
         self.replies.extend(message);
     }
 
@@ -129,7 +129,7 @@ impl Realtime {
                 (at + 1, EntryPlace::After(number))
             }
         };
-        let added = read_item(&fields, "item", (id, number), self.session.input)?;
+        let added = read_item(&fields, "item", id, number, self.session.input)?;
         self.check_result(&added.parts)?;
         let is_text = |part: &EntryPart| matches!(part, EntryPart::Text(_));
         if self.hears_only() && added.parts.iter().any(is_text) {
@@ -166,7 +166,7 @@ impl Realtime {
     fn retrieve_item(&mut self, message: &Fields<'_>) -> Result<(), Error> {
         let at = self.find_item(message, ErrorKind::UnknownEntryRead)?;
         if let Some(item) = self.items.at(at).map(Item::json) {
-            let message = self.events.message_with(RealtimeEvent::ItemRetrieved, json!({}), ("item", &item));
+            let message = self.events.message_with(RealtimeEvent::ItemRetrieved, json!({}), "item", &item);
             self.replies.extend(message);
         }
         Ok(())

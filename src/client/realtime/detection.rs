@@ -50,11 +50,41 @@ impl Detection {
         };
         let kind = match update.get("type").or_else(|| earlier.get("type")) {
             None => "server_vad",
-            Some(Value::String(kind)) if kind == "server_vad" || kind == "semantic_vad" => kind,
-            Some(Value::String(kind)) if semantic.contains(kind) => kind,
+            Some(Value::String(kind)) if kind == "server_vad" || kind == "semantic_vad" => &kind.clone(),
+            Some(Value::String(kind)) if semantic.contains(kind) => &kind.clone(),
             Some(_) => return Err(wrong_value(&format!("{path}.type"), "'server_vad' or 'semantic_vad'")),
         };
         let is_semantic = kind != "server_vad";
+        let is_same = earlier.get("type").and_then(Value::as_str) == Some(kind);
+        let given = earlier.into_iter().filter(|_| is_same).chain(update.clone());
+        let fields = Self::merged(Self::defaults(kind, is_semantic), given, path, is_semantic)?;
+        let number = |key: &str, default: f64| fields.get(key).and_then(Value::as_f64).unwrap_or(default);
+        let eagerness = match fields.get("eagerness").and_then(Value::as_str) {
+            Some("low") => Eagerness::Low,
+            Some("high") => Eagerness::High,
+            _ => Eagerness::Medium,
+        };
+        let end_silence_ms = match (is_semantic, eagerness) {
+            (false, _) => number("silence_duration_ms", 500.0).clamp(50.0, 60_000.0) as u64,
+            (true, Eagerness::Low) => 1200,
+            (true, Eagerness::Medium) => 700,
+            (true, Eagerness::High) => 400,
+        };
+        let names_rule = ["type", "silence_duration_ms"].iter().any(|key| update.contains_key(*key));
+        let turn_end = match is_semantic {
+            true => TurnEnd::Semantic(eagerness),
+            false if names_rule => TurnEnd::Fixed,
+            false => earlier_end,
+        };
+        let sensitivity = match number("threshold", 0.5) {
+            threshold if threshold < 0.4 => Sensitivity::High,
+            threshold if threshold > 0.65 => Sensitivity::Low,
+            _ => Sensitivity::Normal,
+        };
+        Ok(Self::On { fields, turn_end, end_silence_ms, sensitivity })
+    }
+
+    fn defaults(kind: &str, is_semantic: bool) -> Map<String, Value> {
         let defaults = match is_semantic {
             true => {
                 json!({ "type": kind, "eagerness": "auto", "create_response": true, "interrupt_response": true })
@@ -64,9 +94,16 @@ impl Detection {
                 Self::Off => Value::Null,
             },
         };
-        let mut fields = defaults.as_object().cloned().unwrap_or_default();
-        let is_same = earlier.get("type").and_then(Value::as_str) == Some(kind);
-        let given = earlier.into_iter().filter(|_| is_same).chain(update.clone());
+        defaults.as_object().cloned().unwrap_or_default()
+    }
+
+    /// The fields with those that the client gave, which are checked. Unknown ones are left out.
+    fn merged(
+        mut fields: Map<String, Value>,
+        given: impl Iterator<Item = (String, Value)>,
+        path: &str,
+        is_semantic: bool,
+    ) -> Result<Map<String, Value>, Error> {
         for (key, value) in given {
             match key.as_str() {
                 "create_response" | "interrupt_response" if value.is_null() => continue,
@@ -90,26 +127,6 @@ impl Detection {
                 _ => {}
             }
         }
-        let number = |key: &str, default: f64| fields.get(key).and_then(Value::as_f64).unwrap_or(default);
-        let end_silence_ms = match (is_semantic, fields.get("eagerness").and_then(Value::as_str)) {
-            (false, _) => number("silence_duration_ms", 500.0).clamp(50.0, 60_000.0) as u64,
-            (true, Some("low")) => 1200,
-            (true, Some("high")) => 400,
-            (true, _) => 700,
-        };
-        let names_rule = ["type", "silence_duration_ms"].iter().any(|key| update.contains_key(*key));
-        let turn_end = match (is_semantic, fields.get("eagerness").and_then(Value::as_str)) {
-            (true, Some("low")) => TurnEnd::Semantic(Eagerness::Low),
-            (true, Some("high")) => TurnEnd::Semantic(Eagerness::High),
-            (true, _) => TurnEnd::Semantic(Eagerness::Medium),
-            (false, _) if names_rule => TurnEnd::Fixed,
-            (false, _) => earlier_end,
-        };
-        let sensitivity = match number("threshold", 0.5) {
-            threshold if threshold < 0.4 => Sensitivity::High,
-            threshold if threshold > 0.65 => Sensitivity::Low,
-            _ => Sensitivity::Normal,
-        };
-        Ok(Self::On { fields, turn_end, end_silence_ms, sensitivity })
+        Ok(fields)
     }
 }

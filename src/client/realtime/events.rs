@@ -68,7 +68,8 @@ impl EventWriter {
         &mut self,
         event: RealtimeEvent,
         mut fields: Value,
-        (key, json): (&str, &str),
+        key: &str,
+        json: &str,
     ) -> Option<Message> {
         let (name, id) = self.begin(event)?;
         fields["type"] = name.into();

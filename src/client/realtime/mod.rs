@@ -1,10 +1,11 @@
 //! Codec of OpenAI's Realtime protocol: what its events contain, and in which order. Their names are in the mapping file.
 //!
-//! Sources: OpenAI's published schema, and what its clients break on (field notes openai-realtime.md). The session knows
-//! utterances and answers by number; here they become items and responses with ids. [`session`] holds the client's settings
-//! ([`detection`] those of turn detection, [`tools`] those of tools, [`shape`] their types and ranges), [`items`] the conversation, and [`response`] the answer in progress. [`answers`] sends
-//! answers, [`commands`] reads the client's messages, with [`added_item`] and [`requests`], by [`fields`].
-//! [`numbered_input`] is for the protocol of this kind whose input is numbered.
+//! Sources: OpenAI's published schema, and what its clients break on
+//! (mappings/notes/openai-realtime.md#what-clients-break-on). The session knows utterances and answers by number; here
+//! they become items and responses with ids. [`session`] holds the client's settings ([`detection`] those of turn
+//! detection, [`tools`] those of tools, [`shape`] their types and ranges), [`items`] the conversation, and [`response`]
+//! the answer in progress. [`answers`] sends answers, [`commands`] reads the client's messages, with [`added_item`] and
+//! [`requests`], by [`fields`]. [`numbered_input`] is for the protocol of this kind whose input is numbered.
 
 mod added_item;
 mod answers;
@@ -226,15 +227,15 @@ impl Realtime {
         settings
     }
 
-    /// Encodes a command. Commands that these clients do not know have no message. Only audio is discarded at an
+    /// Encodes an event. Events that these clients do not know have no message. Only audio is discarded at an
     /// interruption, because every other event belongs to a pair.
-    pub(super) fn encode(&mut self, command: &ClientEvent, mut send: impl FnMut(Message, Option<SpeechId>)) {
+    pub(super) fn encode(&mut self, event: &ClientEvent, mut send: impl FnMut(Message, Option<SpeechId>)) {
         use RealtimeEvent as E;
-        if let ClientEvent::Audio(audio) = command {
+        if let ClientEvent::Audio(audio) = event {
             return self.send_audio(audio, &mut send);
         }
         let send: &mut dyn FnMut(Message) = &mut |message| send(message, None);
-        match command {
+        match event {
             ClientEvent::SessionCreated { .. } => self.send_session(E::SessionCreated, send),
             ClientEvent::Configured { .. } => self.send_session(E::SessionUpdated, send),
             ClientEvent::SpeechStarted { at_ms, segment_id, .. } => {
@@ -288,7 +289,7 @@ impl Realtime {
             }
             ClientEvent::AnswerEnded { segment_id, cancelled, audio_ms, usage, hit_limit } => {
                 self.note_usage(*segment_id, *usage, *hit_limit);
-                self.end_response(*segment_id, (*cancelled, *audio_ms), send);
+                self.end_response(*segment_id, *cancelled, *audio_ms, send);
                 self.report_units(0, send);
             }
             ClientEvent::Error(error) => self.send_error(error, send),
@@ -305,10 +306,11 @@ impl Realtime {
         &mut self,
         event: RealtimeEvent,
         fields: Value,
-        field: (&str, &str),
+        key: &str,
+        json: &str,
         send: &mut dyn FnMut(Message),
     ) {
-        self.events.message_with(event, fields, field).into_iter().for_each(send);
+        self.events.message_with(event, fields, key, json).into_iter().for_each(send);
     }
 
     fn send_session(&mut self, event: RealtimeEvent, send: &mut dyn FnMut(Message)) {
@@ -318,7 +320,7 @@ impl Realtime {
             write_field(&mut session, "sglang", &json!({ "granted": granted }).to_string());
             session.push('}');
         }
-        self.send_with(event, json!({}), ("session", &session), send);
+        self.send_with(event, json!({}), "session", &session, send);
     }
 
     /// Makes an item of an utterance, before the items of answers that began after it. It is done with its transcript, if one
@@ -333,7 +335,7 @@ impl Realtime {
         let fields = json!({ "item_id": item.id, "previous_item_id": previous });
         self.send(RealtimeEvent::BufferCommitted, fields, send);
         let fields = json!({ "previous_item_id": previous });
-        self.send_with(RealtimeEvent::ItemAdded, fields, ("item", &item.json()), send);
+        self.send_with(RealtimeEvent::ItemAdded, fields, "item", &item.json(), send);
         self.items.insert(at, item);
         if !awaits_transcript {
             self.send_item_done(number, send);
@@ -343,7 +345,7 @@ impl Realtime {
     fn send_item_done(&mut self, number: EntryId, send: &mut dyn FnMut(Message)) {
         let Some((previous, item)) = self.items.find(number) else { return };
         let fields = json!({ "previous_item_id": previous });
-        let message = self.events.message_with(RealtimeEvent::ItemDone, fields, ("item", &item.json()));
+        let message = self.events.message_with(RealtimeEvent::ItemDone, fields, "item", &item.json());
         message.into_iter().for_each(send);
     }
 

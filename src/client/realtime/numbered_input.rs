@@ -173,7 +173,8 @@ impl Realtime {
     /// Checks what numbers a message, before anything of it is done.
     pub(in crate::client) fn check_numbered(
         &mut self,
-        (command, verb): (&str, Option<Verb>),
+        command: &str,
+        verb: Option<Verb>,
         text: &str,
     ) -> Result<(), Error> {
         let Some(input) = &mut self.events.numbered else { return Ok(()) };

@@ -63,7 +63,7 @@ impl Realtime {
     fn fail_response(&mut self, requested: RequestedResponse) {
         self.failed_requests += 1;
         let id = format!("resp_{:08x}f{:07x}", self.events.seed, self.failed_requests);
-        let mut response = Response::new(0, (id, String::new()), requested, &self.session);
+        let mut response = Response::new(0, id, String::new(), requested, &self.session);
         let created = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
         self.reply(RealtimeEvent::ResponseCreated, created);
         let (code, message) = NO_REQUESTS;
@@ -171,7 +171,7 @@ impl Realtime {
                 continue;
             }
             let number = self.items.allocate();
-            let added = read_item(&fields, &path, (String::new(), number), self.session.input)?;
+            let added = read_item(&fields, &path, String::new(), number, self.session.input)?;
             let entry = Entry { id: number, role: added.role, parts: added.parts };
             text_bytes += added.item.json().len();
             bytes += entry.bytes();

@@ -66,7 +66,8 @@ pub(super) struct Response {
 impl Response {
     pub(super) fn new(
         segment_id: u32,
-        (id, item_id): (String, String),
+        id: String,
+        item_id: String,
         requested: RequestedResponse,
         session: &SessionConfig,
     ) -> Self {
@@ -134,7 +135,8 @@ impl Response {
         &self,
         name: &str,
         event_id: &str,
-        (bytes, position): (&[u8], Option<String>),
+        bytes: &[u8],
+        position: Option<String>,
     ) -> String {
         let mut json = String::with_capacity(256 + bytes.len().div_ceil(3) * 4);
         for piece in [

@@ -205,16 +205,24 @@ impl SessionConfig {
             }
             "id" | "object" | "client_secret" => {}
             _ if TOOL_FIELDS.contains(&key) && !self.refuses_tools => {
-                let path = format!("session.{key}");
-                let left_out = update_offer(&mut self.tools, key, value, &path)?;
-                left_out
-                    .into_iter()
-                    .for_each(|kind| ignored.note("tools", format!("{path} of type {kind:?}")));
-                self.echo(key, value, &path)?;
+                self.update_tools(key, value, ignored)?
             }
             _ => return self.update_without_effect(key, value, ignored),
         }
         Ok(())
+    }
+
+    fn update_tools(
+        &mut self,
+        key: &str,
+        value: &RawValue,
+        ignored: &mut WithoutEffect<'_>,
+    ) -> Result<(), Error> {
+        let path = format!("session.{key}");
+        for kind in update_offer(&mut self.tools, key, value, &path)? {
+            ignored.note("tools", format!("{path} of type {kind:?}"));
+        }
+        self.echo(key, value, &path)
     }
 
     /// Notes a setting without effect, and keeps it if it is echoed.

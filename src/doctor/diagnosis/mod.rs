@@ -1,6 +1,7 @@
 //! Diagnoses: the likely cause of a symptom and the remedy. A pure function of its arguments.
 //!
-//! Source: behaviour of the real servers (field notes minicpm-o.md §1, §4, §7).
+//! Source: behaviour of the real servers (mappings/notes/minicpm-o.md#rejections,
+//! mappings/notes/minicpm-o-legacy.md#faults, mappings/notes/minicpm-o-duplex.md#rollover).
 
 mod connection;
 mod listener;

@@ -47,7 +47,7 @@ impl SessionCheck {
                 let symptom = Symptom::RecoverableError(end.detail.clone());
                 return self.fail(now, symptom);
             }
-            // Some back-ends end a chat when the transcript of silence is empty (field notes minicpm-o.md §2).
+            // Some back-ends end a chat when the transcript of silence is empty (mappings/notes/minicpm-o.md#chat).
             CheckPhase::AwaitingAnswer if end.kind == EndKind::EmptyAnswer => {
                 self.reached = Some(Depth::Answer);
                 let note = "one question, with an empty answer";
@@ -90,8 +90,8 @@ impl SessionCheck {
         }
     }
 
-    /// Sends the close command for a worker that may be assigned. The worker reads it from `readable_at` on (field notes
-    /// minicpm-o.md §1.2).
+    /// Sends the close command for a worker that may be assigned. The worker reads it from `readable_at` on
+    /// (mappings/notes/minicpm-o.md#queue).
     pub(super) fn start_closing(&mut self, now: Instant, readable_at: Instant) {
         if !self.has_worker && self.queue_position.is_some() {
             return self.leave_queue(now, false);

@@ -13,7 +13,7 @@ use crate::{
     vocabulary::{LaneRequest, UnitInput},
 };
 
-/// Duration of one unit of a conversation (field notes minicpm-o.md §1.6).
+/// Duration of one unit of a conversation (mappings/notes/minicpm-o-duplex.md#units).
 const UNIT_DURATION: Duration = Duration::from_secs(1);
 
 /// Maximum number of units to measure: the first one may be slow because of a warm-up.

@@ -61,7 +61,7 @@ impl Container {
     }
 
     /// Recognizes a file by its first bytes, and returns it from its first byte on: tags, white space and parts of frames may
-    /// stand before. Names and MIME types are often wrong (OpenAI REST field notes §5).
+    /// stand before. Names and MIME types are often wrong (mappings/notes/openai-rest.md#uploads).
     pub(super) fn recognize(file: &Bytes) -> Result<(Self, Bytes), MediaError> {
         let start = search::skip_padding(file, |rest| Self::sniff(rest).is_some());
         if let Some(container) = Self::sniff(&file[start..]) {

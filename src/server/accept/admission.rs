@@ -1,8 +1,9 @@
 //! Admission: the checks that may reject a request before its upgrade.
 //!
 //! Rejections before the upgrade are HTTP errors. Rejections that belong to the client protocol, such as a missing
-//! model, follow after the upgrade in the protocol's own form (field notes macaw.md §1.2). The checks run in the
-//! order that reveals least to strangers: public facts, then origin and API key, then permissions, and capacity last.
+//! model, follow after the upgrade in the protocol's own form (mappings/notes/macaw.md#refused-models). The checks run
+//! in the order that reveals least to strangers: public facts, then origin and API key, then permissions, and capacity
+//! last.
 
 use std::{
     net::{IpAddr, SocketAddr},

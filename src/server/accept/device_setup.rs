@@ -31,7 +31,7 @@ use super::{
     setup_query::with_settings,
 };
 use crate::{
-    client::date::rfc3339,
+    date::rfc3339,
     secret::random_hex,
     server::{ServerContext, ServiceConfig, access::credential::find_key},
     spelling::{ClientMapping, client::SetupSlot},
@@ -150,7 +150,7 @@ fn signed_query<B>(
         return Ok(query);
     }
     let now_s = unix_now().as_secs();
-    let secret = server.client_secrets.issue(key, None, (now_s, now_s + SIGNATURE_LIFETIME_S));
+    let secret = server.client_secrets.issue(key, None, now_s, now_s + SIGNATURE_LIFETIME_S);
     let secret = secret.ok_or_else(|| {
         HttpError::service_unavailable(RejectReason::Stopping, "The system has no random numbers")
     })?;

@@ -1,5 +1,5 @@
-//! HTTP errors for connections that are not upgraded, in the shape of the Macaw server's (field notes macaw.md §1.1
-//! and §6), with OpenAI's `param`.
+//! HTTP errors for connections that are not upgraded, in the shape of the Macaw server's
+//! (mappings/notes/macaw.md#connect, mappings/notes/macaw.md#rest), with OpenAI's `param`.
 
 use std::time::Duration;
 

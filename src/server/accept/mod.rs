@@ -13,7 +13,6 @@
 //! - [`request_body`]: the body of a request, which is read on if it is refused
 //! - [`request_stream`]: the stream before the upgrade, one request at a time
 //! - [`rest`]: requests that are served without an upgrade: recordings to transcribe, texts to speak
-//! - [`secret_request`]: requests for a client secret
 //! - [`setup_query`]: settings in a request of [`device_setup`] as query parameters
 //! - [`sideband`]: second connections to calls by WebRTC
 //! - [`upgrade`]: the WebSocket handshake; [`session_start`]: the session after it, whose bridge [`session_opening`] opens
@@ -32,7 +31,6 @@ pub(crate) mod protocol_detection;
 mod request_body;
 mod request_stream;
 pub(crate) mod rest;
-mod secret_request;
 pub(crate) mod session_opening;
 pub(crate) mod session_start;
 mod setup_query;
@@ -71,7 +69,6 @@ use super::{
         http_error::HttpError,
         request_body::RequestBody,
         request_stream::{BodyFraming, Gate, RequestStream},
-        secret_request::SecretRequest,
     },
     access::handshakes::ServedRequests,
     session_task::wait_for_drain_order,
@@ -233,7 +230,7 @@ async fn answer_request(
         return rest::answer(endpoint, request, (peer, server), (served, answering)).await;
     }
     let config = server.config();
-    let secret_request = SecretRequest::of(&request, &config);
+    let secret_request = rest::secret_request::SecretRequest::of(&request, &config);
     let page = secret_request.as_ref().and_then(|_| rest::allowed_page(&config, request.headers()));
     let capabilities = capabilities::page(&request, &config);
     let device_protocol = device_setup::protocol(&request, &config);

@@ -1,7 +1,7 @@
 //! The answer to a request for an unknown path: a guess at what was meant, and a replacement for APIs that voxbridge does not
 //! have.
 
-use crate::spelling::{Library, check::did_you_mean};
+use crate::{spelling::Library, suggestion::did_you_mean};
 
 /// The paths of REST requests, for people.
 pub(super) const REST_PATHS: [&str; 16] = [

@@ -19,7 +19,8 @@ use crate::server::{ServiceConfig, websocket::WebSocket};
 use crate::spelling::{ClientMapping, client::Framing};
 
 /// How long to wait for a first message where nothing else tells protocols apart. The page of older MiniCPM-o servers
-/// speaks after 100 ms (field notes §4). For clients that wait for the server this delay is harmless.
+/// speaks after 100 ms (mappings/notes/minicpm-o-legacy.md#demo-page). For clients that wait for the server this delay
+/// is harmless.
 const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_millis(300);
 /// How long to wait for the first message of a client that is rejected if it stays silent.
 const FIRST_MESSAGE_TIMEOUT_BEFORE_REJECTION: Duration = Duration::from_secs(2);

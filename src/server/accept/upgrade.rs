@@ -30,7 +30,8 @@ use crate::{
     telemetry::metrics::RejectReason,
 };
 
-/// Rejects requests that are no WebSocket upgrade, in the words of the real Macaw server (field notes macaw.md §1.1).
+/// Rejects requests that are no WebSocket upgrade, in the words of the real Macaw server
+/// (mappings/notes/macaw.md#connect).
 pub(super) fn check_upgrade(
     request: &Request<RequestBody>,
     (scheme, path, query): (&str, &str, &str),

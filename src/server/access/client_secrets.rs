@@ -50,7 +50,8 @@ impl ClientSecrets {
         &self,
         key: Option<Arc<ApiKey>>,
         session: Option<Arc<str>>,
-        (unix_s, expires_unix_s): (u64, u64),
+        unix_s: u64,
+        expires_unix_s: u64,
     ) -> Option<String> {
         let secret = format!("{PREFIX}{}", random_hex::<SECRET_BYTES>()?);
         let issued = IssuedSecret { key, expires_unix_s, session, number: 0 };
@@ -131,7 +132,7 @@ mod tests {
     #[test]
     fn secret_is_random_stands_for_its_key_and_expires() {
         let secrets = ClientSecrets::default();
-        let issue = |key| secrets.issue(key, None, (NOW, NOW + 10)).unwrap();
+        let issue = |key| secrets.issue(key, None, NOW, NOW + 10).unwrap();
         let (ann, bob, anonymous) = (issue(key("ann")), issue(key("bob")), issue(None));
         assert!(ann != bob && ann.starts_with("ek_") && ann.len() == 3 + 2 * SECRET_BYTES, "{ann}");
         for (secret, name) in [(&ann, "ann"), (&bob, "bob"), (&anonymous, "")] {
@@ -140,7 +141,7 @@ mod tests {
         }
         assert_eq!(name_of(&secrets, "ek_unknown", NOW), None);
         assert!(!format!("{secrets:?}").contains(&ann[3..]), "only digests are kept");
-        secrets.issue(None, None, (NOW + 10, NOW + 20)).unwrap();
+        secrets.issue(None, None, NOW + 10, NOW + 20).unwrap();
         assert_eq!(secrets.lock().by_digest.len(), 1, "expired secrets are forgotten");
     }
 
@@ -148,7 +149,7 @@ mod tests {
     fn oldest_secret_of_the_same_key_is_dropped_at_the_limit() {
         let secrets = ClientSecrets::default();
         let (ann, bob) = (key("ann"), key("bob"));
-        let issue = |key: &Option<Arc<ApiKey>>| secrets.issue(key.clone(), None, (NOW, NOW + 10)).unwrap();
+        let issue = |key: &Option<Arc<ApiKey>>| secrets.issue(key.clone(), None, NOW, NOW + 10).unwrap();
         let (of_bob, first, second) = (issue(&bob), issue(&ann), issue(&ann));
         for _ in 2..=SECRETS_PER_KEY_MAX {
             issue(&ann);
@@ -162,7 +163,7 @@ mod tests {
     fn sessions_of_one_key_are_bounded_together() {
         let (secrets, ann, bob) = (ClientSecrets::default(), key("ann"), key("bob"));
         let issue = |key: &Option<Arc<ApiKey>>, bytes: usize| {
-            secrets.issue(key.clone(), Some("x".repeat(bytes).into()), (NOW, NOW + 10)).unwrap()
+            secrets.issue(key.clone(), Some("x".repeat(bytes).into()), NOW, NOW + 10).unwrap()
         };
         let quarter = SESSIONS_PER_KEY_MAX_BYTES / 4;
         let of_bob = issue(&bob, quarter);

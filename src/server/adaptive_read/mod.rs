@@ -136,7 +136,7 @@ impl AdaptiveReader {
     }
 
     /// Returns the next message that has arrived, or `None` if other events get their turn. While reads are scheduled, audio
-    /// frames are joined, because frame boundaries carry no meaning (design §4.8).
+    /// frames are joined, because frame boundaries carry no meaning.
     pub(crate) fn read<S>(
         &mut self,
         client: Option<&mut SessionSocket<S>>,

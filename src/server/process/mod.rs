@@ -1,7 +1,6 @@
 //! The server as a process: memory allocator, lifecycle, worker threads, file descriptors, service manager.
 
 pub mod allocator;
-pub mod certificate_watch;
 pub mod fd_limit;
 pub mod lifecycle;
 pub mod systemd;

@@ -1,7 +1,7 @@
 //! Worker threads: one single-threaded runtime per core. A session stays on the thread where it began.
 //!
 //! A runtime whose threads share all sessions wakes one thread from another and moves session data between caches.
-//! That costs 20 % of all CPU time with as many threads as cores (field notes libraries.md).
+//! That costs 20 % of all CPU time with as many threads as cores (mappings/notes/libraries.md#threads).
 
 use std::{io, num::NonZeroUsize, sync::Arc, thread};
 

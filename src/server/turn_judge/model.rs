@@ -3,7 +3,7 @@
 //! The model hears the last 8 s as a [log-mel spectrogram](crate::audio::log_mel) and gives the probability that the user has
 //! finished. Its weights (`smart-turn-v3.2-cpu.onnx`, int8, BSD-2-Clause) lie in PyPI's pipecat-ai; `examples/engines/setup`
 //! fetches them. The probabilities of different runtimes differ by up to 0.4 in single cases, because the weights are int8
-//! (field notes webrtc-and-turn-end.md §2).
+//! (mappings/notes/turn-end.md#noise).
 
 use std::{path::Path, sync::Arc};
 

@@ -12,13 +12,13 @@ use super::probe::WorkerReport;
 use crate::vocabulary::LanePurpose;
 
 /// Number of consecutive failures that ejects an upstream. A worker in cleanup rejects the next session with HTTP 403
-/// (field notes §1.2), so one or two failures prove little.
+/// (mappings/notes/minicpm-o.md#queue), so one or two failures prove little.
 const FAILURES_MAX: u32 = 3;
 /// Approximate duration of the first ejection.
 const EJECTION_FIRST: Duration = Duration::from_secs(1);
 /// Maximum duration of an ejection.
 const EJECTION_MAX: Duration = Duration::from_secs(30);
-/// Validity of a queue report; the gateway repeats it every 3 s (field notes §1.2).
+/// Validity of a queue report; the gateway repeats it every 3 s (mappings/notes/minicpm-o.md#queue).
 const QUEUE_REPORT_VALID_FOR: Duration = Duration::from_secs(10);
 /// Validity of a report of the workers: three times the interval of the probes that ask for it.
 const WORKER_REPORT_VALID_FOR: Duration = Duration::from_secs(30);

@@ -24,7 +24,8 @@ use crate::{
 
 /// A dial cancelled after this time counts as unanswered; a session waits longer before it gives up.
 const UNANSWERED_AFTER: Duration = Duration::from_millis(500);
-/// Close code of a gateway that accepts no session: queue full, worker busy, not ready (field notes §1.1, §1.2).
+/// Close code of a gateway that accepts no session: queue full, worker busy, not ready
+/// (mappings/notes/minicpm-o.md#connect, mappings/notes/minicpm-o.md#queue).
 const TRY_AGAIN_LATER: u16 = 1013;
 
 /// A lane's lease of its upstream; dropping it releases the load.

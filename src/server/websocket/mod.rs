@@ -51,7 +51,7 @@ use crate::{
 };
 
 /// Size of one read: covers everything a client sends between two scheduled reads. For bulk data, reads of 16 KiB cost
-/// least (field notes libraries.md).
+/// least (mappings/notes/libraries.md#websocket).
 const READ_BUFFER_BYTES: usize = 24 * 1024;
 /// Most bytes that one poll reads, before other sessions get their turn: more than one second of a model's speech, so that an
 /// ordinary message takes one poll.

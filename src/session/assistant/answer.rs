@@ -288,7 +288,7 @@ impl Answer {
     fn complete_turn(&mut self, now: Instant, partials: bool, tools: &mut Tools) {
         let is_silent = self.turn.audio_samples == 0 && !self.turn.text.trim().is_empty();
         if is_silent && self.speaks {
-            // The back-end hides its speech errors (field notes minicpm-o.md §2).
+            // The back-end hides its speech errors (mappings/notes/minicpm-o.md#chat).
             let note = "the upstream answered without audio, although audio was asked for";
             tools.out.observe(Observation::NoEffect(note.to_owned()));
         }

@@ -135,7 +135,8 @@ impl Entries {
         self.bytes = self.list.iter().map(|stored| stored.entry.bytes()).sum();
     }
 
-    /// The chat messages. Without a system message before them, they begin with the user's (field notes minicpm-o.md §2).
+    /// The chat messages. Without a system message before them, they begin with the user's
+    /// (mappings/notes/minicpm-o.md#chat).
     pub(crate) fn messages(&self, has_system: bool) -> Vec<ChatMessage> {
         to_messages(self.list.iter().map(|stored| &stored.entry), has_system)
     }

@@ -1,10 +1,10 @@
 //! A conversation that takes turns: an utterance, a typed message or the client's request is answered by one chat turn.
 //!
-//! Every turn carries the whole conversation ([`entries`]), because a chat session keeps nothing (field notes
-//! minicpm-o.md §2). An answer is over when the client has played it, and until then it can be interrupted; what was not
-//! played is cut from the conversation. [`answer`] is the answer in progress, and [`early`] one that no one hears yet;
-//! [`calling`] is about an answer's calls of tools, and [`spoken_words`] speaks an answer that was asked for silently because it may
-//! be a call.
+//! Every turn carries the whole conversation ([`entries`]), because a chat session keeps nothing
+//! (mappings/notes/minicpm-o.md#chat). An answer is over when the client has played it, and until then it can be
+//! interrupted; what was not played is cut from the conversation. [`answer`] is the answer in progress, and [`early`]
+//! one that no one hears yet; [`calling`] is about an answer's calls of tools, and [`spoken_words`] speaks an answer that
+//! was asked for silently because it may be a call.
 
 mod answer;
 mod calling;

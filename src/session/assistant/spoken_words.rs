@@ -208,7 +208,7 @@ impl SpokenWords {
         self.speaker.ask.reset_attempts();
         let Some(part) = self.part.take() else { return };
         if !had_audio {
-            // The back-end hides its speech errors (field notes minicpm-o.md §2).
+            // The back-end hides its speech errors (mappings/notes/minicpm-o.md#chat).
             let note = "the upstream spoke a sentence of an answer without audio".to_owned();
             tools.out.observe(Observation::NoEffect(note));
             turn.add_spoken_words(&part.words, partials, &mut tools.out);

@@ -115,7 +115,8 @@ pub(crate) struct Dialogue {
 }
 
 impl Dialogue {
-    /// Opens a conversation and dials at once: a model takes 10 to 16 s to be ready (field notes §7.2).
+    /// Opens a conversation and dials at once: a model takes 10 to 16 s to be ready
+    /// (mappings/notes/minicpm-o-duplex.md#rollover).
     pub(crate) fn open(
         now: Instant,
         rules: Arc<DialogueRules>,
@@ -305,8 +306,8 @@ impl Dialogue {
         }
     }
 
-    /// Handles an error that the upstream reported for a unit, in a session that continues (field notes §4). The failed unit is
-    /// over, and the next one may succeed.
+    /// Handles an error that the upstream reported for a unit, in a session that continues
+    /// (mappings/notes/minicpm-o-legacy.md#faults). The failed unit is over, and the next one may succeed.
     fn handle_unit_error(&mut self, now: Instant, detail: &str, meta: MessageMeta<'_>, tools: &mut Tools) {
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         // The unit is not counted as answered.

@@ -1,8 +1,9 @@
 //! Reply tracker: finds the message that ends the step of the unit in flight.
 //!
-//! A model makes one step per append. The end of a step depends on the back-end (field notes §1.6, §1.7, §7.11). It is
-//! a `listen`; on PyTorch the audio, with another `listen` at the end of the turn; on C++ a `done`, after any number of
-//! deltas and perhaps after a `listen` of the same answer. Counting an end twice would double the rate of units.
+//! A model makes one step per append. The end of a step depends on the back-end
+//! (mappings/notes/minicpm-o-duplex.md#turns, mappings/notes/llama-cpp-omni.md#events). It is a `listen`; on PyTorch
+//! the audio, with another `listen` at the end of the turn; on C++ a `done`, after any number of deltas and perhaps
+//! after a `listen` of the same answer. Counting an end twice would double the rate of units.
 
 use std::{
     sync::Arc,
@@ -101,7 +102,7 @@ const STALL_FACTOR: u32 = 3;
 /// Answered units after which the usual time is known: the first units of a session may take longer.
 const USUAL_TIME_UNITS: u64 = 3;
 /// Shortest time after which a stalled unit is given up. A busy GPU may pause for some seconds, and a new session takes
-/// 10 to 16 s (field notes §7.2).
+/// 10 to 16 s (mappings/notes/minicpm-o-duplex.md#rollover).
 const GIVE_UP_MIN: Duration = Duration::from_secs(5);
 
 /// A step that has some output ends after this time without more: text without audio, or audio of an upstream that

@@ -1,7 +1,7 @@
 //! Upstream session of a conversation: opened, replaced before it ends, replaced when it is lost.
 //!
 //! The old session is closed before the next one is dialled, unless a second worker holds a standby. With one worker,
-//! two connections would queue behind each other (field notes §7.2, §7.3).
+//! two connections would queue behind each other (mappings/notes/minicpm-o-duplex.md#rollover).
 
 use std::{
     sync::Arc,

@@ -1,7 +1,8 @@
 //! Limits of an upstream session: time and context, each with a soft and a hard limit.
 //!
-//! Between the two, the conversation waits for a quiet moment (field notes §7.1, §7.3). The server does not enforce the
-//! context limit (§1.6). The reported usage is therefore watched, and estimated if the server reports none.
+//! Between the two, the conversation waits for a quiet moment (mappings/notes/minicpm-o-duplex.md#rollover). The server
+//! does not enforce the context limit (mappings/notes/minicpm-o-duplex.md#limits). The reported usage is therefore
+//! watched, and estimated if the server reports none.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
 //! Standby: the next upstream session, prepared on a second worker to avoid a gap.
 //!
-//! It is opened at the soft limit, receives the silence during which a new model only listens (field notes §1.6), and
-//! takes over at a quiet moment. Without a second worker there is no standby, and the rollover has a gap.
+//! It is opened at the soft limit, receives the silence during which a new model only listens
+//! (mappings/notes/minicpm-o-duplex.md#turns), and takes over at a quiet moment. Without a second worker there is no
+//! standby, and the rollover has a gap.
 //!
 //! The history goes into its prompt when it is initialised. A standby whose prompt misses a later line never takes over. A
 //! new one replaces it if there is time, and otherwise the rollover has a gap: the user's audio is kept meanwhile, whereas a

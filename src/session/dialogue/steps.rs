@@ -1,8 +1,8 @@
 //! Steps of a conversation: what it does after an input, in order, and when its next unit is due.
 //!
 //! A unit is due when a second of microphone audio is full, or when silence must complete it. A model makes one step per
-//! unit and stops without one, even in the middle of a word (field notes §1.6, §7.8). Silence therefore replaces missing
-//! audio while the model speaks and for a while after the client's last audio.
+//! unit and stops without one, even in the middle of a word (mappings/notes/minicpm-o-duplex.md#units). Silence
+//! therefore replaces missing audio while the model speaks and for a while after the client's last audio.
 
 use std::time::{Duration, Instant};
 
@@ -169,7 +169,8 @@ impl Dialogue {
 
     fn next_unit_at(&self, now: Instant, session: &UpstreamSession, floor: &Floor) -> Option<Instant> {
         if self.turns.fence.as_ref().is_some_and(|fence| fence.first_forced.is_none()) {
-            // The partial unit goes at once, which stops the model up to one second earlier (§7.18).
+            // The partial unit goes at once, which stops the model up to one second earlier
+            // (mappings/notes/minicpm-o-duplex.md#barge-in).
             return Some(now);
         }
         let not_before = session.tracker.last_sent_at.map(|at| at + self.rules.converse.unit_min);

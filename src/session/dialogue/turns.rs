@@ -1,12 +1,13 @@
 //! Turns of the model: when a turn begins and ends, and which output of an interrupted turn must be dropped.
 //!
-//! A turn begins with its first text or audio and ends with the next `listen` (field notes §1.6, §1.7, §7.15). On
-//! PyTorch the `listen` carries the turn's response id. On C++ every unit has a `done` and a response id of its own.
+//! A turn begins with its first text or audio and ends with the next `listen`
+//! (mappings/notes/minicpm-o-duplex.md#turns, mappings/notes/llama-cpp-omni.md#events). On PyTorch the `listen` carries
+//! the turn's response id. On C++ every unit has a `done` and a response id of its own.
 //!
 //! An interrupted turn raises a fence. The fence drops all output until the model has acknowledged a unit that forced
-//! it to listen and the user is quiet (§7.18). Later output under one of the turn's ids is dropped too. An upstream
-//! without ids answers in order, each unit once (§4): nothing of an interrupted turn follows the answer to the forced
-//! unit.
+//! it to listen and the user is quiet (mappings/notes/minicpm-o-duplex.md#barge-in). Later output under one of the
+//! turn's ids is dropped too. An upstream without ids answers in order, each unit once
+//! (mappings/notes/minicpm-o-legacy.md#messages): nothing of an interrupted turn follows the answer to the forced unit.
 
 use std::{
     collections::VecDeque,
@@ -60,8 +61,8 @@ pub(super) struct Turns {
     pub(super) open: Option<AssistantTurn>,
     /// Words so far, for the prompt of the next upstream session.
     pub(super) history: History,
-    /// Last ended turn. The C++ back-end makes audio in a thread of its own, so some may arrive late (field notes
-    /// §1.7).
+    /// Last ended turn. The C++ back-end makes audio in a thread of its own, so some may arrive late
+    /// (mappings/notes/llama-cpp-omni.md#events).
     last_ended: Option<EndedTurn>,
     /// Set while the model is forced to listen.
     pub(super) fence: Option<Fence>,

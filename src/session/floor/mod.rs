@@ -373,7 +373,7 @@ impl Floor {
     }
 
     /// Silences every speech of this source. An announced one ends as cancelled; the client never learns of the others
-    /// (golden c10e).
+    /// (tests/golden/macaw/c10e_tts_cancel_before_first_chunk.json).
     pub(crate) fn cancel(&mut self, now: Instant, source: SpeechSource, out: &mut Actions) {
         let mut index = 0;
         while let Some(speech) = self.speeches.get(index) {

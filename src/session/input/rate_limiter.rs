@@ -1,6 +1,6 @@
 //! Rate limiter: warns a client whose audio arrives faster than real time, and drops audio too far ahead of the clock.
 //!
-//! The rate counts from the first frame, as on the Macaw server (field notes macaw.md §1.7).
+//! The rate counts from the first frame, as on the Macaw server (mappings/notes/macaw.md#audio-in).
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ pub(crate) struct RateLimiter {
     max_ahead: Duration,
     first_at: Option<Instant>,
     /// Length of the first frame, which the rate leaves out. Otherwise a real-time client with frames of 256 ms would
-    /// measure 1.5 times too fast half a second later (golden c07c).
+    /// measure 1.5 times too fast half a second later (tests/golden/macaw/c07c_stt_256ms_frames_demo_frontend.json).
     first_length: Duration,
     accepted: Duration,
     warned_at: Option<Instant>,
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(
             warnings,
             [(500, 40), (1500, 40), (2500, 40)],
-            "golden c12a, where timers cost a millisecond"
+            "tests/golden/macaw/c12a_rate_2x.json, where timers cost a millisecond"
         );
     }
 
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(
             decisions.iter().filter(|decision| **decision == RateDecision::Drop).count(),
             20,
-            "golden c12b"
+            "tests/golden/macaw/c12b_burst_12s.json"
         );
     }
 

@@ -1,7 +1,7 @@
 //! Read window: how long a streaming client may stay unread, because no decision depends on its next frames.
 //!
 //! Audio matters in units and in hops of the voice detector, not in frames, and a wake-up per frame costs more than
-//! processing it (field notes libraries.md, "Gathering small frames before waking"). The session says what it waits
+//! processing it (mappings/notes/libraries.md#gathering-small-frames). The session says what it waits
 //! for; the server schedules the reads.
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Encoding of voice samples. Upstream servers accept other encodings than their documentation says (field notes §3), so encodings
-//! are tried in turn.
+//! Encoding of voice samples. Upstream servers accept other encodings than their documentation says (mappings/notes/minicpm-o.md#voices),
+//! so encodings are tried in turn.
 
 use std::sync::Arc;
 

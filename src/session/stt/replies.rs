@@ -121,7 +121,8 @@ impl Transcriber {
             utterance.state = utterance.settled(without_record(text).to_owned(), audio, word_time_config);
             self.lane_limit = self.parallel_max.min(self.lane_limit + 1);
         }
-        // Each utterance gets a fresh upstream session (field notes §5): earlier requests must not influence the answer.
+        // Each utterance gets a fresh upstream session (mappings/notes/minicpm-o.md#transcribing): earlier requests
+        // must not influence the answer.
         self.retire(now, lane, &mut tools.lanes);
     }
 
@@ -181,7 +182,7 @@ impl Transcriber {
 const RECORD_MARK: &str = "||";
 
 /// A transcript without the record that MiniCPM-o sometimes adds to it, as in its training: `||{"wer": 0.0}`, usually on a
-/// line of its own (field notes servers.md §2). Two bars without such an object are part of the transcript.
+/// line of its own (mappings/notes/sglang-omni.md#http). Two bars without such an object are part of the transcript.
 fn without_record(text: &str) -> &str {
     let is_record = |(at, _): &(usize, &str)| {
         let mut letters = text[at + RECORD_MARK.len()..].chars().filter(|letter| !letter.is_whitespace());

@@ -4,8 +4,8 @@
 //! an utterance that waits. When the upstream has no worker for a further lane, the session does with fewer; each answer
 //! lets it try one more.
 //!
-//! The order of events is the Macaw server's (field notes macaw.md §1.8): start, partials, final, end. If a final takes
-//! too long, the end goes first and the final still follows.
+//! The order of events is the Macaw server's (mappings/notes/macaw.md#order): start, partials, final, end. If a final
+//! takes too long, the end goes first and the final still follows.
 
 use std::{
     sync::Arc,

@@ -1,7 +1,7 @@
 //! Synthesizer: has an upstream speak texts, one at a time. A new text cancels the current one.
 //!
-//! An upstream cannot stop an answer (MiniCPM-o field notes §2). After a cancel the client hears silence at once; the
-//! lane is drained before its worker is returned.
+//! An upstream cannot stop an answer (mappings/notes/minicpm-o.md#stopping-a-chat). After a cancel the client hears
+//! silence at once; the lane is drained before its worker is returned.
 
 use std::{sync::Arc, time::Instant};
 
@@ -84,7 +84,7 @@ impl Synthesizer {
         self.advance(now, tools);
     }
 
-    /// Stops speaking. Sends nothing if no text is being spoken (golden c10i).
+    /// Stops speaking. Sends nothing if no text is being spoken (tests/golden/macaw/c10i_tts_cancel_idle.json).
     pub(crate) fn cancel(&mut self, now: Instant, tools: &mut Tools) {
         tools.floor.cancel(now, SpeechSource::Text, &mut tools.out);
         self.stop(now, tools);
@@ -162,7 +162,8 @@ impl Synthesizer {
         let Some(active) = &self.current else { return };
         let (speech, silent, parts) = (active.speech, active.silent_parts, active.parts_done);
         if silent > 0 {
-            // The back-end hides its speech errors (field notes §2): it answers with text and no audio.
+            // The back-end hides its speech errors (mappings/notes/minicpm-o.md#chat): it answers with text and no
+            // audio.
             let words = format!("the upstream answered {silent} of {parts} parts of the text without audio");
             self.report_error(Error::new(ErrorKind::SpeakFailed, words), tools);
         }
@@ -185,7 +186,8 @@ impl Synthesizer {
             return self.advance(now, tools);
         };
         self.report_error(error, tools);
-        // The error goes first. A text that failed in its upstream has a normal end, if it was heard (golden c10k, c10l).
+        // The error goes first. A text that failed in its upstream has a normal end, if it was heard
+        // (tests/golden/macaw/c10k_tts_crash_before_audio.json, tests/golden/macaw/c10l_tts_crash_mid.json).
         if was_in_use {
             tools.floor.finish(now, speech, &mut tools.out);
         } else {

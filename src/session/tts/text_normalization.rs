@@ -1,8 +1,8 @@
 //! Text normalization for speech: removes the marks of Markdown, replaces symbols that the model cannot say, and splits long texts
 //! into parts.
 //!
-//! In streaming speech the model must not say `: ： ； # “ ” ‘ ’ @ * 【 】 「 」 ( ) （ ） [ ] & / $` (MiniCPM-o field notes
-//! §2). It drops or rephrases such symbols at random unless they are spelled out.
+//! In streaming speech the model must not say `: ： ； # “ ” ‘ ’ @ * 【 】 「 」 ( ) （ ） [ ] & / $`
+//! (mappings/notes/minicpm-o.md#chat). It drops or rephrases such symbols at random unless they are spelled out.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Full-duplex parameters of `session.init` and their effect (field notes §1.4–§1.6, §3).
+//! Full-duplex parameters of `session.init` and their effect (mappings/notes/minicpm-o.md#commands,
+//! mappings/notes/minicpm-o-duplex.md#settings).
 
 use serde_json::{Map, Value};
 
@@ -12,13 +13,15 @@ pub struct DuplexOpening {
     pub has_video: bool,
     /// System prompt, if given.
     pub prompt: Option<String>,
-    /// Effective configuration; PyTorch reuses the worker's previous one if none is given (field notes §1.6).
+    /// Effective configuration; PyTorch reuses the worker's previous one if none is given
+    /// (mappings/notes/minicpm-o-duplex.md#settings).
     pub config: Map<String, Value>,
     /// First voice reference given, decoded.
     pub voice: Option<Vec<f32>>,
 }
 
-/// Context positions of the prompt template and the default voice (field notes §6.1: 75 with the default prompt).
+/// Context positions of the prompt template and the default voice (mappings/notes/minicpm-o.md#exchanges: 75 with the
+/// default prompt).
 const TEMPLATE_TOKENS: u64 = 12;
 const DEFAULT_VOICE_TOKENS: u64 = 56;
 
@@ -28,7 +31,7 @@ pub(in super::super) const DEFAULT_PROMPT: &str = "You are a helpful assistant."
 /// Voice reference samples per context position.
 const SAMPLES_PER_TOKEN: u64 = 1_600;
 
-/// Value ranges enforced by PyTorch (field notes §1.6).
+/// Value ranges enforced by PyTorch (mappings/notes/minicpm-o-duplex.md#settings).
 const RANGES: [(&str, f64, f64); 2] = [("temperature", 0.0, 2.0), ("length_penalty", 0.1, 5.0)];
 
 impl DuplexOpening {
@@ -62,7 +65,7 @@ impl DuplexOpening {
         TEMPLATE_TOKENS + prompt + voice
     }
 
-    /// The client's `force_listen_count`, which only C++ honours (field notes §1.6).
+    /// The client's `force_listen_count`, which only C++ honours (mappings/notes/minicpm-o-duplex.md#turns).
     pub(super) fn force_listen_count(&self, backend: Backend) -> Option<u32> {
         let given = self.config.get("force_listen_count").filter(|_| backend == Backend::Cpp)?;
         u32::try_from(given.as_u64()?).ok()

@@ -1,4 +1,5 @@
-//! Parser for full-duplex `input.append`, with every spelling that the back-ends accept (field notes §1.4, §1.5, §1.7).
+//! Parser for full-duplex `input.append`, with every spelling that the back-ends accept
+//! (mappings/notes/minicpm-o.md#commands, mappings/notes/llama-cpp-omni.md#input).
 
 use serde_json::{Map, Value};
 
@@ -26,7 +27,7 @@ pub struct DuplexUnit {
 #[derive(Debug)]
 pub(super) struct DuplexAppend {
     pub(super) unit: DuplexUnit,
-    /// Used at the start of a turn, by PyTorch only (field notes §1.3).
+    /// Used at the start of a turn, by PyTorch only (mappings/notes/minicpm-o.md#events).
     pub(super) response_id: Option<String>,
 }
 

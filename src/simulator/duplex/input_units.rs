@@ -1,7 +1,7 @@
-//! Input audio: cuts appends into units (field notes §1.6) and units into utterances.
+//! Input audio: cuts appends into units (mappings/notes/minicpm-o-duplex.md#units) and units into utterances.
 //!
 //! Only PyTorch buffers: it takes at most one second per append and keeps the rest for later. C++ takes each append
-//! whole (field notes §7: its cost per step does not depend on the chunk size).
+//! whole (mappings/notes/minicpm-o-duplex.md#units: its cost per step does not depend on the chunk size).
 
 use super::super::Backend;
 
@@ -17,7 +17,7 @@ const UNIT_SAMPLES: usize = 16_000;
 /// RMS threshold: a quieter unit is silent.
 const AUDIBLE_RMS: f64 = 0.005;
 
-/// Longest audio of one recognition (field notes §2).
+/// Longest audio of one recognition (mappings/notes/minicpm-o.md#chat).
 const MAX_UTTERANCE_SAMPLES: usize = 30 * UNIT_SAMPLES;
 
 /// The simulator's own limit of buffered audio: the maximum length of a session.

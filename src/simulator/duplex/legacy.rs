@@ -1,4 +1,5 @@
-//! Output of a full-duplex step in the legacy dialect: one message for each append (field notes §4, §6.4).
+//! Output of a full-duplex step in the legacy dialect: one message for each append
+//! (mappings/notes/minicpm-o-legacy.md#messages, mappings/notes/minicpm-o-legacy.md#exchange).
 
 use super::{
     DuplexSession, DuplexStep, StepOutcome,

@@ -1,5 +1,6 @@
-//! Full duplex: each unit of client audio is answered by `listen` or by a second of speech. Sources: field notes §1.6
-//! for PyTorch, §1.7 for C++; captured in §6.1.
+//! Full duplex: each unit of client audio is answered by `listen` or by a second of speech. Sources:
+//! mappings/notes/minicpm-o-duplex.md#turns for PyTorch, mappings/notes/llama-cpp-omni.md#events for C++; captured in
+//! mappings/notes/minicpm-o.md#exchanges.
 //!
 //! One append is one step of the model and takes its time; the next append waits. A rule replaces the model: it answers
 //! each stretch of audible units that a silent unit follows. Its speech is the [`watermark_sample`] or comes from an
@@ -36,15 +37,16 @@ use super::{
 use input::DuplexAppend;
 use reply::{CountedUnit, ReplyBuilder, StepEvent};
 
-/// Context positions of an idle unit, a busy unit and a video frame (field notes §7).
+/// Context positions of an idle unit, a busy unit and a video frame (mappings/notes/minicpm-o-duplex.md#context).
 pub(super) const IDLE_TOKENS: u64 = 13;
 pub(super) const BUSY_TOKENS: u64 = 28;
 pub(super) const FRAME_TOKENS: u64 = 64;
 
-/// Context limit of the legacy server (field notes §4); the current one enforces none (§1.6).
+/// Context limit of the legacy server (mappings/notes/minicpm-o-legacy.md#faults); the current one enforces none
+/// (mappings/notes/minicpm-o-duplex.md#limits).
 const LEGACY_CONTEXT_TOKENS: u64 = 8192;
 
-/// A unit that is too short still adds its `<unit>` token to the context (field notes §1.6).
+/// A unit that is too short still adds its `<unit>` token to the context (mappings/notes/minicpm-o-duplex.md#units).
 const SHORT_UNIT_TOKENS: u64 = 1;
 
 /// A full-duplex session on its worker.
@@ -295,7 +297,7 @@ impl DuplexSession {
         }
         let mut counted = ctx.model.usage.as_mut().map(|total| CountedUnit::count(total, &step.metrics));
         for event in &step.events {
-            let message = event.to_json(id, step.input_id.as_ref(), (&step.metrics, counted.take()), ctx);
+            let message = event.to_json(id, step.input_id.as_ref(), &step.metrics, counted.take(), ctx);
             ctx.send_text(message);
         }
         let final_message = match (step.outcome, ctx.cfg.backend) {

@@ -1,4 +1,5 @@
-//! Events of one step, in the order and shape of its back-end (field notes §1.3, §1.7, §6.1).
+//! Events of one step, in the order and shape of its back-end (mappings/notes/minicpm-o.md#exchanges,
+//! mappings/notes/llama-cpp-omni.md#events).
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::simulator::{
     session_context::SimContext,
 };
 
-/// Codec tokens per second of speech (field notes §2).
+/// Codec tokens per second of speech (mappings/notes/minicpm-o.md#chat).
 const TTS_TOKENS_PER_SECOND: usize = 25;
 
 /// C++ sends the text of a unit in chunks of about this length.
@@ -63,7 +64,8 @@ pub(super) enum StepEventKind {
 pub(super) struct ReplyBuilder {
     pub(super) events: Vec<StepEvent>,
     backend: Backend,
-    /// Sends null audio for a unit without a waveform, instead of silence (field notes §4).
+    /// Sends null audio for a unit without a waveform, instead of silence
+    /// (mappings/notes/minicpm-o-legacy.md#messages).
     has_null_audio: bool,
     /// Response ids that C++ assigns to this append and to the previous one.
     own_id: String,
@@ -111,8 +113,8 @@ impl ReplyBuilder {
         }
     }
 
-    /// Sends text, then audio, at most one event each. A unit without a waveform becomes a second of silence (field
-    /// notes §1.6).
+    /// Sends text, then audio, at most one event each. A unit without a waveform becomes a second of silence
+    /// (mappings/notes/minicpm-o-duplex.md#units).
     fn push_pytorch_unit(&mut self, response_id: &str, unit: SpokenUnit) {
         self.samples += unit.audio.len();
         let fills_silence = unit.audio.is_empty() && !self.has_null_audio;
@@ -162,7 +164,8 @@ impl ReplyBuilder {
         self.push(&response_id, StepEventKind::Audio(audio));
     }
 
-    /// Doubles every terminal event and adds a `response.done` after each `listen` with a response id (field notes §7).
+    /// Doubles every terminal event and adds a `response.done` after each `listen` with a response id
+    /// (mappings/notes/minicpm-o-duplex.md#turns).
     pub(super) fn duplicate_terminals(&mut self) {
         let duplicated = self.events.drain(..).flat_map(|event| match event.kind {
             StepEventKind::Listen if event.response_id.is_some() => {
@@ -206,7 +209,8 @@ impl StepEvent {
         &self,
         session_id: &str,
         input_id: Option<&Value>,
-        (metrics, counted): (&StepMetrics, Option<CountedUnit>),
+        metrics: &StepMetrics,
+        counted: Option<CountedUnit>,
         ctx: &SimContext<'_>,
     ) -> String {
         let backend = ctx.cfg.backend;

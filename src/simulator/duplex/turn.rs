@@ -7,10 +7,10 @@ use super::{
 };
 use crate::simulator::{hum_voice::SAMPLE_RATE_HZ, session_context::SimContext};
 
-/// A unit has fewer than 28 characters of text (field notes §1.6).
+/// A unit has fewer than 28 characters of text (mappings/notes/minicpm-o-duplex.md#units).
 const MAX_UNIT_CHARS: usize = 27;
 
-/// Samples of the last unit of a watermark turn, as captured (field notes §6.1).
+/// Samples of the last unit of a watermark turn, as captured (mappings/notes/minicpm-o.md#exchanges).
 const LAST_UNIT_SAMPLES: usize = 14_400;
 
 /// Samples of the first unit, which the legacy document allows to be shorter.
@@ -100,7 +100,7 @@ impl ModelTurn {
         let texts = if ctx.faults.trigger(FaultKind::Think) {
             add_control_tags(&text)
         } else {
-            // Engine speech lags behind its text by about a unit (field notes §7).
+            // Engine speech lags behind its text by about a unit (mappings/notes/minicpm-o-duplex.md#turns).
             spread_text(&text, units, usize::from(matches!(audio, TurnAudio::Engine(_))))
         };
         let units = texts.len().max(units).max(1);

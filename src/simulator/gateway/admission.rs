@@ -16,7 +16,7 @@ use crate::simulator::{
     sglang::{self, SglangSession},
 };
 
-/// Error text of the gateway's own WebSocket client when a worker rejects it (field notes §1.2).
+/// Error text of the gateway's own WebSocket client when a worker rejects it (mappings/notes/minicpm-o.md#queue).
 const WORKER_REJECTION: &str = "server rejected WebSocket connection: HTTP 403";
 
 impl Gateway {
@@ -151,14 +151,14 @@ impl Gateway {
     }
 
     /// Returns true if an apparently idle worker rejects the session. The legacy gateway waits for the worker instead
-    /// (field notes §4).
+    /// (mappings/notes/minicpm-o-legacy.md#sizes).
     fn is_rejected_by_worker(&mut self, worker: usize, now: Instant) -> bool {
         let is_cleaning_up = self.workers[worker].rejects_until.is_some_and(|until| until > now);
         (is_cleaning_up && self.cfg.dialect == SimDialect::Current)
             || self.faults.trigger(FaultKind::RefusedAfterQueue)
     }
 
-    /// Watchdog limit for a session of this mode; chat has none (field notes §1.6).
+    /// Watchdog limit for a session of this mode; chat has none (mappings/notes/minicpm-o-duplex.md#limits).
     fn session_time_limit(&mut self, mode: SimMode) -> Option<Duration> {
         let limit = match mode {
             _ if matches!(self.cfg.dialect, SimDialect::LlamaCppOmni | SimDialect::SglangOmni) => {

@@ -2,8 +2,8 @@
 //!
 //! `admission` leads a connection to its session, `sessions` are those in progress, and `due_work` is what happens in time.
 //!
-//! Source: field notes §1.2. The gateway considers a worker free as soon as its socket ends. Only after
-//! `session.queue_done` does it learn whether the worker accepts the next session.
+//! Source: mappings/notes/minicpm-o.md#queue. The gateway considers a worker free as soon as its socket ends. Only
+//! after `session.queue_done` does it learn whether the worker accepts the next session.
 //!
 //! Both real gateways learn that a queued client has left when they next send to it. A queue update takes the client out
 //! of the queue. `session.queue_done` is sent outside their `try`: it raises, and the worker stays busy for ever.

@@ -140,7 +140,7 @@ impl Gateway {
         let released = &mut self.workers[worker];
         (released.serving, released.task) = (None, None);
         if impolite {
-            // A step in progress is completed first (field notes §2).
+            // A step in progress is completed first (mappings/notes/minicpm-o.md#stopping-a-chat).
             let clean_at = now + self.cfg.timing.cleanup;
             released.rejects_until = Some(session.step_end_time().map_or(clean_at, |end| end.max(clean_at)));
             if self.faults.trigger(FaultKind::HealthCheckStall) {

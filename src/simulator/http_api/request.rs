@@ -135,7 +135,7 @@ fn chat(api: HttpApi, body: &Map<String, Value>) -> Result<Question, HttpPage> {
     };
     let max_tokens = body.get("max_tokens").and_then(Value::as_u64).unwrap_or(2048);
     let is_stream = body.get("stream").and_then(Value::as_bool).unwrap_or(false);
-    let input = chat_input(messages, (speaks, voice), max_tokens)?;
+    let input = chat_input(messages, speaks, voice, max_tokens)?;
     Ok(Question { input, form: AnswerForm::Chat { is_stream } })
 }
 
@@ -171,7 +171,8 @@ fn chat_part(part: &Value) -> Result<Value, HttpPage> {
 /// Input of a chat session, with a voice in a data URL.
 fn chat_input(
     messages: Vec<Value>,
-    (speaks, voice): (bool, Option<&Value>),
+    speaks: bool,
+    voice: Option<&Value>,
     max_tokens: u64,
 ) -> Result<Value, HttpPage> {
     let mut tts = json!({"enabled": speaks});
@@ -203,7 +204,7 @@ fn transcription(api: HttpApi, fields: &[(String, Vec<u8>)]) -> Result<Question,
         {"type": "text", "text": "Please listen to the audio snippet carefully and transcribe the content."},
         {"type": "audio", "data": float_base64(file)?},
     ]);
-    let input = chat_input(vec![json!({"role": "user", "content": content})], (false, None), 512)?;
+    let input = chat_input(vec![json!({"role": "user", "content": content})], false, None, 512)?;
     let is_stream = text("stream").is_some_and(|stream| stream == "true");
     Ok(Question { input, form: AnswerForm::Transcript { is_stream } })
 }
@@ -235,7 +236,7 @@ fn speech(api: HttpApi, body: &Map<String, Value>) -> Result<Question, HttpPage>
     }
     let voice = body.get("ref_audio").filter(|_| api == HttpApi::SglangOmni);
     let message = json!({"role": "user", "content": format!("{READ_ALOUD_PROMPT} {words}")});
-    let input = chat_input(vec![message], (true, voice), 2048)?;
+    let input = chat_input(vec![message], true, voice, 2048)?;
     Ok(Question { input, form: AnswerForm::Speech })
 }
 

@@ -32,7 +32,7 @@ const REQUIRED_PARTS: [&str; 4] = [
     "python/onnxruntime",
 ];
 
-/// flite voice that Moonshine understands best (engines field notes: 1 % word errors).
+/// flite voice that Moonshine understands best (mappings/notes/engines.md#flite: 1 % word errors).
 const FLITE_VOICE: &str = "awb";
 
 /// Loading takes 0.8 s, and longer from a cold disk or on a busy machine.

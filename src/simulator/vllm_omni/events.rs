@@ -226,7 +226,7 @@ impl Answer {
     }
 
     /// Events after the last delta.
-    pub(super) fn ending(&self, (status, reason): (&'static str, &'static str)) -> Vec<Event> {
+    pub(super) fn ending(&self, status: &'static str, reason: &'static str) -> Vec<Event> {
         let details = json!({"type": status, "reason": reason});
         let item = self.item(status);
         let transcript: Value = self.transcript.as_str().into();

@@ -1,6 +1,7 @@
 //! Rewrites the messages of the TOML reader in plain words, with the nearest valid key or value.
 
-use super::{did_you_mean, quoted_list, renamed_keys::present_name};
+use super::renamed_keys::present_name;
+use crate::suggestion::{did_you_mean, quoted_list};
 
 /// Rewrites a message. Messages that are no reader's, such as those of our own checks, stay as they are.
 pub(super) fn plain_message(message: &str) -> String {

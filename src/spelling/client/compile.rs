@@ -5,59 +5,18 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 
 use super::{
-    EachElement, PathPattern, ProtocolCommand, ValueRule, ValueScope, Verb,
-    file::CommandFile,
-    values::{compile_reply, find_remembered},
+    EachElement, PathPattern, ProtocolCommand, ValueRule, ValueScope, Verb, fields::compile_fields,
+    file::CommandFile, values::compile_reply,
 };
 use crate::{
     spelling::{
-        check::{self, Document, FileError, values::UrlPath},
+        check::{Document, FileError, values::UrlPath},
         extract::Extractor,
-        field::{FieldFile, FieldRole, ProtocolField},
+        field::{FieldRole, ProtocolField},
     },
+    suggestion::suggest_known,
     vocabulary::Slot,
 };
-
-pub(super) fn compile_fields(
-    files: BTreeMap<Spanned<String>, FieldFile>,
-    extractor: &mut Extractor,
-    values: &[ValueRule],
-    in_query: bool,
-    document: &Document<'_>,
-) -> Result<Vec<ProtocolField>, FileError> {
-    let mut problems = Vec::new();
-    let compiled = files.into_iter().map(|(name, file)| {
-        let at = name.span().start;
-        let name = name.into_inner();
-        let pointer = file.at.clone().unwrap_or_else(|| format!("/{name}"));
-        let slot = match file.items {
-            Some(_) => extractor.add_raw(&pointer),
-            None => extractor.add(&pointer),
-        };
-        let items = file.items.as_ref().map(|items| items.compile(extractor.takes_snake_case()));
-        let mut unknown = Vec::new();
-        let mut find = |value: &Option<String>| {
-            let found = find_remembered(values, value.as_ref()?);
-            found.map_err(|problem| unknown.push(problem)).ok()
-        };
-        let (remember, same_as) = (find(&file.remember), find(&file.same_as));
-        let field = ProtocolField { name, slot, remember, same_as, items: items.unwrap_or_default(), file };
-        let is_pointer = field.name.starts_with('/').then(|| pointer_as_name(&field));
-        let found = unknown.into_iter().chain(is_pointer).chain(field.validate(in_query));
-        problems.extend(found.map(|problem| document.problem(at, problem)));
-        field
-    });
-    let fields = compiled.collect();
-    FileError::combine(problems).map(|()| fields)
-}
-
-/// The error for a field whose name is a JSON pointer: it would look for a member of that name.
-fn pointer_as_name(field: &ProtocolField) -> String {
-    let pointer = &field.name;
-    let last = pointer.rsplit('/').find(|part| !part.is_empty() && part.parse::<usize>().is_err());
-    let name = last.unwrap_or("value");
-    format!("a field's name has no `/` in front: write `{name} = {{ at = \"{pointer}\", … }}`")
-}
 
 /// Reports a place in messages that one command reads as a list with `items`, whose value is taken as it stands, and another
 /// one in another way.
@@ -96,7 +55,7 @@ pub(super) fn compile_answer_headers(
             None if !is_name => "a header is letters, digits and `-` or `_`".to_owned(),
             None => {
                 let known = || values.iter().filter(is_known).map(|rule| rule.name.as_str());
-                let known = check::suggest_known(&value, known);
+                let known = suggest_known(&value, known);
                 format!("[values] generates or counts no `{value}` per session{known}")
             }
         };
@@ -117,7 +76,7 @@ pub(super) fn compile_slot_words(
             Some(slot) => drop(compiled.insert(slot, words)),
             None => {
                 let known = || Slot::ALL.iter().map(|slot| slot.name());
-                let known = check::suggest_known(name.get_ref(), known);
+                let known = suggest_known(name.get_ref(), known);
                 let message = format!("no event has a slot `{}`{known}", name.get_ref());
                 problems.push(document.problem(name.span().start, message));
             }
@@ -179,7 +138,8 @@ impl CommandFile {
         self,
         name: Spanned<String>,
         command_key: &str,
-        (extractor, values): (&mut Extractor, &[ValueRule]),
+        extractor: &mut Extractor,
+        values: &[ValueRule],
         document: &Document<'_>,
     ) -> Result<ProtocolCommand, FileError> {
         let at = name.span().start;

@@ -55,15 +55,15 @@ impl ClientMapping {
     /// True if the text message is this event with this value in this slot. Its other values may be anything. False for an
     /// event whose messages do not have the slot.
     #[must_use]
-    pub fn is_event(&self, name: EventName, (slot, value): (Slot, &str), message: &str) -> bool {
-        self.event(name).iter().any(|it| it.says((slot, value), message))
+    pub fn is_event(&self, name: EventName, slot: Slot, value: &str, message: &str) -> bool {
+        self.event(name).iter().any(|it| it.says(slot, value, message))
     }
 }
 
 impl EventMessage {
-    fn says(&self, (slot, value): (Slot, &str), message: &str) -> bool {
+    fn says(&self, slot: Slot, value: &str, message: &str) -> bool {
         if slot == Slot::Text && self.template.uses_slot(EventSlot::Event(Slot::JoinedText)) {
-            let says = |value: &str| self.says((Slot::JoinedText, value), message);
+            let says = |value: &str| self.says(Slot::JoinedText, value, message);
             return says(value) || says(&format!(" {value}"));
         }
         let mut json = String::new();

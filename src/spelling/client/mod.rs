@@ -2,8 +2,10 @@
 
 mod audio_check;
 mod compile;
+mod completeness;
 mod conditions;
 mod example;
+mod fields;
 mod file;
 mod jobs;
 mod paths;
@@ -21,9 +23,10 @@ use std::{collections::BTreeMap, sync::Arc};
 pub(crate) use self::paths::decode_percent;
 use self::{
     compile::{
-        check_lists, compile_answer_headers, compile_fields, compile_key_headers, compile_patterns,
-        compile_slot_words, compile_subprotocols,
+        check_lists, compile_answer_headers, compile_key_headers, compile_patterns, compile_slot_words,
+        compile_subprotocols,
     },
+    fields::compile_fields,
     file::{ClientFile, ErrorKey},
     recognition::{FirstMessage, longest_exact_message},
     tcp::TcpProtocol,
@@ -51,7 +54,6 @@ use super::{
     tested_with::{TestedClient, check_drivers},
 };
 use crate::{
-    audio::encoding::Encoding,
     error::ErrorKind,
     vocabulary::{CloseReason, EventName, Slot},
 };
@@ -230,7 +232,7 @@ impl ClientMapping {
         let commands = read
             .commands
             .into_iter()
-            .map(|(name, command)| command.compile(name, command_key, (&mut extractor, &values), document));
+            .map(|(name, command)| command.compile(name, command_key, &mut extractor, &values, document));
         let commands = commands.collect::<Result<Vec<_>, FileError>>()?;
         let first_message = FirstMessage::compile(&mut read.signs, &mut extractor, document)?;
         let mut problems = Vec::new();
@@ -291,7 +293,7 @@ impl ClientMapping {
         };
         problems.extend(check_drivers(&mapping.tested_with, document).err());
         problems.extend(check_lists(&mapping.commands, document));
-        problems.extend(mapping.check_complete(document).err());
+        problems.extend(completeness::problems(&mapping, document));
         FileError::combine(problems.into_iter().flat_map(FileError::flatten))?;
         Ok(mapping)
     }
@@ -339,157 +341,6 @@ impl ClientMapping {
         let takes_binary_audio = !self.is_relayed() && self.takes_binary_audio;
         let audio_max = if takes_binary_audio { self.audio_in.frame_max_bytes } else { 0 };
         audio_max.max(BINARY_MIN_BYTES)
-    }
-
-    /// Checks rules that the types do not express.
-    fn check_complete(&self, document: &Document<'_>) -> Result<(), FileError> {
-        let error_at_key = |path: &[&str], message: String| document.problem_at_key(path, message);
-        let mut problems = Vec::new();
-        for kind in ErrorKind::SESSION_KINDS.iter().filter(|kind| self.error(**kind).is_none()) {
-            let message = format!(
-                "[errors] says nothing about `{}`, nor about `other`; every kind needs words",
-                kind.name()
-            );
-            problems.push(error_at_key(&["errors"], message));
-        }
-        let needed = CloseReason::ALL.iter().filter(|name| name.fallback().is_none());
-        for name in needed.filter(|name| !self.closes.contains_key(name)) {
-            let message = format!("[closes] says nothing about `{}`", name.name());
-            problems.push(error_at_key(&["closes"], message));
-        }
-        if self.audio_in.backpressure_ms > 0 && self.audio_in.max_ahead_ms > 0 {
-            let message =
-                "`backpressure_ms` keeps all audio and `max_ahead_ms` drops some; one of them must be 0"
-                    .to_owned();
-            problems.push(error_at_key(&["audio_in", "backpressure_ms"], message));
-        }
-        if self.tcp.is_some() && self.audio_in.idle_ms == 0 {
-            let message = "a client on bare TCP answers no pings, so `idle_ms` must not be 0: nothing else finds out that it is gone";
-            problems.push(error_at_key(&["audio_in", "idle_ms"], message.to_owned()));
-        }
-        if !(1..=PARALLEL_MAX).contains(&self.transcripts.parallel_max) {
-            let message = format!("`parallel_max` must be 1 to {PARALLEL_MAX}");
-            problems.push(error_at_key(&["transcripts", "parallel_max"], message));
-        }
-        let speaks = [Verb::Speak, Verb::AppendText].into_iter().any(|verb| self.has_verb(verb));
-        let most = self.audio_out.frame_max_bytes;
-        let plays =
-            speaks || !self.event(EventName::Audio).is_empty() || self.realtime.is_some() || self.is_live;
-        if plays && document.offset_of(&["audio_out"]).is_none() {
-            let message = "the protocol has audio to the client, and so needs a table [audio_out]";
-            problems.push(error_at_key(&["audio_in"], message.to_owned()));
-        } else if most < Encoding::MAX_BYTES_PER_SAMPLE && (most > 0 || speaks) {
-            let none = if speaks { "" } else { ", or be 0 for a protocol that sends none" };
-            let message = format!(
-                "`frame_max_bytes` must hold a sample: {} or more{none}",
-                Encoding::MAX_BYTES_PER_SAMPLE
-            );
-            problems.push(error_at_key(&["audio_out", "frame_max_bytes"], message));
-        }
-        for (at, command) in self.commands.iter().enumerate() {
-            let is_same =
-                |other: &&ProtocolCommand| command.exactly.is_some() && other.exactly == command.exactly;
-            if let Some(other) = self.commands[..at].iter().find(is_same) {
-                let message = format!("`{}` and `{}` are the same message", other.name, command.name);
-                problems.push(error_at_key(&["commands", &command.name, "exactly"], message));
-            }
-        }
-        let verbs = || self.commands.iter().flat_map(|command| &command.verbs).map(|it| it.verb);
-        for (is_missing, needs, what) in [
-            (self.realtime.is_none() && verbs().any(Verb::is_realtime), "commands", "a table [realtime]"),
-            (!self.is_live && verbs().any(Verb::is_live), "commands", "`live = true`"),
-        ] {
-            if is_missing {
-                let message = format!("a command has a verb that needs {what}; see mappings/reference.md");
-                problems.push(error_at_key(&[needs], message));
-            }
-        }
-        let commands = || self.commands.iter().flat_map(|command| &command.fields);
-        let chooses_rate = commands().any(|field| field.file.to == Some(FieldRole::OutputRateHz));
-        let chooses_encoding = self
-            .all_fields()
-            .any(|field| matches!(field.file.to, Some(FieldRole::OutputEncoding | FieldRole::OutputFormat)));
-        if self.framing == Framing::Protobuf && (chooses_rate || chooses_encoding) {
-            let message = "`framing = \"protobuf\"` needs one format of audio to the client; only its rate may be chosen, in [query]";
-            problems.push(error_at_key(&["framing"], message.to_owned()));
-        }
-        if !(1..=SEGMENTS_MAX).contains(&self.transcripts.segments_max) {
-            let message = format!("`segments_max` must be 1 to {SEGMENTS_MAX}");
-            problems.push(error_at_key(&["transcripts", "segments_max"], message));
-        }
-        if self.segments_max().is_some() && self.event(EventName::TranscriptSegment).is_empty() {
-            let message =
-                "a template has `${last_segments}`, whose elements need a template `transcript_segment`";
-            problems.push(error_at_key(&["events"], message.to_owned()));
-        }
-        if self.has_verb(Verb::Complete) && self.event(EventName::Completed).is_empty() {
-            let message = "a command has the verb `complete`, which is answered by an event `completed`; add its template";
-            problems.push(error_at_key(&["events"], message.to_owned()));
-        }
-        let chooses_finals = self.all_fields().any(|field| field.file.to == Some(FieldRole::FinalsOnly));
-        if self.lock_step == LockStep::EveryFrame && chooses_finals {
-            let message = "`lock_step = \"every_frame\"` answers every frame; a field with `to = \"finals_only\"` cannot change that";
-            problems.push(error_at_key(&["lock_step"], message.to_owned()));
-        }
-        if self.command_syntax == CommandSyntax::Words && !is_top_level(&self.command_key) {
-            let message =
-                "`command_syntax = \"words\"` needs a `command_key` such as \"/command\", for the first word";
-            problems.push(error_at_key(&["command_syntax"], message.to_owned()));
-        }
-        let has_binary_audio = (self.audio_in.frame_max_bytes > 0 && self.takes_binary_audio)
-            || (most > 0 && self.event(EventName::Audio).is_empty());
-        if self.framing == Framing::Json && has_binary_audio {
-            let message = "`framing = \"json\"` needs audio in JSON: a command with the verb `audio` and the event `audio`, or `frame_max_bytes = 0`";
-            problems.push(error_at_key(&["framing"], message.to_owned()));
-        }
-        let plain_text = |message: &EventMessage| message.is_text;
-        if self.framing == Framing::Protobuf && self.events.values().flatten().any(plain_text) {
-            let message = "`framing = \"protobuf\"` has no messages of plain text; write JSON";
-            problems.push(error_at_key(&["events"], message.to_owned()));
-        }
-        for (header, parameter) in &self.headers {
-            if !self.query.iter().any(|field| field.name == *parameter) {
-                let message =
-                    format!("the header `{header}` stands for `{parameter}`, which [query] does not have");
-                problems.push(error_at_key(&["headers"], message));
-            }
-        }
-        let in_body = self.setup_page.iter().flat_map(|page| &page.parameters);
-        for (name, _) in in_body.filter(|(name, _)| !self.has_parameter(name)) {
-            let message = format!("[setup_page] has the parameter `{name}`, which [query] does not have");
-            problems.push(error_at_key(&["setup_page", "parameters"], message));
-        }
-        let signature = self.setup_page.as_ref().and_then(|page| page.signature.as_ref());
-        if let Some(name) = signature.filter(|name| !self.key_parameters.contains(name)) {
-            let message = format!("[setup_page] signs with `{name}`, which is none of `key_parameters`");
-            problems.push(error_at_key(&["setup_page", "signature"], message));
-        }
-        for name in self.key_parameters.iter().filter(|name| self.has_parameter(name)) {
-            let message = format!("`{name}` contains a key, and so is no parameter of [query]");
-            problems.push(error_at_key(&["key_parameters"], message));
-        }
-        for name in self.path_patterns.iter().flat_map(PathPattern::names) {
-            if !self.query.iter().any(|field| field.name == name) {
-                let message =
-                    format!("a path has the part `{{{name}}}`, and [query] has no parameter `{name}`");
-                problems.push(error_at_key(&["paths"], message));
-            }
-        }
-        if self.paths.is_empty() && !self.is_rest && self.tcp.is_none() {
-            problems.push(error_at_key(&["paths"], NO_PATHS.to_owned()));
-        }
-        if !self.query.iter().any(names_model) {
-            let message = format!(
-                "no parameter has `to = \"model\"`, and a connection without a model finds no route; for clients that name \
-                 none, add `model = {{ to = \"model\", type = \"text\", max = 256, default = {:?} }}` to [query]",
-                self.name
-            );
-            problems.push(error_at_key(&["query"], message));
-        }
-        problems.extend(
-            self.audio_problems().into_iter().map(|(section, key, text)| error_at_key(&[section, key], text)),
-        );
-        FileError::combine(problems)
     }
 
     /// The fields of all commands and of the query.

@@ -9,9 +9,10 @@ use toml::Spanned;
 use super::conditions::{ConditionFile, Scalar};
 use crate::{
     spelling::{
-        check::{Document, FileError, suggest_known},
-        template::Template,
+        check::{Document, FileError},
+        template::{Template, TemplateError},
     },
+    suggestion::suggest_known,
     vocabulary::{EventName, Slot, SlotValue},
 };
 
@@ -219,6 +220,14 @@ impl MessageFile {
             Self::Conditional(it) => (it.when.as_ref(), it.unless.as_ref()),
         }
     }
+
+    fn template(&self, slots: &[(&str, EventSlot)]) -> Result<Template<EventSlot>, TemplateError> {
+        match self {
+            Self::Json(json) => Template::compile_slots(json, slots),
+            Self::Conditional(file) => Template::compile_slots(&file.message, slots),
+            Self::Plain(plain) => Template::compile_line(&plain.text, slots),
+        }
+    }
 }
 
 pub(super) fn compile_values(
@@ -312,12 +321,7 @@ fn compile_messages(
         if is_element && !matches!(file, MessageFile::Json(_)) {
             return Err(problem("it is an element of JSON; write its template in quotes".to_owned()));
         }
-        let (compiled, is_text) = match file {
-            MessageFile::Json(json) => (Template::compile_slots(json, &slots), false),
-            MessageFile::Conditional(it) => (Template::compile_slots(&it.message, &slots), false),
-            MessageFile::Plain(plain) => (Template::compile_line(&plain.text, &slots), true),
-        };
-        let template = compiled.map_err(|error| problem(error.to_string()))?;
+        let template = file.template(&slots).map_err(|error| problem(error.to_string()))?;
         let per_message = |at: &usize| values[*at].source.scope() == Some(ValueScope::Message);
         let renewed = (0..values.len()).filter(per_message);
         let renewed = renewed.filter(|at| template.uses_slot(EventSlot::Value(*at))).collect();
@@ -329,7 +333,7 @@ fn compile_messages(
         };
         Ok(EventMessage {
             template,
-            is_text,
+            is_text: matches!(file, MessageFile::Plain(_)),
             renewed,
             conditions: conditions.collect::<Vec<_>>().join(" and "),
             when: condition(when)?,

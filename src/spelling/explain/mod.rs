@@ -19,7 +19,8 @@ use self::phrases::{can_speak, describe_event, describe_field, describe_verb};
 use super::{
     ClientMapping, Library, Profile, UpstreamMapping,
     client::{
-        AudioOut, CommandVerb, EventMessage, ExactMessage, FieldNames, RealtimeEvent, RealtimeNames, Verb,
+        AudioOut, CommandVerb, EventMessage, ExactMessage, FieldNames, ProtocolCommand, RealtimeEvent,
+        RealtimeNames, Verb,
     },
     compatibility::check_compatible,
     field::ProtocolField,
@@ -222,46 +223,59 @@ fn sent_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMappin
     let mut rows: Vec<_> = binary.into_iter().collect();
     rows.extend(client.query.iter().map(|field| field_row(RowKind::Query, field, profile)));
     for command in &client.commands {
-        let describe = |it: &CommandVerb| {
-            let effect = match it.verb {
-                Verb::Audio => becomes.clone(),
-                Verb::Configure => describe_configure(client),
-                Verb::Commit if client.realtime.is_none() && profile.answers.is_some() => {
-                    "completes the utterance, which the model answers".to_owned()
-                }
-                verb => describe_verb(verb, profile, dialect),
-            };
-            if it.conditions.is_empty() { effect } else { format!("{}: {effect}", it.conditions) }
+        rows.extend(command_rows(command, &becomes, client, profile, dialect));
+    }
+    rows
+}
+
+/// A command and its fields. `audio` is what becomes of audio.
+fn command_rows(
+    command: &ProtocolCommand,
+    audio: &str,
+    client: &ClientMapping,
+    profile: &Profile,
+    dialect: &UpstreamMapping,
+) -> Vec<ExplainRow> {
+    let describe = |it: &CommandVerb| {
+        let effect = match it.verb {
+            Verb::Audio => audio.to_owned(),
+            Verb::Configure => describe_configure(client),
+            Verb::Commit if client.realtime.is_none() && profile.answers.is_some() => {
+                "completes the utterance, which the model answers".to_owned()
+            }
+            verb => describe_verb(verb, profile, dialect),
         };
-        let verbs: Vec<_> = command.verbs.iter().map(describe).collect();
-        let message = match &command.exactly {
-            Some(ExactMessage::Text(text)) => format!("the text message {text:?}: "),
-            Some(ExactMessage::Binary(bytes)) => format!("the binary message {bytes:?}: "),
-            None => String::new(),
-        };
-        let reply = command.reply.iter().map(|it| format!("`{}`", spelled_event(client, &it.template)));
-        let reply = reply.collect::<Vec<_>>().join(" and ");
-        let reply = if reply.is_empty() { reply } else { format!("answered at once by {reply}; ") };
-        let effect = message + &reply + &verbs.join("; then, ");
-        rows.push(ExplainRow::new(RowKind::Command, &command.name, effect));
-        let speaks_only = command.verbs.iter().all(|it| it.verb == Verb::Speak);
-        let rejected = speaks_only && !can_speak(dialect);
-        let field = |field: &ProtocolField| match rejected {
-            true => ExplainRow::new(RowKind::Field, &field.name, "nothing: the command is rejected"),
-            false => field_row(RowKind::Field, field, profile),
-        };
-        rows.extend(command.fields.iter().map(field));
-        if command.verbs.iter().any(|it| it.verb == Verb::SessionUpdate) {
-            let calls_tools = |names: &RealtimeNames| profile.calls_tools() && names.reports_calls();
-            let has_effect = |names, setting: &str| calls_tools(names) && TOOL_SETTINGS.contains(&setting);
-            let ignored = client.realtime.iter().flat_map(|names| {
-                names.without_effect.iter().filter(|(setting, _)| !has_effect(names, setting))
-            });
-            rows.extend(ignored.map(|(setting, because)| {
-                let becomes = format!("accepted without effect: {because}");
-                ExplainRow::new(RowKind::Field, &format!("session.{setting}"), becomes)
-            }));
-        }
+        if it.conditions.is_empty() { effect } else { format!("{}: {effect}", it.conditions) }
+    };
+    let verbs: Vec<_> = command.verbs.iter().map(describe).collect();
+    let message = match &command.exactly {
+        Some(ExactMessage::Text(text)) => format!("the text message {text:?}: "),
+        Some(ExactMessage::Binary(bytes)) => format!("the binary message {bytes:?}: "),
+        None => String::new(),
+    };
+    let reply = command.reply.iter().map(|it| format!("`{}`", spelled_event(client, &it.template)));
+    let reply = reply.collect::<Vec<_>>().join(" and ");
+    let reply = if reply.is_empty() { reply } else { format!("answered at once by {reply}; ") };
+    let effect = message + &reply + &verbs.join("; then, ");
+    let mut rows = vec![ExplainRow::new(RowKind::Command, &command.name, effect)];
+    let speaks_only = command.verbs.iter().all(|it| it.verb == Verb::Speak);
+    let rejected = speaks_only && !can_speak(dialect);
+    let field = |field: &ProtocolField| match rejected {
+        true => ExplainRow::new(RowKind::Field, &field.name, "nothing: the command is rejected"),
+        false => field_row(RowKind::Field, field, profile),
+    };
+    rows.extend(command.fields.iter().map(field));
+    if command.verbs.iter().any(|it| it.verb == Verb::SessionUpdate) {
+        let calls_tools = |names: &RealtimeNames| profile.calls_tools() && names.reports_calls();
+        let has_effect = |names, setting: &str| calls_tools(names) && TOOL_SETTINGS.contains(&setting);
+        let ignored = client
+            .realtime
+            .iter()
+            .flat_map(|names| names.without_effect.iter().filter(|(setting, _)| !has_effect(names, setting)));
+        rows.extend(ignored.map(|(setting, because)| {
+            let becomes = format!("accepted without effect: {because}");
+            ExplainRow::new(RowKind::Field, &format!("session.{setting}"), becomes)
+        }));
     }
     rows
 }

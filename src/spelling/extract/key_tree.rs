@@ -70,7 +70,7 @@ impl KeyTree {
     }
 
     /// Adds the parts with each of them in snake case, too.
-    pub(super) fn insert_spellings(&mut self, parts: &[String], (slot, is_raw): (usize, bool)) {
+    pub(super) fn insert_spellings(&mut self, parts: &[String], slot: usize, is_raw: bool) {
         let [part, rest @ ..] = parts else { return };
         let other = Some(to_snake_case(part)).filter(|other| other != part);
         for (spelling, is_other) in [(Some(part), false), (other.as_ref(), true)] {
@@ -81,7 +81,7 @@ impl KeyTree {
                 node.raw |= is_raw;
                 node.slot.get_or_insert(slot);
             } else {
-                node.children.insert_spellings(rest, (slot, is_raw));
+                node.children.insert_spellings(rest, slot, is_raw);
             }
         }
     }

@@ -83,7 +83,7 @@ impl Extractor {
             self.slots += 1;
         }
         if self.takes_snake_case {
-            self.root.insert_spellings(&Vec::from_iter(pointer_parts(pointer)), (slot, is_raw));
+            self.root.insert_spellings(&Vec::from_iter(pointer_parts(pointer)), slot, is_raw);
         }
         slot
     }

@@ -191,7 +191,8 @@ pub struct FieldFile {
     pub effective_range: Option<[i64; 2]>,
 }
 
-/// Types of fields, after pydantic's lax mode, which the Macaw server validates with (field notes §1.4).
+/// Types of fields, after pydantic's lax mode, which the Macaw server validates with
+/// (mappings/notes/macaw.md#commands).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FieldType {

@@ -1,7 +1,7 @@
 //! Checks the definition of a field.
 
 use super::{AudioFormat, FieldRole, FieldType, ProtocolField};
-use crate::{audio::encoding::Encoding, spelling::check::suggest_known};
+use crate::{audio::encoding::Encoding, suggestion::suggest_known};
 
 impl ProtocolField {
     /// Describes a mistake in the definition; `None` for a valid field.

@@ -167,7 +167,7 @@ fn check_samples(text: &str) -> Result<(), String> {
 }
 
 /// Length of the decoded bytes. Like the real servers' decoder, it skips characters outside the alphabet and rejects
-/// wrong padding (field notes §1.5).
+/// wrong padding (mappings/notes/minicpm-o.md#rejections).
 fn base64_decoded_len(text: &str) -> Result<usize, String> {
     let data = without_data_prefix(text);
     let padding = data.bytes().filter(|byte| *byte == b'=').count();

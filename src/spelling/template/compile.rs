@@ -1,7 +1,7 @@
 //! Compilation of a template: its slots are found, and whether it is JSON once filled.
 
 use super::{Template, TemplatePiece, write::SlotFormat};
-use crate::{spelling::check, vocabulary::SlotValue};
+use crate::{suggestion::suggest_known, vocabulary::SlotValue};
 
 /// Why a template does not compile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -177,7 +177,7 @@ fn find_slot<S: Copy>(spelled: &str, slots: &[(&str, S)]) -> Result<(S, SlotForm
     let names = || slots.iter().map(|(name, _)| *name);
     let slot = slots.iter().find(|(known, _)| *known == name).ok_or_else(|| TemplateError::UnknownSlot {
         name: name.to_owned(),
-        known: check::suggest_known(name, names),
+        known: suggest_known(name, names),
     })?;
     let format = match format {
         None => SlotFormat::Json,

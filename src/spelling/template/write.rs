@@ -72,11 +72,7 @@ pub(super) fn write_json(value: SlotValue<'_>, out: &mut String) {
         SlotValue::Str(text) => write_string(text, out),
         SlotValue::Raw(json) => out.push_str(json),
         SlotValue::Written(JsonWriter(write)) => write(out),
-        SlotValue::Plain(text) => {
-            out.push('"');
-            out.push_str(text);
-            out.push('"');
-        }
+        SlotValue::Plain(text) => out.extend(["\"", text, "\""]),
         SlotValue::List(items) => {
             out.push('[');
             for (at, item) in items.iter().enumerate() {
@@ -87,37 +83,26 @@ pub(super) fn write_json(value: SlotValue<'_>, out: &mut String) {
             }
             out.push(']');
         }
-        SlotValue::Elements(elements) => {
-            out.push('[');
-            out.push_str(elements);
-            out.push(']');
-        }
-        SlotValue::Audio(samples) => {
-            out.push('"');
-            pcm::encode_base64_f32(samples, out);
-            out.push('"');
-        }
-        SlotValue::Pcm16(samples) => {
-            out.push('"');
-            pcm::encode_base64_s16(samples, out);
-            out.push('"');
-        }
-        SlotValue::Wav(samples) => {
-            out.push('"');
+        SlotValue::Elements(elements) => out.extend(["[", elements, "]"]),
+        SlotValue::Audio(samples) => write_quoted(out, |out| pcm::encode_base64_f32(samples, out)),
+        SlotValue::Pcm16(samples) => write_quoted(out, |out| pcm::encode_base64_s16(samples, out)),
+        SlotValue::Wav(samples) => write_quoted(out, |out| {
             pcm::encode_base64(&wav::write_s16(samples, SPEECH_RATE_HZ), out);
-            out.push('"');
-        }
-        SlotValue::Base64(bytes) => {
-            out.push('"');
-            pcm::encode_base64(bytes, out);
-            out.push('"');
-        }
+        }),
+        SlotValue::Base64(bytes) => write_quoted(out, |out| pcm::encode_base64(bytes, out)),
         SlotValue::DataUrl(media_type, bytes) => {
             out.extend(["\"data:", media_type, ";base64,"]);
             pcm::encode_base64(bytes, out);
             out.push('"');
         }
     }
+}
+
+/// Writes text that needs no escapes as a string.
+fn write_quoted(out: &mut String, write: impl FnOnce(&mut String)) {
+    out.push('"');
+    write(out);
+    out.push('"');
 }
 
 const fn scalar_value<'n>(node: &'n Node<'_>) -> SlotValue<'n> {

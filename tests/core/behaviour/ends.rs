@@ -35,7 +35,7 @@ fn check_end(checks: &mut Checks<'_>, play: &Play, cell: &str, why: CloseReason)
     let is_reported = spelling.reported_as == ReportedAs::SessionClosed && says_reason;
     let is_told = !is_reported
         || json.iter().any(|message| {
-            mapping.is_event(EventName::SessionClosed, (Slot::Reason, &spelling.reason), &message.to_string())
+            mapping.is_event(EventName::SessionClosed, Slot::Reason, &spelling.reason, &message.to_string())
         });
     checks.that(cell, play.harness.finished && has_close && is_told, || play.story());
 }

@@ -326,7 +326,7 @@ fn loud_hiss(ms: usize) -> Vec<i16> {
         .collect()
 }
 
-/// A stuck detector must not lead to a model that never replies (field notes §7.19).
+/// A stuck detector must not lead to a model that never replies (mappings/notes/minicpm-o-duplex.md#barge-in).
 #[test]
 fn stuck_detector_interrupts_only_once() {
     for backend in BACKENDS {

@@ -11,8 +11,8 @@ use voxbridge_test_support::{PICTURE, cases::some_of};
 
 use super::support::*;
 
-/// From `session.close` to the next `session.created`. The initialisation time is as measured (field notes
-/// §7.2).
+/// From `session.close` to the next `session.created`. The initialisation time is as measured
+/// (mappings/notes/minicpm-o-duplex.md#rollover).
 const CLOSE_MS: u64 = 600;
 const INIT_MS: u64 = 12_400;
 /// The same of a server that is fast enough for a standby.

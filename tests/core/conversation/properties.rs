@@ -1,4 +1,4 @@
-//! The guarantees (design §4) hold for random clients and failures in conversations.
+//! The guarantees hold for random clients and failures in conversations.
 
 use std::{collections::BTreeMap, time::Duration};
 

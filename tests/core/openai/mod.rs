@@ -1,7 +1,7 @@
 //! Clients of OpenAI's Realtime protocol, in virtual time.
 //!
 //! [`Realtime`] is a client that checks what every client relies on: unique event ids, the order of events, and that each
-//! delta belongs to a response in progress (field notes openai-realtime.md §5).
+//! delta belongs to a response in progress (mappings/notes/openai-realtime.md#server-events).
 
 mod assistant;
 mod bad_messages;

@@ -1,4 +1,4 @@
-//! Invariants of every session, checked as it runs (design §4). Each check panics with the violation.
+//! Invariants of every session, checked as it runs. Each check panics with the violation.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,5 @@
-//! Errors of a client of the current dialect, and the answers to them (field notes, sections 1.1 and 1.5).
+//! Errors of a client of the current dialect, and the answers to them (mappings/notes/minicpm-o.md#connect,
+//! mappings/notes/minicpm-o.md#rejections).
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! The C++ back-end (field notes §1.7): ordinary conversations with its message shapes, end reasons and
-//! persistent context.
+//! The C++ back-end (mappings/notes/llama-cpp-omni.md#events): ordinary conversations with its message shapes, end
+//! reasons and persistent context.
 
 use voxbridge::simulator::Backend;
 

@@ -104,7 +104,8 @@ fn check(offset_ms: u64, lost_ms: Option<u64>, whole: &[usize]) {
     let has_error = !harness.events("error").is_empty();
     let text = played.iter().filter(|it| it.request_id == "text").collect::<Vec<_>>();
     match text[..] {
-        // The user's speech cut it before its first sample, so it was never announced (golden c10e).
+        // The user's speech cut it before its first sample, so it was never announced
+        // (tests/golden/macaw/c10e_tts_cancel_before_first_chunk.json).
         [] => assert!(!is_after_last_word || has_error, "forgotten: {}", context()),
         [it] if it.cancelled == Some(false) && !has_error => {
             assert!(whole.contains(&it.samples), "{}", context());

@@ -1,8 +1,8 @@
 //! Phone calls over Twilio Media Streams and, in [`providers`], over those of other providers, in virtual time.
 //!
-//! [`Call`] is Twilio's end of the socket (field notes telephony-wyoming.md §2): it sends what the caller says in frames of
-//! 20 ms, plays what it receives from a buffer, returns a mark when the audio before it was played, and empties the buffer at
-//! `clear`.
+//! [`Call`] is Twilio's end of the socket (mappings/notes/telephony.md#twilio): it sends what the caller says in frames
+//! of 20 ms, plays what it receives from a buffer, returns a mark when the audio before it was played, and empties the
+//! buffer at `clear`.
 
 mod audio_messages;
 mod bad_messages;

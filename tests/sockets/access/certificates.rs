@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use voxbridge::{
-    server::process::certificate_watch::watch_certificates,
+    server::certificate_watch::watch_certificates,
     telemetry::metrics::{Metrics, scrape::ServerSnapshot},
 };
 

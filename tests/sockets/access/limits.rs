@@ -219,7 +219,7 @@ async fn memory_of_unfinished_messages_is_bounded() {
 }
 
 /// A Macaw client's audio is at most 1 MiB in a message. Longer audio is refused at its header, where the real server refuses
-/// it at its end (golden c06c), and takes no memory.
+/// it at its end (tests/golden/macaw/c06c_binary_oversize.json), and takes no memory.
 #[tokio::test]
 async fn stalled_binary_messages_hold_no_memory() {
     let server = AccessServer::start("stalled", "[limits]\nmemory_max_bytes = 1000000\n", &[]).await;

@@ -127,7 +127,7 @@ impl<'m> Reading<'m> {
     pub fn is_final(&self, message: &Value, words: &str) -> bool {
         let names = [EventName::TranscriptFinal, EventName::UserTranscript, EventName::TurnEnded];
         let line = line(message);
-        let is_mapped = names.into_iter().any(|name| self.mapping.is_event(name, (Slot::Text, words), &line));
+        let is_mapped = names.into_iter().any(|name| self.mapping.is_event(name, Slot::Text, words, &line));
         let names = self.mapping.realtime.as_ref();
         let completed = names.map(|names| names.event(RealtimeEvent::TranscriptionCompleted, false));
         is_mapped || completed.is_some_and(|name| message["type"] == name && message["transcript"] == words)
@@ -138,7 +138,7 @@ impl<'m> Reading<'m> {
         let line = line(message);
         [EventName::TranscriptPartial, EventName::UserPartial, EventName::TranscriptPart]
             .into_iter()
-            .any(|name| self.mapping.is_event(name, (Slot::Text, words), &line))
+            .any(|name| self.mapping.is_event(name, Slot::Text, words, &line))
     }
 
     /// True if the protocol has transcripts so far.
@@ -184,7 +184,7 @@ impl<'m> Reading<'m> {
             let events = self.mapping.event(name);
             let has_code = events.iter().any(|it| it.template.uses_slot(EventSlot::Event(Slot::Code)));
             match has_code {
-                true => self.mapping.is_event(name, (Slot::Code, &spelling.code), &line),
+                true => self.mapping.is_event(name, Slot::Code, &spelling.code, &line),
                 false => events.iter().any(|it| {
                     it.template.uses_slot(EventSlot::Event(Slot::Message))
                         && line.contains(error.detail.get(..8).unwrap_or(&error.detail))

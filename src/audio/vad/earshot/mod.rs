@@ -7,8 +7,8 @@
 //!
 //! earshot's score depends on the level. Of the seven recordings in examples/speech at threshold .6, one started
 //! 1.1 s late at −20 dB. Two were missed at −30 dB and all at −40 dB. Macaw normalizes every frame to a peak of
-//! −3 dBFS first (field notes macaw.md §3). Here a slower gain does this for sound that stands out of the noise,
-//! and no recording is missed.
+//! −3 dBFS first (mappings/notes/macaw.md#voice-activity). Here a slower gain does this for sound that stands out of
+//! the noise, and no recording is missed.
 
 mod features;
 mod net;

@@ -42,9 +42,10 @@ pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
     let client = client.transpose().map_err(CommandError::from)?;
 
     let (ending, (stopping, stopped)) = (ending()?, watch::channel(false));
-    let (is_printing, stop) = (!args.json, (stopped.clone(), ending.leaving()));
+    let (is_printing, leaving) = (!args.json, ending.leaving());
     let checks = async {
-        let mut reports = check_upstreams(&targets, &service.library, limits, &stop, is_printing).await;
+        let mut reports =
+            check_upstreams(&targets, &service.library, limits, &stopped, &leaving, is_printing).await;
         if let Some(client) = &client {
             reports.push(check_client_path(client, limits, &stopped, is_printing).await);
         }
@@ -72,7 +73,8 @@ async fn check_upstreams(
     targets: &[CheckTarget],
     library: &Library,
     limits: StepLimits,
-    stop: &(watch::Receiver<bool>, QueueWaits),
+    stop: &watch::Receiver<bool>,
+    leaving: &QueueWaits,
     is_printing: bool,
 ) -> Vec<CheckReport> {
     let (checks, displays): (Vec<_>, Vec<_>) = targets
@@ -82,7 +84,8 @@ async fn check_upstreams(
             let title = format!("{}  {}", target_title(target), target.dialect.title);
             let (done, report) = tokio::sync::oneshot::channel();
             let check = async move {
-                let _ = done.send(check_upstream(target, library, limits, stop.clone(), live_sender).await);
+                let (stop, leaving) = (stop.clone(), leaving.clone());
+                let _ = done.send(check_upstream(target, library, limits, stop, leaving, live_sender).await);
             };
             (check, (title, steps, report))
         })

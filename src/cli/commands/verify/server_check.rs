@@ -19,7 +19,7 @@ use crate::{
     vocabulary::Mode,
 };
 
-/// Time limit of each step. SGLang-Omni may take a minute to open a session (field notes servers.md §2).
+/// Time limit of each step. SGLang-Omni may take a minute to open a session (mappings/notes/sglang-omni.md#opening).
 const STEP_TIMEOUT: Duration = Duration::from_secs(90);
 /// Upper bound of the steps of one check.
 const STEPS_MAX: usize = 32;
@@ -86,7 +86,7 @@ pub(super) async fn run(
         // The channel has room for all steps: none is read as it completes.
         let (live, _steps) = mpsc::channel(STEPS_MAX);
         let limits = StepLimits::with_timeout(STEP_TIMEOUT);
-        check_upstream(target, &service.library, limits, (stopped.clone(), leaving.clone()), live)
+        check_upstream(target, &service.library, limits, stopped.clone(), leaving.clone(), live)
     });
     let mut checks = pin!(join_all(checks));
     let reports = tokio::select! {

@@ -1,6 +1,6 @@
 //! Begins and ends calls by WebRTC: `POST /v1/realtime/calls` with an offer (SDP), alone or in a form with the session's
 //! settings, and the same at `POST /v1/realtime`, as OpenAI's beta had it. Sources: OpenAI API reference, "Create call" and
-//! "Hang up call"; field notes clients.md §2.
+//! "Hang up call"; mappings/notes/webrtc.md#openai-calls.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use serde_json::Value;
 use tracing::info;
 
 use super::{
-    super::request_body::RequestBody, Body, body::read_body, form, models, session::Opening, style::Failure,
+    super::request_body::RequestBody, Body, body::read_body, form, models, secret_request, session::Opening,
+    style::Failure,
 };
 use crate::{
     client::Codec,
@@ -25,7 +26,6 @@ use crate::{
             admission::{authorize, key_places, refusal_words, secret_session, spawn_session},
             client_signs::{self, DetectedBy},
             http_error::{HttpError, HttpResponse},
-            secret_request,
             session_opening::ConnectRequest,
             session_start::run_session_on,
         },

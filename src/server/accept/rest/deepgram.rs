@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     audio::{encode::AudioFormat, encoding::Encoding},
-    client::date::rfc3339,
+    date::rfc3339,
     server::unix_now,
 };
 

@@ -40,6 +40,7 @@ mod models;
 mod offers;
 mod parse;
 mod query;
+pub(super) mod secret_request;
 pub(crate) mod session;
 mod speak;
 mod speech_events;

@@ -94,7 +94,7 @@ pub(super) fn health(config: &ServiceConfig, server: &ServerContext) -> HttpResp
 }
 
 /// `POST /v1/audio/transcriptions/{id}/cancel`: a request ends when its client disconnects, so there is nothing to cancel by
-/// id. The real server answers an unknown id in the same way (field notes macaw.md §6).
+/// id. The real server answers an unknown id in the same way (mappings/notes/macaw.md#rest).
 pub(super) fn nothing_to_cancel(id: &str) -> HttpResponse {
     json_answer(&json!({"request_id": id, "cancelled": false}))
 }

@@ -1,6 +1,6 @@
 //! `POST /v1/audio/speech`: a text in, its speech out, as it is generated.
 //!
-//! Sources: field notes openai-rest.md §3, macaw.md §6.
+//! Sources: mappings/notes/openai-rest.md#speech, mappings/notes/macaw.md#rest.
 
 use std::{borrow::Cow, io, time::Duration};
 
@@ -155,7 +155,7 @@ fn check_text(text: &str, style: Style) -> Result<(), Failure> {
             limit,
         ));
     }
-    // The real Macaw server refuses white space as well (field notes macaw.md §6).
+    // The real Macaw server refuses white space as well (mappings/notes/macaw.md#errors).
     if style == Style::Macaw && text.trim().is_empty() {
         return Err(Failure::invalid(empty));
     }
@@ -187,7 +187,7 @@ pub(super) fn text_of<'b>(
 }
 
 fn format_of(name: Option<&str>, style: Style) -> Result<AudioFormat, Failure> {
-    // OpenAI's default is mp3, Macaw's is wav (field notes openai-rest.md §7).
+    // OpenAI's default is mp3, Macaw's is wav (mappings/notes/openai-rest.md#speech).
     let default = if style == Style::Macaw { "wav" } else { "mp3" };
     AudioFormat::from_name(name.unwrap_or(default)).ok_or_else(|| {
         let message = "Invalid value for 'response_format': must be 'mp3', 'opus', 'flac', 'wav' or 'pcm'.";

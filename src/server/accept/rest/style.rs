@@ -112,8 +112,8 @@ pub(super) struct Failure {
     refusal: Option<Box<HttpError>>,
 }
 
-/// An error in a field in the form of Macaw's framework (pydantic), which checks the fields with HTTP 422 (field notes
-/// macaw.md §6).
+/// An error in a field in the form of Macaw's framework (pydantic), which checks the fields with HTTP 422
+/// (mappings/notes/macaw.md#rest).
 struct FieldError {
     kind: &'static str,
     message: String,

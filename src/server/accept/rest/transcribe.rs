@@ -1,7 +1,8 @@
 //! `POST /v1/audio/transcriptions` and `/v1/audio/translations`: a recording in, its words out.
 //!
 //! The decoder runs ahead of the session by what the stream in memory holds; back-pressure of the session stops it. Sources:
-//! field notes openai-rest.md §1 and §2, macaw.md §6.
+//! mappings/notes/openai-rest.md#transcriptions, mappings/notes/openai-rest.md#translations,
+//! mappings/notes/macaw.md#rest.
 
 use std::{collections::VecDeque, pin::pin, time::Duration};
 

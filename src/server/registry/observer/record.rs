@@ -7,10 +7,8 @@ use std::{
 };
 
 use crate::{
-    error::ErrorKind,
-    server::registry::LiveSession,
-    session::EndReason,
-    telemetry::access_log::{AccessRecord, rfc3339},
+    date::rfc3339, error::ErrorKind, server::registry::LiveSession, session::EndReason,
+    telemetry::access_log::AccessRecord,
 };
 
 /// Limit on the upstream sessions named per line; long conversations keep the newest.
@@ -95,8 +93,8 @@ impl AccessLogNotes {
         let ms = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64() * 1000.0);
         let (info, lasted) = (&session.info, session.opened.elapsed());
         AccessRecord {
-            opened: rfc3339(info.opened_unix),
-            closed: rfc3339(info.opened_unix + lasted),
+            opened: rfc3339(info.opened_unix.as_secs_f64()),
+            closed: rfc3339((info.opened_unix + lasted).as_secs_f64()),
             duration_s: lasted.as_secs_f64(),
             session: info.id.clone(),
             upstream_sessions: self.upstream_sessions.clone(),

@@ -1,8 +1,8 @@
 //! A client's TCP stream that is read on events or, while paused, only when the scheduler allows a read.
 //!
-//! A streaming client wakes its session fifty times a second, and a wake-up costs more than processing a frame (field
-//! notes libraries.md). While paused, the stream is not registered with the runtime's poller: data gathers in the
-//! socket buffer and wakes no task. [`crate::server::adaptive_read`] decides when to read.
+//! A streaming client wakes its session fifty times a second, and a wake-up costs more than processing a frame
+//! (mappings/notes/libraries.md#gathering-small-frames). While paused, the stream is not registered with the runtime's
+//! poller: data gathers in the socket buffer and wakes no task. [`crate::server::adaptive_read`] decides when to read.
 
 use std::{
     io::{self, IoSlice, Read as _, Write as _},

@@ -29,7 +29,7 @@ use crate::{
     vocabulary::{DisconnectReason, Message, SpeechId},
 };
 
-/// Interval between pings, as uvicorn's (field notes macaw.md §1.1).
+/// Interval between pings, as uvicorn's (mappings/notes/macaw.md#connect).
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Silence, pongs included, after which a peer counts as gone: two pings unanswered.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -405,8 +405,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + PausableRead> SessionSocket<S> {
     }
 }
 
-/// The library's settings. Its defaults bound neither what waits to be written nor, far enough, what is read (field
-/// notes libraries.md). The sender decides about each message whether it waits for the next.
+/// The library's settings. Its defaults bound neither what waits to be written nor, far enough, what is read
+/// (mappings/notes/libraries.md#websocket). The sender decides about each message whether it waits for the next.
 pub(crate) fn websocket_config(message_max_bytes: usize) -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)

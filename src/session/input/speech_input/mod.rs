@@ -184,7 +184,7 @@ pub(crate) struct SpeechInput {
     speech_flag: bool,
     /// Samples since the user was last silent.
     speech_samples: u64,
-    /// Samples listened to, without muted samples (field notes macaw.md §1.3) and lead-ins.
+    /// Samples listened to, without muted samples (mappings/notes/macaw.md#times) and lead-ins.
     listened_samples: u64,
     /// Samples that the converter's filter has put before the stretches of audio so far.
     lead_in_samples: u64,
@@ -239,7 +239,8 @@ impl SpeechInput {
     }
 
     /// Starts to watch for a barge-in by these rules, or stops with `None`. A voice that has lasted for
-    /// `suppress_max_ms` without a pause does not count: it has to pause first (field notes §7.19).
+    /// `suppress_max_ms` without a pause does not count: it has to pause first
+    /// (mappings/notes/minicpm-o-duplex.md#barge-in).
     pub(crate) fn watch_barge_in(&mut self, rules: Option<&BargeInRules>) {
         match rules {
             None => self.barge_in_watch = None,

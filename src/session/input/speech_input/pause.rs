@@ -10,8 +10,8 @@ use crate::vocabulary::{EndCause, JudgedEnd, PauseId};
 /// Silence after which the model is asked, in ms. A sound within a word lasts less. With an inference of about 0.1 s, the
 /// verdict is there at [`END_AFTER_MS`].
 const ASK_AFTER_MS: u32 = 110;
-/// Silence that ends an utterance if the user has finished, in ms. The model errs more often after less (field notes
-/// webrtc-and-turn-end.md §2).
+/// Silence that ends an utterance if the user has finished, in ms, as in the trial
+/// (mappings/notes/turn-end.md#decisions).
 const END_AFTER_MS: u32 = 200;
 /// Audio that the model hears, in samples at 16 kHz: 8 s.
 const JUDGED_SAMPLES: usize = 128_000;

@@ -59,8 +59,8 @@ enum ConnectionPhase {
     Engaged,
     /// Waits for an answer.
     AwaitingReply,
-    /// Waits for an answer that is no longer wanted. The answer cannot be stopped (field notes §2): the gateway would
-    /// hand out a worker whose model still talks.
+    /// Waits for an answer that is no longer wanted. The answer cannot be stopped
+    /// (mappings/notes/minicpm-o.md#stopping-a-chat): the gateway would hand out a worker whose model still talks.
     Draining,
     /// Closed by either side. Waits for the end of the transport.
     Closing { retry: bool },
@@ -93,7 +93,8 @@ pub(crate) struct UpstreamConnection {
     opened_at: Instant,
     /// Since when it waits in a queue, over all attempts.
     pub(super) queued_since: Option<Instant>,
-    /// When a worker was assigned in this attempt. The upstream's time limit counts from this instant (field notes §1.6).
+    /// When a worker was assigned in this attempt. The upstream's time limit counts from this instant
+    /// (mappings/notes/minicpm-o-duplex.md#limits).
     pub(crate) granted_at: Option<Instant>,
     /// Outstanding answers, if there may be more than one.
     pending_replies: u16,
@@ -288,7 +289,8 @@ impl UpstreamConnection {
         }
     }
 
-    /// Closes politely in any phase (field notes §1.2: a bare drop made 14 of 20 following connects fail).
+    /// Closes politely in any phase (mappings/notes/minicpm-o.md#queue: a bare drop made 14 of 20 following connects
+    /// fail).
     pub(crate) fn close(&mut self, now: Instant, shared: &mut LaneShared) {
         match &mut self.phase {
             // The handshake may already be complete.

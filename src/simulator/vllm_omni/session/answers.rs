@@ -37,7 +37,7 @@ impl VllmSession {
     fn end_cancelled(&mut self, ctx: &mut VllmContext<'_>) {
         self.epoch += 1;
         let late = self.model.cancel_turn();
-        self.end_answer(("cancelled", "client_cancelled"), ctx);
+        self.end_answer("cancelled", "client_cancelled", ctx);
         if ctx.faults.trigger(FaultKind::LateAudio)
             && let (Some(samples), Some((id, _))) = (late, &self.last_answer)
         {
@@ -80,7 +80,7 @@ impl VllmSession {
                 // A model that listens during its answer says nothing.
                 UnitOutput::Listen => {}
                 UnitOutput::Speech(text, audio) => self.speak(&text, &audio, ctx),
-                UnitOutput::TurnEnd => self.end_answer(("completed", "stop"), ctx),
+                UnitOutput::TurnEnd => self.end_answer("completed", "stop", ctx),
                 UnitOutput::Crash(words) => return self.crash(&words, ctx),
                 UnitOutput::Drop => {
                     if let Some(conn) = self.attached() {
@@ -113,14 +113,14 @@ impl VllmSession {
     fn end_unread(&mut self, ctx: &mut VllmContext<'_>) {
         const REASON: &str = "output_backpressure";
         self.emit_error(REASON, "duplex session pending output limit exceeded", None, ctx);
-        self.end_answer(("failed", REASON), ctx);
+        self.end_answer("failed", REASON, ctx);
         self.close(REASON, ctx);
     }
 
-    fn end_answer(&mut self, ending: (&'static str, &'static str), ctx: &mut VllmContext<'_>) {
+    fn end_answer(&mut self, status: &'static str, reason: &'static str, ctx: &mut VllmContext<'_>) {
         let Some(answer) = self.answer.take() else { return };
         self.last_answer = Some((answer.id.clone(), answer.audio_ms()));
-        let events = answer.ending(ending);
+        let events = answer.ending(status, reason);
         events.into_iter().for_each(|(kind, members)| self.emit(kind, members, ctx));
     }
 
@@ -128,7 +128,7 @@ impl VllmSession {
     fn crash(&mut self, words: &str, ctx: &mut VllmContext<'_>) {
         let message = format!("Stage-1 input processor failed: RuntimeError: {words}");
         self.emit_error("runtime_data_plane_stream_failed", &message, None, ctx);
-        self.end_answer(("failed", "runtime_data_plane_stream_failed"), ctx);
+        self.end_answer("failed", "runtime_data_plane_stream_failed", ctx);
         self.expire("request_cleanup", ctx);
     }
 }

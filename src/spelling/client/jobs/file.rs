@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    super::compile::compile_fields, JobAnswer, JobApi, JobFile, JobSlot, JobTranscript, TranscriptForm,
+    super::fields::compile_fields, JobAnswer, JobApi, JobFile, JobSlot, JobTranscript, TranscriptForm,
     UploadApi,
 };
 use crate::spelling::{

@@ -27,7 +27,8 @@ pub(super) const OPEN: i64 = i64::MAX;
 pub(super) fn edits(
     file: &[u8],
     track: Mp4Box,
-    (movie_ticks_per_s, track_ticks_per_s): (u32, u32),
+    movie_ticks_per_s: u32,
+    track_ticks_per_s: u32,
 ) -> Result<Vec<Edit>, Error> {
     let Some((version, list)) =
         find(file, track.body(), &[b"edts", b"elst"]).and_then(|list| list.versioned(file))

@@ -131,7 +131,7 @@ impl Fragments {
             time.and_then(|(version, time)| versioned_number(time, 0, version)).map(|time| time as i64);
         let mut is_first = true;
         for run in boxes(file, part.body()).filter(|child| child.kind == *b"trun") {
-            self.read_run(file, run, defaults, (base, std::mem::take(&mut is_first)), time.take());
+            self.read_run(file, run, defaults, base, std::mem::take(&mut is_first), time.take());
         }
         Some(())
     }
@@ -142,7 +142,8 @@ impl Fragments {
         file: &[u8],
         run: Mp4Box,
         defaults: Defaults,
-        (base, is_first): (u64, bool),
+        base: u64,
+        is_first: bool,
         time: Option<i64>,
     ) {
         let flags = be32(file, run.body_at).unwrap_or(0);

@@ -33,7 +33,7 @@ impl AudioTrack {
             .is_some_and(|handler| file.get(handler.body_at + 8..handler.body_at + 12) == Some(b"soun"));
         let Some(media) = media.filter(|_| is_sound) else { return Ok(None) };
         let Some(ticks_per_s) = ticks_per_s(file, media, &[b"mdhd"]) else { return Ok(None) };
-        let edits = edits(file, track, (movie_ticks_per_s, ticks_per_s))?;
+        let edits = edits(file, track, movie_ticks_per_s, ticks_per_s)?;
         let mut parsed = Self::describe(file, track, media).map(|(id, is_enabled, entries)| Self {
             id,
             is_enabled,

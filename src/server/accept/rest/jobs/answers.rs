@@ -15,7 +15,7 @@ use super::{
     store::{Found, Job, JobResult, JobState, Kept},
 };
 use crate::{
-    client::date::rfc3339,
+    date::rfc3339,
     media::transcript::{Transcript, TranscriptFormat, WordList},
     secret::random_hex,
     server::accept::rest::endpoint::Task,

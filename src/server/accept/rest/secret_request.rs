@@ -14,18 +14,20 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
 use tracing::info;
 
-use super::{
-    admission::{Caller, ClientPeer},
-    host::{check_local_host, check_page},
-    http_error::{HttpError, HttpResponse, answer_with},
-    request_body::RequestBody,
-    rest::{preflight_response, read_short_body},
-    session_opening::unix_now,
-};
+use super::{preflight_response, read_short_body};
 use crate::{
     client::check_session,
     error::Error,
-    server::{ServerContext, ServiceConfig},
+    server::{
+        ServerContext, ServiceConfig,
+        accept::{
+            admission::{Caller, ClientPeer},
+            host::{check_local_host, check_page},
+            http_error::{HttpError, HttpResponse, answer_with},
+            request_body::RequestBody,
+            session_opening::unix_now,
+        },
+    },
     telemetry::metrics::RejectReason,
 };
 
@@ -42,7 +44,7 @@ const LIFETIMES_S: std::ops::RangeInclusive<u64> = 10..=7200;
 
 /// The forms of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SecretRequest {
+pub(in crate::server::accept) enum SecretRequest {
     /// The session is a member of the request and of the answer.
     Current,
     /// The session is the request; in the answer, the secret is a member of it. With its `object`.
@@ -51,7 +53,7 @@ pub(super) enum SecretRequest {
 
 impl SecretRequest {
     /// The form of a request for a secret; `None` for any other request.
-    pub(super) fn of<B>(request: &Request<B>, config: &ServiceConfig) -> Option<Self> {
+    pub(in crate::server::accept) fn of<B>(request: &Request<B>, config: &ServiceConfig) -> Option<Self> {
         let (path, name) = request.uri().path().rsplit_once('/')?;
         let form = match name {
             "client_secrets" => Self::Current,
@@ -66,7 +68,7 @@ impl SecretRequest {
     }
 
     /// Issues a secret for sessions of the key in the request, or answers a browser that asks whether a page may have one.
-    pub(super) async fn answer(
+    pub(in crate::server::accept) async fn answer(
         self,
         request: Request<RequestBody>,
         peer: &ClientPeer,
@@ -93,7 +95,7 @@ impl SecretRequest {
         };
         let settings = settings_json(&session)?;
         let name = key.as_ref().map(|key| key.name.clone());
-        let secret = server.client_secrets.issue(key, settings, (now_s, expires_at)).ok_or_else(|| {
+        let secret = server.client_secrets.issue(key, settings, now_s, expires_at).ok_or_else(|| {
             HttpError::service_unavailable(RejectReason::Stopping, "The system has no random numbers")
         })?;
         info!(peer = %peer.address, key = name.as_deref(), lifetime_s = expires_at - now_s, "client secret issued");
@@ -189,7 +191,7 @@ fn parse_session(json: &str) -> Result<Map<String, Value>, Box<HttpError>> {
 }
 
 /// The session in a request for a call, as a secret would keep it.
-pub(super) fn checked_session(json: &str) -> Result<Option<Arc<str>>, Box<HttpError>> {
+pub(in crate::server::accept) fn checked_session(json: &str) -> Result<Option<Arc<str>>, Box<HttpError>> {
     settings_json(&parse_session(json)?)
 }
 
