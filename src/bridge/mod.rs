@@ -39,7 +39,7 @@ use crate::{
     error::Error,
     session::{
         AudioTotals, Observation, RelaySetup, SampleCounts, SessionReport, SessionSetup, UplinkCounts,
-        outbox::Action,
+        outbox::{Action, lane_outbox::LaneAction},
     },
     spelling::{ClientMapping, upstream::Dialects},
     upstream::lane::{CodecAction, LaneCodecs, LaneEnd, LaneOpening},
@@ -299,8 +299,8 @@ impl Bridge {
                 return output;
             }
             let Some(session) = &mut self.session else { return Output::Finished };
-            let output = match session.actions().pop() {
-                Some(action @ (Action::OpenLane(..) | Action::ToLane(..) | Action::DropLane(_))) => {
+            let output = match session.pop_action() {
+                Some(Action::Lane(action)) => {
                     self.push_lane_outputs(now, action);
                     None
                 }
@@ -316,24 +316,24 @@ impl Bridge {
         }
     }
 
-    /// Queues what an action about a lane gives the driver to do: a command may take several messages.
-    fn push_lane_outputs(&mut self, now: Instant, action: Action) {
+    /// Queues what an action on a lane gives the driver to do: a request may take several messages.
+    fn push_lane_outputs(&mut self, now: Instant, action: LaneAction) {
         let Self { lanes, outputs: Outputs { ready, .. }, .. } = self;
         match action {
-            Action::OpenLane(lane, mode, purpose) => {
+            LaneAction::Open(lane, mode, purpose) => {
                 lanes.open(lane, mode, purpose);
                 ready.push_back(Output::OpenLane(lane, mode, purpose));
             }
-            Action::ToLane(lane, command) => {
+            LaneAction::Send(lane, request) => {
                 if let Some(codec) = lanes.get_mut(lane) {
-                    codec.encode(now, command, |message| ready.push_back(Output::ToLane(lane, message)));
+                    codec.encode(now, request, |message| ready.push_back(Output::ToLane(lane, message)));
                 }
             }
-            Action::DropLane(lane) => {
+            LaneAction::Drop(lane) => {
                 lanes.close(lane);
                 ready.push_back(Output::CloseLane(lane));
             }
-            _ => {}
+            LaneAction::Observe(observation) => ready.push_back(Output::Observe(observation)),
         }
         self.follow_codecs(now);
     }

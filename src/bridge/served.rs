@@ -15,7 +15,7 @@ use crate::{
     session::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
         SessionSetup, UplinkCounts,
-        outbox::{Action, Actions},
+        outbox::Action,
     },
     vocabulary::{ClientEvent, CloseReason, DisconnectReason, Frame, Lane, LaneEvent, MessageMeta, Mode},
 };
@@ -193,8 +193,8 @@ impl BridgedSession for ServedSession {
         self.session.handle_timeout(now);
     }
 
-    fn actions(&mut self) -> &mut Actions {
-        &mut self.session.tools.out
+    fn pop_action(&mut self) -> Option<Action> {
+        self.session.tools.pop_action()
     }
 
     fn to_output(&mut self, now: Instant, action: Action, outputs: &mut Outputs) -> Option<Output> {

@@ -7,10 +7,7 @@ use super::{
     exchange::{Output, Outputs},
 };
 use crate::{
-    session::{
-        AudioTotals, SampleCounts, SessionReport, UplinkCounts,
-        outbox::{Action, Actions},
-    },
+    session::{AudioTotals, SampleCounts, SessionReport, UplinkCounts, outbox::Action},
     spelling::UpstreamMapping,
     vocabulary::{DisconnectReason, Frame, Lane, LaneEvent, MessageMeta, VoiceSample},
 };
@@ -80,8 +77,8 @@ pub(super) trait BridgedSession: Debug + Send {
     /// Handles the expired timers.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// What the session wants done.
-    fn actions(&mut self) -> &mut Actions;
+    /// Takes the oldest thing that the session wants done.
+    fn pop_action(&mut self) -> Option<Action>;
 
     /// The output for an action that concerns no lane; `None` if it is in `outputs`, or there is none.
     fn to_output(&mut self, now: Instant, action: Action, outputs: &mut Outputs) -> Option<Output>;

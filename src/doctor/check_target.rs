@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     audio::SPEECH_RATE_HZ,
     config::UpstreamConfig,
-    session::tts::voices::VoiceEncodingChoice,
+    session::lanes::voice_encoding::VoiceEncodingChoice,
     spelling::UpstreamMapping,
     vocabulary::{ConversationInit, LaneRequest, Mode, UnitInput, VoiceEncoding, VoiceSample},
 };

@@ -8,7 +8,6 @@ use super::{
     effects::Effects,
     input::speech_input::{COMMIT_MIN_MS, SpeechEvent},
     outbox::{Observation, completions::COMPLETIONS_MAX, lockstep::AwaitedReply},
-    tools::Tools,
 };
 use crate::{
     audio::SPEECH_RATE_HZ,
@@ -90,8 +89,7 @@ impl Session {
         match &mut self.assistant {
             Some(assistant) => {
                 assistant.request(now, request, &mut self.tools);
-                let Tools { lanes, timers, out, .. } = &mut self.tools;
-                self.transcriber.end_request_wait(now, lanes, timers, out);
+                self.transcriber.end_request_wait(now, &mut self.tools);
                 self.pass_on_words();
             }
             None => self.note_no_effect("a request for an answer does nothing", "it takes no turns"),

@@ -38,8 +38,7 @@ impl Session {
             self.transcriber.request_interim(now, (audio, end_ms), &mut self.tools);
         }
         if self.tools.timers.take_expired(Timer::AnswerRequest, now) {
-            let Tools { lanes, timers, out, .. } = &mut self.tools;
-            self.transcriber.end_request_wait(now, lanes, timers, out);
+            self.transcriber.end_request_wait(now, &mut self.tools);
             self.pass_on_words();
         }
         if self.tools.timers.take_expired(Timer::UserSilence, now) {
@@ -132,7 +131,7 @@ impl Session {
 
     /// Dials lanes that had to wait. Arms [`Timer::Playout`] for the floor's next frame or end, and [`Timer::Lanes`] for the lanes.
     pub(super) fn arm_outputs(&mut self, now: Instant) {
-        self.tools.lanes.dial_waiting(now, &mut self.tools.out);
+        self.tools.lanes.dial_waiting(now);
         self.tools.timers.set_or_clear(Timer::Playout, self.tools.floor.next_timeout(now));
         let deadline = self.lane_deadline();
         self.tools.timers.set_or_clear(Timer::Lanes, deadline);
@@ -249,8 +248,7 @@ impl Session {
 
     /// Handles the opened transport of a lane.
     pub(crate) fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
-        let Tools { lanes, out, .. } = &mut self.tools;
-        lanes.handle_opened(now, lane, out);
+        self.tools.lanes.handle_opened(now, lane);
         self.arm_outputs(now);
     }
 
@@ -261,8 +259,7 @@ impl Session {
 
     /// Continues a lane that waits in its upstream's queue at another upstream that has room.
     pub(crate) fn handle_place(&mut self, now: Instant, lane: Lane) {
-        let Tools { lanes, out, .. } = &mut self.tools;
-        if lanes.leave_queue_for_room(now, lane, out) {
+        if self.tools.lanes.leave_queue_for_room(now, lane) {
             self.follow(now, Effects::ALL);
         }
     }
@@ -275,16 +272,14 @@ impl Session {
         event: &LaneEvent<'_>,
         meta: MessageMeta<'_>,
     ) {
-        let Tools { lanes, out, .. } = &mut self.tools;
-        let signal = lanes.handle_event(now, lane, event, meta, out);
+        let signal = self.tools.lanes.handle_event(now, lane, event, meta);
         let effects = signal.map_or(Effects::LANE_LEFT, |(owner, signal)| self.route(now, owner, signal));
         self.follow(now, effects);
     }
 
     /// Handles the closed transport of a lane.
     pub(crate) fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
-        let Tools { lanes, out, .. } = &mut self.tools;
-        let signal = lanes.handle_closed(now, lane, reason, out);
+        let signal = self.tools.lanes.handle_closed(now, lane, reason);
         let effects = signal.map_or(Effects::LANE_LEFT, |(owner, signal)| self.route(now, owner, signal));
         self.follow(now, effects);
     }
@@ -321,9 +316,9 @@ impl Session {
             Owner::Dialogue => {
                 dialogue.as_mut().map_or(Effects::ALL, |it| it.handle_signal(now, signal, tools))
             }
-            Owner::Standby => dialogue.as_mut().map_or(Effects::ALL, |it| {
-                it.handle_standby_signal(now, &signal, &mut tools.lanes, &mut tools.out)
-            }),
+            Owner::Standby => dialogue
+                .as_mut()
+                .map_or(Effects::ALL, |it| it.handle_standby_signal(now, &signal, &mut tools.lanes)),
             Owner::Relay | Owner::Closing => Effects::LANE_LEFT,
         }
     }
@@ -342,10 +337,9 @@ impl Session {
 
     /// Releases idle workers of this session, because a text to speak may be waiting for one of them.
     pub(super) fn release_idle_workers(&mut self, now: Instant) {
-        let Tools { lanes, out, .. } = &mut self.tools;
-        self.transcriber.release_idle_worker(now, lanes, out);
+        self.transcriber.release_idle_worker(now, &mut self.tools.lanes);
         if let Some(assistant) = &mut self.assistant {
-            assistant.release_prepared(now, lanes, out);
+            assistant.release_prepared(now, &mut self.tools.lanes);
         }
         if let Some(dialogue) = &mut self.dialogue {
             dialogue.release_worker_for_tts(now, &mut self.tools);
@@ -355,8 +349,7 @@ impl Session {
     /// Lets the owners continue when a lane that was left has changed, because its worker may be free.
     pub(super) fn resume_dialling(&mut self, now: Instant) {
         if self.phase != SessionPhase::Ended {
-            let Tools { lanes, timers, out, .. } = &mut self.tools;
-            self.transcriber.advance(now, lanes, timers, out);
+            self.transcriber.advance(now, &mut self.tools);
             self.pass_on_words();
             self.synthesizer.advance(now, &mut self.tools);
             if let Some(assistant) = &mut self.assistant {
@@ -368,8 +361,7 @@ impl Session {
     /// Runs the expired timers of the lanes.
     pub(super) fn handle_lanes_timeout(&mut self, now: Instant) {
         for id in self.tools.lanes.expired(now) {
-            let Tools { lanes, out, .. } = &mut self.tools;
-            if let Some((owner, signal)) = lanes.handle_timeout(now, id, out) {
+            if let Some((owner, signal)) = self.tools.lanes.handle_timeout(now, id) {
                 let effects = self.route(now, owner, signal);
                 if effects.has(Effects::WORKER_WANTED) {
                     self.release_idle_workers(now);

@@ -253,12 +253,11 @@ impl Session {
                 self.intake.speech_input.clear(&mut self.intake.speech_events);
                 self.process_speech_events(now);
                 if let Some(assistant) = &mut self.assistant {
-                    assistant.withdraw_early(now, &mut self.tools.lanes, &mut self.tools.out);
-                    assistant.release_prepared(now, &mut self.tools.lanes, &mut self.tools.out);
+                    assistant.withdraw_early(now, &mut self.tools.lanes);
+                    assistant.release_prepared(now, &mut self.tools.lanes);
                 }
-                let Tools { lanes, timers, out, .. } = &mut self.tools;
                 let at_ms = self.intake.speech_input.listened_ms();
-                self.transcriber.abandon_recording(now, at_ms, lanes, timers, out);
+                self.transcriber.abandon_recording(now, at_ms, &mut self.tools);
                 self.pass_on_words();
                 self.tools.out.push_client(ClientEvent::AudioCleared);
             }
@@ -394,8 +393,7 @@ impl Session {
 
     /// Stops all speech: the current text, the model's turn or answer, and answers that the client did not ask for.
     pub(super) fn stop_speech(&mut self, now: Instant) {
-        let Tools { lanes, floor, out, .. } = &mut self.tools;
-        self.synthesizer.cancel(now, floor, lanes, out);
+        self.synthesizer.cancel(now, &mut self.tools);
         if let Some(assistant) = &mut self.assistant {
             assistant.interrupt(now, &mut self.tools);
         }

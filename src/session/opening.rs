@@ -16,7 +16,7 @@ use super::{
         rate_limiter::RateLimiter,
         speech_input::{InputUse, SpeechInput},
     },
-    lanes::Lanes,
+    lanes::{Lanes, voice_encoding::VoiceEncodingChoice},
     microphone::AudioIntake,
     outbox::Actions,
     setup::SessionSetup,
@@ -24,7 +24,7 @@ use super::{
     stt::transcriber::Transcriber,
     timers::{Timer, Timers},
     tools::{SegmentIds, Tools},
-    tts::{queue::TtsQueue, synthesizer::Synthesizer, voices::VoiceEncodingChoice},
+    tts::{queue::TtsQueue, synthesizer::Synthesizer},
 };
 use crate::{
     spelling::profile::DialogueRules,
@@ -36,12 +36,13 @@ impl SessionSetup {
     pub(crate) fn open(self, now: Instant, mut settings: Vec<Setting>) -> Session {
         let talk = self.profile.dialogue.clone();
         let voice_encoding = VoiceEncodingChoice::new(Arc::clone(&self.voice_encodings));
+        let lanes = Lanes::new(self.profile.lanes, voice_encoding, self.seed);
         let mut tools = Tools {
             settings: self.default_settings(),
             voice: None,
-            lanes: Lanes::new(self.profile.lanes, voice_encoding, self.seed),
+            out: Actions::new(lanes.action_numbers()),
+            lanes,
             floor: Floor::new(self.floor_options()),
-            out: Actions::default(),
             timers: Timers::default(),
             segment_ids: SegmentIds::default(),
         };

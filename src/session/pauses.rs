@@ -10,7 +10,6 @@ use super::{
     input::speech_input::{SpeechEvent, pause::TurnDecision},
     measurement::Measurement,
     outbox::Action,
-    tools::Tools,
 };
 use crate::vocabulary::PauseId;
 
@@ -53,8 +52,7 @@ impl Session {
 
     /// Withdraws a question that was asked early. Returns true if there was one.
     pub(super) fn withdraw_early(&mut self, now: Instant) -> bool {
-        let Tools { lanes, out, .. } = &mut self.tools;
-        self.assistant.as_mut().is_some_and(|assistant| assistant.withdraw_early(now, lanes, out))
+        self.assistant.as_mut().is_some_and(|assistant| assistant.withdraw_early(now, &mut self.tools.lanes))
     }
 
     /// Takes the model's verdict on a pause: the probability that the user has finished, or `None` if there is none.

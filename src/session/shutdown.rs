@@ -11,7 +11,6 @@ use super::{
     outbox::{Action, Observation, lockstep::AwaitedReply},
     status,
     timers::Timer,
-    tools::Tools,
 };
 use crate::{
     error::{Error, ErrorKind},
@@ -128,7 +127,7 @@ impl Session {
 
     /// True if a session that has ended has an empty outbox and uses no lane.
     fn is_over(&self) -> bool {
-        !self.synthesizer.is_busy() && self.tools.lanes.are_left() && self.tools.out.is_empty()
+        !self.synthesizer.is_busy() && self.tools.lanes.are_left() && self.tools.is_drained()
     }
 
     /// Ends the session after the client's end of input, once all replies are sent.
@@ -180,8 +179,7 @@ impl Session {
         }
         self.intake.speech_input.stop();
         self.stop_dialogue(now);
-        let Tools { lanes, timers, out, .. } = &mut self.tools;
-        self.transcriber.abandon_recording(now, self.intake.speech_input.listened_ms(), lanes, timers, out);
+        self.transcriber.abandon_recording(now, self.intake.speech_input.listened_ms(), &mut self.tools);
         self.pass_on_words();
         let until = now + self.setup.profile.hear.speech_end_wait;
         let plan = self.drain_plan.filter(|plan| plan.reason == reason);
@@ -243,8 +241,7 @@ impl Session {
         if let Some(assistant) = &mut self.assistant {
             assistant.stop(now, &mut self.tools);
         }
-        let Tools { lanes, timers, out, .. } = &mut self.tools;
-        self.transcriber.stop(now, self.intake.speech_input.listened_ms(), lanes, timers, out);
+        self.transcriber.stop(now, self.intake.speech_input.listened_ms(), &mut self.tools);
         self.pass_on_words();
         self.arm_outputs(now);
     }

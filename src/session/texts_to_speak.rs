@@ -6,7 +6,6 @@ use super::{
     Session, SessionPhase,
     floor::{Claim, Permission},
     outbox::Observation,
-    tools::Tools,
     tts::{
         queue::{QueuedText, TtsQueue, TtsQueueItem},
         synthesizer::SpeechJob,
@@ -38,8 +37,7 @@ impl Session {
                 self.stop_speech(now);
             }
             Some(id) if self.tools.floor.is_speaking(id) => {
-                let Tools { lanes, floor, out, .. } = &mut self.tools;
-                self.synthesizer.cancel(now, floor, lanes, out);
+                self.synthesizer.cancel(now, &mut self.tools);
             }
             Some(_) => {}
         }

@@ -2,7 +2,12 @@
 //!
 //! Only the entry points of a part take all of it. Everything below them takes what it touches.
 
-use super::{floor::Floor, lanes::Lanes, outbox::Actions, timers::Timers};
+use super::{
+    floor::Floor,
+    lanes::Lanes,
+    outbox::{Action, Actions},
+    timers::Timers,
+};
 use crate::vocabulary::{ClientSettings, VoiceSample};
 
 /// Tools of one session.
@@ -17,6 +22,28 @@ pub(crate) struct Tools {
     pub(crate) out: Actions,
     pub(crate) timers: Timers,
     pub(crate) segment_ids: SegmentIds,
+}
+
+impl Tools {
+    /// Takes the oldest action.
+    pub(crate) fn pop_action(&mut self) -> Option<Action> {
+        pop_oldest(&mut self.out, &mut self.lanes)
+    }
+
+    /// True if the bridge has taken every action.
+    pub(super) fn is_drained(&self) -> bool {
+        self.out.is_empty() && self.lanes.next_action_number().is_none()
+    }
+}
+
+/// Takes the oldest action of the two outboxes of a session.
+pub(crate) fn pop_oldest(out: &mut Actions, lanes: &mut Lanes) -> Option<Action> {
+    match (lanes.next_action_number(), out.next_number()) {
+        (Some(of_lanes), of_client) if of_client.is_none_or(|of_client| of_lanes < of_client) => {
+            lanes.pop_action().map(Action::Lane)
+        }
+        _ => out.pop(),
+    }
 }
 
 /// Numbers of utterances and turns, in the order of their start.

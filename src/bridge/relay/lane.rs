@@ -10,7 +10,6 @@ use crate::{
             backoff::{ConnectionFailure, RetryState},
             connection::{ConnectionChange, UpstreamConnection},
         },
-        outbox::Actions,
         timers::{Timer, Timers},
     },
     vocabulary::{Lane, LaneEvent, LaneRequest, MessageMeta, Mode},
@@ -86,21 +85,15 @@ impl RelayLane {
         now: Instant,
         lane: Lane,
         event: &LaneEvent<'_>,
-        out: &mut Actions,
     ) -> ConnectionChange {
-        let signal = self.lanes.handle_event(now, lane, event, MessageMeta::default(), out);
+        let signal = self.lanes.handle_event(now, lane, event, MessageMeta::default());
         signal.map_or(ConnectionChange::None, |(_, signal)| signal.change)
     }
 
     /// Lets the connection of the lane in use handle a message.
-    pub(super) fn handle_own_event(
-        &mut self,
-        now: Instant,
-        event: &LaneEvent<'_>,
-        out: &mut Actions,
-    ) -> ConnectionChange {
+    pub(super) fn handle_own_event(&mut self, now: Instant, event: &LaneEvent<'_>) -> ConnectionChange {
         match self.connection().map(|connection| connection.lane) {
-            Some(lane) => self.handle_event(now, lane, event, out),
+            Some(lane) => self.handle_event(now, lane, event),
             None => ConnectionChange::None,
         }
     }
@@ -111,16 +104,16 @@ impl RelayLane {
     }
 
     /// Closes the lane politely. The relay keeps it.
-    pub(super) fn close(&mut self, now: Instant, out: &mut Actions) {
+    pub(super) fn close(&mut self, now: Instant) {
         if let Some(id) = self.id() {
-            self.lanes.close(now, id, out);
+            self.lanes.close(now, id);
         }
     }
 
     /// Opens the upstream session with this message.
-    pub(super) fn initialise(&mut self, now: Instant, init: LaneRequest, out: &mut Actions) {
+    pub(super) fn initialise(&mut self, now: Instant, init: LaneRequest) {
         if let Some(id) = self.id() {
-            self.lanes.initialise(now, id, init, out);
+            self.lanes.initialise(now, id, init);
         }
     }
 
@@ -135,14 +128,14 @@ impl RelayLane {
 
     /// Dials in this mode, once closing lanes leave room: they still hold workers, and one client may take only a few.
     /// Returns true if it dialled.
-    pub(super) fn dial(&mut self, now: Instant, mode: Mode, timers: &mut Timers, out: &mut Actions) -> bool {
+    pub(super) fn dial(&mut self, now: Instant, mode: Mode, timers: &mut Timers) -> bool {
         timers.clear(&[Timer::Redial]);
         if !self.lanes.can_dial(Owner::Relay) {
             let pause = Duration::from_millis(self.lanes.times().retry_first_ms.max(1));
             self.schedule_dial(now + pause, timers);
             return false;
         }
-        self.upstream = RelayUpstream::Connected(self.lanes.open(now, Owner::Relay, mode, None, out));
+        self.upstream = RelayUpstream::Connected(self.lanes.open(now, Owner::Relay, mode, None));
         true
     }
 
@@ -178,13 +171,13 @@ impl RelayLane {
     }
 
     /// Leaves the upstream politely. Answers in progress are drained.
-    pub(super) fn leave(&mut self, now: Instant, answers: usize, timers: &mut Timers, out: &mut Actions) {
+    pub(super) fn leave(&mut self, now: Instant, answers: usize, timers: &mut Timers) {
         timers.clear(&[Timer::Redial]);
         let id = self.id();
         self.upstream = RelayUpstream::Stopped;
         if let Some(id) = id {
             self.lanes.await_replies(now, id, u16::try_from(answers).unwrap_or(u16::MAX));
-            self.lanes.retire(now, id, out);
+            self.lanes.retire(now, id);
         }
     }
 }

@@ -39,10 +39,9 @@ use crate::{
     error::{Error, ErrorKind},
     session::{
         Observation, RelaySetup,
-        lanes::Lanes,
-        outbox::{Action, Actions},
+        lanes::{Lanes, voice_encoding::VoiceEncodingChoice},
+        outbox::Actions,
         timers::{Timer, Timers},
-        tts::voices::VoiceEncodingChoice,
     },
     spelling::{UpstreamMapping, relay::RelayRules},
     upstream::Dialect,
@@ -103,7 +102,7 @@ impl Relay {
         let client = ClientSide {
             mode: codecs.mode(),
             codecs: Arc::new(codecs),
-            out: Actions::default(),
+            out: Actions::new(lanes.action_numbers()),
             opened_at: now,
             session_id: None,
             context_tokens: None,
@@ -290,7 +289,7 @@ impl Relay {
             None if !codecs.is_passthrough() => return,
             None => self.messages.sent_unchecked = true,
         }
-        self.client.out.push(Action::ToLane(lane, LaneRequest::RawText(text)));
+        self.lane.lanes.send(lane, LaneRequest::RawText(text));
     }
 
     /// Translates an append and sends it. It gets an id, unless the client gave it one.
@@ -308,8 +307,8 @@ impl Relay {
         // Some clients send the limit once, others with every picture.
         let slice_max = input.slice_max.or(self.opening.max_slices.filter(|_| input.frames.is_some()));
         let input = RelayInput { input_id: append.input_id.as_deref(), slice_max, ..*input };
-        let (units, out) = (&mut self.messages.units, &mut self.client.out);
-        let send = |command| out.push(Action::ToLane(lane, command));
+        let (units, lanes) = (&mut self.messages.units, &mut self.lane.lanes);
+        let send = |command| lanes.send(lane, command);
         self.client.codecs.encode_append(&input, units, send)?;
         self.messages.in_flight.push(text, append);
         Ok(())

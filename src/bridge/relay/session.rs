@@ -19,8 +19,9 @@ use crate::{
         drain_plan::TIME_LIMIT_GRACE,
         lanes::connection::UpstreamConnection,
         measurement::{EndReason, Measurement, SessionState},
-        outbox::{Action, Actions, Observation},
+        outbox::{Action, Observation},
         timers::Timer,
+        tools::pop_oldest,
     },
     spelling::{ClientMapping, UpstreamMapping, upstream::Dialects},
     suggestion::quoted_list,
@@ -148,7 +149,10 @@ impl Relay {
 
     fn is_over(&self) -> bool {
         let has_lane = self.lane.upstream != RelayUpstream::Stopped;
-        self.phase == RelayPhase::Over && !has_lane && self.client.out.is_empty()
+        self.phase == RelayPhase::Over
+            && !has_lane
+            && self.client.out.is_empty()
+            && self.lane.lanes.next_action_number().is_none()
     }
 }
 
@@ -202,7 +206,7 @@ impl BridgedSession for Relay {
     }
 
     fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {
-        self.lane.lanes.handle_opened(now, lane, &mut self.client.out);
+        self.lane.lanes.handle_opened(now, lane);
     }
 
     fn takes_as_sent(&self, dialect: &UpstreamMapping) -> bool {
@@ -220,7 +224,7 @@ impl BridgedSession for Relay {
         if self.lane.is(lane) {
             self.handle_upstream_event(now, lane, event, meta, text);
         } else {
-            self.lane.handle_event(now, lane, event, &mut self.client.out);
+            self.lane.handle_event(now, lane, event);
         }
     }
 
@@ -228,7 +232,7 @@ impl BridgedSession for Relay {
         if self.lane.is(lane) {
             self.handle_upstream_closed(now, lane, reason);
         } else {
-            self.lane.lanes.handle_closed(now, lane, reason, &mut self.client.out);
+            self.lane.lanes.handle_closed(now, lane, reason);
         }
     }
 
@@ -263,8 +267,8 @@ impl BridgedSession for Relay {
         }
     }
 
-    fn actions(&mut self) -> &mut Actions {
-        &mut self.client.out
+    fn pop_action(&mut self) -> Option<Action> {
+        pop_oldest(&mut self.client.out, &mut self.lane.lanes)
     }
 
     fn to_output(&mut self, _now: Instant, action: Action, outputs: &mut Outputs) -> Option<Output> {

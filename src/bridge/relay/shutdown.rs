@@ -28,9 +28,9 @@ impl Relay {
         }
         match (self.lane.id(), self.client.codecs.closing_message(reason, text)) {
             (Some(id), Some(message)) => {
-                self.lane.lanes.close_with_message(now, id, message, &mut self.client.out);
+                self.lane.lanes.close_with_message(now, id, message);
             }
-            (Some(_), None) => self.lane.close(now, &mut self.client.out),
+            (Some(_), None) => self.lane.close(now),
             (None, _) => {}
         }
     }
@@ -168,7 +168,7 @@ impl Relay {
     }
 
     pub(super) fn dial(&mut self, now: Instant) {
-        if self.lane.dial(now, self.client.mode, &mut self.timers, &mut self.client.out) {
+        if self.lane.dial(now, self.client.mode, &mut self.timers) {
             self.initialise(now);
             self.init_with_first_message(now);
         }
@@ -219,7 +219,7 @@ impl Relay {
             self.dial(now);
         }
         for id in self.lane.lanes.expired(now) {
-            let signal = self.lane.lanes.handle_timeout(now, id, &mut self.client.out);
+            let signal = self.lane.lanes.handle_timeout(now, id);
             if let Some((Owner::Relay, signal)) = signal {
                 self.handle_change(now, signal.change);
             }
@@ -230,6 +230,6 @@ impl Relay {
     pub(super) fn leave_upstream(&mut self, now: Instant) {
         let is_chat = self.client.mode == Mode::Chat;
         let answers = if is_chat { self.messages.in_flight.len() } else { 0 };
-        self.lane.leave(now, answers, &mut self.timers, &mut self.client.out);
+        self.lane.leave(now, answers, &mut self.timers);
     }
 }

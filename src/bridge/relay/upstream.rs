@@ -11,7 +11,7 @@ use crate::{
     session::{
         lanes::{backoff::ConnectionFailure, connection::ConnectionChange},
         measurement::Measurement,
-        outbox::{Action, Observation},
+        outbox::Observation,
         timers::Timer,
     },
     upstream::relay::{RelayUnits, end_reason_of},
@@ -59,7 +59,7 @@ impl Relay {
                 }
             }
         }
-        let change = self.lane.handle_event(now, lane, event, &mut self.client.out);
+        let change = self.lane.handle_event(now, lane, event);
         let opened = change == ConnectionChange::Ready;
         self.handle_change(now, change);
         if opened {
@@ -159,7 +159,7 @@ impl Relay {
     /// follows. In an open session the upstream counts as lost.
     fn handle_fatal_error(&mut self, now: Instant, event: &LaneEvent<'_>) {
         self.try_next_init_variant(now);
-        let change = self.lane.handle_own_event(now, event, &mut self.client.out);
+        let change = self.lane.handle_own_event(now, event);
         self.handle_change(now, change);
     }
 
@@ -232,13 +232,13 @@ impl Relay {
         let has_attempts = self.opening.refusals < self.rules.open_attempts.max(1);
         let can_retry = is_opening && (has_attempts || self.lane.lost_since.is_some()) && !is_final;
         let event = LaneEvent::Closed(end.clone());
-        let change = self.lane.handle_own_event(now, &event, &mut self.client.out);
+        let change = self.lane.handle_own_event(now, &event);
         if can_retry || is_backend_lost {
             return self.handle_change(now, change);
         }
         if is_opening {
             // Another upstream would refuse the opening too, so no further attempt follows.
-            self.lane.close(now, &mut self.client.out);
+            self.lane.close(now);
         }
         self.lane.detach(&mut self.timers);
         if self.forwards(text) {
@@ -255,7 +255,7 @@ impl Relay {
     pub(super) fn handle_upstream_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {
         let refused_init = !self.reported.opened && self.lane.is_initialising();
         self.try_next_init_variant(now);
-        let signal = self.lane.lanes.handle_closed(now, lane, reason, &mut self.client.out);
+        let signal = self.lane.lanes.handle_closed(now, lane, reason);
         self.opening.refusals += u32::from(refused_init);
         if refused_init && self.opening.is_exhausted(self.rules.open_attempts) {
             let detail = format!("the upstream {reason} in every attempt to open the session");
@@ -305,7 +305,7 @@ impl Relay {
     /// Initialises the upstream session with the client's opening, if both exist.
     pub(super) fn initialise(&mut self, now: Instant) {
         match self.opening.encode(&self.client.codecs) {
-            Ok(Some(init)) => self.lane.initialise(now, init, &mut self.client.out),
+            Ok(Some(init)) => self.lane.initialise(now, init),
             Ok(None) => {}
             Err(error) => self.report_error(now, &error),
         }
@@ -347,7 +347,7 @@ impl Relay {
         }
         let lane = connection.lane;
         for message in self.messages.pending.iter_after(sent) {
-            self.client.out.push(Action::ToLane(lane, LaneRequest::RawText(message.text.clone())));
+            self.lane.lanes.send(lane, LaneRequest::RawText(message.text.clone()));
         }
         self.messages.sent_early = Some((lane, self.messages.pending.len()));
     }

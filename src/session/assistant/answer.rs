@@ -4,12 +4,16 @@ mod calls;
 
 use std::{sync::Arc, time::Instant};
 
-use super::{calling::Calling, entries::Entries, speaker::Speaker};
+use super::{calling::Calling, entries::Entries, spoken_words::SpokenWords};
 use crate::session::{
     dialogue::turn::AssistantTurn,
     floor::{Floor, SpeechSource},
     growing_text::{TEXT_MAX_BYTES, is_report_due},
-    lanes::{LaneId, LaneSignal, backoff::ConnectionFailure},
+    lanes::{
+        LaneId, LaneSignal, Owner,
+        ask::{Ask, AskAgain},
+        backoff::ConnectionFailure,
+    },
     outbox::{Actions, Observation},
     output_filter::OutputFilter,
     tools::Tools,
@@ -35,14 +39,12 @@ pub(super) struct Answer {
     pub(super) speaks: bool,
     turn: AssistantTurn,
     filter: OutputFilter,
-    pub(super) lane: Option<LaneId>,
-    /// When it was first requested.
-    pub(super) requested_at: Option<Instant>,
-    pub(super) attempts: u32,
+    /// The question to the model.
+    pub(super) ask: Ask,
     /// Its calls of tools, if it may have any.
     pub(super) calling: Option<Calling>,
     /// Speaks its words, if the model is asked silently.
-    speaker: Option<Speaker>,
+    spoken: Option<SpokenWords>,
     /// Attempts to speak a part of its words.
     speak_attempts: u32,
     /// The model has answered; its words may still be spoken.
@@ -88,12 +90,10 @@ impl Answer {
             request,
             speaks,
             filter: OutputFilter::default(),
-            lane: None,
-            requested_at: None,
-            attempts: 0,
+            ask: Ask::new(Owner::Assistant),
             calling,
             speak_attempts: profile.speak.attempts,
-            speaker: is_spoken_later.then(|| Speaker::new(profile.speak.attempts)),
+            spoken: is_spoken_later.then(|| SpokenWords::new(profile.speak.attempts)),
             is_answered: false,
             is_made: false,
             usage: UsageMeter::default(),
@@ -113,7 +113,7 @@ impl Answer {
     pub(super) fn kept_bytes(&self) -> usize {
         self.request.bytes
             + self.turn.text.len()
-            + self.speaker.as_ref().map_or(0, Speaker::kept_bytes)
+            + self.spoken.as_ref().map_or(0, SpokenWords::kept_bytes)
             + self.calling.as_ref().map_or(0, Calling::kept_bytes)
     }
 
@@ -133,12 +133,12 @@ impl Answer {
 
     /// True if its words are spoken by another lane.
     pub(super) const fn is_spoken_later(&self) -> bool {
-        self.speaker.is_some()
+        self.spoken.is_some()
     }
 
     /// The lane that the client waits for.
     pub(super) fn awaited_lane(&self) -> Option<LaneId> {
-        self.lane.or_else(|| self.speaker.as_ref().and_then(Speaker::lane))
+        self.ask.lane().or_else(|| self.spoken.as_ref().and_then(SpokenWords::lane))
     }
 
     /// True once it was made, and played.
@@ -147,22 +147,14 @@ impl Answer {
     }
 
     /// Notes that the model is asked.
-    pub(super) fn note_request(&mut self, now: Instant, turn: &ChatTurn) {
-        self.requested_at.get_or_insert(now);
+    pub(super) fn note_request(&mut self, turn: &ChatTurn) {
         self.usage.begin_request(chat_input(turn));
         self.turn.hit_limit = false;
     }
 
     /// Takes over a question that was asked before the answer began.
-    pub(super) fn take_over(
-        &mut self,
-        lane: Option<LaneId>,
-        asked_at: Instant,
-        usage: UsageMeter,
-        hit_limit: bool,
-    ) {
-        (self.lane, self.requested_at) = (lane, Some(asked_at));
-        self.usage = usage;
+    pub(super) fn take_over(&mut self, ask: Ask, usage: UsageMeter, hit_limit: bool) {
+        (self.ask, self.usage) = (ask, usage);
         self.turn.hit_limit = hit_limit;
     }
 
@@ -174,7 +166,7 @@ impl Answer {
 
     /// Tokens of the answer, with the audio of words that another lane speaks.
     fn take_usage(&mut self) -> TokenUsage {
-        let spoken_later = if self.speaker.is_some() { self.turn.audio_samples } else { 0 };
+        let spoken_later = if self.spoken.is_some() { self.turn.audio_samples } else { 0 };
         let output_audio = output_audio_tokens(spoken_later);
         self.usage.take().plus(TokenUsage { output_audio, ..TokenUsage::default() })
     }
@@ -190,9 +182,9 @@ impl Answer {
 
     /// Adds words of the model.
     fn say(&mut self, words: &str, tools: &mut Tools) {
-        if let Some(speaker) = &mut self.speaker {
-            if speaker.waiting.len() + words.len() <= TEXT_MAX_BYTES {
-                self.filter.push(words, &mut speaker.waiting);
+        if let Some(spoken) = &mut self.spoken {
+            if spoken.waiting.len() + words.len() <= TEXT_MAX_BYTES {
+                self.filter.push(words, &mut spoken.waiting);
             }
             return;
         }
@@ -245,10 +237,10 @@ impl Answer {
             return;
         }
         self.is_answered = true;
-        match &mut self.speaker {
-            Some(speaker) => {
-                self.filter.finish(&mut speaker.waiting);
-                speaker.finish();
+        match &mut self.spoken {
+            Some(spoken) => {
+                self.filter.finish(&mut spoken.waiting);
+                spoken.finish();
                 self.leave_lane(now, tools);
             }
             None => {
@@ -278,7 +270,7 @@ impl Answer {
     /// Ends an answer whose model goes on without an end: it is incomplete, with what came of it.
     pub(super) fn end_at_limit(&mut self, now: Instant, tools: &mut Tools) {
         self.stop_making(now, tools);
-        if self.speaker.is_none() {
+        if self.spoken.is_none() {
             self.filter.finish(&mut self.turn.text);
         }
         self.turn.hit_limit = true;
@@ -302,25 +294,23 @@ impl Answer {
 
     /// Leaves the lane of a question that was answered.
     fn leave_lane(&mut self, now: Instant, tools: &mut Tools) {
-        if let Some(id) = self.lane.take() {
-            tools.lanes.complete_reply(id);
-            tools.lanes.retire(now, id, &mut tools.out);
-        }
+        self.ask.complete(&mut tools.lanes);
+        self.ask.leave(now, &mut tools.lanes);
     }
 
     /// Has words spoken that wait for it.
     pub(super) fn advance_speech(&mut self, now: Instant, rules: &SpeakRules, tools: &mut Tools) {
-        let Some(speaker) = self.speaker.as_mut().filter(|_| !self.is_made) else { return };
-        speaker.advance(now, rules, &mut self.turn, tools);
-        if self.is_answered && speaker.is_done() {
+        let Some(spoken) = self.spoken.as_mut().filter(|_| !self.is_made) else { return };
+        spoken.advance(now, rules, &mut self.turn, tools);
+        if self.is_answered && spoken.is_done() {
             self.complete_turn(now, tools);
         }
     }
 
     /// Handles what happened on the lane that speaks.
     pub(super) fn handle_speech_signal(&mut self, now: Instant, signal: LaneSignal<'_>, tools: &mut Tools) {
-        let Some(speaker) = self.speaker.as_mut().filter(|_| !self.is_made) else { return };
-        if let Some(error) = speaker.handle_signal(now, signal, &mut self.turn, tools) {
+        let Some(spoken) = self.spoken.as_mut().filter(|_| !self.is_made) else { return };
+        if let Some(error) = spoken.handle_signal(now, signal, &mut self.turn, tools) {
             self.give_up(now, error, tools);
         }
     }
@@ -344,8 +334,8 @@ impl Answer {
     /// Ends the answer at once. Only what was heard becomes part of the conversation. Written words count as read once they are
     /// sent.
     pub(super) fn interrupt(mut self, now: Instant, entries: &mut Entries, tools: &mut Tools) {
-        if let Some(speaker) = &self.speaker {
-            speaker.cut_words(&mut self.turn);
+        if let Some(spoken) = &self.spoken {
+            spoken.cut_words(&mut self.turn);
         }
         let is_written = !self.speaks;
         if !self.is_made {
@@ -367,11 +357,9 @@ impl Answer {
             }
             None => (String::new(), 0, false),
         };
-        if let Some(id) = self.lane {
-            lanes.retire(now, id, out);
-        }
-        if let Some(speaker) = &mut self.speaker {
-            speaker.stop(now, lanes, out);
+        self.ask.leave(now, lanes);
+        if let Some(spoken) = &mut self.spoken {
+            spoken.stop(now, lanes);
         }
         floor.cancel(now, SpeechSource::Model, out);
         self.turn.report_end(true, out);
@@ -409,26 +397,28 @@ impl Answer {
         &mut self,
         now: Instant,
         failure: ConnectionFailure,
-        may_ask_again: bool,
+        attempts_max: u32,
         tools: &mut Tools,
     ) {
         // The words before a mistake stay. Those of the second question are withheld until all of it is answered.
         let is_second = self.calling.as_ref().is_some_and(|calling| calling.had_words);
         let is_unheard = self.turn.text.is_empty() && self.turn.playing.is_none();
-        if may_ask_again && (is_second || is_unheard) {
-            self.filter.clear();
-            self.usage.discard_request();
-            if let Some(calling) = &mut self.calling {
-                calling.reset();
-            }
-            if let Some(speaker) = self.speaker.as_mut().filter(|_| !is_second) {
-                speaker.stop(now, &mut tools.lanes, &mut tools.out);
-            }
-            return tools.out.observe(Observation::AskedAgain(failure.detail));
+        let again = AskAgain {
+            attempts_max,
+            is_possible: is_second || is_unheard,
+            error_kind: ErrorKind::AnswerFailed,
+        };
+        if let Some(error) = self.ask.fail(now, failure, again, &mut tools.lanes) {
+            return self.give_up(now, error, tools);
         }
-        let waited = self.requested_at.map(|at| now - at);
-        let (kind, detail) = failure.after_attempts(ErrorKind::AnswerFailed, self.attempts, waited);
-        self.give_up(now, Error::new(kind, detail), tools);
+        self.filter.clear();
+        self.usage.discard_request();
+        if let Some(calling) = &mut self.calling {
+            calling.reset();
+        }
+        if let Some(spoken) = self.spoken.as_mut().filter(|_| !is_second) {
+            spoken.stop(now, &mut tools.lanes);
+        }
     }
 
     /// Ends the answer with this error. Audio that the model has made is still played.
@@ -439,13 +429,10 @@ impl Answer {
 
     /// Leaves the upstreams of the answer. It calls no tools, and keeps its usage so far.
     fn stop_making(&mut self, now: Instant, tools: &mut Tools) {
-        let Tools { lanes, out, .. } = tools;
-        if let Some(id) = self.lane.take() {
-            lanes.retire(now, id, out);
-        }
-        if let Some(speaker) = &mut self.speaker {
-            speaker.cut_words(&mut self.turn);
-            speaker.stop(now, lanes, out);
+        self.ask.leave(now, &mut tools.lanes);
+        if let Some(spoken) = &mut self.spoken {
+            spoken.cut_words(&mut self.turn);
+            spoken.stop(now, &mut tools.lanes);
         }
         self.turn.calls.clear();
         self.turn.usage = self.take_usage();

@@ -17,15 +17,17 @@ use super::{
 use crate::session::{
     effects::Effects,
     floor::{Claim, Permission},
-    lanes::{LaneId, LaneSignal, Lanes, backoff::ConnectionFailure, connection::ConnectionChange},
+    lanes::{
+        LaneId, LaneSignal, Lanes, Owner,
+        ask::{Ask, Reply},
+        backoff::ConnectionFailure,
+    },
     measurement::{EarlyQuestionResult, Measurement},
-    outbox::{Action, Actions},
+    outbox::Action,
     tools::Tools,
     usage::{UsageMeter, chat_input},
 };
-use crate::vocabulary::{
-    AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, LaneEvent, LaneRequest, PauseId, Role,
-};
+use crate::vocabulary::{AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, LaneRequest, PauseId, Role};
 
 /// Most output that is kept back: some 40 s of audio, more than a model makes in the longest pause.
 const KEPT_MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -45,9 +47,8 @@ pub(super) struct EarlyQuestion {
 /// An early question that was sent, and the answer so far.
 #[derive(Debug)]
 struct AskedEarly {
-    /// Its lane; `None` once the answer is complete.
-    lane: Option<LaneId>,
-    asked_at: Instant,
+    /// It has no lane once the answer is complete.
+    ask: Ask,
     usage: UsageMeter,
     /// The answer was cut by its bound.
     hit_limit: bool,
@@ -69,7 +70,7 @@ enum Output {
 impl EarlyQuestion {
     /// True if the question was sent on this lane.
     pub(super) fn is_on(&self, id: LaneId) -> bool {
-        self.asked.as_ref().is_some_and(|asked| asked.lane == Some(id))
+        self.asked.as_ref().is_some_and(|asked| asked.ask.lane() == Some(id))
     }
 
     /// Memory of the output that is kept back, bytes.
@@ -108,8 +109,7 @@ impl Assistant {
             && !tools.lanes.is_any_draining()
             && tools.floor.may_speak(Claim::Answer) == Permission::Now;
         let init = LaneRequest::Init(self.next_voice(tools));
-        let can_serve = |id: &LaneId| tools.lanes.get(*id).is_some_and(|lane| lane.can_serve(&init));
-        self.dialled.filter(|id| may_ask && tools.lanes.is_ready(*id)).filter(can_serve)
+        self.dialled.filter(|id| may_ask && tools.lanes.is_ready(*id) && tools.lanes.can_serve(*id, &init))
     }
 
     /// Asks early: a worker is free in this pause.
@@ -127,23 +127,17 @@ impl Assistant {
         let turn = self.rules.chat_turn(&self.profile, tools, &question, &entries);
         let mut usage = UsageMeter::default();
         usage.begin_request(chat_input(&turn));
-        tools.lanes.request(now, lane, LaneRequest::Chat(Box::new(turn)), &mut tools.out);
-        tools.out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Asked));
-        self.early.asked = Some(AskedEarly {
-            lane: Some(lane),
-            asked_at: now,
-            usage,
-            hit_limit: false,
-            output: Vec::new(),
-            bytes: 0,
-        });
+        let mut ask = Ask::on(Owner::Assistant, lane);
+        ask.send(now, LaneRequest::Chat(Box::new(turn)), &mut tools.lanes);
+        tools.lanes.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Asked));
+        self.early.asked = Some(AskedEarly { ask, usage, hit_limit: false, output: Vec::new(), bytes: 0 });
     }
 
     /// Keeps output of the model back.
     pub(super) fn keep_early_output(
         &mut self,
         now: Instant,
-        signal: &LaneSignal<'_>,
+        signal: LaneSignal<'_>,
         tools: &mut Tools,
     ) -> Effects {
         let Some(asked) = &mut self.early.asked else { return Effects::ALL };
@@ -151,32 +145,26 @@ impl Assistant {
             asked.usage.note_message(event, *meta);
             asked.hit_limit |= meta.hit_limit;
         }
-        let output = match (&signal.change, signal.message) {
-            (ConnectionChange::Failed(failure), _) if !failure.may_repeat() => {
-                Output::Refused(failure.clone())
-            }
+        let output = match signal.into_reply() {
+            Reply::Failed(failure) if !failure.may_repeat() => Output::Refused(failure),
             // The answer is asked for again at the end of the turn.
-            (ConnectionChange::EmptyAnswer | ConnectionChange::Failed(_), _) => {
+            Reply::Empty | Reply::Failed(_) => {
                 self.replace_early(now, tools);
                 return Effects::ALL;
             }
-            (_, Some((LaneEvent::Text(text), _))) => Output::Text((*text).to_owned()),
-            (_, Some((LaneEvent::Audio(samples), _))) => Output::Audio(samples.to_vec()),
-            (_, Some((LaneEvent::Done { text, audio }, _))) => {
-                Output::Done(text.map(str::to_owned), audio.to_vec())
-            }
-            _ => return Effects::MODEL,
+            Reply::Text(text) => Output::Text(text.to_owned()),
+            Reply::Audio(samples) => Output::Audio(samples.to_vec()),
+            Reply::Done { text, audio } => Output::Done(text.map(str::to_owned), audio.to_vec()),
+            Reply::None | Reply::Queued | Reply::QueueStuck(_) | Reply::Ready => return Effects::MODEL,
         };
         asked.bytes += match &output {
             Output::Text(text) => text.len(),
             Output::Audio(samples) | Output::Done(_, samples) => size_of_val(&samples[..]),
             Output::Refused(failure) => failure.detail.len(),
         };
-        if matches!(output, Output::Done(..) | Output::Refused(_))
-            && let Some(id) = asked.lane.take()
-        {
-            tools.lanes.complete_reply(id);
-            tools.lanes.retire(now, id, &mut tools.out);
+        if matches!(output, Output::Done(..) | Output::Refused(_)) {
+            asked.ask.complete(&mut tools.lanes);
+            asked.ask.leave(now, &mut tools.lanes);
         }
         asked.output.push(output);
         if asked.bytes > KEPT_MAX_BYTES {
@@ -186,20 +174,18 @@ impl Assistant {
     }
 
     /// Withdraws the early question: no one hears its answer. Returns true if there was one.
-    pub(crate) fn withdraw_early(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) -> bool {
+    pub(crate) fn withdraw_early(&mut self, now: Instant, lanes: &mut Lanes) -> bool {
         self.early.candidate = None;
-        let Some(asked) = self.early.asked.take() else { return false };
-        out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Withdrawn));
-        if let Some(id) = asked.lane {
-            lanes.retire(now, id, out);
-        }
+        let Some(mut asked) = self.early.asked.take() else { return false };
+        lanes.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Withdrawn));
+        asked.ask.leave(now, lanes);
         true
     }
 
     /// Withdraws an early question whose answer cannot be used, and dials for the question at the end of the turn. Returns true
     /// if there was one.
     pub(crate) fn replace_early(&mut self, now: Instant, tools: &mut Tools) -> bool {
-        let is_withdrawn = self.withdraw_early(now, &mut tools.lanes, &mut tools.out);
+        let is_withdrawn = self.withdraw_early(now, &mut tools.lanes);
         if is_withdrawn {
             self.prepare(now, tools);
         }
@@ -211,13 +197,13 @@ impl Assistant {
         self.early.candidate = None;
         let fits = self.current.as_ref().is_some_and(|answer| !answer.request.by_client);
         if !fits {
-            self.withdraw_early(now, &mut tools.lanes, &mut tools.out);
+            self.withdraw_early(now, &mut tools.lanes);
             return;
         }
         let Some(asked) = self.early.asked.take() else { return };
-        tools.out.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Used));
+        tools.lanes.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Used));
         if let Some(answer) = &mut self.current {
-            answer.take_over(asked.lane, asked.asked_at, asked.usage, asked.hit_limit);
+            answer.take_over(asked.ask, asked.usage, asked.hit_limit);
         }
         for output in asked.output {
             let Some(answer) = &mut self.current else { return };

@@ -3,14 +3,14 @@
 //! Every turn carries the whole conversation ([`entries`]), because a chat session keeps nothing
 //! (mappings/notes/minicpm-o.md#chat). An answer is over when the client has played it, and until then it can be
 //! interrupted; what was not played is cut from the conversation. [`answer`] is the answer in progress, and [`early`]
-//! one that no one hears yet; [`calling`] is about an answer's calls of tools, and [`speaker`] speaks an answer that
+//! one that no one hears yet; [`calling`] is about an answer's calls of tools, and [`spoken_words`] speaks an answer that
 //! was asked for silently because it may be a call.
 
 mod answer;
 mod calling;
 mod early;
 pub(crate) mod entries;
-mod speaker;
+mod spoken_words;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -23,8 +23,8 @@ use self::{
 use super::{
     effects::Effects,
     floor::{Claim, Permission},
-    lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
-    outbox::{Actions, Observation},
+    lanes::{LaneId, LaneSignal, Lanes, Owner, ask::Reply, backoff::ConnectionFailure},
+    outbox::Observation,
     tools::Tools,
 };
 use crate::{
@@ -33,9 +33,7 @@ use crate::{
         Profile,
         profile::{AnswerRules, AskTools},
     },
-    vocabulary::{
-        AnswerRequest, ChatTurn, ClientSettings, EntryId, LaneEvent, LaneRequest, Mode, VoiceSample,
-    },
+    vocabulary::{AnswerRequest, ChatTurn, ClientSettings, EntryId, LaneRequest, Mode, VoiceSample},
 };
 
 /// Most waiting requests of the client, not counting an utterance's. The client's codec also bounds them.
@@ -99,11 +97,11 @@ impl Assistant {
     /// Dials for the answer to the utterance that has just begun.
     pub(crate) fn prepare(&mut self, now: Instant, tools: &mut Tools) {
         let voice = self.next_voice(tools);
-        let Tools { settings, lanes, floor, out, .. } = tools;
+        let Tools { settings, lanes, floor, .. } = tools;
         let expects_answer = settings.turn_detection.answers_utterances();
         let may_answer = floor.may_speak(Claim::Answer) == Permission::Now;
         if expects_answer && may_answer && self.dialled.is_none() && lanes.can_dial(Owner::Assistant) {
-            self.dialled = Some(dial(now, voice, lanes, out));
+            self.dialled = Some(dial(now, voice, lanes));
         }
     }
 
@@ -124,9 +122,9 @@ impl Assistant {
     }
 
     /// Gives back a worker that was dialled for an utterance without an answer.
-    pub(crate) fn release_prepared(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    pub(crate) fn release_prepared(&mut self, now: Instant, lanes: &mut Lanes) {
         if let Some(id) = self.dialled.take() {
-            lanes.retire(now, id, out);
+            lanes.retire(now, id);
         }
     }
 
@@ -134,7 +132,7 @@ impl Assistant {
     pub(crate) fn release_unexpected(&mut self, now: Instant, is_user_speaking: bool, tools: &mut Tools) {
         let is_expected = is_user_speaking && tools.settings.turn_detection.answers_utterances();
         if !is_expected && !self.is_busy() {
-            self.release_prepared(now, &mut tools.lanes, &mut tools.out);
+            self.release_prepared(now, &mut tools.lanes);
         }
     }
 
@@ -155,7 +153,7 @@ impl Assistant {
     /// once.
     pub(crate) fn interrupt(&mut self, now: Instant, tools: &mut Tools) {
         self.waiting.retain(|waiting| waiting.by_client);
-        self.withdraw_early(now, &mut tools.lanes, &mut tools.out);
+        self.withdraw_early(now, &mut tools.lanes);
         self.cut(now, tools);
     }
 
@@ -171,7 +169,7 @@ impl Assistant {
     pub(crate) fn stop(&mut self, now: Instant, tools: &mut Tools) {
         self.waiting.clear();
         self.interrupt(now, tools);
-        self.release_prepared(now, &mut tools.lanes, &mut tools.out);
+        self.release_prepared(now, &mut tools.lanes);
         self.entries.clear();
     }
 
@@ -200,28 +198,22 @@ impl Assistant {
             self.release_early(now, tools);
         }
         let Some(answer) = self.current.as_mut().filter(|answer| !answer.is_answered()) else { return };
-        let voice = tools.voice.clone().filter(|_| answer.question().speaks);
-        match answer.lane {
-            None => {
-                let init = LaneRequest::Init(voice.clone());
-                let can_serve =
-                    |id: &mut LaneId| tools.lanes.get(*id).is_some_and(|lane| lane.can_serve(&init));
-                let prepared = self.dialled.take_if(can_serve);
-                let Tools { lanes, out, .. } = tools;
-                let id = prepared.unwrap_or_else(|| dial(now, voice, lanes, out));
-                // The client begins to wait now.
-                lanes.restart_queue_wait(now, id);
-                answer.lane = Some(id);
-                self.release_prepared(now, lanes, out);
-                self.advance_answers(now, tools);
+        if answer.ask.lane().is_none() {
+            let voice = tools.voice.clone().filter(|_| answer.question().speaks);
+            let init = LaneRequest::Init(voice);
+            if let Some(prepared) = self.dialled.take_if(|id| tools.lanes.can_serve(*id, &init)) {
+                answer.ask.use_lane(prepared);
             }
-            Some(id) if tools.lanes.is_ready(id) => {
-                let question = answer.question();
-                let turn = self.rules.chat_turn(&self.profile, tools, &question, &self.entries);
-                answer.note_request(now, &turn);
-                tools.lanes.request(now, id, LaneRequest::Chat(Box::new(turn)), &mut tools.out);
-            }
-            Some(_) => {}
+            let id = answer.ask.dial(now, init, &mut tools.lanes);
+            // The client begins to wait now.
+            tools.lanes.restart_queue_wait(now, id);
+            self.release_prepared(now, &mut tools.lanes);
+            self.advance_answers(now, tools);
+        } else if answer.ask.is_ready(&tools.lanes) {
+            let question = answer.question();
+            let turn = self.rules.chat_turn(&self.profile, tools, &question, &self.entries);
+            answer.note_request(&turn);
+            answer.ask.send(now, LaneRequest::Chat(Box::new(turn)), &mut tools.lanes);
         }
     }
 
@@ -241,15 +233,7 @@ impl Assistant {
         signal: LaneSignal<'_>,
         tools: &mut Tools,
     ) -> Effects {
-        let effects = match (&signal.change, &signal.message) {
-            (ConnectionChange::Queued, _) => Effects::WORKER_WANTED,
-            (ConnectionChange::None, Some((LaneEvent::Text(_) | LaneEvent::Audio(_), _)))
-                if tools.floor.is_audible() =>
-            {
-                Effects::DELTA
-            }
-            _ => Effects::ALL,
-        };
+        let effects = signal.effects(tools.floor.is_audible());
         if let Some(answer) = &mut self.current {
             answer.handle_speech_signal(now, signal, tools);
         }
@@ -268,35 +252,42 @@ impl Assistant {
         tools: &mut Tools,
     ) -> Effects {
         if self.early.is_on(signal.id) {
-            return self.keep_early_output(now, &signal, tools);
+            return self.keep_early_output(now, signal, tools);
         }
-        let is_plain = signal.change == ConnectionChange::None;
-        self.handle_change(now, signal.id, signal.change, tools);
-        let (Some(answer), Some((event, meta)), true) =
-            (&mut self.current, signal.message, signal.was_awaiting_reply)
-        else {
-            return Effects::ALL;
-        };
-        answer.note_message(event, meta);
+        let (id, message) = (signal.id, signal.message.filter(|_| signal.was_awaiting_reply));
+        if let (Some(answer), Some((event, meta))) = (&mut self.current, message) {
+            answer.note_message(event, meta);
+        }
+        match signal.into_reply() {
+            part @ (Reply::Text(_) | Reply::Audio(_) | Reply::Done { .. }) => {
+                self.take_part(now, part, tools)
+            }
+            change => {
+                self.handle_change(now, id, change, tools);
+                Effects::ALL
+            }
+        }
+    }
+
+    /// Takes a part of the answer.
+    fn take_part(&mut self, now: Instant, part: Reply<'_>, tools: &mut Tools) -> Effects {
+        let Some(answer) = &mut self.current else { return Effects::ALL };
         // Words that are spoken later may dial or use a lane.
         let is_spoken_later = answer.is_spoken_later();
-        match event {
-            LaneEvent::Text(text) => {
+        match part {
+            Reply::Text(text) => {
                 answer.push_text(now, text, tools);
                 self.advance_speech(now, tools);
             }
-            LaneEvent::Audio(samples) => answer.push_audio(now, samples, tools),
-            LaneEvent::Done { text, audio } => {
-                self.complete(now, *text, audio, tools);
+            Reply::Audio(samples) => answer.push_audio(now, samples, tools),
+            Reply::Done { text, audio } => {
+                self.complete(now, text, audio, tools);
                 return Effects::ALL;
             }
             _ => return Effects::ALL,
         }
-        if self.end_if_broken_off(now, tools) {
-            return Effects::ALL;
-        }
-        let is_delta = is_plain && tools.floor.is_audible() && !is_spoken_later;
-        if is_delta { Effects::DELTA } else { Effects::ALL }
+        let is_over = self.end_if_broken_off(now, tools);
+        if !is_over && !is_spoken_later && tools.floor.is_audible() { Effects::DELTA } else { Effects::ALL }
     }
 
     /// Ends an answer that lost audio. Returns true if its making has ended.
@@ -314,52 +305,42 @@ impl Assistant {
         self.advance(now, tools);
     }
 
-    fn handle_change(&mut self, now: Instant, id: LaneId, change: ConnectionChange, tools: &mut Tools) {
-        let is_current = self.current.as_ref().is_some_and(|answer| answer.lane == Some(id));
+    /// Handles a reply that is no part of the answer.
+    fn handle_change(&mut self, now: Instant, id: LaneId, change: Reply<'_>, tools: &mut Tools) {
+        let is_current = self.current.as_ref().is_some_and(|answer| answer.ask.lane() == Some(id));
         match change {
-            ConnectionChange::None => {}
-            ConnectionChange::Queued => {
+            Reply::None | Reply::Text(_) | Reply::Audio(_) | Reply::Done { .. } => {}
+            Reply::Queued => {
                 if tools.lanes.is_any_draining() {
                     self.early.pause_from(now);
                 }
             }
-            ConnectionChange::Ready => self.advance(now, tools),
+            Reply::Ready => self.advance(now, tools),
             // The client does not wait for a lane that was dialled ahead. The answer dials another.
-            ConnectionChange::QueueStuck(_) if !is_current => {}
-            ConnectionChange::QueueStuck(words) => {
-                tools.out.push_error(Error::new(ErrorKind::QueueStuck, words));
+            Reply::QueueStuck(_) if !is_current => {}
+            Reply::QueueStuck(words) => tools.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            Reply::Empty | Reply::Failed(_) if !is_current => {
+                self.release_prepared(now, &mut tools.lanes);
             }
-            ConnectionChange::EmptyAnswer | ConnectionChange::Failed(_) if !is_current => {
-                self.release_prepared(now, &mut tools.lanes, &mut tools.out);
-            }
-            ConnectionChange::EmptyAnswer => {
-                self.handle_failure(now, ConnectionFailure::empty_answer(), tools);
-            }
-            ConnectionChange::Failed(failure) => self.handle_failure(now, failure, tools),
+            Reply::Empty => self.handle_failure(now, ConnectionFailure::empty_answer(), tools),
+            Reply::Failed(failure) => self.handle_failure(now, failure, tools),
         }
     }
 
     pub(super) fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, tools: &mut Tools) {
-        let attempts_max = self.rules.answer.attempts;
         if let Some(answer) = &mut self.current {
-            if let Some(id) = answer.lane.take() {
-                tools.lanes.retire(now, id, &mut tools.out);
-            }
             if failure.is_endless {
                 answer.end_at_limit(now, tools);
-                return self.advance(now, tools);
+            } else {
+                answer.fail(now, failure, self.rules.answer.attempts, tools);
             }
-            answer.attempts += 1;
-            let may_ask_again = tools.lanes.may_ask_again(now, Owner::Assistant, &failure)
-                || failure.may_repeat() && answer.attempts < attempts_max;
-            answer.fail(now, failure, may_ask_again, tools);
         }
         self.advance(now, tools);
     }
 }
 
-fn dial(now: Instant, voice: Option<VoiceSample>, lanes: &mut Lanes, out: &mut Actions) -> LaneId {
-    lanes.open(now, Owner::Assistant, Mode::Chat, Some(LaneRequest::Init(voice)), out)
+fn dial(now: Instant, voice: Option<VoiceSample>, lanes: &mut Lanes) -> LaneId {
+    lanes.open(now, Owner::Assistant, Mode::Chat, Some(LaneRequest::Init(voice)))
 }
 
 impl AnswerRules {

@@ -32,7 +32,7 @@ impl Dialogue {
         let due = pause.and_then(|pause| Some(self.idle_from(now, &tools.floor)? + pause));
         tools.timers.set_or_clear(Timer::IdlePause, due);
         if tools.timers.take_expired(Timer::IdlePause, now) {
-            self.standby.retire(now, &mut tools.lanes, &mut tools.out);
+            self.standby.retire(now, &mut tools.lanes);
             let after = self.leave_upstream(now, false, tools);
             self.upstream = DialogueUpstream::Paused { after };
             self.idle_since = None;

@@ -217,7 +217,7 @@ impl Dialogue {
         }
         self.turns.usage.note_message(event, meta);
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
-        let answered = session.handle_reply(now, event, meta, &self.limits, &tools.lanes, &mut tools.out);
+        let answered = session.handle_reply(now, event, meta, &self.limits, &mut tools.lanes);
         self.arm_reply(&mut tools.timers);
         match event {
             LaneEvent::Listen => self.turns.handle_listen(now, answered.as_ref(), meta, tools),
@@ -248,9 +248,8 @@ impl Dialogue {
         now: Instant,
         signal: &LaneSignal<'_>,
         lanes: &mut Lanes,
-        out: &mut Actions,
     ) -> Effects {
-        self.standby.handle_signal(now, signal, &self.limits, lanes, out)
+        self.standby.handle_signal(now, signal, &self.limits, lanes)
     }
 
     /// Ends a reply whose end the upstream did not report in time.
@@ -258,7 +257,7 @@ impl Dialogue {
         if tools.timers.take_expired(Timer::ReplyEnd, now)
             && let DialogueUpstream::Active(session) = &mut self.upstream
         {
-            session.end_reply(now, &self.limits, &tools.lanes, &mut tools.out);
+            session.end_reply(now, &self.limits, &mut tools.lanes);
             self.arm_reply(&mut tools.timers);
             self.report_answered(&mut tools.out);
         }
@@ -305,7 +304,7 @@ impl Dialogue {
         }
         let detail = format!("the upstream failed on {UNIT_ERRORS_MAX} seconds of audio in a row: {detail}");
         let lane = tools.lanes.lane(session.id);
-        tools.lanes.close(now, session.id, &mut tools.out);
+        tools.lanes.close(now, session.id);
         tools.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
         self.handle_upstream_loss(now, ConnectionFailure::in_use(EndKind::Other, detail), tools);
     }

@@ -95,10 +95,10 @@ impl Dialogue {
         }
     }
 
-    pub(super) fn dial(&mut self, now: Instant, Tools { voice, lanes, out, .. }: &mut Tools) {
+    pub(super) fn dial(&mut self, now: Instant, Tools { voice, lanes, .. }: &mut Tools) {
         self.known_history = self.turns.history.mark();
         let init = init_command(&self.rules, voice.clone(), &self.turns.history);
-        let id = lanes.open(now, Owner::Dialogue, self.mode, Some(init), out);
+        let id = lanes.open(now, Owner::Dialogue, self.mode, Some(init));
         self.upstream = DialogueUpstream::Connecting(id);
     }
 
@@ -173,7 +173,7 @@ impl Dialogue {
 
     /// Switches to the standby, or schedules the next session.
     fn connect_successor(&mut self, now: Instant, after: Option<LaneId>, tools: &mut Tools) {
-        let standby = self.standby.take(now, &self.turns.history, &mut tools.lanes, &mut tools.out);
+        let standby = self.standby.take(now, &self.turns.history, &mut tools.lanes);
         self.known_history = standby.as_ref().map_or(self.known_history, |standby| standby.history);
         match standby.map(|standby| standby.session) {
             Some(session) if tools.lanes.is_engaged(session.id) => {
@@ -226,11 +226,11 @@ impl Dialogue {
                     self.uplink.resend_unanswered();
                 }
                 self.turns.reset(now, tools);
-                tools.lanes.retire(now, session.id, &mut tools.out);
+                tools.lanes.retire(now, session.id);
                 Some(session.id)
             }
             DialogueUpstream::Connecting(id) => {
-                tools.lanes.retire(now, id, &mut tools.out);
+                tools.lanes.retire(now, id);
                 Some(id)
             }
             DialogueUpstream::Stopped
@@ -278,7 +278,7 @@ impl Dialogue {
     /// Gives a worker to a text that waits for one, until the text is synthesised. The standby's worker is preferred.
     pub(crate) fn release_worker_for_tts(&mut self, now: Instant, tools: &mut Tools) {
         let standby_had_worker = tools.lanes.owner_holds_worker(Owner::Standby);
-        self.standby.retire(now, &mut tools.lanes, &mut tools.out);
+        self.standby.retire(now, &mut tools.lanes);
         if standby_had_worker || !tools.lanes.owner_holds_worker(Owner::Dialogue) {
             return;
         }
@@ -290,7 +290,7 @@ impl Dialogue {
 
     /// Ends the conversation.
     pub(crate) fn stop(&mut self, now: Instant, tools: &mut Tools) {
-        self.standby.retire(now, &mut tools.lanes, &mut tools.out);
+        self.standby.retire(now, &mut tools.lanes);
         self.leave_upstream(now, false, tools);
         tools.timers.clear(&[Timer::Standby]);
         self.outage = None;
@@ -319,7 +319,7 @@ impl Dialogue {
 
     /// Prepares the standby. Returns true if the rollover need not wait for it.
     fn prepare_standby(&mut self, now: Instant, due: RolloverDue, tools: &mut Tools) -> bool {
-        let Tools { voice, lanes, out, .. } = tools;
+        let Tools { voice, lanes, .. } = tools;
         let DialogueUpstream::Active(session) = &self.upstream else { return true };
         let granted_at = lanes.granted_at(session.id).unwrap_or(session.ready_at);
         let time_left = self.limits.time_left(now, granted_at, session.context_usage);
@@ -331,7 +331,7 @@ impl Dialogue {
             usual_time: session.ready_at - granted_at,
         };
         let init = || init_command(&self.rules, voice.clone(), &self.turns.history);
-        self.standby.prepare(now, &prospects, (self.mode, init), lanes, out)
+        self.standby.prepare(now, &prospects, (self.mode, init), lanes)
     }
 
     pub(super) fn rollover_due(&self, now: Instant, lanes: &Lanes) -> Option<RolloverDue> {

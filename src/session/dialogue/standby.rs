@@ -19,7 +19,6 @@ use super::{
 use crate::session::{
     effects::Effects,
     lanes::{LaneId, LaneSignal, Lanes, Owner, connection::ConnectionChange},
-    outbox::Actions,
     timers::{Timer, Timers},
 };
 use crate::{
@@ -88,7 +87,6 @@ impl StandbyPlace {
         prospects: &Prospects<'_>,
         (mode, init): (Mode, impl FnOnce() -> LaneRequest),
         lanes: &mut Lanes,
-        out: &mut Actions,
     ) -> bool {
         let rules = &prospects.rules.rollover;
         match &self.standby {
@@ -102,7 +100,7 @@ impl StandbyPlace {
                 let can_renew = prospects.time_left.is_some_and(|time_left| time_left >= preparation);
                 // The end of an open turn adds another line.
                 if can_renew && !prospects.is_turn_open {
-                    self.replaced = self.retire(now, lanes, out);
+                    self.replaced = self.retire(now, lanes);
                 }
                 !can_renew
             }
@@ -111,7 +109,7 @@ impl StandbyPlace {
                 let is_blocked = self.replaced.is_some_and(|id| lanes.is_closing(id));
                 if !is_blocked && !prospects.is_turn_open {
                     self.replaced = None;
-                    let id = lanes.open(now, Owner::Standby, mode, Some(init()), out);
+                    let id = lanes.open(now, Owner::Standby, mode, Some(init()));
                     let (session, history) = (UpstreamSession::new(now, id), prospects.history.mark());
                     self.standby = Some(Standby { session, history, opened_at: now });
                 }
@@ -122,19 +120,13 @@ impl StandbyPlace {
     }
 
     /// Takes the standby as the next session. Retires it if its prompt misses a line.
-    pub(super) fn take(
-        &mut self,
-        now: Instant,
-        history: &History,
-        lanes: &mut Lanes,
-        out: &mut Actions,
-    ) -> Option<Standby> {
+    pub(super) fn take(&mut self, now: Instant, history: &History, lanes: &mut Lanes) -> Option<Standby> {
         let standby = self.standby.take()?;
         if standby.is_current(history) {
             lanes.give(standby.session.id, Owner::Dialogue);
             return Some(standby);
         }
-        lanes.retire(now, standby.session.id, out);
+        lanes.retire(now, standby.session.id);
         None
     }
 
@@ -144,16 +136,16 @@ impl StandbyPlace {
     }
 
     /// Leaves the standby. Returns its lane.
-    pub(super) fn retire(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) -> Option<LaneId> {
+    pub(super) fn retire(&mut self, now: Instant, lanes: &mut Lanes) -> Option<LaneId> {
         let id = self.standby.take()?.session.id;
-        lanes.retire(now, id, out);
+        lanes.retire(now, id);
         Some(id)
     }
 
     /// Leaves the standby, and opens no other during this upstream session.
-    fn give_up(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    fn give_up(&mut self, now: Instant, lanes: &mut Lanes) {
         self.is_unavailable = true;
-        self.retire(now, lanes, out);
+        self.retire(now, lanes);
     }
 
     /// Handles what happened on the standby's lane.
@@ -163,15 +155,14 @@ impl StandbyPlace {
         signal: &LaneSignal<'_>,
         limits: &RolloverLimits,
         lanes: &mut Lanes,
-        out: &mut Actions,
     ) -> Effects {
         let Some(standby) = &mut self.standby else { return Effects::MODEL };
         if let Some((event, meta)) = signal.message {
             if matches!(event, LaneEvent::RecoverableError(_)) && lanes.is_engaged(signal.id) {
-                self.give_up(now, lanes, out);
+                self.give_up(now, lanes);
                 return Effects::MODEL;
             }
-            standby.session.handle_reply(now, event, meta, limits, lanes, out);
+            standby.session.handle_reply(now, event, meta, limits, lanes);
         }
         match signal.change {
             ConnectionChange::Ready => {
@@ -182,7 +173,7 @@ impl StandbyPlace {
             ConnectionChange::Queued
             | ConnectionChange::QueueStuck(_)
             | ConnectionChange::Failed(_)
-            | ConnectionChange::EmptyAnswer => self.give_up(now, lanes, out),
+            | ConnectionChange::EmptyAnswer => self.give_up(now, lanes),
             ConnectionChange::None => {}
         }
         if signal.message.is_some() { Effects::MODEL } else { Effects::ALL }
@@ -195,7 +186,6 @@ impl StandbyPlace {
         rules: &DialogueRules,
         lanes: &mut Lanes,
         timers: &mut Timers,
-        out: &mut Actions,
     ) {
         self.arm(rules, lanes, timers);
         if !timers.take_expired(Timer::Standby, now) {
@@ -203,9 +193,9 @@ impl StandbyPlace {
         }
         let Some(Standby { session, .. }) = &mut self.standby else { return };
         if session.tracker.in_flight.is_some() {
-            self.give_up(now, lanes, out);
+            self.give_up(now, lanes);
         } else {
-            session.send_unit(now, UplinkUnit::silence(), lanes, out);
+            session.send_unit(now, UplinkUnit::silence(), lanes);
             self.arm(rules, lanes, timers);
         }
     }

@@ -65,8 +65,8 @@ impl Dialogue {
         self.check_yielding(now, tools);
         self.check_reply_timeout(now, tools);
         self.check_limits(now, tools);
-        let Tools { lanes, timers, out, .. } = &mut *tools;
-        self.standby.feed(now, &self.rules, lanes, timers, out);
+        let Tools { lanes, timers, .. } = &mut *tools;
+        self.standby.feed(now, &self.rules, lanes, timers);
         self.redial_if_due(now, tools);
         self.report_connect_error(&tools.lanes, &mut tools.out);
         tools.lanes.report_wait(now, self.upstream.id(), &mut tools.timers, &mut tools.out);
@@ -107,7 +107,7 @@ impl Dialogue {
             && let DialogueUpstream::Active(session) = &mut self.upstream
         {
             let bound = session.tracker.give_up_after(self.rules.converse.unit_reply_max);
-            tools.lanes.close(now, session.id, &mut tools.out);
+            tools.lanes.close(now, session.id);
             let detail = format!("the upstream did not answer 1 s of audio within {} ms", millis(bound));
             let lane = tools.lanes.lane(session.id);
             tools.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
@@ -146,7 +146,7 @@ impl Dialogue {
             unit.frame = self.video_frame.take();
         }
         self.turns.usage.begin_request(unit_input(unit.audio.len(), unit.frame.is_some()));
-        session.send_unit(now, unit, &tools.lanes, &mut tools.out);
+        session.send_unit(now, unit, &mut tools.lanes);
         self.arm_reply(&mut tools.timers);
     }
 

@@ -9,7 +9,7 @@ use crate::{
         lanes::{LaneId, Lanes},
         measurement::Measurement,
         millis,
-        outbox::{Action, Actions, Observation},
+        outbox::Observation,
     },
     spelling::profile::LaneTimeouts,
     vocabulary::{LaneEvent, LaneRequest, MessageMeta, RolloverReason, UnitInput},
@@ -58,12 +58,12 @@ impl UpstreamSession {
     }
 
     /// Sends a unit.
-    pub(super) fn send_unit(&mut self, now: Instant, unit: UplinkUnit, lanes: &Lanes, out: &mut Actions) {
+    pub(super) fn send_unit(&mut self, now: Instant, unit: UplinkUnit, lanes: &mut Lanes) {
         self.frame_since_answer |= unit.frame.is_some();
         let (audio, force_listen, frame) = (unit.audio.clone(), unit.force_listen, unit.frame.clone());
         let input_id = self.tracker.record_sent(now, unit);
         let append = UnitInput { audio, input_id, force_listen, frame };
-        out.push(Action::ToLane(lanes.lane(self.id), LaneRequest::Append(append)));
+        lanes.send(lanes.lane(self.id), LaneRequest::Append(append));
     }
 
     /// Handles output of the model. Returns the unit that it completed.
@@ -73,8 +73,7 @@ impl UpstreamSession {
         event: &LaneEvent<'_>,
         meta: MessageMeta<'_>,
         limits: &RolloverLimits,
-        lanes: &Lanes,
-        out: &mut Actions,
+        lanes: &mut Lanes,
     ) -> Option<UnitInFlight> {
         if let LaneEvent::Ready { .. } = event {
             self.held_samples = meta.held_samples;
@@ -83,20 +82,14 @@ impl UpstreamSession {
         self.unit_errors = 0;
         self.context_usage.report(meta.context_tokens);
         let unit = self.tracker.handle_reply(now, kind, meta)?;
-        self.record_answer(now, &unit, limits, lanes, out);
+        self.record_answer(now, &unit, limits, lanes);
         Some(unit)
     }
 
     /// Completes a unit whose end the upstream did not report in time.
-    pub(super) fn end_reply(
-        &mut self,
-        now: Instant,
-        limits: &RolloverLimits,
-        lanes: &Lanes,
-        out: &mut Actions,
-    ) {
+    pub(super) fn end_reply(&mut self, now: Instant, limits: &RolloverLimits, lanes: &mut Lanes) {
         if let Some(unit) = self.tracker.complete_in_flight() {
-            self.record_answer(now, &unit, limits, lanes, out);
+            self.record_answer(now, &unit, limits, lanes);
         }
     }
 
@@ -117,8 +110,7 @@ impl UpstreamSession {
         now: Instant,
         unit: &UnitInFlight,
         limits: &RolloverLimits,
-        lanes: &Lanes,
-        out: &mut Actions,
+        lanes: &mut Lanes,
     ) {
         self.context_usage.add_unit(
             unit.unit.has_speech,
@@ -128,10 +120,10 @@ impl UpstreamSession {
         self.last_answered = (self.held_samples > 0).then(|| UplinkUnit { frame: None, ..unit.unit.clone() });
         let (took, lane) = (now - unit.sent_at, lanes.lane(self.id));
         self.has_stalled = self.tracker.note_reply_time(took);
-        out.measure(Measurement::UnitProcessed { lane, took, unit: UNIT_DURATION });
-        out.measure(Measurement::ContextUsage { lane, tokens: self.context_usage.tokens });
+        lanes.measure(Measurement::UnitProcessed { lane, took, unit: UNIT_DURATION });
+        lanes.measure(Measurement::ContextUsage { lane, tokens: self.context_usage.tokens });
         if let Some(count) = self.tracker.count_slow_reply(took) {
-            out.observe(Observation::SlowStep { step_ms: millis(took), count });
+            lanes.observe(Observation::SlowStep { step_ms: millis(took), count });
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{LaneId, Lanes, Owner, connection::UpstreamConnection};
-use crate::{session::outbox::Actions, vocabulary::LanePurpose};
+use crate::vocabulary::LanePurpose;
 
 /// Unneeded lanes of a session that wait in queues. From this number on, the next request takes one of them over although
 /// its queue is stuck.
@@ -18,11 +18,11 @@ const MAX_DRAINING: usize = 1;
 
 impl Lanes {
     /// Leaves a lane politely once no answer is outstanding.
-    pub(crate) fn retire(&mut self, now: Instant, id: LaneId, out: &mut Actions) {
+    pub(crate) fn retire(&mut self, now: Instant, id: LaneId) {
         let drain_until = self.latest_drain_end(now);
         let drain_deadline = self.drain_deadline;
         let Some((connection, shared)) = self.get_mut(id) else { return };
-        connection.leave(now, drain_until, &shared.times, out);
+        connection.leave(now, drain_until, shared);
         if let Some(by) = drain_deadline {
             // A close always gets its full time, but does not wait for an initialisation longer than that.
             connection.shorten_deadline(by.max(now) + Duration::from_millis(shared.times.close_max_ms));

@@ -3,28 +3,34 @@
 //! An owner opens a lane, sends requests on it and retires it. Messages, the transport and time go to the connection first;
 //! the owner gets a [`LaneSignal`] of what changed. A retired lane belongs to [`Owner::Closing`] until its transport is gone.
 //!
+//! - [`ask`] is one request over all its attempts, for owners that ask and get answers
 //! - [`connection`] is one connection from the dial to the end of its transport; [`backoff`] is its retry policy
 //! - [`closing`] bounds the lanes that are left; [`places`] gives their free workers and places in queues to lanes that wait
 //! - [`holding`] stops the deadlines of lanes that the driver does not read
 //! - [`queue_notice`] tells the client where it waits
+//! - [`outbox`] is what leaves for the upstreams, and [`voice_encoding`] how voice samples are encoded there
 //!
 //! To add an owner, add it to [`Owner`] and to the match of [`super::follow_up`]. An owner never touches a
 //! transport.
 
+pub(crate) mod ask;
 pub(crate) mod backoff;
 mod closing;
 pub(crate) mod connection;
 mod holding;
+mod outbox;
 mod places;
 mod queue_notice;
+pub(crate) mod voice_encoding;
 
 use std::time::Instant;
 
 use self::{
     backoff::{BusyServers, ConnectionFailure, RetryState},
     connection::{ConnectionChange, UpstreamConnection, is_progress},
+    voice_encoding::VoiceEncodingChoice,
 };
-use super::{outbox::Actions, tts::voices::VoiceEncodingChoice};
+use super::outbox::lane_outbox::LaneOutbox;
 use crate::{
     spelling::profile::LaneTimeouts,
     vocabulary::{DisconnectReason, Lane, LaneEvent, LanePurpose, LaneRequest, MessageMeta, Mode},
@@ -94,6 +100,7 @@ struct Slot {
 /// State that the connections of a session share.
 #[derive(Debug)]
 pub(crate) struct LaneShared {
+    out: LaneOutbox,
     times: LaneTimeouts,
     voice_encoding: VoiceEncodingChoice,
     busy: BusyServers,
@@ -133,6 +140,7 @@ impl Lanes {
         Self {
             slots: Vec::new(),
             shared: LaneShared {
+                out: LaneOutbox::default(),
                 times,
                 voice_encoding,
                 busy: BusyServers::default(),
@@ -179,9 +187,8 @@ impl Lanes {
         owner: Owner,
         mode: Mode,
         init: Option<LaneRequest>,
-        out: &mut Actions,
     ) -> LaneId {
-        self.open_beside(now, (owner, 0), mode, init, out)
+        self.open_beside(now, (owner, 0), mode, init)
     }
 
     /// Like [`Lanes::open`], for an owner that could have `spare` lanes beside this one.
@@ -191,7 +198,6 @@ impl Lanes {
         (owner, spare): (Owner, usize),
         mode: Mode,
         init: Option<LaneRequest>,
-        out: &mut Actions,
     ) -> LaneId {
         let purpose = owner.purpose();
         let id = self.allocate_id();
@@ -199,11 +205,12 @@ impl Lanes {
         let lane = place.as_ref().map_or_else(|| self.shared.allocate_lane(), |place| place.lane);
         let can_dial = self.can_dial_beside(purpose, spare);
         let mut connection = UpstreamConnection::new(now, lane, (purpose, mode), init);
-        let LaneShared { times, busy, .. } = &self.shared;
         match place {
-            Some(place) => _ = connection.take_place_of(now, place, times, out),
-            None if can_dial => connection.dial_first(now, busy.next_at(purpose), times, out),
-            None => connection.hold(now, times),
+            Some(place) => _ = connection.take_place_of(now, place, &mut self.shared),
+            None if can_dial => {
+                connection.dial_first(now, self.shared.busy.next_at(purpose), &mut self.shared);
+            }
+            None => connection.hold(now, &self.shared.times),
         }
         self.slots.reserve_exact(1);
         self.slots.push(Slot { id, owner, spare, connection });
@@ -242,6 +249,11 @@ impl Lanes {
     /// True if a lane is ready for a request.
     pub(crate) fn is_ready(&self, id: LaneId) -> bool {
         self.get(id).is_some_and(UpstreamConnection::is_ready)
+    }
+
+    /// True if a lane is unused and is (or will be) initialised with `init`.
+    pub(crate) fn can_serve(&self, id: LaneId, init: &LaneRequest) -> bool {
+        self.get(id).is_some_and(|connection| connection.can_serve(init))
     }
 
     /// True if a lane is in use until it ends.
@@ -285,10 +297,10 @@ impl Lanes {
     }
 
     /// Sends a request on a ready lane.
-    pub(crate) fn request(&mut self, now: Instant, id: LaneId, request: LaneRequest, out: &mut Actions) {
+    pub(crate) fn request(&mut self, now: Instant, id: LaneId, request: LaneRequest) {
         if let Some((connection, shared)) = self.get_mut(id) {
             let (request, _) = shared.voice_encoding.encode_voice(request);
-            connection.send_request(now, request, &shared.times, out);
+            connection.send_request(now, request, shared);
         }
     }
 
@@ -316,9 +328,9 @@ impl Lanes {
     }
 
     /// Sets the initialisation of a lane.
-    pub(crate) fn initialise(&mut self, now: Instant, id: LaneId, init: LaneRequest, out: &mut Actions) {
+    pub(crate) fn initialise(&mut self, now: Instant, id: LaneId, init: LaneRequest) {
         if let Some((connection, shared)) = self.get_mut(id) {
-            connection.initialise_with(now, init, shared, out);
+            connection.initialise_with(now, init, shared);
         }
     }
 
@@ -344,22 +356,16 @@ impl Lanes {
     }
 
     /// Closes a lane politely. Its owner keeps it.
-    pub(crate) fn close(&mut self, now: Instant, id: LaneId, out: &mut Actions) {
+    pub(crate) fn close(&mut self, now: Instant, id: LaneId) {
         if let Some((connection, shared)) = self.get_mut(id) {
-            connection.close(now, &shared.times, out);
+            connection.close(now, shared);
         }
     }
 
     /// Closes a lane with an encoded message. Its owner keeps it.
-    pub(crate) fn close_with_message(
-        &mut self,
-        now: Instant,
-        id: LaneId,
-        message: String,
-        out: &mut Actions,
-    ) {
+    pub(crate) fn close_with_message(&mut self, now: Instant, id: LaneId, message: String) {
         if let Some((connection, shared)) = self.get_mut(id) {
-            connection.close_with_message(now, message, &shared.times, out);
+            connection.close_with_message(now, message, shared);
         }
     }
 
@@ -371,9 +377,9 @@ impl Lanes {
     }
 
     /// Handles the opened transport of a lane. Unknown lanes are ignored.
-    pub(crate) fn handle_opened(&mut self, now: Instant, lane: Lane, out: &mut Actions) {
+    pub(crate) fn handle_opened(&mut self, now: Instant, lane: Lane) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.connection.lane == lane) {
-            slot.connection.handle_opened(now, &self.shared.times, out);
+            slot.connection.handle_opened(now, &mut self.shared);
         }
     }
 
@@ -384,10 +390,9 @@ impl Lanes {
         lane: Lane,
         event: &'e LaneEvent<'e>,
         meta: MessageMeta<'e>,
-        out: &mut Actions,
     ) -> Option<(Owner, LaneSignal<'e>)> {
         if matches!(event, LaneEvent::Granted) {
-            self.pass_on_worker(now, lane, out);
+            self.pass_on_worker(now, lane);
         }
         let slot = self.slots.iter_mut().find(|slot| slot.connection.lane == lane)?;
         let (id, owner) = (slot.id, slot.owner);
@@ -395,7 +400,7 @@ impl Lanes {
         if was_awaiting_reply && owner != Owner::Closing && is_progress(slot.connection.purpose, event) {
             self.last_output_at = Some(now);
         }
-        let mut change = slot.connection.handle_event(now, event, &mut self.shared, out);
+        let mut change = slot.connection.handle_event(now, event, &mut self.shared);
         let LaneShared { busy, times, rng, moves, .. } = &mut self.shared;
         match &mut change {
             ConnectionChange::Failed(failure) if failure.is_busy() => {
@@ -419,11 +424,10 @@ impl Lanes {
         now: Instant,
         lane: Lane,
         reason: &DisconnectReason,
-        out: &mut Actions,
     ) -> Option<(Owner, LaneSignal<'static>)> {
         let slot = self.slots.iter_mut().find(|slot| slot.connection.lane == lane)?;
         let (id, owner) = (slot.id, slot.owner);
-        let change = slot.connection.handle_closed(now, reason, &mut self.shared, out);
+        let change = slot.connection.handle_closed(now, reason, &mut self.shared);
         if owner == Owner::Closing {
             self.forget_if_gone(id);
         }
@@ -442,12 +446,11 @@ impl Lanes {
         &mut self,
         now: Instant,
         id: LaneId,
-        out: &mut Actions,
     ) -> Option<(Owner, LaneSignal<'static>)> {
         let session_holds_worker = self.slots.iter().any(|slot| slot.connection.holds_worker());
         let slot = self.slots.iter_mut().find(|slot| slot.id == id)?;
         let owner = slot.owner;
-        let change = slot.connection.handle_timeout(now, session_holds_worker, &mut self.shared, out);
+        let change = slot.connection.handle_timeout(now, session_holds_worker, &mut self.shared);
         if owner == Owner::Closing {
             self.forget_if_gone(id);
         }

@@ -6,11 +6,8 @@
 
 use std::time::Instant;
 
-use super::{LaneId, LaneShared, Lanes, Owner, Slot, closing::MAX_UNNEEDED, connection::UpstreamConnection};
-use crate::{
-    session::outbox::Actions,
-    vocabulary::{Lane, LanePurpose, Mode},
-};
+use super::{LaneId, Lanes, Owner, Slot, closing::MAX_UNNEEDED, connection::UpstreamConnection};
+use crate::vocabulary::{Lane, LanePurpose, Mode};
 
 impl Lanes {
     /// True if a new request can take over an unneeded lane that waits in an upstream's queue.
@@ -34,7 +31,7 @@ impl Lanes {
 
     /// Dials held lanes while closing lanes leave room. A lane that is not dialled takes over a place in a queue if there is
     /// one.
-    pub(crate) fn dial_waiting(&mut self, now: Instant, out: &mut Actions) {
+    pub(crate) fn dial_waiting(&mut self, now: Instant) {
         let is_undialled = |slot: &&Slot| slot.owner != Owner::Closing && slot.connection.is_undialled();
         let waiting: Vec<LaneId> = self.slots.iter().filter(is_undialled).map(|slot| slot.id).collect();
         for id in waiting {
@@ -45,10 +42,10 @@ impl Lanes {
             let place = place.map(|index| self.slots.remove(index).connection);
             let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) else { continue };
             match place {
-                Some(place) => _ = slot.connection.take_place_of(now, place, &self.shared.times, out),
+                Some(place) => _ = slot.connection.take_place_of(now, place, &mut self.shared),
                 None if has_room => {
-                    let LaneShared { times, busy, .. } = &self.shared;
-                    slot.connection.dial_held(now, busy.next_at(purpose), times, out);
+                    let not_before = self.shared.busy.next_at(purpose);
+                    slot.connection.dial_held(now, not_before, &mut self.shared);
                 }
                 None => {}
             }
@@ -57,7 +54,7 @@ impl Lanes {
 
     /// Moves a lane that waits in a queue to another upstream that has room. Returns false if the lane does not wait, or the
     /// session has too many places already. The lane's owner does not notice.
-    pub(crate) fn leave_queue_for_room(&mut self, now: Instant, lane: Lane, out: &mut Actions) -> bool {
+    pub(crate) fn leave_queue_for_room(&mut self, now: Instant, lane: Lane) -> bool {
         let is_it = |slot: &&mut Slot| {
             slot.connection.lane == lane
                 && slot.connection.is_queued()
@@ -66,13 +63,13 @@ impl Lanes {
         let has_room = self.unneeded_count() < MAX_UNNEEDED;
         let Some(slot) = self.slots.iter_mut().find(is_it).filter(|_| has_room) else { return false };
         let next = self.shared.allocate_lane();
-        let left = slot.connection.leave_place(now, next, &self.shared.times, out);
+        let left = slot.connection.leave_place(now, next, &mut self.shared);
         self.keep_left(left);
         true
     }
 
     /// Gives a worker to a lane that needs one, when the worker was assigned to a lane that was left.
-    pub(super) fn pass_on_worker(&mut self, now: Instant, lane: Lane, out: &mut Actions) {
+    pub(super) fn pass_on_worker(&mut self, now: Instant, lane: Lane) {
         let is_granted = |connection: &UpstreamConnection| {
             let (purpose, mode) = connection.serves();
             connection.lane == lane && connection.can_return_to_queue(None, purpose, mode)
@@ -87,8 +84,8 @@ impl Lanes {
         let Some(needy) = self.slots.iter().find(|slot| needs_it(slot)).map(|slot| slot.id) else { return };
         let granted = self.slots.remove(granted).connection;
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == needy) else { return };
-        let mut left = slot.connection.take_place_of(now, granted, &self.shared.times, out);
-        left.close(now, &self.shared.times, out);
+        let mut left = slot.connection.take_place_of(now, granted, &mut self.shared);
+        left.close(now, &mut self.shared);
         self.keep_left(left);
     }
 

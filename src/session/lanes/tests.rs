@@ -2,9 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::*;
+use super::{
+    ask::{Ask, AskAgain},
+    *,
+};
 use crate::{
-    session::outbox::Action,
+    error::ErrorKind,
+    session::outbox::lane_outbox::LaneAction,
     spelling::Library,
     vocabulary::{EndKind, LanePurpose, Sound, UpstreamEnd},
 };
@@ -13,7 +17,6 @@ use crate::{
 struct Bench {
     now: Instant,
     lanes: Lanes,
-    out: Actions,
     id: LaneId,
 }
 
@@ -23,34 +26,66 @@ impl Bench {
         let now = Instant::now();
         let times = Library::embedded().unwrap().profile("speech").unwrap().lanes;
         let mut lanes = Lanes::new(times, VoiceEncodingChoice::new([].into()), 1);
-        let mut out = Actions::default();
-        let id = lanes.open(now, Owner::Synthesizer, Mode::Chat, Some(LaneRequest::Init(None)), &mut out);
-        Self { now, lanes, out, id }
+        let id = lanes.open(now, Owner::Synthesizer, Mode::Chat, Some(LaneRequest::Init(None)));
+        Self { now, lanes, id }
     }
 
-    fn actions(&mut self) -> Vec<Action> {
-        let is_told = |action: &Action| !matches!(action, Action::Observe(_));
-        std::iter::from_fn(|| self.out.pop()).filter(is_told).collect()
+    fn actions(&mut self) -> Vec<LaneAction> {
+        let is_told = |action: &LaneAction| !matches!(action, LaneAction::Observe(_));
+        std::iter::from_fn(|| self.lanes.pop_action()).filter(is_told).collect()
     }
 
     fn open_transport(&mut self) {
-        self.lanes.handle_opened(self.now, self.lanes.lane(self.id), &mut self.out);
+        self.lanes.handle_opened(self.now, self.lanes.lane(self.id));
     }
 
     fn receive(&mut self, event: &LaneEvent<'_>) {
         let lane = self.lanes.lane(self.id);
-        self.lanes.handle_event(self.now, lane, event, MessageMeta::default(), &mut self.out);
+        self.lanes.handle_event(self.now, lane, event, MessageMeta::default());
     }
 
     fn close_transport(&mut self, reason: &DisconnectReason) -> ConnectionChange {
         let lane = self.lanes.lane(self.id);
-        self.lanes.handle_closed(self.now, lane, reason, &mut self.out).unwrap().1.change
+        self.lanes.handle_closed(self.now, lane, reason).unwrap().1.change
     }
 
     /// Lets the deadline of the lane expire.
     fn time_out(&mut self) -> ConnectionChange {
         self.now = self.lanes.deadline().unwrap();
-        self.lanes.handle_timeout(self.now, self.id, &mut self.out).unwrap().1.change
+        self.lanes.handle_timeout(self.now, self.id).unwrap().1.change
+    }
+}
+
+#[test]
+fn request_is_asked_again_while_that_is_possible_and_attempts_are_left() {
+    for (attempts_max, is_possible, expected) in [(3, true, 3), (3, false, 1), (1, true, 1)] {
+        let mut bench = Bench::new();
+        let mut ask = Ask::new(Owner::Synthesizer);
+        let again = AskAgain { attempts_max, is_possible, error_kind: ErrorKind::SpeakFailed };
+        let mut attempts = 0;
+        let error = loop {
+            bench.id = ask.dial(bench.now, LaneRequest::Init(None), &mut bench.lanes);
+            bench.open_transport();
+            bench.receive(&LaneEvent::Granted);
+            assert!(!ask.is_ready(&bench.lanes), "not initialised");
+            bench.receive(&LaneEvent::Ready { session_id: None });
+            assert!(ask.is_ready(&bench.lanes));
+            ask.send(bench.now, LaneRequest::Cancel, &mut bench.lanes);
+            attempts += 1;
+            bench.now += Duration::from_secs(1);
+            let ConnectionChange::Failed(failure) =
+                bench.close_transport(&DisconnectReason::Lost("reset".into()))
+            else {
+                panic!("the lane was in use")
+            };
+            if let Some(error) = ask.fail(bench.now, failure, again, &mut bench.lanes) {
+                break error;
+            }
+            assert_eq!(ask.lane(), None, "the next attempt has another lane");
+        };
+        assert_eq!((attempts, error.kind), (expected, ErrorKind::SpeakFailed));
+        let count = format!("({attempts} attempts in {attempts}.0 s)");
+        assert_eq!(error.detail.ends_with(&count), attempts > 1, "{}", error.detail);
     }
 }
 
@@ -60,10 +95,10 @@ fn closed_transport_receives_no_messages() {
     // The upstream accepts the connection, assigns a worker and then breaks, until the attempts are used up.
     loop {
         let lane = bench.lanes.lane(bench.id);
-        assert_eq!(bench.actions(), [Action::OpenLane(lane, Mode::Chat, LanePurpose::Speak)]);
+        assert_eq!(bench.actions(), [LaneAction::Open(lane, Mode::Chat, LanePurpose::Speak)]);
         bench.open_transport();
         bench.receive(&LaneEvent::Granted);
-        assert_eq!(bench.actions(), [Action::ToLane(lane, LaneRequest::Init(None))]);
+        assert_eq!(bench.actions(), [LaneAction::Send(lane, LaneRequest::Init(None))]);
         if let ConnectionChange::Failed(_) = bench.close_transport(&DisconnectReason::Lost("reset".into())) {
             break;
         }
@@ -71,7 +106,7 @@ fn closed_transport_receives_no_messages() {
     }
     assert_eq!(bench.actions(), []);
     assert!(bench.lanes.get(bench.id).unwrap().is_gone(), "the owner still has it");
-    bench.lanes.retire(bench.now, bench.id, &mut bench.out);
+    bench.lanes.retire(bench.now, bench.id);
     assert!(bench.lanes.are_gone());
 }
 
@@ -83,7 +118,7 @@ fn late_queue_message_cancels_neither_close_nor_retry() {
     let mut bench = Bench::new();
     bench.open_transport();
     bench.receive(&LaneEvent::Granted);
-    bench.lanes.close(bench.now, bench.id, &mut bench.out);
+    bench.lanes.close(bench.now, bench.id);
     bench.actions();
     bench.receive(&QUEUED);
     assert_eq!(
@@ -105,7 +140,7 @@ fn abandoned_transport_is_dropped_once() {
     let mut bench = Bench::new();
     loop {
         let failed = matches!(bench.time_out(), ConnectionChange::Failed(_));
-        let dropped = bench.actions().into_iter().filter(|action| matches!(action, Action::DropLane(_)));
+        let dropped = bench.actions().into_iter().filter(|action| matches!(action, LaneAction::Drop(_)));
         assert!(dropped.count() <= 1);
         if failed {
             break;
@@ -120,15 +155,15 @@ fn unwanted_answer_is_not_drained_after_the_drain_deadline() {
         bench.open_transport();
         bench.receive(&LaneEvent::Granted);
         bench.receive(&LaneEvent::Ready { session_id: None });
-        bench.lanes.request(bench.now, bench.id, LaneRequest::Close, &mut bench.out);
+        bench.lanes.request(bench.now, bench.id, LaneRequest::Close);
         bench.lanes.set_drain_deadline(bench.now + Duration::from_secs(10));
         bench.actions();
         bench.now += Duration::from_secs(late);
         let lane = bench.lanes.lane(bench.id);
-        bench.lanes.retire(bench.now, bench.id, &mut bench.out);
+        bench.lanes.retire(bench.now, bench.id);
         assert_eq!(bench.lanes.get(bench.id).unwrap().is_draining(), drains);
         assert!(bench.lanes.deadline().unwrap() > bench.now, "no deadline in the past");
-        let close = Action::ToLane(lane, LaneRequest::Close);
+        let close = LaneAction::Send(lane, LaneRequest::Close);
         assert_eq!(bench.actions().contains(&close), !drains);
     }
 }
@@ -149,7 +184,7 @@ fn output_without_audible_or_visible_progress_does_not_prolong_an_answer() {
         bench.receive(&LaneEvent::Granted);
         bench.receive(&LaneEvent::Ready { session_id: None });
         let request = LaneRequest::Init(None);
-        bench.lanes.request(bench.now, bench.id, request, &mut bench.out);
+        bench.lanes.request(bench.now, bench.id, request);
         bench.receive(&LaneEvent::Text("first"));
         let due = bench.lanes.deadline().unwrap();
         for _ in 0..1000 {
@@ -173,16 +208,16 @@ fn held_lane_is_dialled_after_the_pause_that_a_full_queue_asks_for() {
     let slot = &mut bench.lanes.slots[0];
     slot.connection.hold(bench.now, &times);
     bench.actions();
-    bench.lanes.dial_waiting(bench.now, &mut bench.out);
+    bench.lanes.dial_waiting(bench.now);
     assert_eq!(bench.actions(), [], "not before {:?}", pause_ends - bench.now);
     assert_eq!(bench.lanes.deadline(), Some(pause_ends));
     assert_eq!(bench.time_out(), ConnectionChange::None);
     let lane = bench.lanes.lane(bench.id);
-    assert_eq!(bench.actions(), [Action::OpenLane(lane, Mode::Chat, LanePurpose::Speak)]);
+    assert_eq!(bench.actions(), [LaneAction::Open(lane, Mode::Chat, LanePurpose::Speak)]);
     // Without a pause it is dialled at once.
     bench.lanes.shared.busy.forget(purpose);
     bench.lanes.slots[0].connection.hold(bench.now, &times);
-    bench.lanes.dial_waiting(bench.now, &mut bench.out);
+    bench.lanes.dial_waiting(bench.now);
     assert_eq!(bench.actions().len(), 1);
 }
 
@@ -204,7 +239,7 @@ fn text_without_audio_ends_an_answer_by_its_length_and_by_time() {
         bench.open_transport();
         bench.receive(&LaneEvent::Granted);
         bench.receive(&LaneEvent::Ready { session_id: None });
-        bench.lanes.request(bench.now, bench.id, LaneRequest::Cancel, &mut bench.out);
+        bench.lanes.request(bench.now, bench.id, LaneRequest::Cancel);
         bench
     };
     let second = Duration::from_secs(1);

@@ -1,24 +1,26 @@
-//! Outbox of a session: handlers append actions, the bridge takes them in order and encodes them.
+//! Outbox of a session: handlers append actions, the bridge takes them in order and encodes them. What leaves for the upstreams
+//! is in [`super::lanes`].
 
 pub(crate) mod completions;
 mod describe;
+pub(crate) mod lane_outbox;
 pub(crate) mod lockstep;
+pub(crate) mod numbered;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     measurement::Measurement,
     outbox::{
         completions::Completions,
+        lane_outbox::LaneAction,
         lockstep::{AwaitedReply, Lockstep},
+        numbered::{Numbered, Numbers},
     },
 };
 use crate::{
     error::Error,
-    vocabulary::{
-        ClientEvent, CloseReason, Lane, LanePurpose, LaneRequest, Message, Mode, PauseId, RolloverReason,
-        SpeechId,
-    },
+    vocabulary::{ClientEvent, CloseReason, Lane, Message, PauseId, RolloverReason, SpeechId},
 };
 
 /// One action of a session.
@@ -32,12 +34,8 @@ pub(crate) enum Action {
     RawToClient(Message),
     /// Close the client's connection. No message follows.
     CloseClient(CloseReason),
-    /// Connect to an upstream that serves this mode and purpose.
-    OpenLane(Lane, Mode, LanePurpose),
-    /// Send a command to an upstream.
-    ToLane(Lane, LaneRequest),
-    /// Drop the transport. Later messages of this lane are ignored.
-    DropLane(Lane),
+    /// Do this on a lane.
+    Lane(LaneAction),
     /// Judge whether the user has finished, from the audio of the utterance up to this pause.
     JudgeTurn(PauseId, Arc<Vec<i16>>),
     /// Withdraw the question about the last pause: nothing waits for the verdict.
@@ -171,7 +169,7 @@ pub enum Observation {
 /// Queue of actions, oldest first. Filters and holds events as this client's protocol wants them.
 #[derive(Debug, Default)]
 pub(crate) struct Actions {
-    queue: VecDeque<Action>,
+    queue: Numbered<Action>,
     /// The client turned off the events for start and end of speech.
     pub(super) mutes_speech_events: bool,
     /// The client knows of a start of speech, and not of its end.
@@ -183,8 +181,13 @@ pub(crate) struct Actions {
 }
 
 impl Actions {
+    /// An empty outbox, whose actions are numbered with those of the lanes.
+    pub(crate) fn new(numbers: Numbers) -> Self {
+        Self { queue: Numbered::new(numbers), ..Self::default() }
+    }
+
     pub(crate) fn push(&mut self, action: Action) {
-        self.queue.push_back(action);
+        self.queue.push(action);
     }
 
     pub(crate) fn push_client(&mut self, command: ClientEvent) {
@@ -212,8 +215,8 @@ impl Actions {
     /// Sends a message, and those that are due after it.
     fn send(&mut self, command: ClientEvent) {
         let complete = self.completions.note(&command);
-        self.queue.push_back(Action::ToClient(command));
-        self.queue.extend((0..complete).map(|_| Action::ToClient(ClientEvent::Completed)));
+        self.queue.push(Action::ToClient(command));
+        (0..complete).for_each(|_| self.queue.push(Action::ToClient(ClientEvent::Completed)));
     }
 
     /// Sends transcripts only as replies from now on. With `reports_parts`, each one that is held is also reported as a part.
@@ -254,7 +257,7 @@ impl Actions {
 
     /// Sends a message that is encoded already, if there is one.
     pub(crate) fn push_raw(&mut self, message: Option<Message>) {
-        self.queue.extend(message.map(Action::RawToClient));
+        message.into_iter().for_each(|message| self.queue.push(Action::RawToClient(message)));
     }
 
     pub(crate) fn push_error(&mut self, error: Error) {
@@ -270,15 +273,20 @@ impl Actions {
     }
 
     pub(crate) fn observe(&mut self, observation: Observation) {
-        self.queue.push_back(Action::Observe(observation));
+        self.queue.push(Action::Observe(observation));
     }
 
     pub(crate) fn measure(&mut self, measurement: Measurement) {
-        self.queue.push_back(Action::Observe(Observation::Measured(measurement)));
+        self.queue.push(Action::Observe(Observation::Measured(measurement)));
     }
 
     pub(crate) fn pop(&mut self) -> Option<Action> {
-        self.queue.pop_front()
+        self.queue.pop()
+    }
+
+    /// Number of the oldest action.
+    pub(super) fn next_number(&self) -> Option<u64> {
+        self.queue.next_number()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

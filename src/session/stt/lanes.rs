@@ -6,7 +6,7 @@ use super::{recognition::Recognition, transcriber::Transcriber, utterance::Utter
 use crate::session::{
     growing_text::GrowingText,
     lanes::{LaneId, Lanes, Owner},
-    outbox::Actions,
+    tools::Tools,
 };
 use crate::vocabulary::LaneRequest;
 
@@ -25,36 +25,36 @@ impl Transcriber {
     }
 
     /// Returns idle workers, because a text to speak waits for one.
-    pub(crate) fn release_idle_worker(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    pub(crate) fn release_idle_worker(&mut self, now: Instant, lanes: &mut Lanes) {
         if self.queue.waiting_count() == 0 {
             while let Some(id) = self.last_unused(lanes) {
                 self.worker_released = true;
-                self.retire(now, id, lanes, out);
+                self.retire(now, id, lanes);
             }
         }
     }
 
     /// Leaves a lane.
-    pub(super) fn retire(&mut self, now: Instant, id: LaneId, lanes: &mut Lanes, out: &mut Actions) {
+    pub(super) fn retire(&mut self, now: Instant, id: LaneId, lanes: &mut Lanes) {
         self.recognitions.retain(|recognition| recognition.id != id);
-        lanes.retire(now, id, out);
+        lanes.retire(now, id);
     }
 
     /// Sends the next requests, and dials or leaves lanes as needed. The request for an answer is first.
-    pub(super) fn update_lanes(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    pub(super) fn update_lanes(&mut self, now: Instant, lanes: &mut Lanes) {
         if !self.awaits_request {
-            self.send_requests(now, lanes, out);
-            self.send_pause_request(now, lanes, out);
+            self.send_requests(now, lanes);
+            self.send_pause_request(now, lanes);
         }
-        self.leave_queue(now, lanes, out);
-        self.retire_unneeded(now, lanes, out);
+        self.leave_queue(now, lanes);
+        self.retire_unneeded(now, lanes);
         if !self.awaits_request {
-            self.dial_needed(now, lanes, out);
+            self.dial_needed(now, lanes);
         }
     }
 
     /// Sends the oldest waiting utterances on the ready lanes.
-    fn send_requests(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    fn send_requests(&mut self, now: Instant, lanes: &mut Lanes) {
         for Recognition { id, .. } in &self.recognitions {
             if !lanes.is_ready(*id) {
                 continue;
@@ -63,17 +63,17 @@ impl Transcriber {
             let UtteranceState::Waiting(audio) = &utterance.state else { return };
             let audio = audio.clone();
             let request = LaneRequest::Transcribe { prompt: utterance.prompt.clone(), audio: audio.clone() };
-            lanes.request(now, *id, request, out);
+            lanes.request(now, *id, request);
             utterance.state = UtteranceState::Requested(*id, audio, GrowingText::default());
         }
     }
 
     /// Leaves the upstream's queue with further lanes that have waited for too long.
-    fn leave_queue(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    fn leave_queue(&mut self, now: Instant, lanes: &mut Lanes) {
         let is_late =
             |it: &&Recognition, lanes: &Lanes| queue_deadline(it, lanes).is_some_and(|at| at <= now);
         while let Some(late) = self.recognitions.iter().skip(1).find(|it| is_late(it, lanes)) {
-            self.leave(now, late.id, lanes, out);
+            self.leave(now, late.id, lanes);
         }
     }
 
@@ -83,25 +83,25 @@ impl Transcriber {
     }
 
     /// Leaves a further lane because the upstream has no worker for it.
-    pub(super) fn leave(&mut self, now: Instant, id: LaneId, lanes: &mut Lanes, out: &mut Actions) {
-        self.retire(now, id, lanes, out);
+    pub(super) fn leave(&mut self, now: Instant, id: LaneId, lanes: &mut Lanes) {
+        self.retire(now, id, lanes);
         self.lane_limit = self.recognitions.len().max(1);
     }
 
     /// Leaves unused lanes for which no utterance waits. One is kept while the user speaks.
-    fn retire_unneeded(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    fn retire_unneeded(&mut self, now: Instant, lanes: &mut Lanes) {
         let expects_utterance = self.wants_transcript && self.queue.is_recording();
         let needed = self.queue.waiting_count().max(usize::from(expects_utterance));
         while self.unused_count(lanes) > needed
             && let Some(id) = self.last_unused(lanes)
         {
-            self.retire(now, id, lanes, out);
+            self.retire(now, id, lanes);
         }
     }
 
     /// Dials for utterances that wait. The first lane is dialled at the first sound, so that queueing and initialisation
     /// overlap the user's speech.
-    fn dial_needed(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    fn dial_needed(&mut self, now: Instant, lanes: &mut Lanes) {
         let expects_utterance = self.recognitions.is_empty()
             && self.queue.is_recording()
             && !self.worker_released
@@ -111,7 +111,7 @@ impl Transcriber {
         while self.unused_count(lanes) < needed && self.recognitions.len() < self.lane_limit {
             self.worker_released = false;
             let spare = self.lane_limit - self.recognitions.len() - 1;
-            self.recognitions.push(Recognition::open(now, spare, lanes, out));
+            self.recognitions.push(Recognition::open(now, spare, lanes));
         }
     }
 
@@ -126,10 +126,10 @@ impl Transcriber {
     }
 
     /// Reports the queue position of the first lane while no lane has a worker. The others only make transcripts faster.
-    pub(super) fn report_queue(&self, now: Instant, id: LaneId, lanes: &Lanes, out: &mut Actions) {
+    pub(super) fn report_queue(&self, now: Instant, id: LaneId, tools: &mut Tools) {
         let is_first = self.recognitions.first().is_some_and(|first| first.id == id);
-        if is_first && !lanes.owner_holds_worker(Owner::Transcriber) {
-            lanes.report_queue(now, id, out);
+        if is_first && !tools.lanes.owner_holds_worker(Owner::Transcriber) {
+            tools.lanes.report_queue(now, id, &mut tools.out);
         }
     }
 }

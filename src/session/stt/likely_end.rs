@@ -49,14 +49,14 @@ impl Transcriber {
     }
 
     /// Asks for the words once a lane is ready that no complete utterance needs.
-    pub(super) fn send_pause_request(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    pub(super) fn send_pause_request(&mut self, now: Instant, lanes: &mut Lanes) {
         let is_ready = |it: &&mut Recognition| lanes.is_ready(it.id);
         if let Some(pause) = &mut self.pause
             && let PauseTranscriptState::Wanted(prompt) = &pause.state
             && let Some(recognition) = self.recognitions.iter_mut().find(is_ready)
         {
             let prompt = prompt.clone();
-            recognition.request_interim(now, prompt, (Arc::clone(&pause.audio), pause.end_ms), lanes, out);
+            recognition.request_interim(now, prompt, (Arc::clone(&pause.audio), pause.end_ms), lanes);
             pause.state = PauseTranscriptState::Asked(recognition.id);
         }
     }

@@ -7,7 +7,6 @@ use crate::{
     session::{
         growing_text::GrowingText,
         lanes::{LaneId, Lanes, Owner},
-        outbox::Actions,
     },
     vocabulary::{LaneRequest, Mode, TranscribePrompt},
 };
@@ -33,9 +32,9 @@ pub(crate) struct InterimDecode {
 
 impl Recognition {
     /// Dials, with room for `spare` more.
-    pub(crate) fn open(now: Instant, spare: usize, lanes: &mut Lanes, out: &mut Actions) -> Self {
+    pub(crate) fn open(now: Instant, spare: usize, lanes: &mut Lanes) -> Self {
         let (owner, init) = ((Owner::Transcriber, spare), Some(LaneRequest::Init(None)));
-        Self { id: lanes.open_beside(now, owner, Mode::Chat, init, out), interim: None }
+        Self { id: lanes.open_beside(now, owner, Mode::Chat, init), interim: None }
     }
 
     /// Sends the audio of an unfinished utterance, which ends at `end_ms`, on a ready lane.
@@ -45,10 +44,9 @@ impl Recognition {
         prompt: TranscribePrompt,
         (audio, end_ms): (Arc<Vec<i16>>, u64),
         lanes: &mut Lanes,
-        out: &mut Actions,
     ) {
         let audio_ms = length_ms(&audio);
-        lanes.request(now, self.id, LaneRequest::Transcribe { prompt, audio }, out);
+        lanes.request(now, self.id, LaneRequest::Transcribe { prompt, audio });
         let audio_start_ms = end_ms.saturating_sub(audio_ms);
         self.interim = Some(InterimDecode { text: GrowingText::default(), audio_ms, audio_start_ms });
     }

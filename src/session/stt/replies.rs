@@ -6,16 +6,16 @@ use super::{
     transcriber::Transcriber,
     utterance::{Utterance, UtteranceState, length_ms},
 };
+use crate::error::{Error, ErrorKind};
 use crate::session::{
     effects::Effects,
     growing_text::TEXT_MAX_BYTES,
-    lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
-    outbox::{Actions, Observation},
+    lanes::{
+        LaneId, LaneSignal, Lanes, Owner,
+        ask::{AskAgain, Reply},
+        backoff::ConnectionFailure,
+    },
     tools::Tools,
-};
-use crate::{
-    error::{Error, ErrorKind},
-    vocabulary::LaneEvent,
 };
 
 impl Transcriber {
@@ -27,24 +27,44 @@ impl Transcriber {
         tools: &mut Tools,
     ) -> Effects {
         let id = signal.id;
-        let has_change = self.handle_change(now, id, signal.change, tools);
-        let is_settled = match signal.message.filter(|_| signal.was_awaiting_reply) {
-            Some((LaneEvent::Text(text), _)) => self.append_text(now, id, text, tools),
-            Some((LaneEvent::Done { text, .. }, _)) => {
-                self.complete_reply(now, id, *text, tools);
+        let has_changed = match signal.into_reply() {
+            Reply::None | Reply::Audio(_) => false,
+            Reply::Queued => {
+                self.report_queue(now, id, tools);
+                false
+            }
+            Reply::Text(text) => self.append_text(now, id, text, tools),
+            reply => {
+                self.handle_reply(now, id, reply, tools);
                 true
             }
-            _ => false,
         };
-        if has_change || is_settled {
-            self.advance(now, &mut tools.lanes, &mut tools.timers, &mut tools.out);
+        if has_changed {
+            self.advance(now, tools);
         }
         Effects::ALL
     }
 
+    /// Handles a reply after which lanes or utterances continue.
+    fn handle_reply(&mut self, now: Instant, lane: LaneId, reply: Reply<'_>, tools: &mut Tools) {
+        let lanes = &mut tools.lanes;
+        match reply {
+            Reply::QueueStuck(_) if self.is_further_lane(lane) => self.leave(now, lane, lanes),
+            Reply::QueueStuck(words) => tools.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            Reply::Done { text, .. } => self.complete_reply(now, lane, text, tools),
+            Reply::Empty => self.complete_reply(now, lane, Some(""), tools),
+            Reply::Failed(failure) => {
+                if !self.fail_waiting(now, lane, &failure, lanes) {
+                    self.handle_failure(now, lane, failure, lanes);
+                }
+                self.retire(now, lane, lanes);
+            }
+            Reply::None | Reply::Queued | Reply::Ready | Reply::Text(_) | Reply::Audio(_) => {}
+        }
+    }
+
     /// Adds text to an answer. Returns true if the answer has ended by it.
     fn append_text(&mut self, now: Instant, lane: LaneId, text: &str, tools: &mut Tools) -> bool {
-        let Tools { settings, lanes, out, .. } = tools;
         let recognition = self.recognition_mut(lane);
         if let Some(interim) = recognition.and_then(|recognition| recognition.interim.as_mut()) {
             // Too long a text is cut; the final transcript decides.
@@ -58,30 +78,30 @@ impl Transcriber {
         let Some((index, utterance)) = requested else { return false };
         let UtteranceState::Requested(_, audio, reply) = &mut utterance.state else { return false };
         if !reply.push(text) {
-            self.fail_endless_reply(now, lane, lanes, out);
+            self.fail_endless_reply(now, lane, &mut tools.lanes);
             return true;
         }
         // An answer starts at the first word, which the client may have got from an interim decode or a failed attempt.
         let is_long_enough = |text: &&str| text.chars().count() >= utterance.longest_partial_chars;
-        if settings.partials
+        if tools.settings.partials
             && (front == Some(index) || self.speech_end_wait.is_zero())
             && let Some(text) =
                 reply.due_report().filter(|text| !may_have_record(text)).filter(is_long_enough)
         {
             let (text, audio_ms) = (text.to_owned(), length_ms(audio));
-            utterance.first_transcript.record(now, utterance.completed_at, out);
-            utterance.push_partial(text, audio_ms, utterance.audio_start_ms, out);
+            utterance.first_transcript.record(now, utterance.completed_at, &mut tools.out);
+            utterance.push_partial(text, audio_ms, utterance.audio_start_ms, &mut tools.out);
         }
         false
     }
 
     /// Ends an answer that does not end by itself.
-    fn fail_endless_reply(&mut self, now: Instant, lane: LaneId, lanes: &mut Lanes, out: &mut Actions) {
+    fn fail_endless_reply(&mut self, now: Instant, lane: LaneId, lanes: &mut Lanes) {
         if let Some(utterance) = self.queue.requested_on(lane) {
             let cause = format!("its transcript has more than {TEXT_MAX_BYTES} bytes");
             utterance.fail(ErrorKind::TranscribeFailed, &cause);
         }
-        self.retire(now, lane, lanes, out);
+        self.retire(now, lane, lanes);
     }
 
     /// Completes an answer. `text` is the whole answer if the upstream repeats it.
@@ -103,56 +123,27 @@ impl Transcriber {
         }
         // Each utterance gets a fresh upstream session (mappings/notes/minicpm-o.md#transcribing): earlier requests
         // must not influence the answer.
-        self.retire(now, lane, &mut tools.lanes, &mut tools.out);
+        self.retire(now, lane, &mut tools.lanes);
     }
 
-    /// Handles what changed for the connection of a lane. Returns true if anything did.
-    fn handle_change(
+    /// Fails the utterances that have waited for as long as a queue may take. Behind the oldest, each would wait as long again.
+    /// Younger ones have another lane. Returns false if none has.
+    fn fail_waiting(
         &mut self,
         now: Instant,
         lane: LaneId,
-        change: ConnectionChange,
-        tools: &mut Tools,
+        failure: &ConnectionFailure,
+        lanes: &Lanes,
     ) -> bool {
-        let Tools { lanes, out, .. } = &mut *tools;
-        match change {
-            ConnectionChange::None => return false,
-            ConnectionChange::Queued => {
-                self.report_queue(now, lane, lanes, out);
-                return false;
-            }
-            ConnectionChange::Ready => {}
-            ConnectionChange::QueueStuck(_) if self.is_further_lane(lane) => {
-                self.leave(now, lane, lanes, out);
-            }
-            ConnectionChange::QueueStuck(words) => out.push_error(Error::new(ErrorKind::QueueStuck, words)),
-            ConnectionChange::EmptyAnswer => self.complete_reply(now, lane, Some(""), tools),
-            ConnectionChange::Failed(failure) => {
-                let may_ask_again = lanes.may_ask_again(now, Owner::Transcriber, &failure);
-                // Behind the oldest utterance, each would wait as long again. Younger ones have another lane.
-                let longest_wait = Duration::from_millis(lanes.times().queue_max_ms);
-                let has_failed = failure.kind == ErrorKind::QueueTimeout
-                    && !self.is_further_lane(lane)
-                    && now
-                        .checked_sub(longest_wait)
-                        .is_some_and(|since| self.queue.fail_waiting(since, failure.kind, &failure.detail));
-                if !has_failed {
-                    self.handle_failure(now, lane, failure, may_ask_again, out);
-                }
-                self.retire(now, lane, lanes, out);
-            }
-        }
-        true
+        let longest_wait = Duration::from_millis(lanes.times().queue_max_ms);
+        failure.kind == ErrorKind::QueueTimeout
+            && !self.is_further_lane(lane)
+            && now
+                .checked_sub(longest_wait)
+                .is_some_and(|since| self.queue.fail_waiting(since, failure.kind, &failure.detail))
     }
 
-    fn handle_failure(
-        &mut self,
-        now: Instant,
-        lane: LaneId,
-        failure: ConnectionFailure,
-        may_ask_again: bool,
-        out: &mut Actions,
-    ) {
+    fn handle_failure(&mut self, now: Instant, lane: LaneId, failure: ConnectionFailure, lanes: &mut Lanes) {
         if self.recognition_mut(lane).is_some_and(|recognition| recognition.interim.take().is_some()) {
             self.fail_pause(lane);
             return;
@@ -162,7 +153,7 @@ impl Transcriber {
             self.lane_limit = self.recognitions.len() - 1;
             return;
         }
-        let max_attempts = self.rules().attempts;
+        let attempts_max = self.rules().attempts;
         let affected =
             if failure.was_in_use() { self.queue.requested_on(lane) } else { self.queue.first_waiting() };
         let Some(utterance) = affected else {
@@ -171,16 +162,19 @@ impl Transcriber {
             return;
         };
         utterance.attempts += 1;
-        if let UtteranceState::Requested(_, audio, _) = &utterance.state
-            && (may_ask_again || failure.may_repeat() && utterance.attempts < max_attempts)
-        {
-            utterance.state = UtteranceState::Waiting(audio.clone());
-            out.observe(Observation::AskedAgain(failure.detail));
-            return;
+        let audio = match &utterance.state {
+            UtteranceState::Requested(_, audio, _) => Some(audio.clone()),
+            _ => None,
+        };
+        let (is_possible, error_kind) = (audio.is_some(), ErrorKind::TranscribeFailed);
+        let again = AskAgain { attempts_max, is_possible, error_kind };
+        let (attempts, since) = (utterance.attempts, utterance.completed_at);
+        let error = lanes.settle_failure(now, Owner::Transcriber, failure, again, attempts, since);
+        match (error, audio) {
+            (Some(error), _) => utterance.fail(error.kind, &error.detail),
+            (None, Some(audio)) => utterance.state = UtteranceState::Waiting(audio),
+            (None, None) => {}
         }
-        let waited = utterance.completed_at.map(|at| now - at);
-        let (kind, cause) = failure.after_attempts(ErrorKind::TranscribeFailed, utterance.attempts, waited);
-        utterance.fail(kind, &cause);
     }
 }
 

@@ -20,7 +20,6 @@ use super::{
 };
 use crate::session::{
     input::speech_input::{SpeechEvent, SpeechSegment},
-    lanes::Lanes,
     outbox::Actions,
     setup::SessionSetup,
     timers::{Timer, Timers},
@@ -160,7 +159,7 @@ impl Transcriber {
             _ => {}
         }
         self.queue.drop_excess(now, self.profile.hear.backlog_max_ms);
-        self.advance(now, &mut tools.lanes, &mut tools.timers, &mut tools.out);
+        self.advance(now, tools);
         completed
     }
 
@@ -210,16 +209,10 @@ impl Transcriber {
     }
 
     /// Transcribes the utterances that waited for the client's request for an answer: it came, or it is late.
-    pub(crate) fn end_request_wait(
-        &mut self,
-        now: Instant,
-        lanes: &mut Lanes,
-        timers: &mut Timers,
-        out: &mut Actions,
-    ) {
-        timers.clear(&[Timer::AnswerRequest]);
+    pub(crate) fn end_request_wait(&mut self, now: Instant, tools: &mut Tools) {
+        tools.timers.clear(&[Timer::AnswerRequest]);
         if std::mem::take(&mut self.awaits_request) {
-            self.advance(now, lanes, timers, out);
+            self.advance(now, tools);
         }
     }
 
@@ -230,15 +223,14 @@ impl Transcriber {
         (audio, end_ms): (&[i16], u64),
         tools: &mut Tools,
     ) {
-        let Tools { settings, lanes, timers, out, .. } = tools;
-        timers.set(Timer::Interim, now + self.rules().interim.max(MIN_INTERIM_INTERVAL));
-        let prompt = self.prompt(settings);
+        tools.timers.set(Timer::Interim, now + self.rules().interim.max(MIN_INTERIM_INTERVAL));
+        let prompt = self.prompt(&tools.settings);
         // Words of a likely end are not followed by fewer words.
         let is_pending =
             self.pause.is_some() || self.recognitions.iter().any(|recognition| recognition.interim.is_some());
-        let ready = self.recognitions.iter_mut().find(|recognition| lanes.is_ready(recognition.id));
+        let ready = self.recognitions.iter_mut().find(|recognition| tools.lanes.is_ready(recognition.id));
         if let Some(recognition) = ready.filter(|_| !is_pending) {
-            recognition.request_interim(now, prompt, (Arc::new(audio.to_vec()), end_ms), lanes, out);
+            recognition.request_interim(now, prompt, (Arc::new(audio.to_vec()), end_ms), &mut tools.lanes);
         }
     }
 
@@ -263,23 +255,16 @@ impl Transcriber {
     /// nothing, if too many wait.
     pub(crate) fn finalize(&mut self, now: Instant, tools: &mut Tools) -> bool {
         let is_accepted = self.queue.finalize(&mut tools.segment_ids);
-        self.advance(now, &mut tools.lanes, &mut tools.timers, &mut tools.out);
+        self.advance(now, tools);
         is_accepted
     }
 
     /// Drops the unfinished utterance because the session ends; its speech ends at `at_ms`.
-    pub(crate) fn abandon_recording(
-        &mut self,
-        now: Instant,
-        at_ms: u64,
-        lanes: &mut Lanes,
-        timers: &mut Timers,
-        out: &mut Actions,
-    ) {
+    pub(crate) fn abandon_recording(&mut self, now: Instant, at_ms: u64, tools: &mut Tools) {
         self.pause = None;
         self.queue.abandon_recording(now, at_ms);
-        timers.clear(&[Timer::Interim]);
-        self.advance(now, lanes, timers, out);
+        tools.timers.clear(&[Timer::Interim]);
+        self.advance(now, tools);
     }
 
     /// Reports each utterance that waits for its transcript as lost, because the session ends.
@@ -289,34 +274,21 @@ impl Transcriber {
     }
 
     /// Gives up all pending transcripts: reports every end of speech, an open one at `at_ms`, and leaves the lane.
-    pub(crate) fn stop(
-        &mut self,
-        now: Instant,
-        at_ms: u64,
-        lanes: &mut Lanes,
-        timers: &mut Timers,
-        out: &mut Actions,
-    ) {
+    pub(crate) fn stop(&mut self, now: Instant, at_ms: u64, tools: &mut Tools) {
         self.pause = None;
         self.queue.settle_all(at_ms);
         self.recognitions.iter_mut().for_each(|recognition| recognition.interim = None);
-        timers.clear(&[Timer::Interim, Timer::AnswerRequest]);
-        self.advance(now, lanes, timers, out);
+        tools.timers.clear(&[Timer::Interim, Timer::AnswerRequest]);
+        self.advance(now, tools);
         for recognition in std::mem::take(&mut self.recognitions) {
-            lanes.retire(now, recognition.id, out);
+            tools.lanes.retire(now, recognition.id);
         }
     }
 
     /// Reports finished utterances, sends the next requests, and dials or leaves lanes as needed.
-    pub(crate) fn advance(
-        &mut self,
-        now: Instant,
-        lanes: &mut Lanes,
-        timers: &mut Timers,
-        out: &mut Actions,
-    ) {
-        self.queue.report_progress(now, self.speech_end_wait, timers, out);
-        self.report_likely_end(out);
-        self.update_lanes(now, lanes, out);
+    pub(crate) fn advance(&mut self, now: Instant, tools: &mut Tools) {
+        self.queue.report_progress(now, self.speech_end_wait, &mut tools.timers, &mut tools.out);
+        self.report_likely_end(&mut tools.out);
+        self.update_lanes(now, &mut tools.lanes);
     }
 }

@@ -5,17 +5,21 @@
 
 use std::{sync::Arc, time::Instant};
 
+use super::speaker::{SpeakStyle, Speaker};
 use crate::session::{
     effects::Effects,
-    floor::{Floor, SpeechSource},
-    lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
-    outbox::{Actions, Observation},
+    floor::SpeechSource,
+    lanes::{
+        LaneSignal, Owner,
+        ask::{Ask, AskAgain, Reply},
+        backoff::ConnectionFailure,
+    },
     tools::Tools,
 };
 use crate::{
     error::{Error, ErrorKind},
     spelling::Profile,
-    vocabulary::{LaneEvent, LaneRequest, Mode, SpeechId, VoiceSample},
+    vocabulary::{LaneRequest, SpeechId, VoiceSample},
 };
 
 /// A text prepared for speaking.
@@ -42,16 +46,11 @@ struct ActiveJob {
     job: SpeechJob,
     /// Names the text on the floor.
     speech: SpeechId,
-    lane: Option<LaneId>,
-    /// The upstream has sent audio for the current part.
-    part_has_audio: bool,
+    speaker: Speaker,
     /// Parts answered. The next part has this number.
     parts_done: usize,
     /// Number of those without audio.
     silent_parts: usize,
-    attempts: u32,
-    /// When the current part was first requested.
-    part_requested_at: Option<Instant>,
 }
 
 impl Synthesizer {
@@ -68,41 +67,33 @@ impl Synthesizer {
     pub(crate) fn start_job(&mut self, now: Instant, job: SpeechJob, tools: &mut Tools) {
         tools.floor.cancel(now, SpeechSource::Text, &mut tools.out);
         let init = LaneRequest::Init(job.voice.clone());
-        let can_serve = |id: LaneId, lanes: &Lanes| lanes.get(id).is_some_and(|lane| lane.can_serve(&init));
-        let mut reusable = self.current.take().and_then(|active| active.lane);
-        if let Some(id) = reusable.take_if(|id| !can_serve(*id, &tools.lanes)) {
-            tools.lanes.retire(now, id, &mut tools.out);
+        let mut reusable = self.current.take().and_then(|active| active.speaker.ask.lane());
+        if let Some(id) = reusable.take_if(|id| !tools.lanes.can_serve(*id, &init)) {
+            tools.lanes.retire(now, id);
         }
         let speech = tools.floor.begin(now, SpeechSource::Text, job.request_id.clone(), job.text.clone());
         if job.parts.is_empty() {
             if let Some(id) = reusable {
-                tools.lanes.retire(now, id, &mut tools.out);
+                tools.lanes.retire(now, id);
             }
             return tools.floor.finish_unspoken(now, speech, &mut tools.out);
         }
-        self.current = Some(ActiveJob {
-            job,
-            speech,
-            lane: reusable,
-            part_has_audio: false,
-            parts_done: 0,
-            silent_parts: 0,
-            attempts: 0,
-            part_requested_at: None,
-        });
+        let ask = reusable.map_or(Ask::new(Owner::Synthesizer), |id| Ask::on(Owner::Synthesizer, id));
+        let speaker = Speaker::new(ask);
+        self.current = Some(ActiveJob { job, speech, speaker, parts_done: 0, silent_parts: 0 });
         self.advance(now, tools);
     }
 
     /// Stops speaking. Sends nothing if no text is being spoken (tests/golden/macaw/c10i_tts_cancel_idle.json).
-    pub(crate) fn cancel(&mut self, now: Instant, floor: &mut Floor, lanes: &mut Lanes, out: &mut Actions) {
-        floor.cancel(now, SpeechSource::Text, out);
-        self.stop(now, lanes, out);
+    pub(crate) fn cancel(&mut self, now: Instant, tools: &mut Tools) {
+        tools.floor.cancel(now, SpeechSource::Text, &mut tools.out);
+        self.stop(now, tools);
     }
 
     /// Stops synthesizing; audio received so far is still played.
-    fn stop(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
-        if let Some(id) = self.current.take().and_then(|active| active.lane) {
-            lanes.retire(now, id, out);
+    fn stop(&mut self, now: Instant, tools: &mut Tools) {
+        if let Some(mut active) = self.current.take() {
+            active.speaker.stop(now, &mut tools.lanes);
         }
     }
 
@@ -113,126 +104,101 @@ impl Synthesizer {
         signal: LaneSignal<'_>,
         tools: &mut Tools,
     ) -> Effects {
-        let was_audible = tools.floor.is_audible();
-        let effects = match signal.change {
-            ConnectionChange::None if was_audible => match signal.message {
-                Some((LaneEvent::Text(_) | LaneEvent::Audio(_), _)) => Effects::DELTA,
-                _ => Effects::ALL,
-            },
-            ConnectionChange::Queued => Effects::WORKER_WANTED,
-            _ => Effects::ALL,
-        };
-        self.handle_change(now, signal.id, signal.change, tools);
-        match signal.message.filter(|_| signal.was_awaiting_reply) {
-            Some((LaneEvent::Audio(samples), _))
-                if !self.push_audio(now, samples, &mut tools.floor, &mut tools.out) =>
-            {
-                let Tools { floor, lanes, out, .. } = tools;
-                self.finish_job(now, floor, lanes, out);
-                return Effects::ALL;
+        let effects = signal.effects(tools.floor.is_audible());
+        let id = signal.id;
+        match signal.into_reply() {
+            Reply::None | Reply::Text(_) => {}
+            Reply::Queued => tools.lanes.report_queue(now, id, &mut tools.out),
+            Reply::QueueStuck(words) => self.report_error(Error::new(ErrorKind::QueueStuck, words), tools),
+            Reply::Ready => self.advance(now, tools),
+            Reply::Audio(samples) => {
+                if !self.push_audio(now, samples, tools) {
+                    self.finish_job(now, tools);
+                    return Effects::ALL;
+                }
             }
-            Some((LaneEvent::Done { audio, .. }, _)) => self.finish_part(now, audio, tools),
-            _ => {}
+            Reply::Done { audio, .. } => self.finish_part(now, audio, tools),
+            Reply::Empty => self.skip_part(now, tools),
+            Reply::Failed(failure) => self.handle_failure(now, failure, tools),
         }
         effects
     }
 
     /// Plays audio of the current text. Returns false if some of it was dropped, so that the text ends there.
-    fn push_audio(&mut self, now: Instant, samples: &[f32], floor: &mut Floor, out: &mut Actions) -> bool {
+    fn push_audio(&mut self, now: Instant, samples: &[f32], tools: &mut Tools) -> bool {
         let Some(active) = self.current.as_mut().filter(|_| !samples.is_empty()) else { return true };
-        active.part_has_audio = true;
-        floor.push_audio(now, active.speech, samples, out) == 0
+        active.speaker.part_has_audio = true;
+        tools.floor.push_audio(now, active.speech, samples, &mut tools.out) == 0
+    }
+
+    /// Completes a part whose answer was empty. The lane ended with it; the remaining parts need another.
+    fn skip_part(&mut self, now: Instant, tools: &mut Tools) {
+        if let Some(active) = &mut self.current {
+            active.speaker.ask.leave(now, &mut tools.lanes);
+        }
+        self.finish_part(now, &[], tools);
     }
 
     /// Completes a part of the text. `audio` is all of its audio if the upstream did not stream.
     fn finish_part(&mut self, now: Instant, audio: &[f32], tools: &mut Tools) {
         let Some(active) = &mut self.current else { return };
-        if let Some(id) = active.lane {
-            tools.lanes.complete_reply(id);
-        }
-        let had_audio = std::mem::take(&mut active.part_has_audio);
-        active.part_requested_at = None;
         active.parts_done += 1;
-        if !had_audio {
-            if !self.push_audio(now, audio, &mut tools.floor, &mut tools.out) {
-                return self.finish_job(now, &mut tools.floor, &mut tools.lanes, &mut tools.out);
+        if !active.speaker.complete_part(&mut tools.lanes) {
+            if !self.push_audio(now, audio, tools) {
+                return self.finish_job(now, tools);
             }
             if let Some(active) = &mut self.current {
-                active.silent_parts += usize::from(!std::mem::take(&mut active.part_has_audio));
+                active.silent_parts += usize::from(!std::mem::take(&mut active.speaker.part_has_audio));
             }
         }
         if self.current.as_ref().is_some_and(|active| active.parts_done == active.job.parts.len()) {
-            self.finish_job(now, &mut tools.floor, &mut tools.lanes, &mut tools.out);
+            self.finish_job(now, tools);
         }
         self.advance(now, tools);
     }
 
     /// Completes the whole text.
-    fn finish_job(&mut self, now: Instant, floor: &mut Floor, lanes: &mut Lanes, out: &mut Actions) {
+    fn finish_job(&mut self, now: Instant, tools: &mut Tools) {
         let Some(active) = &self.current else { return };
-        let (turn, silent, parts) = (active.speech, active.silent_parts, active.parts_done);
+        let (speech, silent, parts) = (active.speech, active.silent_parts, active.parts_done);
         if silent > 0 {
             // The back-end hides its speech errors (mappings/notes/minicpm-o.md#chat): it answers with text and no
             // audio.
             let words = format!("the upstream answered {silent} of {parts} parts of the text without audio");
-            self.report_error(ErrorKind::SpeakFailed, words, out);
+            self.report_error(Error::new(ErrorKind::SpeakFailed, words), tools);
         }
-        floor.finish(now, turn, out);
-        self.stop(now, lanes, out);
-    }
-
-    fn handle_change(&mut self, now: Instant, id: LaneId, change: ConnectionChange, tools: &mut Tools) {
-        match change {
-            ConnectionChange::None => {}
-            ConnectionChange::Queued => tools.lanes.report_queue(now, id, &mut tools.out),
-            ConnectionChange::Ready => self.advance(now, tools),
-            ConnectionChange::QueueStuck(words) => {
-                self.report_error(ErrorKind::QueueStuck, words, &mut tools.out);
-            }
-            ConnectionChange::EmptyAnswer => {
-                // The lane ended with its answer; the remaining parts need another.
-                if let Some(id) = self.current.as_mut().and_then(|active| active.lane.take()) {
-                    tools.lanes.retire(now, id, &mut tools.out);
-                }
-                self.finish_part(now, &[], tools);
-            }
-            ConnectionChange::Failed(failure) => self.handle_failure(now, failure, tools),
-        }
+        tools.floor.finish(now, speech, &mut tools.out);
+        self.stop(now, tools);
     }
 
     fn handle_failure(&mut self, now: Instant, failure: ConnectionFailure, tools: &mut Tools) {
         let Some(active) = &mut self.current else { return };
-        if let Some(id) = active.lane.take() {
-            tools.lanes.retire(now, id, &mut tools.out);
-        }
-        active.attempts += 1;
-        let may_ask_again = tools.lanes.may_ask_again(now, Owner::Synthesizer, &failure)
-            || failure.may_repeat() && active.attempts < self.profile.speak.attempts;
-        if may_ask_again && !tools.floor.is_announced(active.speech) {
-            tools.out.observe(Observation::AskedAgain(failure.detail));
+        let (was_in_use, speech) = (failure.was_in_use(), active.speech);
+        let again = AskAgain {
+            attempts_max: self.profile.speak.attempts,
+            is_possible: !tools.floor.is_announced(speech),
+            error_kind: ErrorKind::SpeakFailed,
+        };
+        let Some(error) = active.speaker.fail(now, failure, again, &mut tools.lanes) else {
             // No audio was audible yet, so the text is repeated from its start.
-            (active.part_has_audio, active.parts_done, active.silent_parts) = (false, 0, 0);
-            tools.floor.restart(active.speech);
+            (active.parts_done, active.silent_parts) = (0, 0);
+            tools.floor.restart(speech);
             return self.advance(now, tools);
-        }
-        let (was_in_use, turn) = (failure.was_in_use(), active.speech);
-        let waited = active.part_requested_at.map(|at| now - at);
-        let (kind, detail) = failure.after_attempts(ErrorKind::SpeakFailed, active.attempts, waited);
-        self.report_error(kind, detail, &mut tools.out);
+        };
+        self.report_error(error, tools);
         // The error goes first. A text that failed in its upstream has a normal end, if it was heard
         // (tests/golden/macaw/c10k_tts_crash_before_audio.json, tests/golden/macaw/c10l_tts_crash_mid.json).
         if was_in_use {
-            tools.floor.finish(now, turn, &mut tools.out);
+            tools.floor.finish(now, speech, &mut tools.out);
         } else {
-            tools.floor.fail(now, turn, &mut tools.out);
+            tools.floor.fail(now, speech, &mut tools.out);
         }
         self.current = None;
     }
 
     /// Reports an error that concerns the current text.
-    fn report_error(&self, kind: ErrorKind, words: String, out: &mut Actions) {
-        let error = Error::new(kind, words);
-        out.push_error(match &self.current {
+    fn report_error(&self, error: Error, tools: &mut Tools) {
+        tools.out.push_error(match &self.current {
             Some(active) => error.for_request(active.job.request_id.clone()),
             None => error,
         });
@@ -240,29 +206,12 @@ impl Synthesizer {
 
     /// Dials, or sends the next part to a ready lane.
     pub(crate) fn advance(&mut self, now: Instant, tools: &mut Tools) {
-        let Some(active) = &mut self.current else { return };
-        match active.lane {
-            None => {
-                let init = Some(LaneRequest::Init(active.job.voice.clone()));
-                let lane = tools.lanes.open(now, Owner::Synthesizer, Mode::Chat, init, &mut tools.out);
-                active.lane = Some(lane);
-            }
-            // Audio made far ahead of playout would be wasted by a cancel, or by a client that does not read.
-            Some(id)
-                if tools.lanes.is_ready(id) && !tools.lanes.are_held() && !tools.floor.is_far_ahead(now) =>
-            {
-                let Some(part) = active.job.parts.get(active.parts_done) else { return };
-                let request = LaneRequest::Speak {
-                    before_voice: self.profile.speak.before_voice.clone(),
-                    after_voice: self.profile.speak.system_prompt_end(active.job.instruction.as_deref()),
-                    request: self.profile.speak.read_aloud_request(part),
-                    text: part.clone(),
-                    voice: active.job.voice.clone(),
-                };
-                tools.lanes.request(now, id, request, &mut tools.out);
-                active.part_requested_at.get_or_insert(now);
-            }
-            _ => {}
-        }
+        let Some(ActiveJob { job, speaker, parts_done, .. }) = &mut self.current else { return };
+        let style = SpeakStyle {
+            rules: &self.profile.speak,
+            instruction: job.instruction.as_deref(),
+            voice: job.voice.as_ref(),
+        };
+        speaker.advance(now, job.parts.get(*parts_done).map(String::as_str), style, tools);
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     session::{
         assistant::{
             calling::{Calling, Outcome},
-            speaker::Speaker,
+            spoken_words::SpokenWords,
         },
         dialogue::turn::AssistantTurn,
         outbox::Observation,
@@ -25,7 +25,7 @@ impl Answer {
         let words = calling.finish();
         self.say(&words, tools);
         let has_words =
-            !self.turn.text.trim().is_empty() || self.speaker.as_ref().is_some_and(Speaker::has_words);
+            !self.turn.text.trim().is_empty() || self.spoken.as_ref().is_some_and(SpokenWords::has_words);
         let Some(calling) = &mut self.calling else { return true };
         if calling.has_dropped_audio() {
             self.heard_bytes = Some(heard_bytes(&self.turn));
@@ -56,12 +56,12 @@ impl Answer {
                 self.filter.clear();
                 self.leave_lane(now, tools);
                 if self.calling.as_mut().is_some_and(Calling::ask_silently) && self.speaks {
-                    self.speaker.get_or_insert_with(|| Speaker::new(self.speak_attempts));
+                    self.spoken.get_or_insert_with(|| SpokenWords::new(self.speak_attempts));
                 }
                 let has_all_words = self.calling.as_ref().is_some_and(|calling| calling.had_words);
-                if let Some(speaker) = self.speaker.as_mut().filter(|_| has_all_words) {
+                if let Some(spoken) = self.spoken.as_mut().filter(|_| has_all_words) {
                     // The second answer's words come all at once. Until then, its lane may need the only worker.
-                    speaker.finish();
+                    spoken.finish();
                 }
                 tools.out.observe(Observation::ModelMistake(mistake));
                 let note = "the model's call of a tool could not be used".to_owned();

@@ -14,11 +14,7 @@ use std::time::{Duration, Instant};
 pub(super) use self::transitions::is_progress;
 use super::backoff::{ConnectionFailure, RetryState};
 use crate::{
-    session::{
-        lanes::LaneShared,
-        millis,
-        outbox::{Action, Actions},
-    },
+    session::{lanes::LaneShared, millis},
     spelling::profile::LaneTimeouts,
     vocabulary::{Lane, LanePurpose, LaneRequest, Mode, VoiceEncoding},
 };
@@ -142,16 +138,10 @@ impl UpstreamConnection {
     }
 
     /// Dials for the first time, now or later.
-    pub(super) fn dial_first(
-        &mut self,
-        now: Instant,
-        not_before: Option<Instant>,
-        times: &LaneTimeouts,
-        out: &mut Actions,
-    ) {
+    pub(super) fn dial_first(&mut self, now: Instant, not_before: Option<Instant>, shared: &mut LaneShared) {
         match not_before.filter(|at| *at > now) {
             Some(at) => self.enter(ConnectionPhase::BackingOff, Some(at)),
-            None => self.dial(now, self.lane, times, out),
+            None => self.dial(now, self.lane, shared),
         }
     }
 
@@ -202,15 +192,9 @@ impl UpstreamConnection {
     }
 
     /// Sets the initialisation.
-    pub(crate) fn initialise_with(
-        &mut self,
-        now: Instant,
-        init: LaneRequest,
-        shared: &LaneShared,
-        out: &mut Actions,
-    ) {
+    pub(crate) fn initialise_with(&mut self, now: Instant, init: LaneRequest, shared: &mut LaneShared) {
         self.init = Some(init);
-        self.initialise(now, shared, out);
+        self.initialise(now, shared);
     }
 
     /// Waits for another initialisation, because the upstream refused the last one.
@@ -235,15 +219,9 @@ impl UpstreamConnection {
     }
 
     /// Closes the session with an encoded message. Later messages of the upstream are still handled.
-    pub(crate) fn close_with_message(
-        &mut self,
-        now: Instant,
-        message: String,
-        times: &LaneTimeouts,
-        out: &mut Actions,
-    ) {
-        out.push(Action::ToLane(self.lane, LaneRequest::RawText(message)));
-        self.start_closing(now, false, times);
+    pub(crate) fn close_with_message(&mut self, now: Instant, message: String, shared: &mut LaneShared) {
+        shared.out.send(self.lane, LaneRequest::RawText(message));
+        self.start_closing(now, false, &shared.times);
     }
 
     pub(crate) const fn is_gone(&self) -> bool {
@@ -284,16 +262,11 @@ impl UpstreamConnection {
     }
 
     /// Sends a request on a ready connection.
-    pub(crate) fn send_request(
-        &mut self,
-        now: Instant,
-        request: LaneRequest,
-        times: &LaneTimeouts,
-        out: &mut Actions,
-    ) {
-        out.push(Action::ToLane(self.lane, request));
+    pub(crate) fn send_request(&mut self, now: Instant, request: LaneRequest, shared: &mut LaneShared) {
+        shared.out.send(self.lane, request);
         (self.has_output, self.text) = (false, None);
-        self.await_reply(now, times.first_answer_max_ms.min(times.answer_max_ms));
+        let LaneTimeouts { first_answer_max_ms, answer_max_ms, .. } = shared.times;
+        self.await_reply(now, first_answer_max_ms.min(answer_max_ms));
     }
 
     /// Waits for output of the model, at most for this time.
@@ -318,23 +291,23 @@ impl UpstreamConnection {
 
     /// Closes politely in any phase (mappings/notes/minicpm-o.md#queue: a bare drop made 14 of 20 following connects
     /// fail).
-    pub(crate) fn close(&mut self, now: Instant, times: &LaneTimeouts, out: &mut Actions) {
+    pub(crate) fn close(&mut self, now: Instant, shared: &mut LaneShared) {
         match &mut self.phase {
             // The handshake may already be complete.
             ConnectionPhase::Dialling => self.phase = ConnectionPhase::AbandonedDial,
             ConnectionPhase::Queued(QueueState { position: place @ Some(_), .. }) => {
                 let place = *place;
-                self.wait_unneeded(now, place, false, out);
+                self.wait_unneeded(now, place, false, shared);
             }
             // A worker may be assigned at any moment. The gateway keeps messages for the worker until then.
-            ConnectionPhase::Queued(_) => self.send_close(now, times, out),
+            ConnectionPhase::Queued(_) => self.send_close(now, shared),
             // A worker answers only after its initialisation, which may take 10 to 16 s.
-            ConnectionPhase::Initialising => self.send_close(self.deadline.unwrap_or(now), times, out),
+            ConnectionPhase::Initialising => self.send_close(self.deadline.unwrap_or(now), shared),
             ConnectionPhase::Granted
             | ConnectionPhase::Ready
             | ConnectionPhase::Engaged
             | ConnectionPhase::AwaitingReply
-            | ConnectionPhase::Draining => self.send_close(now, times, out),
+            | ConnectionPhase::Draining => self.send_close(now, shared),
             ConnectionPhase::Closing { retry } => *retry = false,
             ConnectionPhase::Held(_) | ConnectionPhase::BackingOff => self.enter(ConnectionPhase::Gone, None),
             ConnectionPhase::AbandonedDial | ConnectionPhase::Unneeded { .. } | ConnectionPhase::Gone => {}
@@ -342,9 +315,9 @@ impl UpstreamConnection {
     }
 
     /// Sends the close message to an upstream that reads from `heard_at` on.
-    fn send_close(&mut self, heard_at: Instant, times: &LaneTimeouts, out: &mut Actions) {
-        out.push(Action::ToLane(self.lane, LaneRequest::Close));
-        self.start_closing(heard_at, false, times);
+    fn send_close(&mut self, heard_at: Instant, shared: &mut LaneShared) {
+        shared.out.send(self.lane, LaneRequest::Close);
+        self.start_closing(heard_at, false, &shared.times);
     }
 
     /// Waits for the end of the transport.
@@ -363,18 +336,12 @@ impl UpstreamConnection {
     }
 
     /// Leaves politely once no answer is outstanding, `drain_until` at the latest.
-    pub(super) fn leave(
-        &mut self,
-        now: Instant,
-        drain_until: Instant,
-        times: &LaneTimeouts,
-        out: &mut Actions,
-    ) {
+    pub(super) fn leave(&mut self, now: Instant, drain_until: Instant, shared: &mut LaneShared) {
         if self.is_awaiting_reply() && drain_until > now {
-            out.push(Action::ToLane(self.lane, LaneRequest::Cancel));
+            shared.out.send(self.lane, LaneRequest::Cancel);
             self.enter(ConnectionPhase::Draining, Some(drain_until));
         } else {
-            self.close(now, times, out);
+            self.close(now, shared);
         }
     }
 }

@@ -5,15 +5,13 @@ use std::time::{Duration, Instant};
 use super::{ConnectionChange, ConnectionPhase, UpstreamConnection, millis};
 use crate::session::lanes::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
-    lanes::LaneShared,
+    lanes::{LaneShared, voice_encoding::VoiceEncodingChoice},
     measurement::Measurement,
-    outbox::{Action, Actions, Observation},
-    tts::voices::VoiceEncodingChoice,
+    outbox::{Observation, lane_outbox::LaneAction},
 };
 use crate::{
     error::ErrorKind,
     foreign::shortened,
-    spelling::profile::LaneTimeouts,
     vocabulary::{
         DisconnectReason, EndKind, Lane, LaneEvent, LanePurpose, LaneRequest, UpstreamEnd, describe_queue,
     },
@@ -26,10 +24,10 @@ const TEXT_MAX_TIME: Duration = Duration::from_secs(600);
 
 impl UpstreamConnection {
     /// The transport is open.
-    pub(crate) fn handle_opened(&mut self, now: Instant, times: &LaneTimeouts, out: &mut Actions) {
+    pub(crate) fn handle_opened(&mut self, now: Instant, shared: &mut LaneShared) {
         match self.phase {
-            ConnectionPhase::Dialling => self.wait_in_queue(now, None, times),
-            ConnectionPhase::AbandonedDial => self.send_close(now, times, out),
+            ConnectionPhase::Dialling => self.wait_in_queue(now, None, &shared.times),
+            ConnectionPhase::AbandonedDial => self.send_close(now, shared),
             _ => {}
         }
     }
@@ -40,16 +38,13 @@ impl UpstreamConnection {
         now: Instant,
         event: &LaneEvent<'_>,
         shared: &mut LaneShared,
-        out: &mut Actions,
     ) -> ConnectionChange {
         match (&mut self.phase, event) {
             (_, LaneEvent::Unknown(detail)) => {
-                out.observe(Observation::UnknownFromLane { lane: self.lane, words: detail.clone() });
+                shared.out.observe(Observation::UnknownFromLane { lane: self.lane, words: detail.clone() });
                 ConnectionChange::None
             }
-            (ConnectionPhase::Unneeded { .. }, event) => {
-                self.handle_unneeded_event(now, event, &shared.times, out)
-            }
+            (ConnectionPhase::Unneeded { .. }, event) => self.handle_unneeded_event(now, event, shared),
             (ConnectionPhase::Queued(queue), LaneEvent::Queued { position, length, wait_s, .. }) => {
                 if queue.position != *position || queue.position.is_none() {
                     queue.position = *position;
@@ -60,22 +55,26 @@ impl UpstreamConnection {
                 self.retry = None;
                 self.queued_since.get_or_insert(now);
                 let detail = describe_queue(*position, *length, *wait_s);
-                out.observe(Observation::LaneQueued { lane: self.lane, position: *position, words: detail });
+                shared.out.observe(Observation::LaneQueued {
+                    lane: self.lane,
+                    position: *position,
+                    words: detail,
+                });
                 ConnectionChange::Queued
             }
             // The gateway reads the close message once a worker is assigned.
             (ConnectionPhase::Closing { retry: false }, LaneEvent::Queued { position, .. })
                 if self.granted_at.is_none() =>
             {
-                self.wait_unneeded(now, *position, true, out);
+                self.wait_unneeded(now, *position, true, shared);
                 ConnectionChange::None
             }
             (ConnectionPhase::Queued(queue), LaneEvent::Granted) => {
                 let after = now - queue.since;
-                out.measure(Measurement::LaneGranted { lane: self.lane, after });
+                shared.out.measure(Measurement::LaneGranted { lane: self.lane, after });
                 self.granted_at = Some(now);
                 self.enter(ConnectionPhase::Granted, None);
-                self.initialise(now, shared, out);
+                self.initialise(now, shared);
                 ConnectionChange::None
             }
             (ConnectionPhase::Initialising, LaneEvent::Ready { session_id }) => {
@@ -83,12 +82,12 @@ impl UpstreamConnection {
                 (self.retry, self.queued_since) = (None, None);
                 if let Some(granted_at) = self.granted_at {
                     let after = now - granted_at;
-                    out.measure(Measurement::LaneInitialised { lane: self.lane, after });
+                    shared.out.measure(Measurement::LaneInitialised { lane: self.lane, after });
                 }
                 if let Some(encoding) = self.voice_encoding.take() {
                     shared.voice_encoding.mark_worked(encoding);
                 }
-                out.observe(Observation::LaneReady {
+                shared.out.observe(Observation::LaneReady {
                     lane: self.lane,
                     session_id: session_id.map(|id| shortened(id).to_owned()),
                     waited_ms: millis(now - self.opened_at),
@@ -98,8 +97,8 @@ impl UpstreamConnection {
             (ConnectionPhase::AwaitingReply, event) if is_progress(self.purpose, event) => {
                 self.has_output = true;
                 if let Some(problem) = self.endless_text(now, event) {
-                    out.observe(Observation::LaneTrouble { lane: self.lane, words: problem.clone() });
-                    self.close(now, &shared.times, out);
+                    shared.out.observe(Observation::LaneTrouble { lane: self.lane, words: problem.clone() });
+                    self.close(now, shared);
                     return ConnectionChange::Failed(ConnectionFailure::endless(problem));
                 }
                 self.await_reply(now, shared.times.answer_max_ms);
@@ -109,7 +108,7 @@ impl UpstreamConnection {
                 ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged,
                 LaneEvent::Done { .. } | LaneEvent::Listen,
             ) => {
-                out.measure(Measurement::LaneAnswered { lane: self.lane });
+                shared.out.measure(Measurement::LaneAnswered { lane: self.lane });
                 ConnectionChange::None
             }
             (ConnectionPhase::Draining, LaneEvent::Done { .. }) if self.pending_replies > 1 => {
@@ -117,16 +116,16 @@ impl UpstreamConnection {
                 ConnectionChange::None
             }
             (ConnectionPhase::Draining, LaneEvent::Done { .. }) => {
-                self.send_close(now, &shared.times, out);
+                self.send_close(now, shared);
                 ConnectionChange::None
             }
             (_, LaneEvent::RecoverableError(detail)) => {
                 if self.is_initialising() {
                     self.report_encoding_failure(&mut shared.voice_encoding);
                 }
-                self.handle_recoverable_error(now, detail, &shared.times, out)
+                self.handle_recoverable_error(now, detail, shared)
             }
-            (_, LaneEvent::Closed(end)) => self.handle_session_end(now, end, shared, out),
+            (_, LaneEvent::Closed(end)) => self.handle_session_end(now, end, shared),
             _ => ConnectionChange::None,
         }
     }
@@ -150,13 +149,13 @@ impl UpstreamConnection {
     }
 
     /// Initialises an assigned worker.
-    pub(crate) fn initialise(&mut self, now: Instant, shared: &LaneShared, out: &mut Actions) {
+    pub(crate) fn initialise(&mut self, now: Instant, shared: &mut LaneShared) {
         let Some(init) = self.init.clone().filter(|_| matches!(self.phase, ConnectionPhase::Granted)) else {
             return;
         };
         let (init, encoding) = shared.voice_encoding.encode_voice(init);
         self.voice_encoding = encoding;
-        out.push(Action::ToLane(self.lane, init));
+        shared.out.send(self.lane, init);
         let deadline = now + Duration::from_millis(shared.times.init_max_ms);
         self.enter(ConnectionPhase::Initialising, Some(deadline));
     }
@@ -166,22 +165,21 @@ impl UpstreamConnection {
         &mut self,
         now: Instant,
         detail: &str,
-        times: &LaneTimeouts,
-        out: &mut Actions,
+        shared: &mut LaneShared,
     ) -> ConnectionChange {
-        out.observe(Observation::LaneTrouble { lane: self.lane, words: detail.to_owned() });
+        shared.out.observe(Observation::LaneTrouble { lane: self.lane, words: detail.to_owned() });
         match self.phase {
             ConnectionPhase::Initialising => {
                 let detail = format!("the upstream could not initialise: {detail}");
-                self.close_and_retry(now, now, detail, times, out);
+                self.close_and_retry(now, now, detail, shared);
                 ConnectionChange::None
             }
             ConnectionPhase::AwaitingReply => {
-                self.close(now, times, out);
-                self.fail_in_use(EndKind::Refused, format!("the upstream could not answer: {detail}"), out)
+                self.close(now, shared);
+                self.fail_in_use(EndKind::Refused, format!("the upstream could not answer: {detail}"), shared)
             }
             ConnectionPhase::Draining => {
-                self.send_close(now, times, out);
+                self.send_close(now, shared);
                 ConnectionChange::None
             }
             // A conversation handles the error itself.
@@ -197,17 +195,10 @@ impl UpstreamConnection {
     }
 
     /// Closes politely and then retries, unless the attempts since `since` took too long already.
-    fn close_and_retry(
-        &mut self,
-        now: Instant,
-        since: Instant,
-        detail: String,
-        times: &LaneTimeouts,
-        out: &mut Actions,
-    ) {
+    fn close_and_retry(&mut self, now: Instant, since: Instant, detail: String, shared: &mut LaneShared) {
         RetryState::record_failure(&mut self.retry, since, ErrorKind::Unavailable, detail);
-        out.push(Action::ToLane(self.lane, LaneRequest::Close));
-        self.start_closing(now, true, times);
+        shared.out.send(self.lane, LaneRequest::Close);
+        self.start_closing(now, true, &shared.times);
     }
 
     fn handle_session_end(
@@ -215,7 +206,6 @@ impl UpstreamConnection {
         now: Instant,
         end: &UpstreamEnd,
         shared: &mut LaneShared,
-        out: &mut Actions,
     ) -> ConnectionChange {
         // A conversation has no answer that could be empty, so any end is a loss.
         let (awaiting_reply, was_initialising) = (self.is_awaiting_reply(), self.is_initialising());
@@ -237,29 +227,29 @@ impl UpstreamConnection {
         let detail = format!("the upstream ended the session: {}", end.detail);
         match (was_in_use, end.kind) {
             (true, EndKind::EmptyAnswer) if awaiting_reply && !self.has_output => {
-                out.measure(Measurement::LaneAnswered { lane: self.lane });
+                shared.out.measure(Measurement::LaneAnswered { lane: self.lane });
                 ConnectionChange::EmptyAnswer
             }
             // An answer that has begun was not empty, but broke off.
-            (true, EndKind::EmptyAnswer) => self.fail_in_use(EndKind::Other, detail, out),
+            (true, EndKind::EmptyAnswer) => self.fail_in_use(EndKind::Other, detail, shared),
             (
                 true,
                 kind @ (EndKind::TimeLimitReached | EndKind::LimitReached | EndKind::LimitReachedStillOpen),
             ) => {
                 if kind == EndKind::LimitReachedStillOpen {
-                    out.push(Action::ToLane(self.lane, LaneRequest::Close));
+                    shared.out.send(self.lane, LaneRequest::Close);
                 }
                 ConnectionChange::Failed(ConnectionFailure::in_use(kind, detail))
             }
-            (true, kind) => self.fail_in_use(kind, detail, out),
+            (true, kind) => self.fail_in_use(kind, detail, shared),
             (false, kind) => {
                 if kind == EndKind::UnfitStillOpen {
-                    out.push(Action::ToLane(self.lane, LaneRequest::Close));
+                    shared.out.send(self.lane, LaneRequest::Close);
                 }
                 // The client's voice or words may be the cause.
                 if was_initialising && kind.is_refusal() {
                     let (lane, words) = (self.lane, detail.clone());
-                    out.observe(Observation::LaneRefused { lane, words, by_configuration: false });
+                    shared.out.observe(Observation::LaneRefused { lane, words, by_configuration: false });
                 }
                 let is_full = kind == EndKind::QueueFull;
                 if kind == EndKind::RefusedForGood {
@@ -279,7 +269,6 @@ impl UpstreamConnection {
         now: Instant,
         reason: &DisconnectReason,
         shared: &mut LaneShared,
-        out: &mut Actions,
     ) -> ConnectionChange {
         match self.phase {
             ConnectionPhase::Gone | ConnectionPhase::BackingOff => ConnectionChange::None,
@@ -290,7 +279,7 @@ impl UpstreamConnection {
                 self.enter(ConnectionPhase::Gone, None);
                 ConnectionChange::None
             }
-            ConnectionPhase::Closing { retry: true } => self.retry_or_fail(now, shared, out),
+            ConnectionPhase::Closing { retry: true } => self.retry_or_fail(now, shared),
             ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged => {
                 let when = if self.is_awaiting_reply() { " before it had answered" } else { "" };
                 let kind = match reason {
@@ -298,7 +287,7 @@ impl UpstreamConnection {
                     _ => EndKind::Other,
                 };
                 self.enter(ConnectionPhase::Gone, None);
-                self.fail_in_use(kind, format!("the upstream {reason}{when}"), out)
+                self.fail_in_use(kind, format!("the upstream {reason}{when}"), shared)
             }
             _ => {
                 self.enter(ConnectionPhase::Gone, None);
@@ -309,7 +298,7 @@ impl UpstreamConnection {
                     ErrorKind::Unavailable,
                     format!("the upstream {reason}"),
                 );
-                self.retry_or_fail(now, shared, out)
+                self.retry_or_fail(now, shared)
             }
         }
     }
@@ -321,7 +310,6 @@ impl UpstreamConnection {
         now: Instant,
         session_holds_worker: bool,
         shared: &mut LaneShared,
-        out: &mut Actions,
     ) -> ConnectionChange {
         if self.deadline.is_none_or(|due| due > now) {
             return ConnectionChange::None;
@@ -331,40 +319,40 @@ impl UpstreamConnection {
             ConnectionPhase::Dialling => {
                 let detail =
                     format!("the upstream did not answer the connection within {} ms", times.dial_max_ms);
-                out.push(Action::DropLane(self.lane));
+                shared.out.push(LaneAction::Drop(self.lane));
                 RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
-                self.retry_or_fail(now, shared, out)
+                self.retry_or_fail(now, shared)
             }
             ConnectionPhase::Held(_) | ConnectionPhase::Queued(_) => {
-                self.handle_queue_timeout(now, session_holds_worker, &times, out)
+                self.handle_queue_timeout(now, session_holds_worker, shared)
             }
             ConnectionPhase::Initialising => {
                 let detail = format!("the upstream did not initialise within {} ms", times.init_max_ms);
                 // The time counts as spent on attempts, so that it does not come twice.
                 let since = now - Duration::from_millis(times.init_max_ms);
-                self.close_and_retry(now, since, detail, &shared.times, out);
+                self.close_and_retry(now, since, detail, shared);
                 ConnectionChange::None
             }
             ConnectionPhase::Draining => {
-                self.send_close(now, &shared.times, out);
+                self.send_close(now, shared);
                 ConnectionChange::None
             }
             ConnectionPhase::AwaitingReply => {
                 let detail = format!("the upstream did not answer within {} ms", self.reply_wait_ms);
-                self.close(now, &shared.times, out);
-                self.fail_in_use(EndKind::Other, detail, out)
+                self.close(now, shared);
+                self.fail_in_use(EndKind::Other, detail, shared)
             }
             ConnectionPhase::Closing { retry: true } => {
-                out.push(Action::DropLane(self.lane));
-                self.retry_or_fail(now, shared, out)
+                shared.out.push(LaneAction::Drop(self.lane));
+                self.retry_or_fail(now, shared)
             }
             ConnectionPhase::AbandonedDial | ConnectionPhase::Closing { retry: false } => {
-                out.push(Action::DropLane(self.lane));
+                shared.out.push(LaneAction::Drop(self.lane));
                 self.enter(ConnectionPhase::Gone, None);
                 ConnectionChange::None
             }
             ConnectionPhase::BackingOff => {
-                self.dial(now, shared.allocate_lane(), &shared.times, out);
+                self.dial(now, shared.allocate_lane(), shared);
                 ConnectionChange::None
             }
             ConnectionPhase::Unneeded { .. }
@@ -375,35 +363,32 @@ impl UpstreamConnection {
         }
     }
 
-    pub(crate) fn dial(&mut self, now: Instant, lane: Lane, times: &LaneTimeouts, out: &mut Actions) {
+    pub(crate) fn dial(&mut self, now: Instant, lane: Lane, shared: &mut LaneShared) {
         // Each attempt has a number of its own, so that late messages of the last attempt are ignored.
         self.lane = lane;
         (self.granted_at, self.is_replaceable) = (None, false);
         self.voice_encoding = None;
-        out.measure(Measurement::LaneDialled { lane: self.lane, purpose: self.purpose });
-        out.push(Action::OpenLane(self.lane, self.mode, self.purpose));
-        let deadline = now + Duration::from_millis(times.dial_max_ms);
+        shared.out.measure(Measurement::LaneDialled { lane: self.lane, purpose: self.purpose });
+        shared.out.push(LaneAction::Open(self.lane, self.mode, self.purpose));
+        let deadline = now + Duration::from_millis(shared.times.dial_max_ms);
         self.enter(ConnectionPhase::Dialling, Some(deadline));
     }
 
     /// Schedules another attempt or gives up. The last transport is gone.
-    fn retry_or_fail(
-        &mut self,
-        now: Instant,
-        shared: &mut LaneShared,
-        out: &mut Actions,
-    ) -> ConnectionChange {
+    fn retry_or_fail(&mut self, now: Instant, shared: &mut LaneShared) -> ConnectionChange {
         let Some(retry) = &self.retry else {
-            self.dial(now, shared.allocate_lane(), &shared.times, out);
+            self.dial(now, shared.allocate_lane(), shared);
             return ConnectionChange::None;
         };
         match retry.next_attempt(now, self.opened_at, &shared.times, &mut shared.rng) {
             Err(failure) => {
-                out.observe(Observation::LaneFailed { lane: self.lane, words: failure.detail.clone() });
+                shared
+                    .out
+                    .observe(Observation::LaneFailed { lane: self.lane, words: failure.detail.clone() });
                 self.fail_permanently(failure)
             }
             Ok(until) => {
-                out.observe(Observation::LaneRetry {
+                shared.out.observe(Observation::LaneRetry {
                     lane: self.lane,
                     words: retry.last_error().to_owned(),
                     pause_ms: millis(until - now),
@@ -416,9 +401,9 @@ impl UpstreamConnection {
     }
 
     /// Reports the failure of a connection in use. A refusal does not count as a failure of the upstream.
-    fn fail_in_use(&self, end: EndKind, detail: String, out: &mut Actions) -> ConnectionChange {
+    fn fail_in_use(&self, end: EndKind, detail: String, shared: &mut LaneShared) -> ConnectionChange {
         let (lane, words) = (self.lane, detail.clone());
-        out.observe(match end.is_refusal() {
+        shared.out.observe(match end.is_refusal() {
             true => Observation::LaneRefused { lane, words, by_configuration: end == EndKind::Misconfigured },
             false => Observation::LaneFailed { lane, words },
         });

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection};
 use crate::{
-    session::outbox::{Actions, Observation},
-    spelling::profile::LaneTimeouts,
+    session::{lanes::LaneShared, outbox::Observation},
     vocabulary::{LaneEvent, LanePurpose, Mode},
 };
 
@@ -44,9 +43,9 @@ impl UpstreamConnection {
         now: Instant,
         position: Option<u32>,
         is_close_sent: bool,
-        out: &mut Actions,
+        shared: &mut LaneShared,
     ) {
-        out.observe(Observation::LaneUnneeded { lane: self.lane, position });
+        shared.out.observe(Observation::LaneUnneeded { lane: self.lane, position });
         let stuck_at = match &self.phase {
             ConnectionPhase::Queued(QueueState { stuck_reported: false, .. }) => self.deadline.unwrap_or(now),
             _ => now,
@@ -59,8 +58,7 @@ impl UpstreamConnection {
         &mut self,
         now: Instant,
         event: &LaneEvent<'_>,
-        times: &LaneTimeouts,
-        out: &mut Actions,
+        shared: &mut LaneShared,
     ) -> ConnectionChange {
         let ConnectionPhase::Unneeded { position, stuck_at, is_close_sent } = &mut self.phase else {
             return ConnectionChange::None;
@@ -68,17 +66,17 @@ impl UpstreamConnection {
         match event {
             LaneEvent::Queued { position: place, .. } if *place != *position => {
                 *position = *place;
-                *stuck_at = now + Duration::from_millis(times.queue_stuck_ms);
+                *stuck_at = now + Duration::from_millis(shared.times.queue_stuck_ms);
             }
             LaneEvent::Granted if *is_close_sent => {
                 self.granted_at = Some(now);
-                self.start_closing(now, false, times);
+                self.start_closing(now, false, &shared.times);
             }
             LaneEvent::Granted => {
                 self.granted_at = Some(now);
-                self.send_close(now, times, out);
+                self.send_close(now, shared);
             }
-            LaneEvent::Closed(_) => self.start_closing(now, false, times),
+            LaneEvent::Closed(_) => self.start_closing(now, false, &shared.times),
             _ => {}
         }
         ConnectionChange::None

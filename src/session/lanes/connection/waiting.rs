@@ -6,8 +6,8 @@ use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection};
 use crate::{
     error::ErrorKind,
     session::{
-        lanes::backoff::ConnectionFailure,
-        outbox::{Action, Actions, Observation},
+        lanes::{LaneShared, backoff::ConnectionFailure},
+        outbox::{Observation, lane_outbox::LaneAction},
     },
     spelling::profile::LaneTimeouts,
     vocabulary::{Lane, LanePurpose, Mode},
@@ -46,12 +46,11 @@ impl UpstreamConnection {
         &mut self,
         now: Instant,
         not_before: Option<Instant>,
-        times: &LaneTimeouts,
-        out: &mut Actions,
+        shared: &mut LaneShared,
     ) {
         if let ConnectionPhase::Held(queue) = &self.phase {
             self.queued_since = Some(queue.since);
-            self.dial_first(now, not_before, times, out);
+            self.dial_first(now, not_before, shared);
         }
     }
 
@@ -68,11 +67,10 @@ impl UpstreamConnection {
         &mut self,
         now: Instant,
         mut place: Self,
-        times: &LaneTimeouts,
-        out: &mut Actions,
+        shared: &mut LaneShared,
     ) -> Self {
         place.queued_since = self.waits_since();
-        place.return_to_queue(now, times, out);
+        place.return_to_queue(now, shared);
         (place.init, place.opened_at) = (self.init.clone(), self.opened_at);
         std::mem::replace(self, place)
     }
@@ -82,24 +80,23 @@ impl UpstreamConnection {
         &mut self,
         now: Instant,
         lane: Lane,
-        times: &LaneTimeouts,
-        out: &mut Actions,
+        shared: &mut LaneShared,
     ) -> Self {
         let mut next = Self::new(self.opened_at, lane, self.serves(), self.init.clone());
         next.queued_since = self.waits_since();
         let mut left = std::mem::replace(self, next);
-        left.close(now, times, out);
-        self.dial(now, lane, times, out);
+        left.close(now, shared);
+        self.dial(now, lane, shared);
         left
     }
 
     /// Keeps its place in the queue for a new request.
-    fn return_to_queue(&mut self, now: Instant, times: &LaneTimeouts, out: &mut Actions) {
+    fn return_to_queue(&mut self, now: Instant, shared: &mut LaneShared) {
         let ConnectionPhase::Unneeded { position, .. } = self.phase else { return };
         let words = "needed again".to_owned();
-        out.observe(Observation::LaneQueued { lane: self.lane, position, words });
+        shared.out.observe(Observation::LaneQueued { lane: self.lane, position, words });
         self.retry = None;
-        self.wait_in_queue(now, position, times);
+        self.wait_in_queue(now, position, &shared.times);
     }
 
     /// Starts to wait in the queue for the client, at a known position or not.
@@ -125,25 +122,24 @@ impl UpstreamConnection {
         &mut self,
         now: Instant,
         session_holds_worker: bool,
-        times: &LaneTimeouts,
-        out: &mut Actions,
+        shared: &mut LaneShared,
     ) -> ConnectionChange {
         let (ConnectionPhase::Held(queue) | ConnectionPhase::Queued(queue)) = &mut self.phase else {
             return ConnectionChange::None;
         };
-        let is_over = now - queue.since >= Duration::from_millis(times.queue_max_ms);
+        let is_over = now - queue.since >= Duration::from_millis(shared.times.queue_max_ms);
         if session_holds_worker && !is_over {
             // This session itself occupies the worker, and not for long.
-            self.deadline = Some(queue.stuck_deadline(now, times));
+            self.deadline = Some(queue.stuck_deadline(now, &shared.times));
             return ConnectionChange::None;
         }
         queue.stuck_reported = true;
-        self.deadline = Some(queue.since + Duration::from_millis(times.queue_max_ms));
+        self.deadline = Some(queue.since + Duration::from_millis(shared.times.queue_max_ms));
         let detail = self.describe_wait(now);
         if !is_over {
             return ConnectionChange::QueueStuck(detail);
         }
-        self.give_up_in_queue(now, times, out);
+        self.give_up_in_queue(now, shared);
         ConnectionChange::Failed(ConnectionFailure::unused(ErrorKind::QueueTimeout, detail))
     }
 
@@ -158,11 +154,11 @@ impl UpstreamConnection {
     }
 
     /// Stops waiting for a worker. An upstream that has not reported a queue is dropped.
-    fn give_up_in_queue(&mut self, now: Instant, times: &LaneTimeouts, out: &mut Actions) {
+    fn give_up_in_queue(&mut self, now: Instant, shared: &mut LaneShared) {
         if self.is_queued() || self.is_held() {
-            self.close(now, times, out);
+            self.close(now, shared);
         } else {
-            out.push(Action::DropLane(self.lane));
+            shared.out.push(LaneAction::Drop(self.lane));
             self.enter(ConnectionPhase::Gone, None);
         }
     }

@@ -1,37 +1,42 @@
-//! Speaker: has an upstream speak the words of an answer that was asked for silently, sentence by sentence as the words come.
+//! Spoken words: has an upstream speak the words of an answer that was asked for silently, sentence by sentence as the words come.
 //!
-//! It speaks like [`crate::session::tts`], but its audio is the answer's: words become part of the answer with their first
-//! audio, and are cut where an interrupted answer ends, so that it has no words that were never made.
+//! Its audio is the answer's: words become part of the answer with their first audio, and are cut where an interrupted answer
+//! ends, so that it has no words that were never made.
 
 use std::time::Instant;
 
 use crate::session::{
     dialogue::turn::AssistantTurn,
-    lanes::{LaneId, LaneSignal, Lanes, Owner, backoff::ConnectionFailure, connection::ConnectionChange},
-    outbox::{Actions, Observation},
+    lanes::{
+        LaneId, LaneSignal, Lanes, Owner,
+        ask::{Ask, AskAgain, Reply},
+        backoff::ConnectionFailure,
+    },
+    outbox::Observation,
     pace::Pace,
     tools::Tools,
-    tts::text_normalization::{complete_sentences, normalize_text, split_parts},
+    tts::{
+        speaker::{SpeakStyle, Speaker},
+        text_normalization::{complete_sentences, normalize_text, split_parts},
+    },
 };
 use crate::{
     audio::MODEL_RATE_HZ,
     error::{Error, ErrorKind},
     spelling::profile::SpeakRules,
-    vocabulary::{LaneEvent, LaneRequest, Mode, heard_words},
+    vocabulary::heard_words,
 };
 
 /// Words of one answer.
 #[derive(Debug)]
-pub(super) struct Speaker {
+pub(super) struct SpokenWords {
     /// Words that wait.
     pub(super) waiting: String,
     /// No more words follow.
     is_complete: bool,
     /// Words that are being spoken.
     part: Option<Part>,
-    lane: Option<LaneId>,
-    /// Failed attempts at the present part.
-    attempts: u32,
+    speaker: Speaker,
     attempts_max: u32,
 }
 
@@ -40,22 +45,20 @@ struct Part {
     words: String,
     /// The words as the model can say them.
     spoken: String,
-    has_audio: bool,
     /// Length of the answer's text and of its audio before this part.
     start_bytes: usize,
     start_samples: u64,
-    requested_at: Option<Instant>,
 }
 
-impl Speaker {
+impl SpokenWords {
     pub(super) const fn new(attempts_max: u32) -> Self {
-        let waiting = String::new();
-        Self { waiting, is_complete: false, part: None, lane: None, attempts: 0, attempts_max }
+        let speaker = Speaker::new(Ask::new(Owner::AnswerSpeech));
+        Self { waiting: String::new(), is_complete: false, part: None, speaker, attempts_max }
     }
 
     /// The lane that speaks, or will.
     pub(super) const fn lane(&self) -> Option<LaneId> {
-        self.lane
+        self.speaker.ask.lane()
     }
 
     /// No more words follow.
@@ -80,7 +83,7 @@ impl Speaker {
 
     /// Cuts the answer's text to the words whose audio was made, because no more will be made.
     pub(super) fn cut_words(&self, turn: &mut AssistantTurn) {
-        let Some(part) = self.part.as_ref().filter(|part| part.has_audio) else { return };
+        let Some(part) = self.part.as_ref().filter(|_| self.speaker.part_has_audio) else { return };
         let made_ms = (turn.audio_samples - part.start_samples) * 1000 / u64::from(MODEL_RATE_HZ);
         let expected_ms = Pace::USUAL.length_ms(&part.words).max(made_ms);
         let words = heard_words(&part.words, made_ms, expected_ms);
@@ -88,12 +91,10 @@ impl Speaker {
     }
 
     /// Forgets all words and leaves the lane.
-    pub(super) fn stop(&mut self, now: Instant, lanes: &mut Lanes, out: &mut Actions) {
+    pub(super) fn stop(&mut self, now: Instant, lanes: &mut Lanes) {
         self.waiting.clear();
         self.part = None;
-        if let Some(id) = self.lane.take() {
-            lanes.retire(now, id, out);
-        }
+        self.speaker.stop(now, lanes);
     }
 
     /// Dials, has a ready lane speak the next words, or leaves the lane after the last ones.
@@ -104,8 +105,20 @@ impl Speaker {
         turn: &mut AssistantTurn,
         tools: &mut Tools,
     ) {
-        let Tools { settings, voice, lanes, floor, out, .. } = tools;
-        let language = settings.language.as_deref().unwrap_or("en");
+        self.begin_part(rules, tools.settings.language.as_deref().unwrap_or("en"), turn);
+        if self.is_done() {
+            return self.stop(now, &mut tools.lanes);
+        }
+        if self.has_words() || self.lane().is_some() {
+            let part = self.part.as_ref().map(|part| part.spoken.as_str());
+            let voice = tools.voice.clone();
+            let style = SpeakStyle { rules, instruction: None, voice: voice.as_ref() };
+            self.speaker.advance(now, part, style, tools);
+        }
+    }
+
+    /// Begins the next part, if enough words have come. `language` is that of spelled-out symbols, ISO 639-1.
+    fn begin_part(&mut self, rules: &SpeakRules, language: &str, turn: &mut AssistantTurn) {
         while self.part.is_none() {
             let Some(words) = self.take_words(rules.part_max_chars) else { break };
             let spoken = normalize_text(&words, rules.symbols(language));
@@ -113,37 +126,10 @@ impl Speaker {
                 // Nothing that can be said, such as a list's dash.
                 true => turn.text.push_str(&words),
                 false => {
-                    self.part = Some(Part {
-                        words,
-                        spoken,
-                        has_audio: false,
-                        start_bytes: turn.text.len(),
-                        start_samples: turn.audio_samples,
-                        requested_at: None,
-                    });
+                    let (start_bytes, start_samples) = (turn.text.len(), turn.audio_samples);
+                    self.part = Some(Part { words, spoken, start_bytes, start_samples });
                 }
             }
-        }
-        match self.lane {
-            Some(_) if self.is_done() => self.stop(now, lanes, out),
-            None if self.has_words() => {
-                let init = Some(LaneRequest::Init(voice.clone()));
-                self.lane = Some(lanes.open(now, Owner::AnswerSpeech, Mode::Chat, init, out));
-            }
-            // Audio made far ahead of playout would be wasted by an interruption.
-            Some(id) if lanes.is_ready(id) && !lanes.are_held() && !floor.is_far_ahead(now) => {
-                let Some(part) = &mut self.part else { return };
-                let request = LaneRequest::Speak {
-                    before_voice: rules.before_voice.clone(),
-                    after_voice: rules.system_prompt_end(None),
-                    request: rules.read_aloud_request(&part.spoken),
-                    text: part.spoken.clone(),
-                    voice: voice.clone(),
-                };
-                lanes.request(now, id, request, out);
-                part.requested_at.get_or_insert(now);
-            }
-            _ => {}
         }
     }
 
@@ -169,27 +155,20 @@ impl Speaker {
         turn: &mut AssistantTurn,
         tools: &mut Tools,
     ) -> Option<Error> {
-        match signal.change {
-            ConnectionChange::None | ConnectionChange::Queued | ConnectionChange::Ready => {}
-            ConnectionChange::QueueStuck(words) => {
-                tools.out.push_error(Error::new(ErrorKind::QueueStuck, words));
-            }
-            ConnectionChange::EmptyAnswer => {
-                return self.handle_failure(now, ConnectionFailure::empty_answer(), tools);
-            }
-            ConnectionChange::Failed(failure) => return self.handle_failure(now, failure, tools),
-        }
-        match signal.message.filter(|_| signal.was_awaiting_reply) {
-            Some((LaneEvent::Audio(samples), _)) => self.push_audio(now, samples, turn, tools),
-            Some((LaneEvent::Done { audio, .. }, _)) => self.finish_part(now, audio, turn, tools),
-            _ => {}
+        match signal.into_reply() {
+            Reply::None | Reply::Queued | Reply::Ready | Reply::Text(_) => {}
+            Reply::QueueStuck(words) => tools.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            Reply::Audio(samples) => self.push_audio(now, samples, turn, tools),
+            Reply::Done { audio, .. } => self.finish_part(now, audio, turn, tools),
+            Reply::Empty => return self.handle_failure(now, ConnectionFailure::empty_answer(), tools),
+            Reply::Failed(failure) => return self.handle_failure(now, failure, tools),
         }
         None
     }
 
     fn push_audio(&mut self, now: Instant, samples: &[f32], turn: &mut AssistantTurn, tools: &mut Tools) {
-        let Some(part) = self.part.as_mut().filter(|_| !samples.is_empty()) else { return };
-        if !std::mem::replace(&mut part.has_audio, true) {
+        let Some(part) = self.part.as_ref().filter(|_| !samples.is_empty()) else { return };
+        if !std::mem::replace(&mut self.speaker.part_has_audio, true) {
             turn.add_spoken_words(&part.words, tools);
         }
         turn.push_audio(now, samples, &mut tools.floor, &mut tools.out);
@@ -197,15 +176,13 @@ impl Speaker {
 
     /// Completes a part. `audio` is all of its audio if the upstream did not stream.
     fn finish_part(&mut self, now: Instant, audio: &[f32], turn: &mut AssistantTurn, tools: &mut Tools) {
-        if self.part.as_ref().is_some_and(|part| !part.has_audio) {
+        if !self.speaker.part_has_audio {
             self.push_audio(now, audio, turn, tools);
         }
-        if let Some(id) = self.lane {
-            tools.lanes.complete_reply(id);
-        }
-        self.attempts = 0;
+        let had_audio = self.speaker.complete_part(&mut tools.lanes);
+        self.speaker.ask.reset_attempts();
         let Some(part) = self.part.take() else { return };
-        if !part.has_audio {
+        if !had_audio {
             // The back-end hides its speech errors (mappings/notes/minicpm-o.md#chat).
             let note = "the upstream spoke a sentence of an answer without audio".to_owned();
             tools.out.observe(Observation::NoEffect(note));
@@ -220,18 +197,11 @@ impl Speaker {
         failure: ConnectionFailure,
         tools: &mut Tools,
     ) -> Option<Error> {
-        if let Some(id) = self.lane.take() {
-            tools.lanes.retire(now, id, &mut tools.out);
-        }
-        self.attempts += 1;
-        let may_ask_again = tools.lanes.may_ask_again(now, Owner::AnswerSpeech, &failure)
-            || failure.may_repeat() && self.attempts < self.attempts_max;
-        if may_ask_again && self.part.as_ref().is_none_or(|part| !part.has_audio) {
-            tools.out.observe(Observation::AskedAgain(failure.detail));
-            return None;
-        }
-        let waited = self.part.as_ref().and_then(|part| part.requested_at).map(|at| now - at);
-        let (kind, detail) = failure.after_attempts(ErrorKind::AnswerFailed, self.attempts, waited);
-        Some(Error::new(kind, detail))
+        let again = AskAgain {
+            attempts_max: self.attempts_max,
+            is_possible: !self.speaker.part_has_audio,
+            error_kind: ErrorKind::AnswerFailed,
+        };
+        self.speaker.fail(now, failure, again, &mut tools.lanes)
     }
 }

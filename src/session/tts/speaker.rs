@@ -1,0 +1,104 @@
+//! Speaker: has an upstream speak a text part by part, on one lane.
+//!
+//! [`super::synthesizer`] speaks the client's texts with it, and the assistant the words of an answer that was asked for silently.
+
+use std::time::Instant;
+
+use crate::{
+    error::Error,
+    session::{
+        lanes::{
+            Lanes,
+            ask::{Ask, AskAgain},
+            backoff::ConnectionFailure,
+        },
+        tools::Tools,
+    },
+    spelling::profile::SpeakRules,
+    vocabulary::{LaneRequest, VoiceSample},
+};
+
+/// How a text is spoken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SpeakStyle<'s> {
+    pub(crate) rules: &'s SpeakRules,
+    pub(crate) instruction: Option<&'s str>,
+    pub(crate) voice: Option<&'s VoiceSample>,
+}
+
+impl SpeakStyle<'_> {
+    /// Request to speak a part, as the model can say it.
+    fn request(&self, part: &str) -> LaneRequest {
+        LaneRequest::Speak {
+            before_voice: self.rules.before_voice.clone(),
+            after_voice: self.rules.system_prompt_end(self.instruction),
+            request: self.rules.read_aloud_request(part),
+            text: part.to_owned(),
+            voice: self.voice.cloned(),
+        }
+    }
+}
+
+/// The lane that speaks, and the part that it speaks.
+#[derive(Debug)]
+pub(crate) struct Speaker {
+    pub(crate) ask: Ask,
+    /// The upstream has sent audio for the part.
+    pub(crate) part_has_audio: bool,
+}
+
+impl Speaker {
+    pub(crate) const fn new(ask: Ask) -> Self {
+        Self { ask, part_has_audio: false }
+    }
+
+    /// Dials, or has the ready lane speak this part.
+    pub(crate) fn advance(
+        &mut self,
+        now: Instant,
+        part: Option<&str>,
+        style: SpeakStyle<'_>,
+        tools: &mut Tools,
+    ) {
+        let Tools { lanes, floor, .. } = tools;
+        if self.ask.lane().is_none() {
+            self.ask.dial(now, LaneRequest::Init(style.voice.cloned()), lanes);
+            return;
+        }
+        // Audio made far ahead of playout would be wasted by a cancel, or by a client that does not read.
+        if let Some(part) = part
+            && self.ask.is_ready(lanes)
+            && !lanes.are_held()
+            && !floor.is_far_ahead(now)
+        {
+            self.ask.send(now, style.request(part), lanes);
+        }
+    }
+
+    /// Completes a part. Returns true if it had audio.
+    pub(crate) fn complete_part(&mut self, lanes: &mut Lanes) -> bool {
+        self.ask.complete(lanes);
+        self.ask.begin_next();
+        std::mem::take(&mut self.part_has_audio)
+    }
+
+    /// Leaves the lane.
+    pub(crate) fn stop(&mut self, now: Instant, lanes: &mut Lanes) {
+        self.ask.leave(now, lanes);
+        self.ask.begin_next();
+        self.part_has_audio = false;
+    }
+
+    /// Leaves the lane after its failure. Returns the error if no other lane may speak.
+    pub(crate) fn fail(
+        &mut self,
+        now: Instant,
+        failure: ConnectionFailure,
+        again: AskAgain,
+        lanes: &mut Lanes,
+    ) -> Option<Error> {
+        let error = self.ask.fail(now, failure, again, lanes);
+        self.part_has_audio &= error.is_some();
+        error
+    }
+}
