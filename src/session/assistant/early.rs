@@ -127,7 +127,8 @@ impl Assistant {
         let turn = self.rules.chat_turn(&self.profile, tools, &question, &entries);
         let mut usage = UsageMeter::default();
         usage.begin_request(chat_input(&turn));
-        let mut ask = Ask::on(Owner::Assistant, lane);
+        let mut ask = Ask::new(Owner::Assistant);
+        ask.use_lane(Some(lane));
         ask.send(now, LaneRequest::Chat(Box::new(turn)), &mut tools.lanes);
         tools.lanes.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Asked));
         self.early.asked = Some(AskedEarly { ask, usage, hit_limit: false, output: Vec::new(), bytes: 0 });

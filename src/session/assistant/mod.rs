@@ -201,9 +201,7 @@ impl Assistant {
         if answer.ask.lane().is_none() {
             let voice = tools.voice.clone().filter(|_| answer.question().speaks);
             let init = LaneRequest::Init(voice);
-            if let Some(prepared) = self.dialled.take_if(|id| tools.lanes.can_serve(*id, &init)) {
-                answer.ask.use_lane(prepared);
-            }
+            answer.ask.use_lane(self.dialled.take_if(|id| tools.lanes.can_serve(*id, &init)));
             let id = answer.ask.dial(now, init, &mut tools.lanes);
             // The client begins to wait now.
             tools.lanes.restart_queue_wait(now, id);

@@ -9,7 +9,7 @@ use crate::session::{
     dialogue::turn::AssistantTurn,
     lanes::{
         LaneId, LaneSignal, Lanes, Owner,
-        ask::{Ask, AskAgain, Reply},
+        ask::{AskAgain, Reply},
         backoff::ConnectionFailure,
     },
     outbox::Observation,
@@ -52,7 +52,7 @@ struct Part {
 
 impl SpokenWords {
     pub(super) const fn new(attempts_max: u32) -> Self {
-        let speaker = Speaker::new(Ask::new(Owner::AnswerSpeech));
+        let speaker = Speaker::new(Owner::AnswerSpeech);
         Self { waiting: String::new(), is_complete: false, part: None, speaker, attempts_max }
     }
 
@@ -202,6 +202,6 @@ impl SpokenWords {
             is_possible: !self.speaker.part_has_audio,
             error_kind: ErrorKind::AnswerFailed,
         };
-        self.speaker.fail(now, failure, again, &mut tools.lanes)
+        self.speaker.ask.fail(now, failure, again, &mut tools.lanes)
     }
 }

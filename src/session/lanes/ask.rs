@@ -90,18 +90,13 @@ impl Ask {
         Self { owner, lane: None, attempts: 0, sent_at: None }
     }
 
-    /// A request that goes to a lane that was dialled before.
-    pub(crate) const fn on(owner: Owner, lane: LaneId) -> Self {
-        Self { lane: Some(lane), ..Self::new(owner) }
-    }
-
     pub(crate) const fn lane(&self) -> Option<LaneId> {
         self.lane
     }
 
-    /// Uses a lane that was dialled before.
-    pub(crate) const fn use_lane(&mut self, id: LaneId) {
-        self.lane = Some(id);
+    /// Uses a lane that was dialled before, if there is one.
+    pub(crate) const fn use_lane(&mut self, lane: Option<LaneId>) {
+        self.lane = lane;
     }
 
     /// Dials, unless it has a lane. Returns the lane.

@@ -5,13 +5,8 @@
 use std::time::Instant;
 
 use crate::{
-    error::Error,
     session::{
-        lanes::{
-            Lanes,
-            ask::{Ask, AskAgain},
-            backoff::ConnectionFailure,
-        },
+        lanes::{Lanes, Owner, ask::Ask},
         tools::Tools,
     },
     spelling::profile::SpeakRules,
@@ -48,8 +43,8 @@ pub(crate) struct Speaker {
 }
 
 impl Speaker {
-    pub(crate) const fn new(ask: Ask) -> Self {
-        Self { ask, part_has_audio: false }
+    pub(crate) const fn new(owner: Owner) -> Self {
+        Self { ask: Ask::new(owner), part_has_audio: false }
     }
 
     /// Dials, or has the ready lane speak this part.
@@ -87,18 +82,5 @@ impl Speaker {
         self.ask.leave(now, lanes);
         self.ask.begin_next();
         self.part_has_audio = false;
-    }
-
-    /// Leaves the lane after its failure. Returns the error if no other lane may speak.
-    pub(crate) fn fail(
-        &mut self,
-        now: Instant,
-        failure: ConnectionFailure,
-        again: AskAgain,
-        lanes: &mut Lanes,
-    ) -> Option<Error> {
-        let error = self.ask.fail(now, failure, again, lanes);
-        self.part_has_audio &= error.is_some();
-        error
     }
 }

@@ -11,7 +11,7 @@ use crate::session::{
     floor::SpeechSource,
     lanes::{
         LaneSignal, Owner,
-        ask::{Ask, AskAgain, Reply},
+        ask::{AskAgain, Reply},
         backoff::ConnectionFailure,
     },
     tools::Tools,
@@ -78,8 +78,8 @@ impl Synthesizer {
             }
             return tools.floor.finish_unspoken(now, speech, &mut tools.out);
         }
-        let ask = reusable.map_or(Ask::new(Owner::Synthesizer), |id| Ask::on(Owner::Synthesizer, id));
-        let speaker = Speaker::new(ask);
+        let mut speaker = Speaker::new(Owner::Synthesizer);
+        speaker.ask.use_lane(reusable);
         self.current = Some(ActiveJob { job, speech, speaker, parts_done: 0, silent_parts: 0 });
         self.advance(now, tools);
     }
@@ -179,9 +179,9 @@ impl Synthesizer {
             is_possible: !tools.floor.is_announced(speech),
             error_kind: ErrorKind::SpeakFailed,
         };
-        let Some(error) = active.speaker.fail(now, failure, again, &mut tools.lanes) else {
+        let Some(error) = active.speaker.ask.fail(now, failure, again, &mut tools.lanes) else {
             // No audio was audible yet, so the text is repeated from its start.
-            (active.parts_done, active.silent_parts) = (0, 0);
+            (active.speaker.part_has_audio, active.parts_done, active.silent_parts) = (false, 0, 0);
             tools.floor.restart(speech);
             return self.advance(now, tools);
         };
