@@ -37,8 +37,8 @@ use crate::{
     spelling::{ClientMapping, upstream::Dialects},
     upstream::lane::{CodecAction, LaneCodecs},
     vocabulary::{
-        AnswerPart, DisconnectReason, FlowControl, Frame, HttpRequest, Lane, LaneEvent, LanePurpose, Message,
-        Mode, PauseId, SpeechId, VoiceSample,
+        AnswerPart, ClientEvent, ClientRequest, DisconnectReason, FlowControl, Frame, HttpRequest, Lane,
+        LaneEvent, LanePurpose, Message, Mode, PauseId, SpeechId, VoiceSample,
     },
 };
 
@@ -91,6 +91,8 @@ pub enum Input<'a> {
 pub enum Output {
     /// Send this to the client; nothing follows a close frame. Audio is tagged with its text or turn.
     ToClient(Message, Option<SpeechId>),
+    /// Give this to a client that takes events ([`Bridge::give_events`]). [`Bridge::spell_event`] has its messages for a trace.
+    Event(ClientEvent),
     /// Discard what is still queued for the client with this tag.
     DropTurn {
         /// The cancelled text or turn.
@@ -233,6 +235,16 @@ impl Bridge {
         Self(BridgeKind::Served(Box::new(ServedBridge::reject(now, codec, dialects.into(), error))))
     }
 
+    /// Gives the client events in place of messages: it is a part of the same program, which calls [`Bridge::handle_request`]. Its
+    /// protocol still says which events and requests there are, and how a trace spells them. Relayed sessions have messages only.
+    #[must_use]
+    pub fn give_events(mut self) -> Self {
+        if let BridgeKind::Served(served) = &mut self.0 {
+            served.give_events();
+        }
+        self
+    }
+
     /// The session's id; empty for a rejected connection.
     #[must_use]
     pub fn session_id(&self) -> &str {
@@ -316,6 +328,33 @@ impl Bridge {
         match &mut self.0 {
             BridgeKind::Served(served) => served.handle_input(now, input),
             BridgeKind::Relayed(relayed) => relayed.handle_input(now, input),
+        }
+    }
+
+    /// Takes a request of a client that needs no codec; drain [`Bridge::poll_output`] before the next input. A request that breaks a
+    /// limit of the protocol is answered by an error. Relayed sessions ignore requests.
+    pub fn handle_request(&mut self, now: Instant, request: ClientRequest<'_>) {
+        if let BridgeKind::Served(served) = &mut self.0 {
+            served.handle_request(now, request);
+        }
+    }
+
+    /// The message that asks for the same in the client's protocol, for traces and taps. `None` for audio, and for a request that the
+    /// protocol does not have.
+    #[must_use]
+    pub fn spell_request(&self, request: &ClientRequest<'_>) -> Option<String> {
+        match &self.0 {
+            BridgeKind::Served(served) => served.spell_request(request),
+            BridgeKind::Relayed(_) => None,
+        }
+    }
+
+    /// The messages of an event in the client's protocol, for traces and taps. Call it once for each [`Output::Event`].
+    #[must_use]
+    pub fn spell_event(&mut self, now: Instant, event: &ClientEvent) -> Vec<Message> {
+        match &mut self.0 {
+            BridgeKind::Served(served) => served.spell_event(now, event),
+            BridgeKind::Relayed(_) => Vec::new(),
         }
     }
 

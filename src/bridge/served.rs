@@ -15,7 +15,9 @@ use crate::{
     },
     spelling::upstream::Dialects,
     upstream::lane::{LaneCodecs, LaneEnd, LaneOpening},
-    vocabulary::{ClientEvent, CloseReason, Frame, Lane, LaneEvent, Message, MessageMeta, Mode},
+    vocabulary::{
+        ClientEvent, ClientRequest, CloseReason, Frame, Lane, LaneEvent, Message, MessageMeta, Mode,
+    },
 };
 
 /// Codec, session and lane codecs of one client.
@@ -32,6 +34,8 @@ pub(super) struct ServedBridge {
     last_message_at: Instant,
     ready_outputs: VecDeque<Output>,
     is_client_open: bool,
+    /// The client takes events, not their messages.
+    takes_events: bool,
     /// Settings without effect that operators know about already.
     noted_no_effect: BTreeSet<String>,
 }
@@ -72,7 +76,7 @@ impl ServedBridge {
     pub(super) fn reject(now: Instant, codec: Codec, dialects: Dialects, error: &Error) -> Self {
         let mut served = Self::new(now, codec, dialects, None);
         served.ready_outputs.push_back(Output::Observe(Observation::ErrorTold(error.clone())));
-        served.encode(&ClientEvent::Error(error.clone()), 0.0);
+        served.encode(ClientEvent::Error(error.clone()), 0.0);
         let close = served.codec.error_close_frame(error).unwrap_or(Message::Close(1008, String::new()));
         served.ready_outputs.push_back(Output::ToClient(close, None));
         served
@@ -88,8 +92,14 @@ impl ServedBridge {
             last_input_at: now,
             last_message_at: now,
             ready_outputs: VecDeque::new(),
+            takes_events: false,
             noted_no_effect: BTreeSet::new(),
         }
+    }
+
+    /// Gives the client events in place of messages.
+    pub(super) const fn give_events(&mut self) {
+        self.takes_events = true;
     }
 
     /// The session's id; empty for a rejected connection.
@@ -202,6 +212,30 @@ impl ServedBridge {
         self.follow_codecs(now);
     }
 
+    /// Takes a request of a client that needs no codec; drain [`ServedBridge::poll_output`] before the next input.
+    pub(super) fn handle_request(&mut self, now: Instant, request: ClientRequest<'_>) {
+        self.last_input_at = now;
+        let Some(session) = self.session.as_mut().filter(|_| self.is_client_open) else { return };
+        match self.codec.check_request(&request) {
+            Ok(()) => session.handle_client_request(now, request),
+            Err(error) => session.report_error(error),
+        }
+        self.follow_codecs(now);
+    }
+
+    /// The message that asks for the same in the client's protocol.
+    pub(super) fn spell_request(&self, request: &ClientRequest<'_>) -> Option<String> {
+        self.codec.spell_request(request)
+    }
+
+    /// The messages of an event in the client's protocol.
+    pub(super) fn spell_event(&mut self, now: Instant, event: &ClientEvent) -> Vec<Message> {
+        let mut messages = Vec::new();
+        let at_s = (now - self.opened_at).as_secs_f64();
+        self.codec.encode(event, at_s, |message, _| messages.push(message));
+        messages
+    }
+
     /// Gives the next output.
     pub(super) fn poll_output(&mut self, now: Instant) -> Output {
         if let Some(output) = self.ready_outputs.pop_front() {
@@ -210,8 +244,8 @@ impl ServedBridge {
         while let Some(action) = self.session.as_mut().and_then(|session| session.tools.out.pop()) {
             match action {
                 // Encodes on the way out, so that waiting audio is not yet base64.
-                Action::ToClient(command) if self.is_client_open => {
-                    self.send_command(now, &command);
+                Action::ToClient(event) if self.is_client_open => {
+                    self.send_event(now, event);
                     if let Some(output) = self.ready_outputs.pop_front() {
                         return output;
                     }
@@ -250,7 +284,7 @@ impl ServedBridge {
         }
         if self.still_here_at().is_some_and(|at| at <= now) {
             self.last_message_at = now;
-            self.send_command(now, &ClientEvent::StillHere);
+            self.send_event(now, ClientEvent::StillHere);
             if let Some(output) = self.ready_outputs.pop_front() {
                 return output;
             }
@@ -294,34 +328,38 @@ impl ServedBridge {
         self.session.as_ref().is_some_and(|session| session.tools.lanes.is_held(lane))
     }
 
-    /// Queues the messages for a command, and what follows from it.
-    fn send_command(&mut self, now: Instant, command: &ClientEvent) {
+    /// Queues an event for the client, and what follows from it.
+    fn send_event(&mut self, now: Instant, event: ClientEvent) {
         let at_s = (now - self.opened_at).as_secs_f64();
         let queued = self.ready_outputs.len();
-        match command {
+        let close =
+            if let ClientEvent::Error(error) = &event { self.codec.error_close_frame(error) } else { None };
+        if close.is_some() {
             // A fatal error of the protocol is the last event before the close frame.
-            ClientEvent::Error(error) if self.codec.error_close_frame(error).is_some() => {
-                self.is_client_open = false;
-                self.ready_outputs
-                    .push_back(measurement_output(Measurement::SessionEnding(EndReason::ClientError)));
-                if let Some(session) = &mut self.session {
-                    session.handle_client_gone(now);
-                }
-                self.encode(command, at_s);
-                let close = self.codec.error_close_frame(error);
-                self.ready_outputs.extend(close.map(|close| Output::ToClient(close, None)));
+            self.is_client_open = false;
+            self.ready_outputs
+                .push_back(measurement_output(Measurement::SessionEnding(EndReason::ClientError)));
+            if let Some(session) = &mut self.session {
+                session.handle_client_gone(now);
             }
-            _ => self.encode(command, at_s),
         }
-        // Many protocols have no message for some commands.
+        self.encode(event, at_s);
+        self.ready_outputs.extend(close.map(|close| Output::ToClient(close, None)));
+        // Many protocols have no message for some events.
         if self.ready_outputs.len() > queued {
             self.last_message_at = now;
         }
     }
 
-    /// Queues the messages for a command.
-    fn encode(&mut self, command: &ClientEvent, at_s: f64) {
-        self.codec.encode(command, at_s, |message, turn| {
+    /// Queues an event: itself, or its messages.
+    fn encode(&mut self, event: ClientEvent, at_s: f64) {
+        if self.takes_events {
+            if self.codec.has_event(&event) {
+                self.ready_outputs.push_back(Output::Event(event));
+            }
+            return;
+        }
+        self.codec.encode(&event, at_s, |message, turn| {
             self.ready_outputs.push_back(Output::ToClient(message, turn));
         });
     }

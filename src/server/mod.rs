@@ -31,6 +31,7 @@ pub(crate) mod adaptive_read;
 pub mod admin;
 mod announcement;
 mod channel_rules;
+mod client_port;
 mod codec_threads;
 mod cut_off;
 pub mod fuzzing;
@@ -57,7 +58,7 @@ mod websocket;
 pub(crate) use self::accept::{
     rest::{
         local::LocalSessions,
-        session::{Commands as RestCommands, Event as RestEvent, RestSession},
+        session::{Requests as RestRequests, RestSession, segment_of},
     },
     session_opening::unix_now,
     upgrade::ANSWERS_HEADER,

@@ -21,23 +21,26 @@ use super::{
 use crate::server::{
     ServerContext, ServiceConfig,
     access::{ClientLimits, keys::ApiKey, quota::QuotaTicket},
+    client_port::PortEnd,
     memory::{Eviction, MemoryShare},
     registry::{
         SessionInfo,
         observer::{Observer, ObserverSinks},
     },
     session_task::{
-        FindProtocol, OtherClient, SessionContext, SessionRegistration, SessionTask, wait_for_drain_order,
+        ClientEnd, FindProtocol, OtherClient, SessionContext, SessionRegistration, SessionTask,
+        wait_for_drain_order,
     },
     websocket::{
         MessageMax, WebSocket,
-        session_socket::{OUT_OF_MEMORY, websocket_config},
+        session_socket::{OUT_OF_MEMORY, SessionSocket, websocket_config},
         stream::ClientStream,
     },
 };
 use crate::{
     bridge::Bridge,
     client::Codec,
+    net::Traffic,
     spelling::{ClientMapping, client::Framing},
     telemetry::metrics::RejectReason,
 };
@@ -85,6 +88,20 @@ pub(crate) async fn run_session_on(
     // Boxed: starting takes twice the memory of running, and the future keeps what its largest part needs.
     let started = Box::pin(start_session((stream, read), request, context, admission)).await;
     run_started(started).await;
+}
+
+/// Serves the session of a client within this process until its end.
+pub(crate) async fn run_port_session(
+    mut port: PortEnd,
+    request: ConnectRequest,
+    (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
+    admission: Admission,
+) {
+    let limits = config.limits.for_key(admission.key.as_deref());
+    let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), limits.memory_max_bytes);
+    port.memory = memory;
+    let connection = Connection { request, server, config, admission, eviction, is_request: true };
+    run_started(open_on(connection, ClientEnd::Port(port), None)).await;
 }
 
 /// A client without a handshake that has sent its first message.
@@ -210,11 +227,23 @@ fn open_connection(
     mut client: WebSocket<ClientStream>,
     first_message: Option<Message>,
 ) -> Option<StartedSession> {
-    let Connection { request, server, config, admission, eviction, is_request } = &connection;
+    let Connection { request, config, admission, is_request, .. } = &connection;
     let limits = config.limits.for_key(admission.key.as_deref());
     client.set_message_max(message_max(&request.candidates, limits));
+    client.sends_binary_json = request.candidates.first()?.framing == Framing::Json;
+    let socket = SessionSocket::new(client).without_time_limits(*is_request);
+    open_on(connection, ClientEnd::Socket(socket), first_message)
+}
+
+/// Opens the session of a connection with this client.
+fn open_on(
+    connection: Connection,
+    client: ClientEnd<ClientStream>,
+    first_message: Option<Message>,
+) -> Option<StartedSession> {
+    let Connection { request, server, config, admission, eviction, is_request } = &connection;
+    let limits = config.limits.for_key(admission.key.as_deref());
     let mapping = request.candidates.first()?;
-    client.sends_binary_json = mapping.framing == Framing::Json;
     let key_name = admission.key.as_ref().map(|key| key.name.clone());
     let watcher =
         request.watch_name.as_ref().and_then(|name| server.watchers.take(name, key_name.as_deref()));
@@ -226,7 +255,10 @@ fn open_connection(
             open_session(mapping, request, config, (limits, has_turn_judge), is_traced)
         }
     };
-    let OpenedSession { bridge, upstreams, profile, start, rejection } = opened?;
+    let OpenedSession { mut bridge, upstreams, profile, start, rejection } = opened?;
+    if client.is_port() {
+        bridge = bridge.give_events();
+    }
     // A rejected connection is no session and has no id; a relay may reject its client itself.
     let profile = profile.filter(|_| !bridge.session_id().is_empty());
     let start = start.filter(|_| profile.is_some());
@@ -247,8 +279,8 @@ fn open_connection(
     if profile.is_none() {
         server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
     }
-    let registration =
-        profile.map(|profile| register_session(server, request, admission, (&bridge, profile), &client));
+    let registration = profile
+        .map(|profile| register_session(server, request, admission, (&bridge, profile), client.traffic()));
     let context = SessionContext {
         memory: (server.memory.clone(), limits.memory_max_bytes),
         eviction: eviction.clone(),
@@ -342,7 +374,7 @@ fn register_session(
     request: &ConnectRequest,
     admission: &Admission,
     (bridge, profile): (&Bridge, String),
-    client: &WebSocket<ClientStream>,
+    traffic: Arc<Traffic>,
 ) -> SessionRegistration {
     let info = SessionInfo {
         id: bridge.session_id().to_owned(),
@@ -359,7 +391,7 @@ fn register_session(
     let (entry, orders) = server.registry.register(info);
     let (metrics, access_log) = (server.metrics.clone(), server.access_log.clone());
     let sinks = ObserverSinks { metrics, access_log, trace_context: request.trace_context.clone() };
-    let observer = Observer::begin(entry.session(), client.traffic.clone(), sinks);
+    let observer = Observer::begin(entry.session(), traffic, sinks);
     SessionRegistration { entry, orders, observer }
 }
 

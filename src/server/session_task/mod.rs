@@ -7,6 +7,7 @@
 //! [`super::adaptive_read`] schedules the reads of a client that streams, and [`large_messages`] moves long messages to other
 //! threads.
 
+mod client_end;
 mod event_loop;
 mod flow;
 mod inputs;
@@ -28,7 +29,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{Message as WsMessage, protocol::frame::coding::CloseCode};
 use tracing::{Instrument as _, info};
 
-pub(super) use self::large_messages::MessageThreads;
+pub(super) use self::{client_end::ClientEnd, large_messages::MessageThreads};
 use super::{
     adaptive_read::{AdaptiveReader, backlog::ReadBacklog},
     memory::{Eviction, MemoryBudget},
@@ -44,11 +45,7 @@ use super::{
     trace_files::SessionTrace,
     turn_judge::TurnJudge,
     upstream_pool::{Pool, lane_leases::LaneLeases},
-    websocket::{
-        WebSocket,
-        pausable_stream::PausableRead,
-        session_socket::{SessionSocket, SocketEvent},
-    },
+    websocket::{WebSocket, pausable_stream::PausableRead, session_socket::SocketEvent},
 };
 use crate::{
     bridge::{Bridge, Input},
@@ -118,7 +115,7 @@ pub(super) struct SessionTask<C> {
     bridge: Bridge,
     /// The bridge's report after the last input.
     report: SessionReport,
-    client: Option<SessionSocket<C>>,
+    client: Option<ClientEnd<C>>,
     reader: AdaptiveReader,
     /// Messages of the client under back-pressure.
     backlog: ReadBacklog,
@@ -163,7 +160,7 @@ pub(super) struct SessionTask<C> {
 }
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
-    pub(super) fn new(bridge: Bridge, client: WebSocket<C>, pool: Pool, context: SessionContext) -> Self {
+    pub(super) fn new(bridge: Bridge, client: ClientEnd<C>, pool: Pool, context: SessionContext) -> Self {
         let SessionContext {
             memory,
             eviction,
@@ -190,7 +187,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             close_timeout,
             report: bridge.report(std_now()),
             bridge,
-            client: Some(SessionSocket::new(client).without_time_limits(client_is_request)),
+            client: Some(client),
             reader: AdaptiveReader::new(Instant::now()),
             backlog: ReadBacklog::default(),
             flow: FlowControl::default(),
@@ -231,7 +228,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     None => None,
                 };
                 if let Some((first_message, protocol)) = first_message.clone().zip(found) {
-                    let client = self.client.take()?.into_websocket();
+                    let client = self.client.take()?.into_websocket()?;
                     // The next session closes the client when others need its memory.
                     self.eviction = None;
                     self.with_observer(|observer| {

@@ -9,7 +9,11 @@ use crate::{
     bridge::Input,
     client::{Codec, ConnectQuery},
     net::Transport,
-    server::websocket::{WebSocket, session_socket::websocket_config, stream::ClientStream},
+    server::websocket::{
+        WebSocket,
+        session_socket::{SessionSocket, websocket_config},
+        stream::ClientStream,
+    },
     session::{RelaySetup, SessionSetup},
     spelling::Library,
     vocabulary::{DisconnectReason, Message},
@@ -163,7 +167,8 @@ async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream
         turn_judge: None,
         message_threads: Default::default(),
     };
-    let task = SessionTask::new(bridge, websocket(stream, Role::Server), Pool::new([]), context);
+    let socket = ClientEnd::Socket(SessionSocket::new(websocket(stream, Role::Server)));
+    let task = SessionTask::new(bridge, socket, Pool::new([]), context);
     let client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
     (task, client)
 }
@@ -232,7 +237,7 @@ async fn client_that_reads_no_answers_is_not_read_either() {
     let codec = Codec::new(mapping, 0.0);
     let bridge = Bridge::open(std_now(), codec, ConnectQuery::default(), dialect, setup);
     let (mut task, mut client) = start(bridge).await;
-    let outbox_bytes = |task: &Task| task.client.as_ref().map_or(0, |client| client.outbox.bytes());
+    let outbox_bytes = |task: &Task| task.client.as_ref().map_or(0, ClientEnd::outbox_bytes);
     loop {
         // Each is answered by an error. There is always one to read.
         let unknown = || WsMessage::text(r#"{"type":"x"}"#);

@@ -17,16 +17,18 @@ impl LocalSessions {
         let _ = self.0.set(Arc::downgrade(server));
     }
 
-    /// Opens a session with this model, as soon as the server runs.
+    /// Opens a session with this model, as soon as the server runs. With `shows_messages`, its events come with the messages that
+    /// spell them.
     ///
     /// # Errors
     /// The server is stopping.
-    pub(crate) async fn open(&self, model: &str) -> Result<RestSession, String> {
+    pub(crate) async fn open(&self, model: &str, shows_messages: bool) -> Result<RestSession, String> {
         let server = self.0.wait().await.upgrade().ok_or("it has stopped")?;
         let config = server.config();
         let caller = Caller::of_this_process();
         let admission = caller.admit(&config, &server).map_err(|_| "it takes no more sessions")?;
         let client = config.library.client(PROTOCOL)?;
-        Ok(RestSession::open((server, config), caller, String::new(), model, client, admission).await)
+        let context = (server, config);
+        Ok(RestSession::open(context, caller, String::new(), model, client, admission, shows_messages))
     }
 }
