@@ -74,17 +74,6 @@ pub(crate) async fn run_session(
     admission: Admission,
 ) {
     let Some((stream, read)) = raw_stream(upgraded, request.peer).await else { return };
-    run_session_on((stream, read), request, context, admission).await;
-}
-
-/// Serves a session on a byte stream after the WebSocket handshake until its end. `read` are the bytes read beyond the
-/// handshake.
-pub(crate) async fn run_session_on(
-    (stream, read): (ClientStream, Vec<u8>),
-    request: ConnectRequest,
-    context: (Arc<ServerContext>, Arc<ServiceConfig>),
-    admission: Admission,
-) {
     // Boxed: starting takes twice the memory of running, and the future keeps what its largest part needs.
     let started = Box::pin(start_session((stream, read), request, context, admission)).await;
     run_started(started).await;
@@ -100,7 +89,8 @@ pub(crate) async fn run_port_session(
     let limits = config.limits.for_key(admission.key.as_deref());
     let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), limits.memory_max_bytes);
     port.memory = memory;
-    let connection = Connection { request, server, config, admission, eviction, is_request: true };
+    port.message_max_bytes = message_max(&request.candidates, limits).bytes;
+    let connection = Connection { request, server, config, admission, eviction };
     run_started(open_on(connection, ClientEnd::Port(port), None)).await;
 }
 
@@ -123,7 +113,7 @@ pub(super) async fn run_greeted_session(
     {
         return;
     }
-    let connection = Connection { request, server, config, admission, eviction, is_request: false };
+    let connection = Connection { request, server, config, admission, eviction };
     run_started(open_connection(connection, client, Some(first_message))).await;
 }
 
@@ -149,8 +139,6 @@ struct Connection {
     admission: Admission,
     /// Signals that other connections need the memory that this client holds.
     eviction: Arc<Eviction>,
-    /// The client is a request that this process serves.
-    is_request: bool,
 }
 
 /// A session that is ready to run.
@@ -171,11 +159,10 @@ async fn start_session(
     admission: Admission,
 ) -> Option<StartedSession> {
     let limits = config.limits.for_key(admission.key.as_deref());
-    let is_request = matches!(stream, ClientStream::Memory(_));
     let mut client = client_websocket((stream, read), &request, limits);
     let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), limits.memory_max_bytes);
     client.memory = memory;
-    let mut connection = Connection { request, server, config, admission, eviction, is_request };
+    let mut connection = Connection { request, server, config, admission, eviction };
     if is_announced_at_once(&connection.request, &connection.config) {
         return open_connection(connection, client, None);
     }
@@ -227,12 +214,11 @@ fn open_connection(
     mut client: WebSocket<ClientStream>,
     first_message: Option<Message>,
 ) -> Option<StartedSession> {
-    let Connection { request, config, admission, is_request, .. } = &connection;
+    let Connection { request, config, admission, .. } = &connection;
     let limits = config.limits.for_key(admission.key.as_deref());
     client.set_message_max(message_max(&request.candidates, limits));
     client.sends_binary_json = request.candidates.first()?.framing == Framing::Json;
-    let socket = SessionSocket::new(client).without_time_limits(*is_request);
-    open_on(connection, ClientEnd::Socket(socket), first_message)
+    open_on(connection, ClientEnd::Socket(SessionSocket::new(client)), first_message)
 }
 
 /// Opens the session of a connection with this client.
@@ -241,7 +227,7 @@ fn open_on(
     client: ClientEnd<ClientStream>,
     first_message: Option<Message>,
 ) -> Option<StartedSession> {
-    let Connection { request, server, config, admission, eviction, is_request } = &connection;
+    let Connection { request, server, config, admission, eviction } = &connection;
     let limits = config.limits.for_key(admission.key.as_deref());
     let mapping = request.candidates.first()?;
     let key_name = admission.key.as_ref().map(|key| key.name.clone());
@@ -256,7 +242,7 @@ fn open_on(
         }
     };
     let OpenedSession { mut bridge, upstreams, profile, start, rejection } = opened?;
-    if client.is_port() {
+    if client.takes_events() {
         bridge = bridge.give_events();
     }
     // A rejected connection is no session and has no id; a relay may reject its client itself.
@@ -284,7 +270,6 @@ fn open_on(
     let context = SessionContext {
         memory: (server.memory.clone(), limits.memory_max_bytes),
         eviction: eviction.clone(),
-        client_is_request: *is_request,
         find_protocol: find_other_protocol(&request.candidates),
         tells_upstream_addresses: config.tells_upstream_addresses,
         tap: config.tap.clone(),

@@ -17,7 +17,7 @@ use super::socket_poll::Wakeup;
 use crate::{
     net::Traffic,
     server::{
-        client_port::{PortEnd, PortOutput},
+        client_port::{PortEnd, PortForm, PortOutput},
         memory::MemoryShare,
         websocket::{
             WebSocket,
@@ -32,7 +32,7 @@ use crate::{
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The client of a session.
-#[expect(clippy::large_enum_variant, reason = "nearly every client has a socket")]
+#[allow(clippy::large_enum_variant, reason = "nearly every client has a socket")]
 pub(in crate::server) enum ClientEnd<C> {
     /// A remote client, whose protocol the bridge decodes.
     Socket(SessionSocket<C>),
@@ -61,9 +61,14 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> ClientEn
         matches!(self, Self::Port(_))
     }
 
+    /// True for a client that takes events, not messages.
+    pub(in crate::server) const fn takes_events(&self) -> bool {
+        matches!(self, Self::Port(PortEnd { form: PortForm::Events | PortForm::ShownEvents, .. }))
+    }
+
     /// True for a client that shows the messages that spell its events.
     pub(super) const fn shows_messages(&self) -> bool {
-        matches!(self, Self::Port(PortEnd { shows_messages: true, .. }))
+        matches!(self, Self::Port(PortEnd { form: PortForm::ShownEvents, .. }))
     }
 
     /// The bytes that came and went.
@@ -107,17 +112,17 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> ClientEn
 
     /// Sends a message of the client's protocol.
     pub(super) fn send_tagged(&mut self, message: Message, turn: Option<SpeechId>) {
-        match (self, message) {
-            (Self::Socket(socket), message) => socket.send_tagged(message, turn),
-            (Self::Port(port), Message::Close(_, reason)) => port.send(PortOutput::Closed(reason)),
-            (Self::Port(_), Message::Text(_) | Message::Binary(_)) => {}
+        match self {
+            Self::Socket(socket) => socket.send_tagged(message, turn),
+            Self::Port(port) => port.send(PortOutput::Message(message), turn),
         }
     }
 
     /// Sends an event, with the message that spells it, to a client within this process.
     pub(super) fn send_event(&mut self, event: ClientEvent, message: Option<String>) {
         if let Self::Port(port) = self {
-            port.send(PortOutput::Event(event, message));
+            let turn = event.turn();
+            port.send(PortOutput::Event(event, message), turn);
         }
     }
 
@@ -180,10 +185,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> ClientEn
         match self {
             Self::Socket(mut socket) => {
                 socket.set_read_paused(false);
-                match eviction {
-                    Some(eviction) => socket.deliver_in_background(eviction, CLOSE_TIMEOUT, drain_guard),
-                    None => socket.close_in_background(CLOSE_TIMEOUT, drain_guard),
-                }
+                socket.close_in_background(CLOSE_TIMEOUT, drain_guard);
             }
             Self::Port(port) => {
                 let too_late = eviction.unwrap_or_else(|| Box::pin(sleep(CLOSE_TIMEOUT)));

@@ -46,6 +46,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             }
             Wakeup::Request(PortInput::Audio(bytes)) => self.handle_request(ClientRequest::Audio(&bytes)),
             Wakeup::Request(PortInput::Request(request)) => self.handle_request(request),
+            Wakeup::Request(PortInput::Message(message)) => self.handle_port_message(&message),
             Wakeup::Client(SocketEvent::End(reason)) => self.handle_client_end(&reason),
             Wakeup::Lane(lane, SocketEvent::Message(message)) => self.handle_message(Some(lane), &message),
             Wakeup::Lane(lane, SocketEvent::End(reason)) => {
@@ -113,6 +114,20 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             _ => return,
         };
         let frames = if lane.is_some() { 1 } else { self.reader.count_frames(message.is_binary()) };
+        self.handle_frame(lane, frame, frames);
+    }
+
+    /// Passes a message of a client within this process to the bridge.
+    fn handle_port_message(&mut self, message: &Message) {
+        match message {
+            Message::Text(text) => self.handle_frame(None, Frame::Text(text), 1),
+            Message::Binary(bytes) => self.handle_frame(None, Frame::Binary(bytes), 1),
+            Message::Close(..) => {}
+        }
+    }
+
+    /// Passes a frame of a lane, or else of the client, to the bridge. It was joined of so many.
+    fn handle_frame(&mut self, lane: Option<Lane>, frame: Frame<'_>, frames: u32) {
         if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
             let TrafficCounts { client_frames, upstream_frames, .. } = &mut observer.counts;
             let counts = if lane.is_some() { upstream_frames } else { client_frames };

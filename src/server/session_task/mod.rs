@@ -2,7 +2,8 @@
 //!
 //! The bridge makes every decision. Each round drains the bridge into the outboxes, then waits for one event: a frame, the end
 //! of a socket, a dialled lane, a deadline or an order. One stuck side never stalls the other: every socket has its own outbox,
-//! and [`flow`] holds audio and lanes back while the client is behind. [`event_loop`] waits, [`inputs`] passes events to the
+//! and [`flow`] holds audio and lanes back while the client is behind. [`client_end`] is the client: a socket, or a port within this
+//! process. [`event_loop`] waits, [`inputs`] passes events to the
 //! bridge, [`outputs`] carries out the bridge's orders, [`pauses`] passes on its questions about pauses,
 //! [`super::adaptive_read`] schedules the reads of a client that streams, and [`large_messages`] moves long messages to other
 //! threads.
@@ -84,8 +85,6 @@ pub(super) struct SessionContext {
     pub(super) memory: (Arc<MemoryBudget>, usize),
     /// Due when others need the memory that the client holds.
     pub(super) eviction: Arc<Eviction>,
-    /// The client is a request that this process serves: the other end of a stream in memory.
-    pub(super) client_is_request: bool,
     /// Finds the client's protocol by its first message; `None` if it is certain.
     pub(super) find_protocol: Option<FindProtocol>,
     /// The client's errors may contain the addresses of upstreams.
@@ -110,7 +109,7 @@ pub(super) struct SessionContext {
     pub(super) message_threads: MessageThreads,
 }
 
-/// A session and its sockets.
+/// A session, its client and its sockets.
 pub(super) struct SessionTask<C> {
     bridge: Bridge,
     /// The bridge's report after the last input.
@@ -140,7 +139,6 @@ pub(super) struct SessionTask<C> {
     drain_order: Option<BoxFuture<'static, Duration>>,
     /// Completes when others need the memory that the client holds; `None` after that.
     eviction: Option<BoxFuture<'static, ()>>,
-    client_is_request: bool,
     find_protocol: Option<FindProtocol>,
     tells_upstream_addresses: bool,
     close_timeout: Duration,
@@ -164,7 +162,6 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         let SessionContext {
             memory,
             eviction,
-            client_is_request,
             find_protocol,
             tells_upstream_addresses,
             tap,
@@ -181,7 +178,6 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         Self {
             drain_order: Some(Box::pin(wait_for_drain_order(drain))),
             eviction: Some(Box::pin(eviction.wait())),
-            client_is_request,
             find_protocol,
             tells_upstream_addresses,
             close_timeout,

@@ -206,7 +206,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     /// Ends the connection with the client, which the session does not wait for.
     pub(super) fn close_client(&mut self) {
         let Some(client) = self.client.take() else { return };
-        let eviction = self.eviction.take_if(|_| self.client_is_request || client.is_port());
+        let eviction = self.eviction.take_if(|_| client.is_port());
         client.close(eviction, self.drain_guard.clone());
     }
 

@@ -52,7 +52,7 @@ pub(crate) enum LaneSocket {
 /// One event of a session.
 pub(crate) enum Wakeup {
     Client(SocketEvent),
-    /// A request or audio of a client within this process.
+    /// A request, audio or message of a client within this process.
     Request(PortInput),
     /// The client's oldest message that was held back.
     HeldBack(WsMessage),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::SetOnce;
 
 use super::{super::admission::Caller, PROTOCOL, session::RestSession};
-use crate::server::ServerContext;
+use crate::server::{ServerContext, client_port::PortForm};
 
 /// Opens sessions with a server of this process. Clones share the server.
 #[derive(Clone, Default)]
@@ -29,6 +29,7 @@ impl LocalSessions {
         let admission = caller.admit(&config, &server).map_err(|_| "it takes no more sessions")?;
         let client = config.library.client(PROTOCOL)?;
         let context = (server, config);
-        Ok(RestSession::open(context, caller, String::new(), model, client, admission, shows_messages))
+        let form = if shows_messages { PortForm::ShownEvents } else { PortForm::Events };
+        Ok(RestSession::open(context, caller, String::new(), model, client, admission, form))
     }
 }

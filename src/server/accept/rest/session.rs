@@ -22,11 +22,11 @@ use crate::{
             session_opening::ConnectRequest,
             session_start::{Admission, run_port_session},
         },
-        client_port::{ClientPort, PortInput, PortOutput, client_port},
+        client_port::{ClientPort, PortForm, PortInput, PortOutput, client_port},
         memory::MemoryShare,
     },
     spelling::ClientMapping,
-    vocabulary::{ClientEvent, ClientRequest, CloseReason},
+    vocabulary::{ClientEvent, ClientRequest, CloseReason, Message},
 };
 
 /// Everything that a request needs to open its session.
@@ -82,7 +82,7 @@ impl Opening {
         let client = self.check_model(model)?;
         let Self { server, config, caller, path, served } = self;
         let context = (server, config);
-        Ok((RestSession::open(context, caller, path, model, client, admission, false), served))
+        Ok((RestSession::open(context, caller, path, model, client, admission, PortForm::Events), served))
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct RestSession {
 }
 
 impl RestSession {
-    /// Opens a session for a caller that was admitted. With `shows_messages`, its events come with the messages that spell them.
+    /// Opens a session for a caller that was admitted.
     pub(super) fn open(
         (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
         caller: Caller,
@@ -115,9 +115,9 @@ impl RestSession {
         model: &str,
         client: Arc<ClientMapping>,
         admission: Admission,
-        shows_messages: bool,
+        form: PortForm,
     ) -> Self {
-        let (ClientPort { requests, events }, port) = client_port(shows_messages);
+        let (ClientPort { requests, events }, port) = client_port(form);
         let request = ConnectRequest {
             path,
             query: query(model),
@@ -175,11 +175,15 @@ impl Events {
     /// # Errors
     /// The session ended without an event about it, in words.
     pub(crate) async fn next_shown(&mut self) -> Result<(ClientEvent, Option<String>), String> {
-        match self.events.recv().await {
-            Some(PortOutput::Event(event, message)) => Ok((event, message)),
-            Some(PortOutput::Closed(reason)) if reason.is_empty() => Err("it was closed".to_owned()),
-            Some(PortOutput::Closed(reason)) => Err(reason),
-            None => Err("no end was reported".to_owned()),
+        loop {
+            match self.events.recv().await.ok_or("no end was reported")? {
+                PortOutput::Event(event, message) => return Ok((event, message)),
+                PortOutput::Message(Message::Close(_, reason)) if reason.is_empty() => {
+                    return Err("it was closed".to_owned());
+                }
+                PortOutput::Message(Message::Close(_, reason)) => return Err(reason),
+                PortOutput::Message(_) | PortOutput::DropTurn => {}
+            }
         }
     }
 
