@@ -9,8 +9,8 @@ use std::{
 use crate::{
     session::Observation,
     vocabulary::{
-        AnswerPart, DisconnectReason, FlowControl, Frame, HttpRequest, Lane, LanePurpose, Message, Mode,
-        PauseId, SpeechId,
+        AnswerPart, ClientEvent, DisconnectReason, FlowControl, Frame, HttpRequest, Lane, LanePurpose,
+        Message, Mode, PauseId, SpeechId,
     },
 };
 
@@ -63,6 +63,9 @@ pub enum Input<'a> {
 pub enum Output {
     /// Send this to the client; nothing follows a close frame. Audio is tagged with its text or turn.
     ToClient(Message, Option<SpeechId>),
+    /// Give this to a client that takes events ([`super::Bridge::give_events`]). [`super::Bridge::spell_event`] has its messages for
+    /// a trace.
+    Event(ClientEvent),
     /// Discard what is still queued for the client with this tag.
     DropTurn {
         /// The cancelled text or turn.

@@ -44,7 +44,8 @@ use crate::{
     spelling::{ClientMapping, upstream::Dialects},
     upstream::lane::{CodecAction, LaneCodecs, LaneEnd, LaneOpening},
     vocabulary::{
-        ClientEvent, Frame, Lane, LaneEvent, Message, MessageMeta, VoiceSample, relay::RelayEndReason,
+        ClientEvent, ClientRequest, Frame, Lane, LaneEvent, Message, MessageMeta, VoiceSample,
+        relay::RelayEndReason,
     },
 };
 
@@ -117,6 +118,16 @@ impl Bridge {
         let is_client_open = session.is_some();
         let outputs = Outputs { ready: VecDeque::new(), is_client_open, last_input_at: now };
         Self { session, lanes: LaneCodecs::new(dialects), outputs }
+    }
+
+    /// Gives the client events in place of messages: it is a part of the same program, which calls [`Bridge::handle_request`]. Its
+    /// protocol still says which events and requests there are, and how a trace spells them. Relayed sessions have messages only.
+    #[must_use]
+    pub fn give_events(mut self) -> Self {
+        if let Some(session) = &mut self.session {
+            session.give_events();
+        }
+        self
     }
 
     /// The session's id; empty for a rejected connection.
@@ -264,6 +275,30 @@ impl Bridge {
                 }
             }
         }
+    }
+
+    /// Takes a request of a client that needs no codec; drain [`Bridge::poll_output`] before the next input. A request that breaks a
+    /// limit of the protocol is answered by an error. Relayed sessions ignore requests.
+    pub fn handle_request(&mut self, now: Instant, request: ClientRequest<'_>) {
+        let Self { session: Some(session), outputs, .. } = self else { return };
+        outputs.last_input_at = now;
+        if outputs.is_client_open {
+            session.handle_client_request(now, request);
+        }
+        self.follow_codecs(now);
+    }
+
+    /// The message that asks for the same in the client's protocol, for traces and taps. `None` for audio, and for a request that the
+    /// protocol does not have.
+    #[must_use]
+    pub fn spell_request(&self, request: &ClientRequest<'_>) -> Option<String> {
+        self.session.as_ref().and_then(|session| session.spell_request(request))
+    }
+
+    /// The messages of an event in the client's protocol, for traces and taps. Call it once for each [`Output::Event`].
+    #[must_use]
+    pub fn spell_event(&mut self, now: Instant, event: &ClientEvent) -> Vec<Message> {
+        self.session.as_mut().map_or_else(Vec::new, |session| session.spell_event(now, event))
     }
 
     /// Takes one input and appends all its outputs; the last one is [`Output::Wait`] or [`Output::Finished`]. Without an input

@@ -14,10 +14,12 @@ use crate::{
     client::{Codec, ConnectQuery, IgnoredField},
     session::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
-        SessionSetup, UplinkCounts,
-        outbox::Action,
+        SessionSetup, UplinkCounts, outbox::Action,
     },
-    vocabulary::{ClientEvent, CloseReason, DisconnectReason, Frame, Lane, LaneEvent, MessageMeta, Mode},
+    vocabulary::{
+        ClientEvent, ClientRequest, CloseReason, DisconnectReason, Frame, Lane, LaneEvent, Message,
+        MessageMeta, Mode,
+    },
 };
 
 /// Codec and session of one client.
@@ -28,6 +30,8 @@ pub(super) struct ServedSession {
     opened_at: Instant,
     /// Instant of the last message to the client.
     last_message_at: Instant,
+    /// The client takes events, not their messages.
+    takes_events: bool,
     /// Settings without effect that operators know about already.
     noted_no_effect: BTreeSet<String>,
 }
@@ -48,8 +52,14 @@ impl ServedSession {
         let mut session = setup.open(now, connect.settings);
         codec.set_session(session.id(), &model, seed);
         connect.problems.into_iter().for_each(|problem| session.report_error(problem));
-        let noted_no_effect = BTreeSet::new();
-        let mut served = Self { codec, session, opened_at: now, last_message_at: now, noted_no_effect };
+        let mut served = Self {
+            codec,
+            session,
+            opened_at: now,
+            last_message_at: now,
+            takes_events: false,
+            noted_no_effect: BTreeSet::new(),
+        };
         served.report_ignored_fields();
         served
     }
@@ -61,32 +71,35 @@ impl ServedSession {
     }
 
     /// Queues the messages for an event, and what follows from it.
-    fn send_event(&mut self, now: Instant, event: &ClientEvent, outputs: &mut Outputs) {
+    fn send_event(&mut self, now: Instant, event: ClientEvent, outputs: &mut Outputs) {
         let at_s = (now - self.opened_at).as_secs_f64();
         let queued = outputs.ready.len();
-        match event {
+        let close =
+            if let ClientEvent::Error(error) = &event { self.codec.error_close_frame(error) } else { None };
+        if close.is_some() {
             // A fatal error of the protocol is the last event before the close frame.
-            ClientEvent::Error(error) if self.codec.error_close_frame(error).is_some() => {
-                outputs.is_client_open = false;
-                outputs
-                    .ready
-                    .push_back(measurement_output(Measurement::SessionEnding(EndReason::ClientError)));
-                self.session.handle_client_gone(now);
-                self.encode(event, at_s, outputs);
-                let close = self.codec.error_close_frame(error);
-                outputs.ready.extend(close.map(|close| Output::ToClient(close, None)));
-            }
-            _ => self.encode(event, at_s, outputs),
+            outputs.is_client_open = false;
+            let ending = Measurement::SessionEnding(EndReason::ClientError);
+            outputs.ready.push_back(measurement_output(ending));
+            self.session.handle_client_gone(now);
         }
+        self.encode(event, at_s, outputs);
+        outputs.ready.extend(close.map(|close| Output::ToClient(close, None)));
         // Many protocols have no message for some events.
         if outputs.ready.len() > queued {
             self.last_message_at = now;
         }
     }
 
-    /// Queues the messages for an event.
-    fn encode(&mut self, event: &ClientEvent, at_s: f64, outputs: &mut Outputs) {
-        self.codec.encode(event, at_s, |message, turn| {
+    /// Queues an event: itself, or its messages.
+    fn encode(&mut self, event: ClientEvent, at_s: f64, outputs: &mut Outputs) {
+        if self.takes_events {
+            if self.codec.has_event(&event) {
+                outputs.ready.push_back(Output::Event(event));
+            }
+            return;
+        }
+        self.codec.encode(&event, at_s, |message, turn| {
             outputs.ready.push_back(Output::ToClient(message, turn));
         });
     }
@@ -130,6 +143,28 @@ impl BridgedSession for ServedSession {
 
     fn audio_totals(&self) -> Option<AudioTotals> {
         Some(self.session.audio_totals())
+    }
+
+    fn give_events(&mut self) {
+        self.takes_events = true;
+    }
+
+    fn handle_client_request(&mut self, now: Instant, request: ClientRequest<'_>) {
+        match self.codec.check_request(&request) {
+            Ok(()) => self.session.handle_client_request(now, request),
+            Err(error) => self.session.report_error(error),
+        }
+    }
+
+    fn spell_request(&self, request: &ClientRequest<'_>) -> Option<String> {
+        self.codec.spell_request(request)
+    }
+
+    fn spell_event(&mut self, now: Instant, event: &ClientEvent) -> Vec<Message> {
+        let mut messages = Vec::new();
+        let at_s = (now - self.opened_at).as_secs_f64();
+        self.codec.encode(event, at_s, |message, _| messages.push(message));
+        messages
     }
 
     fn handle_client_frame(&mut self, now: Instant, frame: Frame<'_>, outputs: &mut Outputs) {
@@ -201,7 +236,7 @@ impl BridgedSession for ServedSession {
         Some(match action {
             // Encodes on the way out, so that waiting audio is not yet base64.
             Action::ToClient(event) if outputs.is_client_open => {
-                self.send_event(now, &event, outputs);
+                self.send_event(now, event, outputs);
                 return None;
             }
             Action::CloseClient(reason) if std::mem::take(&mut outputs.is_client_open) => {
@@ -227,7 +262,7 @@ impl BridgedSession for ServedSession {
     fn push_idle_event(&mut self, now: Instant, outputs: &mut Outputs) {
         if self.still_here_at(outputs).is_some_and(|at| at <= now) {
             self.last_message_at = now;
-            self.send_event(now, &ClientEvent::StillHere, outputs);
+            self.send_event(now, ClientEvent::StillHere, outputs);
         }
     }
 

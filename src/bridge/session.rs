@@ -9,7 +9,10 @@ use super::{
 use crate::{
     session::{AudioTotals, SampleCounts, SessionReport, UplinkCounts, outbox::Action},
     spelling::UpstreamMapping,
-    vocabulary::{DisconnectReason, Frame, Lane, LaneEvent, MessageMeta, VoiceSample},
+    vocabulary::{
+        ClientEvent, ClientRequest, DisconnectReason, Frame, Lane, LaneEvent, Message, MessageMeta,
+        VoiceSample,
+    },
 };
 
 /// A session and the codec of its client.
@@ -40,6 +43,22 @@ pub(super) trait BridgedSession: Debug + Send {
 
     /// Handles a frame of the client.
     fn handle_client_frame(&mut self, now: Instant, frame: Frame<'_>, outputs: &mut Outputs);
+
+    /// Gives the client events in place of messages.
+    fn give_events(&mut self) {}
+
+    /// Handles a request of a client that needs no codec.
+    fn handle_client_request(&mut self, _now: Instant, _request: ClientRequest<'_>) {}
+
+    /// The message that asks for the same in the client's protocol.
+    fn spell_request(&self, _request: &ClientRequest<'_>) -> Option<String> {
+        None
+    }
+
+    /// The messages of an event in the client's protocol.
+    fn spell_event(&mut self, _now: Instant, _event: &ClientEvent) -> Vec<Message> {
+        Vec::new()
+    }
 
     /// The client's transport closed.
     fn handle_client_gone(&mut self, now: Instant);

@@ -5,7 +5,9 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use super::clock::clock;
+use crate::error::{Error, ErrorKind};
 use crate::media::MediaError;
+use crate::vocabulary::CloseReason;
 
 /// The command itself failed.
 pub(super) const EXIT_FAILED: u8 = 1;
@@ -306,11 +308,11 @@ impl ClientError {
         }
     }
 
-    /// Error that a session with the model reports by this code.
-    pub(super) fn from_model(code: &str, message: String) -> Self {
-        match code {
-            "unavailable" | "queue_timeout" => Self::NoUpstreamSession(message),
-            _ => Self::ModelFailed(message),
+    /// Error that a session with the model reports.
+    pub(super) fn from_model(error: Error) -> Self {
+        match error.kind {
+            ErrorKind::Unavailable | ErrorKind::QueueTimeout => Self::NoUpstreamSession(error.detail),
+            _ => Self::ModelFailed(error.detail),
         }
     }
 
@@ -322,6 +324,11 @@ impl ClientError {
     /// Error for a session that the server closed before the command was done.
     pub(super) fn session_closed(reason: &str) -> Self {
         Self::ConnectionLost(format!("the server closed the session: {reason}"))
+    }
+
+    /// Error for a session of this process that ended before the command was done.
+    pub(super) fn bridge_closed(reason: CloseReason) -> Self {
+        Self::session_closed(reason.name())
     }
 
     /// True if no server or upstream answers, so that further files would fail alike.

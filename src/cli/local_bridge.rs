@@ -104,9 +104,9 @@ impl LocalBridge {
         &self.voices
     }
 
-    /// Opens a session.
-    pub(super) async fn open(&self) -> Result<RestSession, ClientError> {
-        self.sessions.open(DEFAULT_MODEL).await.map_err(ClientError::LocalServer)
+    /// Opens a session. With `shows_messages`, its events come with the messages that spell them.
+    pub(super) async fn open(&self, shows_messages: bool) -> Result<RestSession, ClientError> {
+        self.sessions.open(DEFAULT_MODEL, shows_messages).await.map_err(ClientError::LocalServer)
     }
 
     /// Closes the sessions with the upstreams, and ends the server.

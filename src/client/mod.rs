@@ -23,6 +23,7 @@ pub mod relay;
 mod segments;
 mod sentences;
 mod slot_values;
+mod spell_request;
 mod spoken;
 mod tools;
 mod user_words;
@@ -31,6 +32,8 @@ pub(crate) mod values;
 use std::sync::{Arc, OnceLock};
 
 pub use self::query::ConnectQuery;
+#[cfg(feature = "io")]
+pub(crate) use self::reference::decode_voice_sample;
 use self::{
     framing::{AudioFormat, announced::AnnouncedAudio},
     live::Live,

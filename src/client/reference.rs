@@ -29,7 +29,7 @@ const RIFF_BASE64: &[u8] = b"UklGR";
 ///
 /// # Errors
 /// [`ErrorKind::BadReference`] with the mistake.
-pub(super) fn decode_voice_sample(text: &str) -> Result<Option<VoiceSample>, Error> {
+pub(crate) fn decode_voice_sample(text: &str) -> Result<Option<VoiceSample>, Error> {
     let bad = |detail: String| Error::new(ErrorKind::BadReference, detail);
     let clean: Vec<u8> = text.bytes().filter(|letter| IS_BASE64[usize::from(*letter)]).collect();
     check_length(&clean).map_err(|problem| bad(format!("'ref_audio': {problem}")))?;

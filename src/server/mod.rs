@@ -32,6 +32,7 @@ pub mod admin;
 mod announcement;
 pub mod certificate_watch;
 mod channel_rules;
+mod client_port;
 mod codec_threads;
 mod cut_off;
 pub mod fuzzing;
@@ -58,7 +59,7 @@ mod websocket;
 pub(crate) use self::accept::{
     rest::{
         local::LocalSessions,
-        session::{Commands as RestCommands, Event as RestEvent, RestSession},
+        session::{Requests as RestRequests, RestSession, segment_of},
     },
     session_opening::unix_now,
     upgrade::ANSWERS_HEADER,

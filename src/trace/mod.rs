@@ -5,7 +5,8 @@
 //!
 //! This module does no I/O: [`crate::server`] feeds a [`TraceTap`] and writes the text of a [`TraceWriter`]. A trace is JSON
 //! lines: a [`TraceHeader`], then one [`TraceRecord`] for each input and output in order. Recording at the bridge covers every
-//! kind of session. The bridge is deterministic, so [`replay`] needs nothing but the trace.
+//! kind of session. Requests and events of a client within this process are recorded as messages of its protocol
+//! ([`crate::bridge::Bridge::spell_request`]), which a replay decodes. The bridge is deterministic, so [`replay`] needs nothing but the trace.
 //!
 //! - [`record`]: one line of a trace; [`header`]: its first line
 //! - [`redact`]: removes secrets always, and audio unless the trace keeps it

@@ -246,8 +246,8 @@ impl TraceRecord {
             Output::FindWorker(pause, lane) => {
                 Self { pause: Some(pause.0), ..lane_record(OutputKind::FindWorker, *lane) }
             }
-            // Measurements depend on the machine, so they are not part of a trace.
-            Output::Observe(Observation::Measured(_)) => return None,
+            // Measurements depend on the machine, so they are not part of a trace. An event is recorded as its messages.
+            Output::Observe(Observation::Measured(_)) | Output::Event(_) => return None,
             Output::Observe(observation) => {
                 Self { words: Some(observation.to_string()), ..record(OutputKind::Observe) }
             }

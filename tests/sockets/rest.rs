@@ -14,9 +14,12 @@ use voxbridge::{
     config::Config,
     server::route::RouteConfig,
     simulator::{Fault, SimTiming, SimulatorConfig},
+    spelling::Library,
+    trace::{Trace, record::InputKind, replay::replay},
 };
 use voxbridge_test_support::bench::{
-    Bench, bytes as bytes_of, instant_simulator, profile_with_numbers, recording, samples,
+    Bench, bytes as bytes_of, configuration, instant_simulator, profile_with_numbers, recording, samples,
+    scratch,
 };
 
 /// Longer than any step takes on a busy machine.
@@ -189,6 +192,39 @@ async fn transcripts_are_streamed_as_events() {
     assert_eq!(kinds, ["transcript.text.delta", "transcript.text.delta", "transcript.text.done"]);
     let deltas: String = events[..2].iter().map(|event| event["delta"].as_str().unwrap()).collect();
     assert_eq!(events[2]["text"], deltas);
+}
+
+/// Requests pass to their session without messages; a trace spells them all the same.
+#[tokio::test]
+async fn trace_of_a_request_replays_to_the_same_outputs() {
+    let dir = scratch("rest-traces");
+    let _ = std::fs::remove_dir_all(&dir);
+    let config = configuration(&format!("[trace]\ndir = {dir:?}\naudio = true\n"));
+    let mut bench = Bench::with_config(instant_simulator(), config).await;
+    let model = ("model", "whisper-1");
+    let fields = [model, ("language", "en"), ("prompt", "Names."), ("hotwords", "Ann, Bob")];
+    assert_eq!(upload(&bench, BEARER, &wav(&two_utterances()), &fields).await.status, 200);
+    let reference = STANDARD.encode(wav(&recording("goforward")));
+    let text = json!({"model": "tts-1", "input": "Hello.", "voice": "default", "instructions": "Fast.",
+        "response_format": "pcm", "ref_audio": reference});
+    assert_eq!(speak(&bench, BEARER, &text).await.status, 200);
+    let wrong = upload(&bench, BEARER, &wav(&[0; 160]), &[model, ("language", &"x".repeat(300))]).await;
+    let message = "'configure': language: String should have at most 256 characters, got 300";
+    assert_eq!((wrong.status, &wrong.json()["error"]["message"]), (400, &json!(message)));
+    bench.bridge.stop();
+    bench.bridge.wait_until_ended().await;
+    let mut commands = Vec::new();
+    for file in std::fs::read_dir(&dir).unwrap() {
+        let trace = Trace::parse(&std::fs::read_to_string(file.unwrap().path()).unwrap()).unwrap();
+        assert!(!trace.is_truncated);
+        let epoch = tokio::time::Instant::now().into_std();
+        let outcome = replay(&trace, Library::embedded().unwrap(), epoch).unwrap();
+        assert!(outcome.is_same() && outcome.not_judged.is_empty(), "{outcome:?}");
+        let texts = trace.records.iter().filter(|record| record.input == Some(InputKind::Client));
+        commands.extend(texts.filter_map(|record| record.text.clone()));
+    }
+    let count = |kind: &str| commands.iter().filter(|text| text.contains(&format!("\"{kind}\""))).count();
+    assert_eq!(["configure", "speak"].map(count), [3, 1], "{commands:?}");
 }
 
 #[tokio::test]

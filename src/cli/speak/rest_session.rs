@@ -1,11 +1,11 @@
 //! Speech from the server in this process, as fast as the model generates it.
 
-use serde_json::json;
-
 use super::Speech;
 use crate::cli::error::ClientError;
 use crate::cli::local_bridge::LocalBridge;
-use crate::server::{RestEvent, RestSession};
+use crate::error::ErrorKind;
+use crate::server::RestSession;
+use crate::vocabulary::{ClientEvent, ClientRequest, SpeakRequest};
 
 /// Speaks the parts of a text one after the other, in one session.
 pub(in crate::cli) async fn speak(
@@ -14,33 +14,26 @@ pub(in crate::cli) async fn speak(
     voice: Option<&str>,
     mut on_speech: impl FnMut(Speech<'_>) -> Result<(), ClientError>,
 ) -> Result<(), ClientError> {
-    let RestSession { mut commands, mut events } = bridge.open().await?;
+    let RestSession { requests, mut events } = bridge.open(false).await?;
     for (number, part) in parts.iter().enumerate() {
         on_speech(Speech::Part(number))?;
-        let mut command = json!({"type": "speak", "text": part});
-        if let Some(voice) = voice {
-            command["voice"] = voice.into();
-        }
-        commands.send(&command).await;
+        let voice = voice.map(str::to_owned);
+        let request = SpeakRequest { text: part.clone(), voice, ..SpeakRequest::default() };
+        requests.send(ClientRequest::Speak(Box::new(request))).await;
         let mut has_audio = false;
         loop {
-            match events
-                .next_message()
-                .await
-                .and_then(RestEvent::read)
-                .map_err(ClientError::ConnectionLost)?
-            {
-                RestEvent::Audio(audio) => {
-                    has_audio |= !audio.is_empty();
-                    on_speech(Speech::Audio(&audio))?;
+            match events.next_event().await.map_err(ClientError::ConnectionLost)? {
+                ClientEvent::Audio(audio) => {
+                    has_audio |= !audio.bytes.is_empty();
+                    on_speech(Speech::Audio(&audio.bytes))?;
                 }
-                RestEvent::SpeakingEnd { cancelled: false } if has_audio => break,
-                RestEvent::SpeakingEnd { cancelled: false } => return Err(ClientError::NoAudio),
-                RestEvent::SpeakingEnd { cancelled: true } => return Err(ClientError::cut_short()),
-                RestEvent::Error { code, message, .. } => {
-                    return Err(ClientError::from_model(&code, message));
+                ClientEvent::SpeakingEnded { cancelled: false, .. } if has_audio => break,
+                ClientEvent::SpeakingEnded { cancelled: false, .. } => return Err(ClientError::NoAudio),
+                ClientEvent::SpeakingEnded { cancelled: true, .. } => return Err(ClientError::cut_short()),
+                ClientEvent::Error(error) if error.kind != ErrorKind::QueueStuck => {
+                    return Err(ClientError::from_model(error));
                 }
-                RestEvent::Closed { reason } => return Err(ClientError::session_closed(&reason)),
+                ClientEvent::SessionClosed { reason, .. } => return Err(ClientError::bridge_closed(reason)),
                 _ => {}
             }
         }

@@ -16,7 +16,6 @@ pub(super) mod upload;
 use std::io;
 use std::time::Duration;
 
-use serde_json::json;
 use tokio::time::Instant;
 
 use self::existing::Found;
@@ -37,6 +36,7 @@ use super::target::Target;
 use super::view::{FileView, Printed, Progress, Terminal, speed};
 use crate::media::transcript::cues::CueRules;
 use crate::media::transcript::{Segment, Task, WordList};
+use crate::vocabulary::Setting;
 
 /// Endings of the names of recordings, in folders.
 const RECORDING_ENDINGS: &[&str] = &[
@@ -238,20 +238,21 @@ impl TranscribeJob<'_> {
             }
             Target::Local(bridge) => {
                 let mut recording = self.open(output).await?;
-                let mut settings = json!({
-                    "type": "configure", "task": self.task().name(), "partials": self.needs_partials(),
-                    "estimated_word_times": self.args.format != TranscriptFormatArg::Text,
-                });
-                if let Some(language) = &self.args.language {
-                    settings["language"] = language.as_str().into();
-                }
+                let mut settings = vec![
+                    Setting::Task(self.task() == Task::Translate),
+                    Setting::Partials(self.needs_partials()),
+                    Setting::EstimatedWordTimes(self.args.format != TranscriptFormatArg::Text),
+                ];
+                settings.extend(self.args.language.clone().map(Setting::Language));
                 let mut view = self.view(recording.expected_length);
                 let mut transcribed = Transcribed::default();
                 for span in output.missing() {
                     view.begin_at(Duration::from_millis(span.from_ms));
                     let on_progress = |progress: Progress<'_>| record(output, &mut view, &progress);
                     let part = (&mut recording, span);
-                    rest_session::transcribe(bridge, &settings, part, &mut transcribed, on_progress).await?;
+                    let bridge = (bridge, self.args.json);
+                    rest_session::transcribe(bridge, settings.clone(), part, &mut transcribed, on_progress)
+                        .await?;
                     output.complete(span)?;
                     // The recording is damaged: nothing follows.
                     if transcribed.problem.is_some() {

@@ -1,32 +1,31 @@
 //! Transcription by the server in this process: the recording is sent as fast as the bridge takes it.
 //!
-//! The server speaks the client protocol `rest` (`mappings/client/rest.toml`), as its REST endpoints do. An utterance that fails
+//! The session has the client protocol `rest` (`mappings/client/rest.toml`), as those of the REST endpoints. An utterance that fails
 //! leaves a gap. When there is no upstream (any more), the transcript ends before the utterances that found none.
 
 use std::collections::HashMap;
 use std::pin::pin;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::Message;
-
 use super::Transcribed;
 use crate::cli::error::ClientError;
 use crate::cli::local_bridge::LocalBridge;
 use crate::cli::recording::Recording;
 use crate::cli::view::Progress;
+use crate::error::ErrorKind;
 use crate::media::transcript::partial::Span;
 use crate::media::transcript::segments::divided;
 use crate::media::transcript::{Gap, Segment};
-use crate::server::{RestCommands, RestEvent, RestSession};
+use crate::server::{RestRequests, RestSession, segment_of};
+use crate::vocabulary::{ClientEvent, ClientRequest, CloseReason, Setting};
 
 /// Utterances that find no upstream in a row, after which an upstream that has answered counts as lost.
 const LOST_AFTER: usize = 3;
 
 /// Transcribes a span of a recording in one session, after the spans that were transcribed before.
 pub(in crate::cli) async fn transcribe(
-    bridge: &LocalBridge,
-    settings: &Value,
+    (bridge, shows_messages): (&LocalBridge, bool),
+    settings: Vec<Setting>,
     (recording, span): (&mut Recording, Span),
     transcribed: &mut Transcribed,
     mut on_progress: impl FnMut(Progress<'_>) -> Result<(), ClientError>,
@@ -44,21 +43,24 @@ pub(in crate::cli) async fn transcribe(
         (transcribed.duration, transcribed.problem) = (recording.position(), first.err());
         return Ok(());
     };
-    let RestSession { mut commands, mut events } = bridge.open().await?;
-    commands.send(settings).await;
+    let RestSession { requests, mut events } = bridge.open(shows_messages).await?;
+    requests.send(ClientRequest::Configure(settings)).await;
     let mut utterances = Utterances::new(transcribed, span.from_ms);
     let mut fed = None;
     {
-        let mut feeding = pin!(feed(recording, (chunk, span), commands));
+        let mut feeding = pin!(feed(recording, (chunk, span), requests));
         loop {
-            let message = tokio::select! {
+            let (event, message) = tokio::select! {
                 problem = &mut feeding, if fed.is_none() => {
                     fed = Some(problem);
                     continue;
                 }
-                message = events.next_message() => message.map_err(ClientError::ConnectionLost)?,
+                shown = events.next_shown() => shown.map_err(ClientError::ConnectionLost)?,
             };
-            if utterances.handle(message, &mut on_progress)? {
+            if let Some(message) = message {
+                on_progress(Progress::Event(&message))?;
+            }
+            if utterances.handle(event, &mut on_progress)? {
                 break;
             }
         }
@@ -71,13 +73,13 @@ pub(in crate::cli) async fn transcribe(
 async fn feed(
     recording: &mut Recording,
     (chunk, span): (Vec<i16>, Span),
-    mut commands: RestCommands,
+    requests: RestRequests,
 ) -> Option<ClientError> {
     let mut next = Ok(Some(chunk));
     let problem = loop {
         match next {
             Ok(Some(chunk)) => {
-                if !commands.send_audio(&chunk).await {
+                if !requests.send_audio(&chunk).await {
                     return None;
                 }
             }
@@ -86,7 +88,7 @@ async fn feed(
         }
         next = recording.next_chunk_before(span.to_ms).await;
     };
-    commands.send(&json!({"type": "finish"})).await;
+    requests.send(ClientRequest::Finish).await;
     problem
 }
 
@@ -97,13 +99,13 @@ struct Utterances<'t> {
     /// Where in the recording the session began.
     offset_ms: u64,
     /// When each utterance that was not transcribed yet began, by its number.
-    starts_ms: HashMap<u64, u64>,
+    starts_ms: HashMap<u32, u64>,
     /// Utterances that failed since the last one that did not.
     failed: Vec<FailedUtterance>,
 }
 
 struct FailedUtterance {
-    segment_id: u64,
+    segment_id: u32,
     start_ms: u64,
     end_ms: u64,
     error: ClientError,
@@ -124,49 +126,47 @@ impl<'t> Utterances<'t> {
         Self { transcribed, offset_ms, starts_ms: HashMap::new(), failed: Vec::new() }
     }
 
-    /// Handles a message; true after the last one.
+    /// Handles an event; true after the last one.
     fn handle(
         &mut self,
-        message: Message,
+        event: ClientEvent,
         on_progress: &mut impl FnMut(Progress<'_>) -> Result<(), ClientError>,
     ) -> Result<bool, ClientError> {
-        if let Message::Text(text) = &message {
-            on_progress(Progress::Event(text))?;
-        }
-        match RestEvent::read(message).map_err(ClientError::ConnectionLost)? {
-            RestEvent::SpeechStart { segment_id, start_ms } => {
-                self.starts_ms.insert(segment_id, start_ms + self.offset_ms);
+        match event {
+            ClientEvent::SpeechStarted { segment_id, from_ms, .. } => {
+                self.starts_ms.insert(segment_id, from_ms + self.offset_ms);
             }
-            RestEvent::SpeechEnd { segment_id, end_ms } => {
+            ClientEvent::SpeechEnded { segment_id, at_ms } => {
                 self.starts_ms.remove(&segment_id);
                 let is_it = |failed: &&mut FailedUtterance| failed.segment_id == segment_id;
                 if let Some(failed) = self.failed.last_mut().filter(is_it) {
-                    failed.end_ms = end_ms + self.offset_ms;
+                    failed.end_ms = at_ms + self.offset_ms;
                 }
             }
-            RestEvent::Partial { text } => on_progress(Progress::Doing(&text))?,
-            RestEvent::Transcript(segment) => self.add(segment, on_progress)?,
-            RestEvent::Queued { position } => on_progress(Progress::Doing(&match position {
-                Some(position) => format!("waiting for a free worker, position {position}"),
-                None => "waiting for a free worker".to_owned(),
-            }))?,
-            RestEvent::QueueStuck { message } => on_progress(Progress::Note(&message))?,
-            RestEvent::Error { code, message, segment_id } => {
-                let error = ClientError::from_model(&code, message);
-                match segment_id.and_then(|id| Some((id, *self.starts_ms.get(&id)?))) {
-                    Some((segment_id, start_ms)) => {
-                        self.failed.push(FailedUtterance { segment_id, start_ms, end_ms: start_ms, error });
-                        self.check_lost(on_progress)?;
-                    }
-                    None => return Err(error),
-                }
+            ClientEvent::TranscriptPartial { text, .. } => on_progress(Progress::Doing(&text))?,
+            ClientEvent::Queued { position, .. } => {
+                on_progress(Progress::Doing(&format!("waiting for a free worker, position {position}")))?;
             }
-            RestEvent::Closed { reason } if reason == "finished" => {
+            ClientEvent::Error(notice) if notice.kind == ErrorKind::QueueStuck => {
+                on_progress(Progress::Note(&notice.detail))?;
+            }
+            ClientEvent::Error(error) => {
+                let start = error.segment_id.and_then(|id| Some((id, *self.starts_ms.get(&id)?)));
+                let error = ClientError::from_model(error);
+                let Some((segment_id, start_ms)) = start else { return Err(error) };
+                self.failed.push(FailedUtterance { segment_id, start_ms, end_ms: start_ms, error });
+                self.check_lost(on_progress)?;
+            }
+            ClientEvent::SessionClosed { reason: CloseReason::ClientClose, .. } => {
                 self.report_gaps(on_progress)?;
                 return Ok(true);
             }
-            RestEvent::Closed { reason } => return Err(ClientError::session_closed(&reason)),
-            RestEvent::Audio(_) | RestEvent::SpeakingEnd { .. } | RestEvent::Other => {}
+            ClientEvent::SessionClosed { reason, .. } => return Err(ClientError::bridge_closed(reason)),
+            event => {
+                if let Some(segment) = segment_of(event) {
+                    self.add(segment, on_progress)?;
+                }
+            }
         }
         Ok(false)
     }
@@ -232,9 +232,16 @@ impl<'t> Utterances<'t> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{error::Error, vocabulary::Speaker};
 
-    /// Handles the events of utterances that were transcribed or failed with these codes, a second each.
-    fn handle(transcribed: &mut Transcribed, codes: &[&str]) -> (Vec<u64>, Result<bool, ClientError>) {
+    const FAILED: Option<ErrorKind> = Some(ErrorKind::TranscribeFailed);
+    const UNAVAILABLE: Option<ErrorKind> = Some(ErrorKind::Unavailable);
+
+    /// Handles the events of utterances that were transcribed, or failed with these errors, a second each.
+    fn handle(
+        transcribed: &mut Transcribed,
+        errors: &[Option<ErrorKind>],
+    ) -> (Vec<u64>, Result<bool, ClientError>) {
         let mut gaps = Vec::new();
         let mut on_progress = |progress: Progress<'_>| {
             if let Progress::Failed(gap) = progress {
@@ -244,29 +251,40 @@ mod tests {
         };
         let mut utterances = Utterances::new(transcribed, 500);
         let mut result = Ok(false);
-        for (id, code) in (0..).zip(codes) {
-            let (start_ms, end_ms) = (id * 1000, id * 1000 + 900);
-            let answer = match *code {
-                "ok" => json!({
-                    "type": "transcript", "segment_id": id, "text": "yes", "start_ms": start_ms, "end_ms": end_ms,
-                }),
-                code => json!({
-                    "type": "error", "code": code, "message": code, "recoverable": true, "segment_id": id,
-                }),
+        for (segment_id, error) in (0..).zip(errors) {
+            let (from_ms, to_ms) = (u64::from(segment_id) * 1000, u64::from(segment_id) * 1000 + 900);
+            let answer = match error {
+                None => ClientEvent::TranscriptFinal {
+                    speaker: Speaker::User,
+                    text: "yes".to_owned(),
+                    segment_id,
+                    duration_ms: 900,
+                    start_ms: from_ms,
+                    speech_ms: (from_ms, to_ms),
+                    utterance_ended: true,
+                    finalized: false,
+                    language: None,
+                    words: Vec::new(),
+                },
+                Some(kind) => {
+                    let error = Error::new(*kind, kind.name());
+                    ClientEvent::Error(Error { segment_id: Some(segment_id), ..error })
+                }
             };
             for event in [
-                json!({"type": "speech_start", "segment_id": id, "start_ms": start_ms}),
+                ClientEvent::SpeechStarted { at_ms: from_ms, from_ms, segment_id },
                 answer,
-                json!({"type": "speech_end", "segment_id": id, "end_ms": end_ms}),
+                ClientEvent::SpeechEnded { at_ms: to_ms, segment_id },
             ] {
                 if result.is_ok() {
-                    result = utterances.handle(Message::text(event.to_string()), &mut on_progress);
+                    result = utterances.handle(event, &mut on_progress);
                 }
             }
         }
         if result.is_ok() {
-            let closed = json!({"type": "closed", "reason": "finished"});
-            result = utterances.handle(Message::text(closed.to_string()), &mut on_progress);
+            let reason = CloseReason::ClientClose;
+            let closed = ClientEvent::SessionClosed { reason, total_ms: 0, audio_ms: 0, segments: 0 };
+            result = utterances.handle(closed, &mut on_progress);
         }
         (gaps, result)
     }
@@ -274,8 +292,7 @@ mod tests {
     #[test]
     fn utterances_that_the_model_fails_are_gaps_even_before_the_first_success() {
         let mut transcribed = Transcribed::default();
-        let codes = ["upstream_error", "upstream_error", "upstream_error", "upstream_error", "ok"];
-        let (gaps, result) = handle(&mut transcribed, &codes);
+        let (gaps, result) = handle(&mut transcribed, &[FAILED, FAILED, FAILED, FAILED, None]);
         assert!(result.unwrap());
         assert_eq!(gaps, [500, 1500, 2500, 3500]);
         assert_eq!(transcribed.segments[0].start_ms, 4500);
@@ -284,20 +301,17 @@ mod tests {
 
     #[test]
     fn upstream_is_lost_at_once_before_its_first_answer_and_later_after_three_utterances_in_a_row() {
-        let lost_at = |codes: &[&str], transcribed: &mut Transcribed| {
-            let (gaps, result) = handle(transcribed, codes);
+        let lost_at = |errors: &[Option<ErrorKind>], transcribed: &mut Transcribed| {
+            let (gaps, result) = handle(transcribed, errors);
             (gaps, result.map_err(|error| (error.exit_code(), error.to_string())))
         };
         let error = |at: &str| Err((69, format!("at {at}: unavailable")));
-        let never = lost_at(&["unavailable"], &mut Transcribed::default());
+        let never = lost_at(&[UNAVAILABLE], &mut Transcribed::default());
         assert_eq!(never, (vec![], error("0:00")));
         let mut transcribed = Transcribed::default();
-        let later = ["ok", "upstream_error", "unavailable", "unavailable", "unavailable"];
+        let later = [None, FAILED, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE];
         assert_eq!(lost_at(&later, &mut transcribed), (vec![1500], error("0:02")));
         // The next span of the same recording: the upstream has been there.
-        assert_eq!(
-            lost_at(&["unavailable", "unavailable", "ok"], &mut transcribed),
-            (vec![500, 1500], Ok(true))
-        );
+        assert_eq!(lost_at(&[UNAVAILABLE, UNAVAILABLE, None], &mut transcribed), (vec![500, 1500], Ok(true)));
     }
 }

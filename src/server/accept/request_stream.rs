@@ -32,8 +32,8 @@ const READ_BYTES: usize = 4096;
 const NEXT_REQUEST_MAX_BYTES: usize = 16 * 1024;
 
 /// A client's stream before its upgrade.
-pub(crate) struct RequestStream {
-    io: ClientStream,
+pub(crate) struct RequestStream<S = ClientStream> {
+    io: S,
     gate: Gate,
     /// Bytes that hyper has not got yet.
     waiting: Vec<u8>,
@@ -171,14 +171,14 @@ impl GateState {
     }
 }
 
-impl RequestStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> RequestStream<S> {
     /// `timeouts` are the longest time for a head, and between an answer and the next head.
-    pub(super) const fn new(io: ClientStream, gate: Gate, timeouts: (Duration, Duration)) -> Self {
+    pub(super) const fn new(io: S, gate: Gate, timeouts: (Duration, Duration)) -> Self {
         Self { io, gate, waiting: Vec::new(), timeouts, timer: None }
     }
 
     /// The stream, and the bytes that hyper has not got.
-    pub(super) fn into_parts(self) -> (ClientStream, Vec<u8>) {
+    pub(super) fn into_parts(self) -> (S, Vec<u8>) {
         (self.io, self.waiting)
     }
 
@@ -205,7 +205,7 @@ impl RequestStream {
     }
 }
 
-impl AsyncRead for RequestStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for RequestStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -248,7 +248,7 @@ impl AsyncRead for RequestStream {
     }
 }
 
-impl AsyncWrite for RequestStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for RequestStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }

@@ -21,23 +21,26 @@ use super::{
 use crate::server::{
     ServerContext, ServiceConfig,
     access::{ClientLimits, keys::ApiKey, quota::QuotaTicket},
+    client_port::PortEnd,
     memory::{Eviction, MemoryShare},
     registry::{
         SessionInfo,
         observer::{Observer, ObserverSinks},
     },
     session_task::{
-        FindProtocol, OtherClient, SessionContext, SessionRegistration, SessionTask, wait_for_drain_order,
+        ClientEnd, FindProtocol, OtherClient, SessionContext, SessionRegistration, SessionTask,
+        wait_for_drain_order,
     },
     websocket::{
         MessageMax, WebSocket,
-        session_socket::{OUT_OF_MEMORY, websocket_config},
+        session_socket::{OUT_OF_MEMORY, SessionSocket, websocket_config},
         stream::ClientStream,
     },
 };
 use crate::{
     bridge::Bridge,
     client::Codec,
+    net::Traffic,
     spelling::{ClientMapping, client::Framing},
     telemetry::metrics::RejectReason,
 };
@@ -71,20 +74,24 @@ pub(crate) async fn run_session(
     admission: Admission,
 ) {
     let Some((stream, read)) = raw_stream(upgraded, request.peer).await else { return };
-    run_session_on((stream, read), request, context, admission).await;
-}
-
-/// Serves a session on a byte stream after the WebSocket handshake until its end. `read` are the bytes read beyond the
-/// handshake.
-pub(crate) async fn run_session_on(
-    (stream, read): (ClientStream, Vec<u8>),
-    request: ConnectRequest,
-    context: (Arc<ServerContext>, Arc<ServiceConfig>),
-    admission: Admission,
-) {
     // Boxed: starting takes twice the memory of running, and the future keeps what its largest part needs.
     let started = Box::pin(start_session((stream, read), request, context, admission)).await;
     run_started(started).await;
+}
+
+/// Serves the session of a client within this process until its end.
+pub(crate) async fn run_port_session(
+    mut port: PortEnd,
+    request: ConnectRequest,
+    (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
+    admission: Admission,
+) {
+    let limits = config.limits.for_key(admission.key.as_deref());
+    let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), limits.memory_max_bytes);
+    port.memory = memory;
+    port.message_max_bytes = message_max(&request.candidates, limits).bytes;
+    let connection = Connection { request, server, config, admission, eviction };
+    run_started(open_on(connection, ClientEnd::Port(port), None)).await;
 }
 
 /// A client without a handshake that has sent its first message.
@@ -106,7 +113,7 @@ pub(super) async fn run_greeted_session(
     {
         return;
     }
-    let connection = Connection { request, server, config, admission, eviction, is_request: false };
+    let connection = Connection { request, server, config, admission, eviction };
     run_started(open_connection(connection, client, Some(first_message))).await;
 }
 
@@ -132,8 +139,6 @@ struct Connection {
     admission: Admission,
     /// Signals that other connections need the memory that this client holds.
     eviction: Arc<Eviction>,
-    /// The client is a request that this process serves.
-    is_request: bool,
 }
 
 /// A session that is ready to run.
@@ -154,11 +159,10 @@ async fn start_session(
     admission: Admission,
 ) -> Option<StartedSession> {
     let limits = config.limits.for_key(admission.key.as_deref());
-    let is_request = matches!(stream, ClientStream::Memory(_));
     let mut client = client_websocket((stream, read), &request, limits);
     let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), limits.memory_max_bytes);
     client.memory = memory;
-    let mut connection = Connection { request, server, config, admission, eviction, is_request };
+    let mut connection = Connection { request, server, config, admission, eviction };
     if is_announced_at_once(&connection.request, &connection.config) {
         return open_connection(connection, client, None);
     }
@@ -210,11 +214,22 @@ fn open_connection(
     mut client: WebSocket<ClientStream>,
     first_message: Option<Message>,
 ) -> Option<StartedSession> {
-    let Connection { request, server, config, admission, eviction, is_request } = &connection;
+    let Connection { request, config, admission, .. } = &connection;
     let limits = config.limits.for_key(admission.key.as_deref());
     client.set_message_max(message_max(&request.candidates, limits));
+    client.sends_binary_json = request.candidates.first()?.framing == Framing::Json;
+    open_on(connection, ClientEnd::Socket(SessionSocket::new(client)), first_message)
+}
+
+/// Opens the session of a connection with this client.
+fn open_on(
+    connection: Connection,
+    client: ClientEnd<ClientStream>,
+    first_message: Option<Message>,
+) -> Option<StartedSession> {
+    let Connection { request, server, config, admission, eviction } = &connection;
+    let limits = config.limits.for_key(admission.key.as_deref());
     let mapping = request.candidates.first()?;
-    client.sends_binary_json = mapping.framing == Framing::Json;
     let key_name = admission.key.as_ref().map(|key| key.name.clone());
     let watcher =
         request.watch_name.as_ref().and_then(|name| server.watchers.take(name, key_name.as_deref()));
@@ -226,7 +241,10 @@ fn open_connection(
             open_session(mapping, request, config, (limits, has_turn_judge), is_traced)
         }
     };
-    let OpenedSession { bridge, upstreams, profile, start, rejection } = opened?;
+    let OpenedSession { mut bridge, upstreams, profile, start, rejection } = opened?;
+    if client.takes_events() {
+        bridge = bridge.give_events();
+    }
     // A rejected connection is no session and has no id; a relay may reject its client itself.
     let profile = profile.filter(|_| !bridge.session_id().is_empty());
     let start = start.filter(|_| profile.is_some());
@@ -247,12 +265,11 @@ fn open_connection(
     if profile.is_none() {
         server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
     }
-    let registration =
-        profile.map(|profile| register_session(server, request, admission, (&bridge, profile), &client));
+    let registration = profile
+        .map(|profile| register_session(server, request, admission, (&bridge, profile), client.traffic()));
     let context = SessionContext {
         memory: (server.memory.clone(), limits.memory_max_bytes),
         eviction: eviction.clone(),
-        client_is_request: *is_request,
         find_protocol: find_other_protocol(&request.candidates),
         tells_upstream_addresses: config.tells_upstream_addresses,
         tap: config.tap.clone(),
@@ -342,7 +359,7 @@ fn register_session(
     request: &ConnectRequest,
     admission: &Admission,
     (bridge, profile): (&Bridge, String),
-    client: &WebSocket<ClientStream>,
+    traffic: Arc<Traffic>,
 ) -> SessionRegistration {
     let info = SessionInfo {
         id: bridge.session_id().to_owned(),
@@ -359,7 +376,7 @@ fn register_session(
     let (entry, orders) = server.registry.register(info);
     let (metrics, access_log) = (server.metrics.clone(), server.access_log.clone());
     let sinks = ObserverSinks { metrics, access_log, trace_context: request.trace_context.clone() };
-    let observer = Observer::begin(entry.session(), client.traffic.clone(), sinks);
+    let observer = Observer::begin(entry.session(), traffic, sinks);
     SessionRegistration { entry, orders, observer }
 }
 

@@ -25,10 +25,12 @@ use super::{
 use crate::{
     server::{
         ServerContext,
+        client_port::PortInput,
         webrtc::{Calls, Sideband},
         websocket::{session_socket::websocket_config, stream::ClientStream},
     },
     telemetry::metrics::RejectReason,
+    vocabulary,
 };
 
 /// Longest command, as on a WebSocket of its own without audio.
@@ -91,7 +93,7 @@ async fn serve(mut socket: WebSocketStream<ClientStream>, mut sideband: Sideband
                     let _ = timeout(SEND_TIMEOUT, socket.close(None)).await;
                     return;
                 };
-                if !matches!(timeout(SEND_TIMEOUT, socket.send(event)).await, Ok(Ok(()))) {
+                if !matches!(timeout(SEND_TIMEOUT, socket.send(Message::text(event))).await, Ok(Ok(()))) {
                     return;
                 }
             }
@@ -105,8 +107,13 @@ async fn serve(mut socket: WebSocketStream<ClientStream>, mut sideband: Sideband
                 _ => return,
             },
             room = sideband.commands.reserve(), if command.is_some() => match room {
-                Ok(room) => room.send(command.take().map_or(Message::Ping(Default::default()), Message::Text)),
-                Err(_) => return,
+                Ok(room) => {
+                    if let Some(text) = command.take() {
+                        room.send(PortInput::Message(vocabulary::Message::Text(text.to_string())));
+                    }
+                }
+                // The session has ended, and the call ends with its last events.
+                Err(_) => command = None,
             },
         }
     }

@@ -13,7 +13,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{SessionRegistration, SessionTask, flow::flow_control};
+use super::{ClientEnd, SessionRegistration, SessionTask, flow::flow_control};
 use crate::bridge::Bridge;
 use crate::net::turn::wake_after_others;
 use crate::server::{
@@ -41,8 +41,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         if !is_held && let Some(message) = self.backlog.pop() {
             return Wakeup::HeldBack(message);
         }
-        let may_read =
-            |client: &SessionSocket<C>| !is_held && !reads_no_answers(client) && !client.fully_read;
+        let may_read = |client: &SessionSocket<C>| {
+            !is_held && !reads_no_answers(client.outbox.bytes()) && !client.fully_read
+        };
         if let Some(event) = self.read_client(may_read).await {
             return Wakeup::Client(event);
         }
@@ -50,7 +51,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             LaneSocket::Connected(socket) => Some(socket.timer_deadline()),
             LaneSocket::Dialling(_) | LaneSocket::Redialling(_) | LaneSocket::Http(_) => None,
         });
-        let due = self.client.iter().map(SessionSocket::timer_deadline).chain(lanes).chain(due).min();
+        let due = self.client.iter().filter_map(ClientEnd::timer_deadline).chain(lanes).chain(due).min();
         // Deadlines must come through even if a socket always has data.
         if due.is_some_and(|due| due <= Instant::now()) && !std::mem::replace(&mut self.last_was_timer, true)
         {
@@ -58,7 +59,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
         self.last_was_timer = false;
         self.lanes_first = !self.lanes_first;
-        let is_backlog_full = is_held && self.backlog.is_full();
+        // The requests of a port wait in it.
+        let has_room = self.client.as_ref().is_none_or(|client| !client.is_port() && !self.backlog.is_full());
+        let is_client_paused = is_held && !has_room;
         loop {
             let slots = WakeSlots::of_current_thread();
             let read_at = self.schedule_read(slots);
@@ -67,8 +70,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 return Wakeup::Client(event);
             }
             let due = due.map(|due| slots.slot_at_or_after(due));
-            if let Some(wakeup) = self.wait_for_wakeup((due, read_at), is_backlog_full, lane_was_behind).await
-            {
+            let waited = self.wait_for_wakeup((due, read_at), is_client_paused, lane_was_behind);
+            if let Some(wakeup) = waited.await {
                 return wakeup;
             }
         }
@@ -76,7 +79,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 
     /// Reads a message that has arrived, if the client may be read. Does not wait.
     async fn read_client(&mut self, may_read: impl Fn(&SessionSocket<C>) -> bool) -> Option<SocketEvent> {
-        let mut client = self.client.as_mut().filter(|client| may_read(client));
+        let socket = self.client.as_mut().and_then(ClientEnd::socket_mut);
+        let mut client = socket.filter(|client| may_read(client));
         poll_fn(|cx| Poll::Ready(self.reader.read(client.take(), cx))).await
     }
 
@@ -84,7 +88,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     async fn wait_for_wakeup(
         &mut self,
         (due, read_at): (Option<Instant>, Option<Instant>),
-        is_backlog_full: bool,
+        is_client_paused: bool,
         lane_was_behind: bool,
     ) -> Option<Wakeup> {
         let wake = due.into_iter().chain(read_at).min();
@@ -135,7 +139,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             // A bridge may change threads, but is not shared by them.
             let bridge: &Bridge = &mut *bridge;
             let gate = ReadGate {
-                is_backlog_full,
+                is_client_paused,
                 is_lane_held: &|lane| flow.are_lanes_held && bridge.is_lane_held(lane),
             };
             if let Poll::Ready(wakeup) = poll_sockets(client, lanes, *lanes_first, gate, cx) {
@@ -161,7 +165,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             if lane_was_behind && !lanes.iter().any(|(_, lane_socket)| lane_socket.is_behind()) {
                 return Poll::Ready(Some(Wakeup::LaneDrained));
             }
-            if read_at.is_none() && client.as_ref().is_some_and(SessionSocket::is_exhausted) {
+            let is_exhausted =
+                |client: &mut ClientEnd<C>| client.socket_mut().is_some_and(|it| it.is_exhausted());
+            if read_at.is_none() && client.as_mut().is_some_and(is_exhausted) {
                 // The read found nothing and registered no wake-up, so schedule the next one.
                 return Poll::Ready(None);
             }
@@ -176,7 +182,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 
     /// When to read the client next; allows a read that is due now. `None` if the client is read on events or now.
     fn schedule_read(&mut self, slots: WakeSlots) -> Option<Instant> {
-        let client = self.client.as_mut().filter(|client| client.fully_read)?;
+        let client =
+            self.client.as_mut().and_then(ClientEnd::socket_mut).filter(|client| client.fully_read)?;
         let now = Instant::now();
         let at =
             self.reader.next_poll(now, slots, self.report.read_window, !client.stream.io.is_read_paused());

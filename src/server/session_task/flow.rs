@@ -6,8 +6,9 @@
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::ClientEnd;
 use crate::{
-    server::websocket::session_socket::SessionSocket, session::SessionReport, vocabulary::FlowControl,
+    server::websocket::pausable_stream::PausableRead, session::SessionReport, vocabulary::FlowControl,
 };
 
 /// The client is behind while its outbox holds more bytes than this.
@@ -21,18 +22,18 @@ const LEFT_PART: usize = 2;
 
 /// Decides what to hold back now. `memory_max_bytes` bounds the memory for messages in transit.
 pub(super) fn flow_control<C>(
-    client: Option<&SessionSocket<C>>,
+    client: Option<&ClientEnd<C>>,
     report: &SessionReport,
     memory_max_bytes: usize,
 ) -> FlowControl
 where
-    C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static,
 {
     let Some(client) = client else { return FlowControl::default() };
-    let outbox_bytes = client.outbox.bytes();
+    let outbox_bytes = client.outbox_bytes();
     let waiting_bytes = outbox_bytes + report.unsent_bytes;
     let is_memory_scarce =
-        || waiting_bytes > memory_max_bytes / CLIENT_PART || client.stream.memory.leaves_less_than(LEFT_PART);
+        || waiting_bytes > memory_max_bytes / CLIENT_PART || client.memory().leaves_less_than(LEFT_PART);
     FlowControl {
         is_client_behind: outbox_bytes > CLIENT_BEHIND_ABOVE_BYTES,
         are_lanes_held: report.is_far_ahead || (waiting_bytes > WAITS_ALWAYS_BYTES && is_memory_scarce()),

@@ -7,10 +7,11 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{Message as WsMessage, protocol::frame::coding::CloseCode};
 use tracing::{debug, info, warn};
 
-use super::{LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, std_now};
+use super::{ClientEnd, LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, std_now};
 use crate::{
     bridge::Input,
     server::{
+        client_port::PortInput,
         memory::MemoryShare,
         registry::{
             OperatorOrder,
@@ -27,7 +28,7 @@ use crate::{
             session_socket::{OUT_OF_MEMORY, SessionSocket, SocketEvent, TOO_SLOW},
         },
     },
-    vocabulary::{AnswerPart, DisconnectReason, Frame, Lane, Message, SpeechId},
+    vocabulary::{AnswerPart, ClientRequest, DisconnectReason, Frame, Lane, Message, SpeechId},
 };
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
@@ -43,6 +44,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             Wakeup::Client(SocketEvent::Message(message)) | Wakeup::HeldBack(message) => {
                 self.handle_message(None, &message);
             }
+            Wakeup::Request(PortInput::Audio(bytes)) => self.handle_request(ClientRequest::Audio(&bytes)),
+            Wakeup::Request(PortInput::Request(request)) => self.handle_request(request),
+            Wakeup::Request(PortInput::Message(message)) => self.handle_port_message(&message),
             Wakeup::Client(SocketEvent::End(reason)) => self.handle_client_end(&reason),
             Wakeup::Lane(lane, SocketEvent::Message(message)) => self.handle_message(Some(lane), &message),
             Wakeup::Lane(lane, SocketEvent::End(reason)) => {
@@ -110,6 +114,20 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             _ => return,
         };
         let frames = if lane.is_some() { 1 } else { self.reader.count_frames(message.is_binary()) };
+        self.handle_frame(lane, frame, frames);
+    }
+
+    /// Passes a message of a client within this process to the bridge.
+    fn handle_port_message(&mut self, message: &Message) {
+        match message {
+            Message::Text(text) => self.handle_frame(None, Frame::Text(text), 1),
+            Message::Binary(bytes) => self.handle_frame(None, Frame::Binary(bytes), 1),
+            Message::Close(..) => {}
+        }
+    }
+
+    /// Passes a frame of a lane, or else of the client, to the bridge. It was joined of so many.
+    fn handle_frame(&mut self, lane: Option<Lane>, frame: Frame<'_>, frames: u32) {
         if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
             let TrafficCounts { client_frames, upstream_frames, .. } = &mut observer.counts;
             let counts = if lane.is_some() { upstream_frames } else { client_frames };
@@ -121,6 +139,36 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         };
         self.show_tap(point, frame);
         self.feed_bridge(input);
+    }
+
+    /// Passes a request or audio of a client within this process to the bridge.
+    fn handle_request(&mut self, request: ClientRequest<'_>) {
+        if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
+            observer.counts.client_frames[FrameDirection::In as usize] += 1;
+        }
+        self.report_unwritten();
+        let now = std_now();
+        let audio_bytes = if let ClientRequest::Audio(bytes) = request { bytes.len() } else { 0 };
+        self.slice.count_message(now, audio_bytes);
+        self.show_request(now, &request);
+        self.bridge.handle_request(now, request);
+    }
+
+    /// Shows the tap and the traces a request, as the message that spells it.
+    fn show_request(&mut self, now: std::time::Instant, request: &ClientRequest<'_>) {
+        if self.traces.is_empty() && self.tap.is_none() {
+            return;
+        }
+        let spelled = self.bridge.spell_request(request);
+        let frame = match (request, &spelled) {
+            (ClientRequest::Audio(bytes), _) => Frame::Binary(bytes),
+            (_, Some(message)) => Frame::Text(message),
+            (_, None) => return,
+        };
+        self.show_tap(TapPoint::FromClient, frame);
+        for trace in &mut self.traces {
+            trace.record_input(now, &Input::Client(frame));
+        }
     }
 
     fn handle_client_end(&mut self, reason: &DisconnectReason) {
@@ -198,8 +246,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     fn handle_timer(&mut self) {
         let now = Instant::now();
         let is_paced = self.report.is_paced;
-        let check_alive = |client: &mut SessionSocket<C>| {
-            let is_lost = is_paced && client.outbox.bytes() > CLIENT_OUTBOX_MAX_BYTES;
+        let check_alive = |client: &mut ClientEnd<C>| {
+            let is_lost = is_paced && client.outbox_bytes() > CLIENT_OUTBOX_MAX_BYTES;
             client.handle_timer(now).or_else(|| {
                 is_lost.then(|| DisconnectReason::Lost("the client reads slower than real time".to_owned()))
             })
@@ -210,7 +258,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             self.with_observer(|observer| observer.client_closed(false, None));
             self.feed_bridge(Input::ClientClosed);
         }
-        if self.client.as_ref().is_some_and(|client| client.is_too_slow) {
+        let socket = self.client.as_mut().and_then(ClientEnd::socket_mut);
+        if socket.is_some_and(|client| client.is_too_slow) {
             self.close_client_early(CloseCode::Policy, TOO_SLOW);
         }
         let ended: Vec<_> = self
@@ -227,17 +276,22 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     /// Passes an input to the bridge.
     pub(super) fn feed_bridge(&mut self, input: Input<'_>) {
         // The bound of the audio heard counts where playback may be cut.
-        if matches!(input, Input::Client(_) | Input::Timeout | Input::TurnJudged(..))
-            && let Some((turn, waiting, total)) = self.unwritten()
-        {
-            self.give_bridge(Input::Unwritten(turn, waiting, total));
+        if matches!(input, Input::Client(_) | Input::Timeout | Input::TurnJudged(..)) {
+            self.report_unwritten();
         }
         self.give_bridge(input);
     }
 
+    /// Tells the bridge how much of a speech waits to be written to the client, if that has changed.
+    fn report_unwritten(&mut self) {
+        if let Some((turn, waiting, total)) = self.unwritten() {
+            self.give_bridge(Input::Unwritten(turn, waiting, total));
+        }
+    }
+
     /// The speech whose messages wait to be written to the client, if more or less of it waits than at the last call.
     pub(super) fn unwritten(&mut self) -> Option<(SpeechId, u64, u64)> {
-        let unwritten = self.client.as_ref().and_then(|client| client.outbox.unwritten());
+        let unwritten = self.client.as_ref().and_then(ClientEnd::unwritten);
         let waiting = unwritten.filter(|(_, waiting, _)| *waiting > 0);
         // An empty outbox is reported once.
         let told = std::mem::replace(&mut self.told_unwritten, waiting);

@@ -47,14 +47,15 @@ impl MessageThreads {
 
 /// Length of the message in an event, if it is large.
 fn large_length(wakeup: &Wakeup) -> Option<usize> {
-    let (message, max) = match wakeup {
+    let (length, max) = match wakeup {
         Wakeup::Client(SocketEvent::Message(message)) | Wakeup::HeldBack(message) => {
-            (message, CLIENT_MAX_BYTES)
+            (message.len(), CLIENT_MAX_BYTES)
         }
-        Wakeup::Lane(_, SocketEvent::Message(message)) => (message, LANE_MAX_BYTES),
+        Wakeup::Request(input) => (input.bytes(), CLIENT_MAX_BYTES),
+        Wakeup::Lane(_, SocketEvent::Message(message)) => (message.len(), LANE_MAX_BYTES),
         _ => return None,
     };
-    Some(message.len()).filter(|length| *length > max)
+    Some(length).filter(|length| *length > max)
 }
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {

@@ -2,11 +2,13 @@
 //!
 //! The bridge makes every decision. Each round drains the bridge into the outboxes, then waits for one event: a frame, the end
 //! of a socket, a dialled lane, a deadline or an order. One stuck side never stalls the other: every socket has its own outbox,
-//! and [`flow`] holds audio and lanes back while the client is behind. [`event_loop`] waits, [`inputs`] passes events to the
+//! and [`flow`] holds audio and lanes back while the client is behind. [`client_end`] is the client: a socket, or a port within this
+//! process. [`event_loop`] waits, [`inputs`] passes events to the
 //! bridge, [`outputs`] carries out the bridge's orders, [`pauses`] passes on its questions about pauses,
 //! [`super::adaptive_read`] schedules the reads of a client that streams, and [`large_messages`] moves long messages to other
 //! threads.
 
+mod client_end;
 mod event_loop;
 mod flow;
 mod inputs;
@@ -28,7 +30,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{Message as WsMessage, protocol::frame::coding::CloseCode};
 use tracing::{Instrument as _, info};
 
-pub(super) use self::large_messages::MessageThreads;
+pub(super) use self::{client_end::ClientEnd, large_messages::MessageThreads};
 use super::{
     adaptive_read::{AdaptiveReader, backlog::ReadBacklog},
     memory::{Eviction, MemoryBudget},
@@ -44,11 +46,7 @@ use super::{
     trace_files::SessionTrace,
     turn_judge::TurnJudge,
     upstream_pool::{Pool, lane_leases::LaneLeases},
-    websocket::{
-        WebSocket,
-        pausable_stream::PausableRead,
-        session_socket::{SessionSocket, SocketEvent},
-    },
+    websocket::{WebSocket, pausable_stream::PausableRead, session_socket::SocketEvent},
 };
 use crate::{
     bridge::{Bridge, Input},
@@ -87,8 +85,6 @@ pub(super) struct SessionContext {
     pub(super) memory: (Arc<MemoryBudget>, usize),
     /// Due when others need the memory that the client holds.
     pub(super) eviction: Arc<Eviction>,
-    /// The client is a request that this process serves: the other end of a stream in memory.
-    pub(super) client_is_request: bool,
     /// Finds the client's protocol by its first message; `None` if it is certain.
     pub(super) find_protocol: Option<FindProtocol>,
     /// The client's errors may contain the addresses of upstreams.
@@ -113,12 +109,12 @@ pub(super) struct SessionContext {
     pub(super) message_threads: MessageThreads,
 }
 
-/// A session and its sockets.
+/// A session, its client and its sockets.
 pub(super) struct SessionTask<C> {
     bridge: Bridge,
     /// The bridge's report after the last input.
     report: SessionReport,
-    client: Option<SessionSocket<C>>,
+    client: Option<ClientEnd<C>>,
     reader: AdaptiveReader,
     /// Messages of the client under back-pressure.
     backlog: ReadBacklog,
@@ -143,7 +139,6 @@ pub(super) struct SessionTask<C> {
     drain_order: Option<BoxFuture<'static, Duration>>,
     /// Completes when others need the memory that the client holds; `None` after that.
     eviction: Option<BoxFuture<'static, ()>>,
-    client_is_request: bool,
     find_protocol: Option<FindProtocol>,
     tells_upstream_addresses: bool,
     close_timeout: Duration,
@@ -163,11 +158,10 @@ pub(super) struct SessionTask<C> {
 }
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
-    pub(super) fn new(bridge: Bridge, client: WebSocket<C>, pool: Pool, context: SessionContext) -> Self {
+    pub(super) fn new(bridge: Bridge, client: ClientEnd<C>, pool: Pool, context: SessionContext) -> Self {
         let SessionContext {
             memory,
             eviction,
-            client_is_request,
             find_protocol,
             tells_upstream_addresses,
             tap,
@@ -184,13 +178,12 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         Self {
             drain_order: Some(Box::pin(wait_for_drain_order(drain))),
             eviction: Some(Box::pin(eviction.wait())),
-            client_is_request,
             find_protocol,
             tells_upstream_addresses,
             close_timeout,
             report: bridge.report(std_now()),
             bridge,
-            client: Some(SessionSocket::new(client).without_time_limits(client_is_request)),
+            client: Some(client),
             reader: AdaptiveReader::new(Instant::now()),
             backlog: ReadBacklog::default(),
             flow: FlowControl::default(),
@@ -231,7 +224,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     None => None,
                 };
                 if let Some((first_message, protocol)) = first_message.clone().zip(found) {
-                    let client = self.client.take()?.into_websocket();
+                    let client = self.client.take()?.into_websocket()?;
                     // The next session closes the client when others need its memory.
                     self.eviction = None;
                     self.with_observer(|observer| {

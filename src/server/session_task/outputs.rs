@@ -1,7 +1,5 @@
 //! Carries out what the bridge orders: messages to the client and the lanes, dials, closes, and observations.
 
-use std::time::Duration;
-
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::mpsc,
@@ -11,7 +9,9 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tower::Service as _;
 use tracing::{debug, info, trace};
 
-use super::{LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, socket_poll::LaneSocket, std_now};
+use super::{
+    ClientEnd, LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, socket_poll::LaneSocket, std_now,
+};
 use crate::{
     bridge::Output,
     error::Origin,
@@ -29,11 +29,8 @@ use crate::{
         },
     },
     session::Observation,
-    vocabulary::{HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
+    vocabulary::{ClientEvent, HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
 };
-
-/// Time for a client to read the end of its session.
-const CLIENT_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
     /// Carries out the bridge's outputs. Returns its next deadline, or `None` when the session is over.
@@ -46,6 +43,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             }
             match output {
                 Output::ToClient(message, turn) => self.send_client(message, turn),
+                Output::Event(event) => self.send_event(now, event),
                 Output::DropTurn { turn, .. } => {
                     if let Some(client) = &mut self.client {
                         client.drop_turn(turn);
@@ -91,8 +89,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     self.slice.count_time(now);
                     self.report = self.bridge.report(now);
                     let kept = self.backlog.bytes + self.report.kept_bytes + self.report.unsent_bytes;
-                    let has_room =
-                        |client: &mut SessionSocket<C>| client.stream.memory.hold(Held::Kept, kept);
+                    let has_room = |client: &mut ClientEnd<C>| client.memory_mut().hold(Held::Kept, kept);
                     if !self.client.as_mut().is_none_or(has_room) {
                         self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
                         continue;
@@ -175,16 +172,42 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    /// Starts the closing handshake with the client, which the session does not wait for. A request gets the whole outbox
-    /// first, as slowly as its own client reads: the rest of a speech may be in it.
-    pub(super) fn close_client(&mut self) {
-        let Some(mut client) = self.client.take() else { return };
-        client.set_read_paused(false);
-        let guard = self.drain_guard.clone();
-        match self.eviction.take_if(|_| self.client_is_request) {
-            Some(eviction) => client.deliver_in_background(eviction, CLIENT_CLOSE_TIMEOUT, guard),
-            None => client.close_in_background(CLIENT_CLOSE_TIMEOUT, guard),
+    /// Sends an event to a client within this process.
+    fn send_event(&mut self, now: std::time::Instant, event: ClientEvent) {
+        let message = self.show_event(now, &event);
+        if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
+            observer.counts.client_frames[FrameDirection::Out as usize] += 1;
         }
+        if let Some(client) = &mut self.client {
+            client.send_event(event, message);
+        }
+    }
+
+    /// Shows the tap and the traces an event, as the message that spells it. Returns that message, if it is a text.
+    fn show_event(&mut self, now: std::time::Instant, event: &ClientEvent) -> Option<String> {
+        let client_shows_it = self.client.as_ref().is_some_and(ClientEnd::shows_messages);
+        if self.traces.is_empty() && self.tap.is_none() && !client_shows_it {
+            return None;
+        }
+        let mut text = None;
+        for message in self.bridge.spell_event(now, event) {
+            self.show_tap(TapPoint::ToClient, &message);
+            let output = Output::ToClient(message, event.turn());
+            for trace in &mut self.traces {
+                trace.record_output(now, &output);
+            }
+            if let Output::ToClient(Message::Text(spelled), _) = output {
+                text = Some(spelled);
+            }
+        }
+        text
+    }
+
+    /// Ends the connection with the client, which the session does not wait for.
+    pub(super) fn close_client(&mut self) {
+        let Some(client) = self.client.take() else { return };
+        let eviction = self.eviction.take_if(|_| client.is_port());
+        client.close(eviction, self.drain_guard.clone());
     }
 
     fn send_lane(&mut self, lane: Lane, message: Message) {

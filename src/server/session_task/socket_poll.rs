@@ -14,7 +14,9 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::Message as WsMessage;
 
+use super::ClientEnd;
 use crate::server::{
+    client_port::PortInput,
     registry::OperatorOrder,
     upstream_pool::{
         Dial, DialledLane,
@@ -50,6 +52,8 @@ pub(crate) enum LaneSocket {
 /// One event of a session.
 pub(crate) enum Wakeup {
     Client(SocketEvent),
+    /// A request, audio or message of a client within this process.
+    Request(PortInput),
     /// The client's oldest message that was held back.
     HeldBack(WsMessage),
     Lane(Lane, SocketEvent),
@@ -79,8 +83,8 @@ pub(crate) enum Wakeup {
 pub(crate) struct ReadGate<'a> {
     /// True for a lane that is not read.
     pub(crate) is_lane_held: &'a dyn Fn(Lane) -> bool,
-    /// The backlog of the client's messages is full, so the client is not read.
-    pub(crate) is_backlog_full: bool,
+    /// The client's messages find no room, so the client is not read.
+    pub(crate) is_client_paused: bool,
 }
 
 impl LaneSocket {
@@ -103,39 +107,34 @@ impl LaneSocket {
 }
 
 /// Writes the outboxes, then returns the first event.
-pub(crate) fn poll_sockets<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static>(
-    client: &mut Option<SessionSocket<C>>,
+pub(in crate::server) fn poll_sockets<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static>(
+    client: &mut Option<ClientEnd<C>>,
     lanes: &mut [(Lane, LaneSocket)],
     lanes_first: bool,
     gate: ReadGate<'_>,
     cx: &mut Context<'_>,
 ) -> Poll<Wakeup> {
-    let mut pause_client = gate.is_backlog_full;
+    let mut pause_client = gate.is_client_paused;
     if let Some(client) = client {
         if let Poll::Ready(Err(reason)) = client.poll_write(cx) {
             return Poll::Ready(Wakeup::Client(SocketEvent::End(reason)));
         }
-        pause_client |= reads_no_answers(client);
+        pause_client |= reads_no_answers(client.outbox_bytes());
     }
     if lanes_first && let Poll::Ready(wakeup) = poll_lanes(lanes, gate, cx) {
         return Poll::Ready(wakeup);
     }
-    if let Some(client) = client.as_mut().filter(|_| pause_client) {
-        client.reset_silence_timer();
-    } else if let Some(client) = client.as_mut().filter(|client| !client.is_exhausted())
-        && let Poll::Ready(event) = client.poll_read(cx)
+    if let Some(client) = client
+        && let Poll::Ready(wakeup) = client.poll_read(pause_client, cx)
     {
-        return Poll::Ready(Wakeup::Client(event));
+        return Poll::Ready(wakeup);
     }
     if lanes_first { Poll::Pending } else { poll_lanes(lanes, gate, cx) }
 }
 
-/// True if the client does not read the answers to its requests.
-pub(crate) fn reads_no_answers<C>(client: &SessionSocket<C>) -> bool
-where
-    C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    client.outbox.bytes() > CLIENT_OUTBOX_PAUSES_CLIENT_BYTES
+/// True if a client with this much in its outbox does not read the answers to its requests.
+pub(crate) const fn reads_no_answers(outbox_bytes: usize) -> bool {
+    outbox_bytes > CLIENT_OUTBOX_PAUSES_CLIENT_BYTES
 }
 
 fn poll_lanes(lanes: &mut [(Lane, LaneSocket)], gate: ReadGate<'_>, cx: &mut Context<'_>) -> Poll<Wakeup> {

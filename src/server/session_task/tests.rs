@@ -9,7 +9,10 @@ use crate::{
     bridge::Input,
     client::{Codec, ConnectQuery},
     net::Transport,
-    server::websocket::{WebSocket, session_socket::websocket_config, stream::ClientStream},
+    server::websocket::{
+        WebSocket,
+        session_socket::{SessionSocket, websocket_config},
+    },
     session::{RelaySetup, SessionSetup},
     spelling::Library,
     vocabulary::{DisconnectReason, Message},
@@ -18,7 +21,7 @@ use crate::{
 /// Room for a few appends in each direction of a stream.
 const STREAM_BYTES: usize = 64 << 10;
 
-type Task = SessionTask<ClientStream>;
+type Task = SessionTask<DuplexStream>;
 
 struct Relayed {
     task: Task,
@@ -141,12 +144,10 @@ async fn start(bridge: Bridge) -> (Task, WebSocketStream<DuplexStream>) {
 /// The same, where the stream has room for `bytes` in each direction.
 async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream<DuplexStream>) {
     let (near, far) = tokio::io::duplex(bytes);
-    let stream = ClientStream::Memory(near);
     let context = SessionContext {
         tap: None,
         memory: (Arc::default(), MemoryBudget::DEFAULT_MAX_BYTES),
         eviction: Arc::default(),
-        client_is_request: false,
         find_protocol: None,
         tells_upstream_addresses: false,
         traces: Vec::new(),
@@ -163,7 +164,8 @@ async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream
         turn_judge: None,
         message_threads: Default::default(),
     };
-    let task = SessionTask::new(bridge, websocket(stream, Role::Server), Pool::new([]), context);
+    let socket = ClientEnd::Socket(SessionSocket::new(websocket(near, Role::Server)));
+    let task = SessionTask::new(bridge, socket, Pool::new([]), context);
     let client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
     (task, client)
 }
@@ -232,7 +234,7 @@ async fn client_that_reads_no_answers_is_not_read_either() {
     let codec = Codec::new(mapping, 0.0);
     let bridge = Bridge::open(std_now(), codec, ConnectQuery::default(), dialect, setup);
     let (mut task, mut client) = start(bridge).await;
-    let outbox_bytes = |task: &Task| task.client.as_ref().map_or(0, |client| client.outbox.bytes());
+    let outbox_bytes = |task: &Task| task.client.as_ref().map_or(0, ClientEnd::outbox_bytes);
     loop {
         // Each is answered by an error. There is always one to read.
         let unknown = || WsMessage::text(r#"{"type":"x"}"#);
@@ -339,24 +341,4 @@ async fn addresses_of_upstreams_are_for_operators_only() {
         (words_about_unreachable_upstream(false).await, words_about_unreachable_upstream(true).await);
     assert!(client.contains("cannot be reached") && !client.contains("10.0.0.7"), "{client}");
     assert!(operator.contains("10.0.0.7:8006: connection refused"), "{operator}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn request_gets_the_rest_of_its_ended_session_as_slowly_as_it_reads() {
-    for is_request in [true, false] {
-        let mut relayed = Relayed::open().await;
-        relayed.task.client_is_request = is_request;
-        for _ in 0..20 {
-            relayed.task.send_client(Message::Binary(vec![1; 48_000].into()), None);
-        }
-        relayed.task.send_client(Message::Close(1000, String::new()), None);
-        let mut seconds = 0;
-        while let Some(Ok(message)) = relayed.client.next().await {
-            if message.is_binary() {
-                seconds += 1;
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        }
-        assert_eq!(seconds == 20, is_request, "{seconds} of 20 s arrived");
-    }
 }

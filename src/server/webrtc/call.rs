@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use memchr::memmem;
 use str0m::{
     Event, Input, Output, Rtc, RtcError,
     change::SdpOffer,
@@ -15,7 +14,6 @@ use tokio::{
     sync::{Notify, mpsc},
     time::{Instant, sleep_until},
 };
-use tokio_tungstenite::tungstenite::Message;
 use tracing::{debug, info};
 
 use super::{
@@ -31,7 +29,14 @@ use super::{
     session::{QUEUED_MESSAGES_MAX, Session},
     uplink::Uplink,
 };
-use crate::server::{CallProtocol, CallRates, channel_rules::ChannelRules};
+use crate::{
+    server::{
+        CallProtocol, CallRates,
+        channel_rules::ChannelRules,
+        client_port::{PortInput, PortOutput},
+    },
+    vocabulary::Message,
+};
 
 /// Time for a client to connect, and then the longest silence of its network.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -41,8 +46,6 @@ const EVENTS_PER_TURN: u32 = 16;
 const SEND_REST_MAX: Duration = Duration::from_secs(1);
 /// Most connections besides the client's.
 const SIDEBANDS_MAX: usize = 4;
-/// Marks the message after which the rest of an answer must not be heard. In a text of the client, its quotes were escaped.
-const CLEARED: &[u8] = br#""type":"output_audio_buffer.cleared""#;
 
 /// One call.
 pub(super) struct Call {
@@ -64,10 +67,10 @@ pub(super) struct Call {
     rules: ChannelRules,
     requests: mpsc::Receiver<Request>,
     /// Commands for the session, which wait until it is open.
-    commands: mpsc::Sender<Message>,
-    queued: Option<mpsc::Receiver<Message>>,
+    commands: mpsc::Sender<PortInput>,
+    queued: Option<mpsc::Receiver<PortInput>>,
     /// Events of the connections that have joined.
-    sidebands: Vec<mpsc::Sender<Message>>,
+    sidebands: Vec<mpsc::Sender<String>>,
     /// Texts for the client.
     outgoing: Outgoing,
     /// Of the client's last offer.
@@ -98,7 +101,7 @@ struct Audio {
 /// An event that wakes the task.
 enum Wakeup {
     Packet(Option<Packet>),
-    Session(Option<Message>),
+    Session(Option<PortOutput>),
     Request(Request),
     HangUp,
     Timer,
@@ -192,7 +195,7 @@ impl Call {
             }
             match self.next_wakeup(due).await {
                 Wakeup::Packet(Some(packet)) => self.receive(&packet)?,
-                Wakeup::Session(Some(message)) => self.take_message(message)?,
+                Wakeup::Session(Some(output)) => self.take_output(output)?,
                 Wakeup::Timer if Instant::now() >= self.silent_until && self.is_session_over() => {
                     return Ok("session ended");
                 }
@@ -222,7 +225,7 @@ impl Call {
         let has_room = self.outgoing.has_room(self.channel.is_some())
             && audio.is_none_or(|audio| audio.downlink.has_room());
         let session = self.session.as_mut().filter(|_| has_room);
-        let message = async {
+        let output = async {
             match session {
                 Some(session) => session.next().await,
                 None => std::future::pending().await,
@@ -230,7 +233,7 @@ impl Call {
         };
         tokio::select! {
             packet = self.packets.recv() => Wakeup::Packet(packet),
-            message = message => Wakeup::Session(message),
+            output = output => Wakeup::Session(output),
             Some(request) = self.requests.recv() => Wakeup::Request(request),
             () = self.hang_up.notified() => Wakeup::HangUp,
             () = sleep_until(due.unwrap_or(self.silent_until)) => Wakeup::Timer,
@@ -294,7 +297,7 @@ impl Call {
                                 self.outgoing.push(refusal);
                             }
                         }
-                        None => self.tell_session(Message::text(text)),
+                        None => self.send_to_session(Message::Text(text)),
                     },
                     Err(_) => self.end = Some("text that is not UTF-8"),
                 }
@@ -350,8 +353,8 @@ impl Call {
         let Some((open, queued)) = self.open_session.take().zip(self.queued.take()) else { return };
         self.rates = Some(audio.codec.rates());
         audio.downlink = Downlink::new(Instant::now().into_std(), audio.codec);
-        match open(&self.id, audio.codec.rates()) {
-            Ok(stream) => self.session = Session::new(stream, (self.commands.clone(), queued)),
+        match open(&self.id, audio.codec.rates(), queued) {
+            Ok(outputs) => self.session = Some(Session::new(self.commands.clone(), outputs)),
             Err(refusal) => {
                 self.outgoing.push(self.protocol.refusal(&refusal));
                 self.silent_until = Instant::now() + SEND_REST_MAX;
@@ -359,10 +362,10 @@ impl Call {
         }
     }
 
-    fn tell_session(&mut self, message: Message) {
+    fn send_to_session(&mut self, message: Message) {
         let Some(session) = &self.session else { return };
         // A client that floods the channel is cut off.
-        if !session.tell(message) {
+        if !session.send(message) {
             self.end = Some("too many messages");
         }
     }
@@ -374,7 +377,7 @@ impl Call {
         audio.uplink.take(Instant::now().into_std(), &mut samples);
         if !samples.is_empty() {
             let bytes: Vec<u8> = samples.into_iter().flat_map(i16::to_le_bytes).collect();
-            self.tell_session(Message::Binary(bytes.into()));
+            self.send_to_session(Message::Binary(bytes.into()));
         }
     }
 
@@ -391,26 +394,22 @@ impl Call {
         true
     }
 
-    /// Takes a message of the session: text for the channel, or audio.
-    fn take_message(&mut self, message: Message) -> Result<(), RtcError> {
+    /// Takes an output of the session: text for the channel, audio, or an interruption.
+    fn take_output(&mut self, output: PortOutput) -> Result<(), RtcError> {
         // While the client has no connection, its audio is lost, as on the network.
         let downlink =
             self.audio.as_mut().filter(|_| self.channel.is_some()).map(|audio| &mut audio.downlink);
-        match (message, downlink) {
-            (Message::Binary(bytes), Some(downlink)) if bytes.is_empty() => downlink.clear(),
-            (Message::Binary(bytes), Some(downlink)) => downlink.push(&bytes),
-            (Message::Text(text), downlink) => {
-                if let Some(downlink) = downlink.filter(|_| memmem::find(text.as_bytes(), CLEARED).is_some())
-                {
-                    downlink.clear();
-                }
-                self.sidebands.retain(|events| events.try_send(Message::Text(text.clone())).is_ok());
+        match (output, downlink) {
+            (PortOutput::DropTurn, Some(downlink)) => downlink.clear(),
+            (PortOutput::Message(Message::Binary(bytes)), Some(downlink)) => downlink.push(&bytes),
+            (PortOutput::Message(Message::Text(text)), _) => {
+                self.sidebands.retain(|events| events.try_send(text.clone()).is_ok());
                 let permitted = Some(&text).filter(|text| self.rules.permits_to_client(text));
                 let text = permitted.and_then(|text| carried(text, self.event_max_bytes, self.protocol));
                 text.into_iter().for_each(|text| self.outgoing.push(text));
                 self.write_texts()?;
             }
-            (Message::Close(_), _) => self.end_session(),
+            (PortOutput::Message(Message::Close(..)), _) => self.end_session(),
             _ => {}
         }
         Ok(())

@@ -40,12 +40,10 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use str0m::{IceCreds, Rtc, change::SdpOffer};
 use tokio::{
-    io::DuplexStream,
     net::UdpSocket,
     sync::{Notify, mpsc, oneshot},
     time::Instant,
 };
-use tokio_tungstenite::tungstenite::Message;
 use tracing::debug;
 
 use self::{answer::Answerer, call::Call};
@@ -53,6 +51,7 @@ use super::{
     CallProtocol, CallRates, WebRtcAddresses,
     access::quota::CallerName,
     channel_rules::ChannelRules,
+    client_port::{PortInput, PortOutput},
     codec_threads::CodecThreads,
     registry::{Waiting, WaitingEntry},
 };
@@ -126,9 +125,9 @@ enum Request {
 /// A connection besides the client's.
 pub(crate) struct Sideband {
     /// The session's events. Ends with the call, or when too many wait.
-    pub(crate) events: mpsc::Receiver<Message>,
+    pub(crate) events: mpsc::Receiver<String>,
     /// Commands to the session.
-    pub(crate) commands: mpsc::Sender<Message>,
+    pub(crate) commands: mpsc::Sender<PortInput>,
 }
 
 /// A connection that asks to join; dropped if it cannot.
@@ -156,8 +155,11 @@ struct Packet {
     bytes: Bytes,
 }
 
-/// Opens the session of a call with this id: the other end of its stream in memory, or why there is none.
-pub(crate) type OpenSession = Box<dyn FnOnce(&str, CallRates) -> Result<DuplexStream, String> + Send>;
+/// Opens the session of a call with this id, which takes these inputs: its outputs, or why there is none.
+pub(crate) type OpenSession = Box<
+    dyn FnOnce(&str, CallRates, mpsc::Receiver<PortInput>) -> Result<mpsc::Receiver<PortOutput>, String>
+        + Send,
+>;
 
 /// A call that was accepted. Its task must be spawned.
 pub(crate) struct AcceptedCall {

@@ -8,12 +8,18 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use tokio::{io::DuplexStream, sync::mpsc};
-use tokio_tungstenite::tungstenite::Message;
+use tokio::sync::mpsc;
 
-use super::{CallProtocol, CallRates, WebRtcAddresses, channel_rules::ChannelRules};
+use super::{
+    CallProtocol, CallRates, WebRtcAddresses,
+    channel_rules::ChannelRules,
+    client_port::{PortInput, PortOutput},
+};
 
-pub(crate) type OpenSession = Box<dyn FnOnce(&str, CallRates) -> Result<DuplexStream, String> + Send>;
+pub(crate) type OpenSession = Box<
+    dyn FnOnce(&str, CallRates, mpsc::Receiver<PortInput>) -> Result<mpsc::Receiver<PortOutput>, String>
+        + Send,
+>;
 
 /// No calls.
 #[derive(Clone)]
@@ -28,8 +34,8 @@ pub(crate) struct AcceptedCall {
 
 /// A connection besides the client's: there is none.
 pub(crate) struct Sideband {
-    pub(crate) events: mpsc::Receiver<Message>,
-    pub(crate) commands: mpsc::Sender<Message>,
+    pub(crate) events: mpsc::Receiver<String>,
+    pub(crate) commands: mpsc::Sender<PortInput>,
 }
 
 /// Why a call was not accepted.

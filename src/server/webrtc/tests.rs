@@ -37,9 +37,9 @@ async fn accept_with_key(
     held: &Arc<()>,
 ) -> Result<AcceptedCall, CallRejection> {
     let held = held.clone();
-    let open = move |_: &str, _| {
+    let open = move |_: &str, _, _| {
         drop(held);
-        Ok(tokio::io::duplex(1).0)
+        Ok(mpsc::channel(1).1)
     };
     let offer = (offer.to_owned(), &CodecThreads::default());
     calls.accept(offer, caller, (CallProtocol::OpenAi, ChannelRules::default()), Box::new(open)).await

@@ -1,4 +1,4 @@
-//! A client's byte stream: plain TCP, TLS, or memory for a session that serves an HTTP request.
+//! A client's byte stream: plain TCP or TLS.
 
 use std::{
     io::{self, IoSlice},
@@ -9,7 +9,7 @@ use std::{
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
 use tokio_rustls::server::TlsStream;
@@ -45,8 +45,6 @@ pub(crate) enum ClientStream {
     Plain(PausableStream),
     /// Encrypted.
     Tls(Box<TlsStream<PausableStream>>),
-    /// The other end is in this process.
-    Memory(DuplexStream),
 }
 
 impl ClientStream {
@@ -63,7 +61,6 @@ impl PausableRead for ClientStream {
         match self {
             Self::Plain(stream) => stream.is_paused(),
             Self::Tls(stream) => stream.get_ref().0.is_paused(),
-            Self::Memory(_) => false,
         }
     }
 
@@ -71,7 +68,6 @@ impl PausableRead for ClientStream {
         match self {
             Self::Plain(stream) => Some(stream),
             Self::Tls(stream) => Some(stream.get_mut().0),
-            Self::Memory(_) => None,
         }
     }
 }
@@ -85,10 +81,6 @@ macro_rules! inner {
                 $call
             }
             ClientStream::Tls(stream) => {
-                let $inner = Pin::new(stream);
-                $call
-            }
-            ClientStream::Memory(stream) => {
                 let $inner = Pin::new(stream);
                 $call
             }
@@ -119,7 +111,6 @@ impl AsyncWrite for ClientStream {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
-            Self::Memory(stream) => stream.is_write_vectored(),
         }
     }
 

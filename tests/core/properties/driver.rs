@@ -345,6 +345,7 @@ impl Driver {
         for output in outputs {
             match &output {
                 Output::Wait(_) | Output::Finished => unreachable!("the session keeps these"),
+                Output::Event(_) => unreachable!("the client takes messages"),
                 Output::ToClient(message, turn) => self.send_to_client(message, *turn),
                 Output::DropTurn { turn, .. } => {
                     let dropped_bytes = self.reader.drop_turn(*turn);

@@ -302,6 +302,7 @@ impl FuzzDriver {
         for output in outputs {
             match output {
                 Output::Wait(_) | Output::Finished => unreachable!("the session keeps these"),
+                Output::Event(_) => unreachable!("the client takes messages"),
                 Output::ToClient(message, _) => self.check_client(&message),
                 Output::DropTurn { .. } => {}
                 // No profile here has pauses that matter.

@@ -330,6 +330,7 @@ impl SessionDriver {
                 }
                 Output::DropTurn { .. } | Output::WithdrawJudgement | Output::Observe(_) => {}
                 Output::Wait(_) | Output::Finished => unreachable!("the session keeps these"),
+                Output::Event(_) => unreachable!("the client takes messages"),
             }
         }
     }

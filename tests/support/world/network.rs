@@ -97,6 +97,7 @@ impl<M: StepMeter> Harness<M> {
         for output in outputs {
             match output {
                 Output::Wait(_) | Output::Finished => unreachable!("the session keeps these"),
+                Output::Event(_) => unreachable!("the client takes messages"),
                 Output::ToClient(message, turn) => match &mut self.unread {
                     Some(unread) => unread.push((message, turn)),
                     None => {

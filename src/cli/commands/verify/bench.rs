@@ -26,6 +26,7 @@ use crate::{
     media::transcript::partial::Span,
     session::measurement::SessionState,
     verify::figure::{Expectation, Figure},
+    vocabulary::Setting,
 };
 
 /// A question that shows no progress for this long hangs, queueing and retries included.
@@ -151,9 +152,8 @@ impl Bench<'_> {
         mut recording: Recording,
         language: &str,
     ) -> Result<(String, Duration), ClientError> {
-        let settings = serde_json::json!({
-            "type": "configure", "task": "transcribe", "partials": false, "language": language,
-        });
+        let settings =
+            vec![Setting::Task(false), Setting::Partials(false), Setting::Language(language.to_owned())];
         let progressed = Cell::new(Instant::now());
         let on_progress = |progress: Progress<'_>| {
             progressed.set(Instant::now());
@@ -163,8 +163,13 @@ impl Bench<'_> {
             }
         };
         let (recording, mut done) = ((&mut recording, Span::WHOLE), transcribe::Transcribed::default());
-        let asked =
-            transcribe::rest_session::transcribe(&self.bridge, &settings, recording, &mut done, on_progress);
+        let asked = transcribe::rest_session::transcribe(
+            (&self.bridge, false),
+            settings,
+            recording,
+            &mut done,
+            on_progress,
+        );
         self.while_progressing(&progressed, asked).await?;
         let texts: Vec<&str> = done.segments.iter().map(|segment| segment.text.trim()).collect();
         let (text, duration, utterances) = (texts.join(" "), done.duration, done.segments.len());

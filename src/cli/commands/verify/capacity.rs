@@ -3,7 +3,6 @@
 use std::{cell::Cell, time::Duration};
 
 use futures_util::future::join_all;
-use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -12,9 +11,10 @@ use super::{
 };
 use crate::{
     cli::ClientError,
-    server::{RestEvent, RestSession},
+    error::ErrorKind,
+    server::RestSession,
     verify::figure::{Expectation, Figure},
-    vocabulary::Mode,
+    vocabulary::{ClientEvent, ClientRequest, Mode, SpeakRequest},
 };
 
 /// Time for which all conversations must be served together, and the interval between checks.
@@ -156,22 +156,23 @@ async fn converse(
 
 /// Speaks a text in a session of its own.
 async fn speak(bench: &Bench<'_>) -> Result<Served, ClientError> {
-    let RestSession { mut commands, mut events } = bench.bridge.open().await?;
+    let RestSession { requests, mut events } = bench.bridge.open(false).await?;
     let started = Instant::now();
-    commands.send(&json!({"type": "speak", "text": TEXT})).await;
+    let request = SpeakRequest { text: TEXT.to_owned(), ..SpeakRequest::default() };
+    requests.send(ClientRequest::Speak(Box::new(request))).await;
     let (mut has_queued, mut first_audio) = (false, None);
     loop {
-        let message = events.next_message().await.and_then(RestEvent::read);
-        match message.map_err(ClientError::ConnectionLost)? {
-            RestEvent::Queued { .. } | RestEvent::QueueStuck { .. } => has_queued = true,
-            RestEvent::Audio(_) => _ = first_audio.get_or_insert_with(|| started.elapsed()),
-            RestEvent::SpeakingEnd { cancelled: true } => return Err(ClientError::cut_short()),
-            RestEvent::SpeakingEnd { cancelled: false } => {
+        match events.next_event().await.map_err(ClientError::ConnectionLost)? {
+            ClientEvent::Queued { .. } => has_queued = true,
+            ClientEvent::Error(notice) if notice.kind == ErrorKind::QueueStuck => has_queued = true,
+            ClientEvent::Audio(_) => _ = first_audio.get_or_insert_with(|| started.elapsed()),
+            ClientEvent::SpeakingEnded { cancelled: true, .. } => return Err(ClientError::cut_short()),
+            ClientEvent::SpeakingEnded { cancelled: false, .. } => {
                 let first_audio = first_audio.ok_or(ClientError::NoAudio)?;
                 return Ok(Served { has_queued, first_audio });
             }
-            RestEvent::Error { code, message, .. } => return Err(ClientError::from_model(&code, message)),
-            RestEvent::Closed { reason } => return Err(ClientError::session_closed(&reason)),
+            ClientEvent::Error(error) => return Err(ClientError::from_model(error)),
+            ClientEvent::SessionClosed { reason, .. } => return Err(ClientError::bridge_closed(reason)),
             _ => {}
         }
     }

@@ -11,14 +11,14 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 const HEAD: &str = "\r\nPOST / HTTP/1.1\r\nHost: x\r\n\r\n";
 
-fn open() -> (DuplexStream, RequestStream, Gate) {
+fn open() -> (DuplexStream, RequestStream<DuplexStream>, Gate) {
     let (near, far) = tokio::io::duplex(1 << 20);
     let gate = Gate::default();
-    (near, RequestStream::new(ClientStream::Memory(far), gate.clone(), (HEAD_TIMEOUT, IDLE_TIMEOUT)), gate)
+    (near, RequestStream::new(far, gate.clone(), (HEAD_TIMEOUT, IDLE_TIMEOUT)), gate)
 }
 
 /// Everything that can be read now, in reads of this size, and whether the stream has ended.
-fn read_now(stream: &mut RequestStream, size: usize) -> (String, bool) {
+fn read_now(stream: &mut RequestStream<DuplexStream>, size: usize) -> (String, bool) {
     let mut all = Vec::new();
     let mut buffer = vec![0; size];
     while let Some(read) = stream.read(&mut buffer).now_or_never() {
@@ -103,7 +103,7 @@ async fn bare_line_feeds_in_a_head_are_found() {
 }
 
 /// How long the stream waits for bytes that do not come.
-async fn time_until_timeout(stream: &mut RequestStream) -> Duration {
+async fn time_until_timeout(stream: &mut RequestStream<DuplexStream>) -> Duration {
     let start = Instant::now();
     let error = stream.read(&mut [0; 64]).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);

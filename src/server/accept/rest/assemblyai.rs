@@ -4,18 +4,20 @@
 
 use bytes::Bytes;
 use hyper::{HeaderMap, Request, Response};
-use serde_json::json;
 
 use super::{
     super::request_body::RequestBody,
     Body,
     members::{Members, number_of},
     session::Opening,
-    speak::{self, Delivery, Job, check_length, text_of},
+    speak::{self, Delivery, Job, check_length, given, text_of},
     speech_format::SpeechFormat,
     style::{Failure, Style, set_header},
 };
-use crate::audio::{encode::AudioFormat, encoding::Encoding};
+use crate::{
+    audio::{encode::AudioFormat, encoding::Encoding},
+    vocabulary::SpeakRequest,
+};
 
 /// Longest text, characters.
 const TEXT_MAX_CHARS: usize = 5000;
@@ -34,15 +36,14 @@ pub(super) async fn answer_speak(
     let job = speak::read_speech_body(request, &mut memory, &opening.server, |body| read_job(&body)).await?;
     let admission = opening.admit()?;
     let format = job.format;
-    let (model, command) = (job.model.clone(), job.command.clone());
+    let (model, request) = (job.model.clone(), job.request.clone());
     let mut response = speak::speak(opening, admission, job, Style::AssemblyAi).await?;
-    let words = |name: &str| command[name].as_str().unwrap_or_default().to_owned();
-    describe(response.headers_mut(), &format, (&model, &words("voice"), &words("text")));
+    describe(response.headers_mut(), &format, (&model, &request));
     Ok(response)
 }
 
 /// The headers that say how the speech was made.
-fn describe(headers: &mut HeaderMap, format: &SpeechFormat, (model, voice, text): (&str, &str, &str)) {
+fn describe(headers: &mut HeaderMap, format: &SpeechFormat, (model, request): (&str, &SpeakRequest)) {
     let encoding = match (format.file, format.samples) {
         (AudioFormat::Mp3, _) => "mp3",
         (_, Encoding::Mulaw) => "pcm_mulaw",
@@ -50,10 +51,10 @@ fn describe(headers: &mut HeaderMap, format: &SpeechFormat, (model, voice, text)
         _ => "pcm_s16le",
     };
     set_header(headers, "x-tts-model", model);
-    set_header(headers, "x-tts-voice-id", voice);
+    set_header(headers, "x-tts-voice-id", request.voice.as_deref().unwrap_or_default());
     set_header(headers, "x-tts-encoding", encoding);
     set_header(headers, "x-tts-sample-rate", &format.rate_hz.to_string());
-    set_header(headers, "x-tts-billed-characters", &text.chars().count().to_string());
+    set_header(headers, "x-tts-billed-characters", &request.text.chars().count().to_string());
 }
 
 fn read_job(bytes: &Bytes) -> Result<Job, Failure> {
@@ -61,14 +62,14 @@ fn read_job(bytes: &Bytes) -> Result<Job, Failure> {
     let text = text_of(&mut body, "text")?.ok_or_else(|| Failure::missing("text"))?;
     check_length("text", &text, TEXT_MAX_CHARS)?;
     let model = text_of(&mut body, "model_id")?.unwrap_or(MODEL.into()).into_owned();
-    let mut command = json!({"type": "speak", "text": text});
-    for (name, member) in [("voice", "voice_id"), ("language", "language")] {
-        if let Some(value) = text_of(&mut body, member)?.filter(|value| !value.is_empty()) {
-            command[name] = value.into();
-        }
-    }
+    let request = SpeakRequest {
+        text: text.into_owned(),
+        voice: given(text_of(&mut body, "voice_id")?),
+        language: given(text_of(&mut body, "language")?),
+        ..SpeakRequest::default()
+    };
     let format = read_format(&mut body)?;
-    Ok(Job { model, format, command, delivery: Delivery::Bytes })
+    Ok(Job { model, format, request, delivery: Delivery::Bytes })
 }
 
 fn read_format(body: &mut Members<'_>) -> Result<SpeechFormat, Failure> {

@@ -27,12 +27,12 @@ use crate::{
             client_signs::{self, DetectedBy},
             http_error::{HttpError, HttpResponse},
             session_opening::ConnectRequest,
-            session_start::run_session_on,
+            session_start::run_port_session,
         },
         access::credential::find_watch_name,
         channel_rules::ChannelRules,
+        client_port::{PortEnd, PortForm},
         webrtc::{AcceptedCall, CallRejection, Calls, OpenSession},
-        websocket::stream::ClientStream,
     },
     spelling::{ClientMapping, client::RealtimeNames},
     telemetry::metrics::RejectReason,
@@ -42,8 +42,6 @@ use crate::{
 pub(super) const OFFER_MAX_BYTES: usize = 32 * 1024;
 /// Longest form: an offer, and a session with long instructions.
 const FORM_MAX_BYTES: usize = 128 * 1024;
-/// Room in each direction between a call and its session, bytes: some packets of audio.
-const STREAM_BYTES: usize = 8 * 1024;
 
 /// A request to begin a call.
 pub(super) struct Offer {
@@ -101,7 +99,7 @@ pub(super) async fn start(
     // A call that waits for its client delays no shutdown.
     let waiting_server = Arc::downgrade(&server);
     let (for_session, config) = (caller.clone(), config.clone());
-    let open_session: OpenSession = Box::new(move |call_id, rates| {
+    let open_session: OpenSession = Box::new(move |call_id, rates, inputs| {
         let query = match session.as_deref().filter(|_| client.is_live) {
             // The session has the call's id, by which its client names it.
             Some(session) => {
@@ -111,7 +109,6 @@ pub(super) async fn start(
             None => query,
         };
         let caller = for_session;
-        let (near, far) = tokio::io::duplex(STREAM_BYTES);
         let server = waiting_server.upgrade().ok_or("voxbridge is stopping")?;
         let admission = caller.admit(&config, &server).map_err(|error| {
             server.metrics.record_rejection(error.reason);
@@ -128,9 +125,9 @@ pub(super) async fn start(
             seed: fastrand::u64(..),
         };
         let cut_off = server.cut_off.clone();
-        let stream = (ClientStream::Memory(far), Vec::new());
-        spawn_session(Box::pin(run_session_on(stream, request, (server, config), admission)), cut_off);
-        Ok(near)
+        let (port, events) = PortEnd::new(PortForm::Messages, inputs);
+        spawn_session(Box::pin(run_port_session(port, request, (server, config), admission)), cut_off);
+        Ok(events)
     });
     let threads = &server.codec_threads;
     let accepted =

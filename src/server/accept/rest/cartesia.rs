@@ -4,18 +4,20 @@
 
 use bytes::Bytes;
 use hyper::{Request, Response};
-use serde_json::json;
 
 use super::{
     super::request_body::RequestBody,
     Body,
-    members::{Member, Members, number_of},
+    members::{Members, number_of},
     session::Opening,
-    speak::{self, Delivery, Job, check_length, text_of},
+    speak::{self, Delivery, Job, check_length, given, text_of, voice_of},
     speech_format::SpeechFormat,
     style::{Failure, Style},
 };
-use crate::audio::{encode::AudioFormat, encoding::Encoding};
+use crate::{
+    audio::{encode::AudioFormat, encoding::Encoding},
+    vocabulary::SpeakRequest,
+};
 
 /// Longest text, characters.
 const TEXT_MAX_CHARS: usize = 40_000;
@@ -42,27 +44,22 @@ fn read_job(bytes: &Bytes, delivery: Delivery) -> Result<Job, Failure> {
     let text = text_of(&mut body, "transcript")?.ok_or_else(|| Failure::missing("transcript"))?;
     check_length("transcript", &text, TEXT_MAX_CHARS)?;
     let model = text_of(&mut body, "model_id")?.ok_or_else(|| Failure::missing("model_id"))?.into_owned();
-    let mut command = json!({"type": "speak", "text": text});
-    let voice = match body.take("voice") {
-        Member::Text(name) => Some(name),
-        Member::Object(id) => id,
-        _ => None,
+    let mut request = SpeakRequest {
+        text: text.into_owned(),
+        voice: voice_of(&mut body),
+        language: given(text_of(&mut body, "language")?),
+        ..SpeakRequest::default()
     };
-    for (name, value) in [("voice", voice), ("language", text_of(&mut body, "language")?)] {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            command[name] = value.into();
-        }
-    }
     let format = read_format(bytes)?;
     if delivery == Delivery::Events {
         if format.file != AudioFormat::Pcm {
             let message = "Events have the container raw; /tts/bytes has wav and mp3, too";
             return Err(Failure::parameter("output_format", message));
         }
-        let id = text_of(&mut body, "context_id")?.filter(|id| !id.is_empty());
-        command["request_id"] = id.unwrap_or_else(|| format!("{:016x}", fastrand::u64(..)).into()).into();
+        let id = given(text_of(&mut body, "context_id")?);
+        request.request_id = id.or_else(|| Some(format!("{:016x}", fastrand::u64(..))));
     }
-    Ok(Job { model, format, command, delivery })
+    Ok(Job { model, format, request, delivery })
 }
 
 fn read_format(bytes: &Bytes) -> Result<SpeechFormat, Failure> {

@@ -15,7 +15,6 @@ use super::{
     Body, answer_with,
     body::read_body,
     early_answer::{Filler, answer_in_time},
-    endpoint::Task,
     members::Members,
     query::Query,
     session::{Opening, Segment},
@@ -30,6 +29,7 @@ use crate::{
     audio::{encode::AudioFormat, encoding::Encoding},
     date::rfc3339,
     server::unix_now,
+    vocabulary::{Setting, SpeakRequest},
 };
 
 /// Longest text of a request to speak, characters.
@@ -60,13 +60,11 @@ pub(super) async fn answer_listen(
     let model = query.get("model").unwrap_or("nova-3").to_owned();
     // Key words may carry a weight behind a colon, which MiniCPM-o does not have.
     let listed = query.all("keywords").map(|word| word.split(':').next().unwrap_or(word));
-    let words: Vec<_> = query.all("keyterm").chain(listed).take(KEYWORDS_MAX).collect();
-    let mut settings = json!({
-        "type": "configure", "task": Task::Transcribe.name(), "hot_words": words, "word_times": true,
-    });
-    if let Some(language) = query.get("language").filter(|language| *language != "multi") {
-        settings["language"] = language.into();
-    }
+    let words = query.all("keyterm").chain(listed).take(KEYWORDS_MAX).map(str::to_owned);
+    let mut settings =
+        vec![Setting::Task(false), Setting::HotWords(words.collect()), Setting::WordTimes(true)];
+    let language = query.get("language").filter(|language| *language != "multi");
+    settings.extend(language.map(|language| Setting::Language(language.to_owned())));
     let (threads, hashed) = (opening.server.codec_threads.clone(), recording.clone());
     let hash = threads.run(move || digest(&SHA256, &hashed)).await;
     let job = Job { recording, model: model.clone(), settings };
@@ -145,8 +143,9 @@ pub(super) async fn answer_speak(
     let format = speech_format(&query)?;
     let model = query.get("model").unwrap_or("aura-asteria-en").to_owned();
     let admission = opening.admit()?;
-    let command = json!({"type": "speak", "text": text, "voice": model});
-    let job = speak::Job { model: model.clone(), format, command, delivery: Delivery::Bytes };
+    let characters = text.chars().count();
+    let request = SpeakRequest { text, voice: Some(model.clone()), ..SpeakRequest::default() };
+    let job = speak::Job { model: model.clone(), format, request, delivery: Delivery::Bytes };
     let mut response = speak::speak(opening, admission, job, Style::Deepgram).await?;
     let headers = response.headers_mut();
     // The library of version 3 reads all four.
@@ -155,7 +154,7 @@ pub(super) async fn answer_speak(
         set_header(headers, name, &id);
     }
     set_header(headers, "dg-model-name", &model);
-    set_header(headers, "dg-char-count", &text.chars().count().to_string());
+    set_header(headers, "dg-char-count", &characters.to_string());
     Ok(response)
 }
 

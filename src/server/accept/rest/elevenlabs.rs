@@ -10,17 +10,17 @@ use super::{
     super::request_body::RequestBody,
     Body, answer_with,
     early_answer::{Filler, answer_in_time},
-    endpoint::Task,
     members::Members,
     query::Query,
     session::{Opening, Segment},
-    speak::{self, Delivery, Job, check_length, text_of},
+    speak::{self, Delivery, Job, check_length, given, text_of},
     speech_format::SpeechFormat,
     style::{Failure, Style, set_header},
     transcribe::{self, Recognized, Transcription},
     transcript,
     upload::Upload,
 };
+use crate::vocabulary::{Setting, SpeakRequest};
 
 /// Longest text, characters: the greatest limit of its models.
 const TEXT_MAX_CHARS: usize = 40_000;
@@ -49,7 +49,7 @@ pub(super) async fn answer_speak(
     let mut memory = opening.memory_share();
     let read = move |body: Bytes| read_job(&body, format, &voice);
     let job = speak::read_speech_body(request, &mut memory, &opening.server, read).await?;
-    let characters = job.command["text"].as_str().map_or(0, |text| text.chars().count());
+    let characters = job.request.text.chars().count();
     let admission = opening.admit()?;
     let mut response = speak::speak(opening, admission, job, Style::ElevenLabs).await?;
     let headers = response.headers_mut();
@@ -63,11 +63,13 @@ fn read_job(body: &[u8], format: SpeechFormat, voice: &str) -> Result<Job, Failu
     let text = text_of(&mut body, "text")?.ok_or_else(|| Failure::missing("text"))?;
     check_length("text", &text, TEXT_MAX_CHARS)?;
     let model = text_of(&mut body, "model_id")?.unwrap_or("eleven_multilingual_v2".into()).into_owned();
-    let mut command = json!({"type": "speak", "text": text, "voice": voice});
-    if let Some(language) = text_of(&mut body, "language_code")?.filter(|language| !language.is_empty()) {
-        command["language"] = language.into();
-    }
-    Ok(Job { model, format, command, delivery: Delivery::Bytes })
+    let request = SpeakRequest {
+        text: text.into_owned(),
+        voice: Some(voice.to_owned()),
+        language: given(text_of(&mut body, "language_code")?),
+        ..SpeakRequest::default()
+    };
+    Ok(Job { model, format, request, delivery: Delivery::Bytes })
 }
 
 /// Answers a request to transcribe: a form with a recording.
@@ -85,14 +87,11 @@ pub(super) async fn answer_listen(
     let recording = upload.file.take().ok_or_else(|| upload.missing_file())?;
     let model = upload.text("model_id").ok_or_else(|| Failure::missing("model_id"))?.to_owned();
     let has_times = upload.text("timestamps_granularity") != Some("none");
-    let terms: Vec<_> = upload.all("keyterms").take(KEYTERMS_MAX).collect();
-    let mut settings = json!({
-        "type": "configure", "task": Task::Transcribe.name(), "hot_words": terms, "estimated_word_times": true,
-    });
+    let terms = upload.all("keyterms").take(KEYTERMS_MAX).map(str::to_owned);
+    let mut settings =
+        vec![Setting::Task(false), Setting::HotWords(terms.collect()), Setting::EstimatedWordTimes(true)];
     let language = upload.text("language_code").map(str::to_owned);
-    if let Some(language) = &language {
-        settings["language"] = language.as_str().into();
-    }
+    settings.extend(language.clone().map(Setting::Language));
     let admission = opening.admit()?;
     let job = transcribe::Job { recording, model, settings };
     let (transcription, served) = Transcription::start(opening, (admission, memory), job).await?;

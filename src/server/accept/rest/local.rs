@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::SetOnce;
 
 use super::{super::admission::Caller, PROTOCOL, session::RestSession};
-use crate::server::ServerContext;
+use crate::server::{ServerContext, client_port::PortForm};
 
 /// Opens sessions with a server of this process. Clones share the server.
 #[derive(Clone, Default)]
@@ -17,16 +17,19 @@ impl LocalSessions {
         let _ = self.0.set(Arc::downgrade(server));
     }
 
-    /// Opens a session with this model, as soon as the server runs.
+    /// Opens a session with this model, as soon as the server runs. With `shows_messages`, its events come with the messages that
+    /// spell them.
     ///
     /// # Errors
     /// The server is stopping.
-    pub(crate) async fn open(&self, model: &str) -> Result<RestSession, String> {
+    pub(crate) async fn open(&self, model: &str, shows_messages: bool) -> Result<RestSession, String> {
         let server = self.0.wait().await.upgrade().ok_or("it has stopped")?;
         let config = server.config();
         let caller = Caller::of_this_process();
         let admission = caller.admit(&config, &server).map_err(|_| "it takes no more sessions")?;
         let client = config.library.client(PROTOCOL)?;
-        Ok(RestSession::open((server, config), caller, String::new(), model, client, admission).await)
+        let context = (server, config);
+        let form = if shows_messages { PortForm::ShownEvents } else { PortForm::Events };
+        Ok(RestSession::open(context, caller, String::new(), model, client, admission, form))
     }
 }

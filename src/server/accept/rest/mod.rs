@@ -1,15 +1,14 @@
 //! REST: a recording in, its words out; a text in, its speech out; as in the APIs of OpenAI, Macaw and Deepgram.
 //!
-//! A request is served by a session like any other. [`session`] opens it on a stream in memory and speaks the client
-//! protocol `rest` with it (`mappings/client/rest.toml`), so that routes, profiles, keys, limits, metrics and traces are
-//! those of WebSocket clients.
+//! A request is served by a session like any other. [`session`] opens it by a port, with the client protocol `rest`
+//! (`mappings/client/rest.toml`), so that routes, profiles, keys, limits, metrics and traces are those of WebSocket clients.
 //!
 //! - [`endpoint`]: the paths
 //! - [`style`]: the API that a client expects, its defaults and its errors
 //! - [`body`]: receives the body of a request; [`bodies`]: the bodies in progress
 //! - [`upload`]: a recording with its fields; [`form`] and [`members`] read forms and JSON, [`parse`] outside of the sessions'
 //!   threads
-//! - [`event`]: what the session sends; [`local`] opens sessions for commands of this process
+//! - [`local`] opens sessions for commands of this process
 //! - [`transcribe`]: a recording to a transcript; [`transcript`] answers with it
 //! - [`speak`]: a text to speech; [`speech_events`]: as server-sent events
 //! - [`early_answer`] begins before its words are known; [`streamed_body`] is sent as it is made; [`super::super::codec_threads`] decodes and encodes
@@ -28,7 +27,6 @@ mod deepgram;
 mod early_answer;
 mod elevenlabs;
 mod endpoint;
-pub(crate) mod event;
 mod form;
 pub(crate) mod fuzzing;
 mod job_endpoint;

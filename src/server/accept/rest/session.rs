@@ -1,36 +1,33 @@
-//! A session that serves one request, or a command of this process: it is opened on a stream in memory, and speaks the client
+//! A session that serves one request, or a command of this process: requests go in by a port, and events come out. It has the client
 //! protocol `rest`.
 
 use std::sync::Arc;
 
-use futures_util::{SinkExt as _, StreamExt as _, stream::SplitSink, stream::SplitStream};
-use serde_json::Value;
-use tokio::{io::DuplexStream, sync::watch, task::JoinHandle};
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{Message, protocol::Role},
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
 };
 use tracing::{debug, warn};
 
-pub(crate) use super::event::Event;
 use super::{PROTOCOL, ServedRequest, models, style::Failure};
 pub(super) use crate::media::transcript::{Segment, Word};
-use crate::server::{
-    ServerContext, ServiceConfig,
-    accept::{
-        admission::{Caller, authorize, spawn_session},
-        client_signs::DetectedBy,
-        session_opening::ConnectRequest,
-        session_start::{Admission, run_session_on},
+use crate::{
+    audio::word_times::WordTime,
+    error::ErrorKind,
+    server::{
+        ServerContext, ServiceConfig,
+        accept::{
+            admission::{Caller, authorize, spawn_session},
+            client_signs::DetectedBy,
+            session_opening::ConnectRequest,
+            session_start::{Admission, run_port_session},
+        },
+        client_port::{ClientPort, PortForm, PortInput, PortOutput, client_port},
+        memory::MemoryShare,
     },
-    memory::MemoryShare,
-    websocket::stream::ClientStream,
+    spelling::ClientMapping,
+    vocabulary::{ClientEvent, ClientRequest, CloseReason, Message},
 };
-use crate::spelling::ClientMapping;
-
-/// Room in each direction between a request and its session, bytes. Less than a message of audio, so that a message that was
-/// sent is nearly processed.
-const STREAM_BYTES: usize = 4 * 1024;
 
 /// Everything that a request needs to open its session.
 pub(super) struct Opening {
@@ -77,7 +74,7 @@ impl Opening {
     }
 
     /// Opens a session with this model.
-    pub(super) async fn open(
+    pub(super) fn open(
         self,
         model: &str,
         admission: Admission,
@@ -85,7 +82,7 @@ impl Opening {
         let client = self.check_model(model)?;
         let Self { server, config, caller, path, served } = self;
         let context = (server, config);
-        Ok((RestSession::open(context, caller, path, model, client, admission).await, served))
+        Ok((RestSession::open(context, caller, path, model, client, admission, PortForm::Events), served))
     }
 }
 
@@ -105,21 +102,22 @@ pub(super) enum Stage {
 
 /// An open session. Dropping it ends the session and frees its workers.
 pub(crate) struct RestSession {
-    pub(crate) commands: Commands,
+    pub(crate) requests: Requests,
     pub(crate) events: Events,
 }
 
 impl RestSession {
     /// Opens a session for a caller that was admitted.
-    pub(super) async fn open(
+    pub(super) fn open(
         (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
         caller: Caller,
         path: String,
         model: &str,
         client: Arc<ClientMapping>,
         admission: Admission,
+        form: PortForm,
     ) -> Self {
-        let (near, far) = tokio::io::duplex(STREAM_BYTES);
+        let (ClientPort { requests, events }, port) = client_port(form);
         let request = ConnectRequest {
             path,
             query: query(model),
@@ -130,40 +128,38 @@ impl RestSession {
             watch_name: None,
             seed: fastrand::u64(..),
         };
-        let (stream, cut_off) = ((ClientStream::Memory(far), Vec::new()), server.cut_off.clone());
-        let session = Box::pin(run_session_on(stream, request, (server, config), admission));
+        let cut_off = server.cut_off.clone();
+        let session = Box::pin(run_port_session(port, request, (server, config), admission));
         let task = spawn_session(session, cut_off);
-        let socket = WebSocketStream::from_raw_socket(near, Role::Client, None).await;
-        let (commands, events) = socket.split();
         let stage = watch::Sender::new(Stage::Opened);
-        Self { commands: Commands(commands), events: Events { events, task, stage } }
+        Self { requests: Requests(requests), events: Events { events, task, stage } }
     }
 }
 
 /// The direction to the session.
-pub(crate) struct Commands(SplitSink<WebSocketStream<DuplexStream>, Message>);
+pub(crate) struct Requests(mpsc::Sender<PortInput>);
 
-impl Commands {
-    /// Sends a command. Fails silently if the session has ended; its events say why.
-    pub(crate) async fn send(&mut self, command: &Value) {
-        self.send_message(Message::text(command.to_string())).await;
+impl Requests {
+    /// Sends a request. Fails silently if the session has ended; its events say why.
+    pub(crate) async fn send(&self, request: ClientRequest<'static>) {
+        self.send_input(PortInput::Request(request)).await;
     }
 
-    /// Sends audio: int16 mono at 16 kHz. False if the session has ended.
-    pub(crate) async fn send_audio(&mut self, samples: &[i16]) -> bool {
+    /// Sends audio: int16 mono at 16 kHz. Returns once the session takes it; false if the session has ended.
+    pub(crate) async fn send_audio(&self, samples: &[i16]) -> bool {
         let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-        self.send_message(Message::binary(bytes)).await
+        self.send_input(PortInput::Audio(bytes.into())).await && self.0.reserve().await.is_ok()
     }
 
-    async fn send_message(&mut self, message: Message) -> bool {
-        let sent = self.0.send(message).await;
-        sent.inspect_err(|error| debug!(%error, "the session of a request has ended")).is_ok()
+    async fn send_input(&self, input: PortInput) -> bool {
+        let sent = self.0.send(input).await;
+        sent.inspect_err(|_| debug!("the session of a request has ended")).is_ok()
     }
 }
 
 /// The direction from the session.
 pub(crate) struct Events {
-    events: SplitStream<WebSocketStream<DuplexStream>>,
+    events: mpsc::Receiver<PortOutput>,
     task: JoinHandle<()>,
     stage: watch::Sender<Stage>,
 }
@@ -174,48 +170,60 @@ impl Events {
         self.stage.subscribe()
     }
 
-    /// The next message, whatever it says.
+    /// The next event, and the message that spells it.
     ///
     /// # Errors
-    /// The session ended without a message about it, in words.
-    pub(crate) async fn next_message(&mut self) -> Result<Message, String> {
-        let message = self.events.next().await.ok_or("no end was reported")?;
-        message.map_err(|error| error.to_string())
-    }
-
-    /// The next transcript or audio; `None` after the last.
-    ///
-    /// # Errors
-    /// The session failed.
-    pub(super) async fn next(&mut self) -> Result<Option<Event>, Failure> {
+    /// The session ended without an event about it, in words.
+    pub(crate) async fn next_shown(&mut self) -> Result<(ClientEvent, Option<String>), String> {
         loop {
-            let message = self.next_message().await;
-            match message.and_then(Event::read).map_err(|problem| lost(&problem))? {
-                // After all replies; other reasons leave something out.
-                Event::Closed { reason } if reason == "finished" => {
-                    // The client may send its next request at once, so the slot must be free by then.
-                    let _ = (&mut self.task).await;
-                    return Ok(None);
+            match self.events.recv().await.ok_or("no end was reported")? {
+                PortOutput::Event(event, message) => return Ok((event, message)),
+                PortOutput::Message(Message::Close(_, reason)) if reason.is_empty() => {
+                    return Err("it was closed".to_owned());
                 }
-                Event::Closed { reason } => return Err(lost(&reason)),
-                Event::QueueStuck { message } => {
-                    self.stage.send_replace(Stage::Queued);
-                    warn!(message, "request waits");
-                }
-                Event::Error { code, message, .. } => return Err(Failure::of_session(&code, message)),
-                Event::Other => {}
-                event => {
-                    self.note(&event);
-                    return Ok(Some(event));
-                }
+                PortOutput::Message(Message::Close(_, reason)) => return Err(reason),
+                PortOutput::Message(_) | PortOutput::DropTurn => {}
             }
         }
     }
 
-    fn note(&self, event: &Event) {
+    /// The next event.
+    ///
+    /// # Errors
+    /// The session ended without an event about it, in words.
+    pub(crate) async fn next_event(&mut self) -> Result<ClientEvent, String> {
+        Ok(self.next_shown().await?.0)
+    }
+
+    /// The next event of a session that goes on; `None` after the last.
+    ///
+    /// # Errors
+    /// The session failed.
+    pub(super) async fn next(&mut self) -> Result<Option<ClientEvent>, Failure> {
+        match self.next_event().await.map_err(|problem| lost(&problem))? {
+            // After all replies; other reasons leave something out.
+            ClientEvent::SessionClosed { reason: CloseReason::ClientClose, .. } => {
+                // The client may send its next request at once, so the slot must be free by then.
+                let _ = (&mut self.task).await;
+                Ok(None)
+            }
+            ClientEvent::SessionClosed { reason, .. } => Err(lost(reason.name())),
+            ClientEvent::Error(error) if error.kind != ErrorKind::QueueStuck => Err(error.into()),
+            event => {
+                self.note(&event);
+                Ok(Some(event))
+            }
+        }
+    }
+
+    fn note(&self, event: &ClientEvent) {
         let stage = match event {
-            Event::Queued { .. } => Stage::Queued,
-            Event::Transcript(_) | Event::Audio(_) => Stage::Answering,
+            ClientEvent::Error(notice) => {
+                warn!(message = notice.detail, "request waits");
+                Stage::Queued
+            }
+            ClientEvent::Queued { .. } => Stage::Queued,
+            ClientEvent::TranscriptFinal { .. } | ClientEvent::Audio(_) => Stage::Answering,
             _ => return,
         };
         self.stage.send_if_modified(|now| std::mem::replace(now, stage) != stage);
@@ -223,5 +231,22 @@ impl Events {
 }
 
 fn lost(reason: &str) -> Failure {
-    Failure::of_session("unavailable", format!("The session ended early: {reason}"))
+    Failure::of_session(ErrorKind::Unavailable, format!("The session ended early: {reason}"))
+}
+
+/// The transcript of an utterance as a segment of its recording; `None` for another event.
+pub(crate) fn segment_of(event: ClientEvent) -> Option<Segment> {
+    let ClientEvent::TranscriptFinal { text, speech_ms: (start_ms, end_ms), language, words, .. } = event
+    else {
+        return None;
+    };
+    let seconds = |ms: u64| ms as f64 / 1000.0;
+    let word = |word: WordTime| Word {
+        word: word.word,
+        start: seconds(word.start_ms),
+        end: seconds(word.end_ms),
+        estimated: true,
+    };
+    let words = Some(words.into_iter().map(word).collect::<Vec<_>>()).filter(|words| !words.is_empty());
+    Some(Segment { text, start_ms, end_ms, language, words })
 }

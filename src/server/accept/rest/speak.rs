@@ -16,7 +16,7 @@ use super::{
     early_answer::{COMMENT, made_in_time, wait_filled},
     members::{Member, Members},
     parse::parse,
-    session::{Commands, Event, Events, Opening},
+    session::{Events, Opening, RestSession},
     speech_events::SpeechEvents,
     speech_format::{OPENAI_RATE_HZ, SpeechFormat},
     streamed_body::{BodySender, StreamedBody},
@@ -25,14 +25,17 @@ use super::{
 };
 use crate::{
     audio::encode::{AudioFormat, Encoder},
+    client::decode_voice_sample,
+    error::ErrorKind,
     server::{
         ServerContext, accept::session_start::Admission, codec_threads::CodecThreads, memory::MemoryShare,
     },
+    vocabulary::{ClientEvent, ClientRequest, Setting, SpeakRequest},
 };
 
 /// Longest request, bytes: a reference voice as base64 may be in it.
 const SPEECH_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// Memory for parsing a request, in lengths of the body: itself, its texts without escapes, and the commands.
+/// Memory for parsing a request, in lengths of the body: itself, its texts without escapes, and the request.
 const PARSING_LENGTHS: usize = 3;
 
 /// Longest text, characters: OpenAI's and Macaw's limit.
@@ -68,8 +71,7 @@ pub(super) fn check_length(name: &'static str, text: &str, max_chars: usize) -> 
 pub(super) struct Job {
     pub(super) model: String,
     pub(super) format: SpeechFormat,
-    /// The command to the session.
-    pub(super) command: Value,
+    pub(super) request: SpeakRequest,
     pub(super) delivery: Delivery,
 }
 
@@ -122,25 +124,20 @@ fn read_job(body: &[u8], style: Style) -> Result<Job, Failure> {
         }
     };
     check_speed(body.take("speed"))?;
-    let mut command = json!({"type": "speak", "text": text});
-    let voice = match body.take("voice") {
-        Member::Text(name) => Some(name),
-        Member::Object(id) => id,
-        _ => None,
-    };
+    let voice = voice_of(&mut body);
     let instruction = text_of(&mut body, "instructions")?.or(text_of(&mut body, "instruction")?);
-    for (name, value) in [
-        ("voice", voice),
-        ("instruction", instruction),
-        ("language", text_of(&mut body, "language")?),
-        ("reference_audio", text_of(&mut body, "ref_audio")?),
-    ] {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            command[name] = value.into();
-        }
-    }
+    let language = given(text_of(&mut body, "language")?);
+    let reference = given(text_of(&mut body, "ref_audio")?);
+    let request = SpeakRequest {
+        text: text.into_owned(),
+        voice,
+        language,
+        instruction: given(instruction).filter(|words| !words.trim().is_empty()),
+        reference: reference.map(|base64| decode_voice_sample(&base64)).transpose()?.flatten(),
+        ..SpeakRequest::default()
+    };
     let format = SpeechFormat::new(format, OPENAI_RATE_HZ);
-    Ok(Job { model: model.into_owned(), format, command, delivery })
+    Ok(Job { model: model.into_owned(), format, request, delivery })
 }
 
 fn check_text(text: &str, style: Style) -> Result<(), Failure> {
@@ -184,6 +181,21 @@ pub(super) fn text_of<'b>(
         _ => Err(Failure::parameter(name, format!("Invalid type for '{name}': expected a string."))
             .with_field_error("string_type", "Input should be a valid string", Value::Null, None)),
     }
+}
+
+/// The voice that a body names, by a text or by an object with its id.
+pub(super) fn voice_of(body: &mut Members<'_>) -> Option<String> {
+    let voice = match body.take("voice") {
+        Member::Text(name) => Some(name),
+        Member::Object(id) => id,
+        _ => None,
+    };
+    given(voice)
+}
+
+/// A text that is not empty.
+pub(super) fn given(text: Option<Cow<'_, str>>) -> Option<String> {
+    text.filter(|text| !text.is_empty()).map(Cow::into_owned)
 }
 
 fn format_of(name: Option<&str>, style: Style) -> Result<AudioFormat, Failure> {
@@ -230,39 +242,38 @@ pub(super) async fn speak(
     style: Style,
 ) -> Result<Response<Body>, Failure> {
     let threads = opening.server.codec_threads.clone();
-    let Job { model, format, command, delivery } = job;
+    let Job { model, format, request, delivery } = job;
     let rate_hz = format.rate_hz;
     let request_id = format!("{:016x}", fastrand::u64(..));
     let encoder = format.encoder().map_err(|error| Failure::invalid(error.to_string()))?;
-    let (mut session, served) = opening.open(&model, admission).await?;
-    session.commands.send(&json!({"type": "configure", "output_rate_hz": rate_hz})).await;
-    session.commands.send(&command).await;
-    session.commands.send(&json!({"type": "finish"})).await;
-    let stage = session.events.stage();
+    let (RestSession { requests, mut events }, served) = opening.open(&model, admission)?;
+    let characters = request.text.len();
+    let context_id = request.request_id.clone().unwrap_or_default();
+    requests.send(ClientRequest::Configure(vec![Setting::OutputRateHz(rate_hz)])).await;
+    requests.send(ClientRequest::Speak(Box::new(request))).await;
+    requests.send(ClientRequest::Finish).await;
+    let stage = events.stage();
     let mut beginning = Box::pin(async move {
-        let first = next_audio(&mut session.events).await;
-        (session, first)
+        let first = next_audio(&mut events).await;
+        (events, first)
     });
     let begun = match delivery {
         Delivery::Events => made_in_time(&mut beginning, stage).await,
         Delivery::Bytes => Some((&mut beginning).await),
     };
-    let begun = begun.map(|(session, first)| first.map(|first| (session, first))).transpose()?;
-    let characters = command["text"].as_str().map_or(0, str::len);
+    let begun = begun.map(|(events, first)| first.map(|first| (events, first))).transpose()?;
     let encoding = Encoding { encoder, threads };
-    let context_id = command["request_id"].as_str().unwrap_or_default().to_owned();
-    let events = SpeechEvents { style, context_id, characters };
-    let speech = Speech { encoding, delivery, events, rate_hz };
+    let speech_events = SpeechEvents { style, context_id, characters };
+    let speech = Speech { encoding, delivery, events: speech_events, rate_hz };
     let send = |sender: BodySender| async move {
-        let (session, first) = match begun {
-            Some((session, first)) => (session, Ok(first)),
+        let (events, first) = match begun {
+            Some((events, first)) => (events, Ok(first)),
             None => {
                 sender.send(COMMENT.into()).await?;
                 wait_filled(beginning, COMMENT, &sender).await?
             }
         };
-        // The session would end without its commands.
-        speech.send((session.commands, session.events), first, sender).await
+        speech.send(events, first, sender).await
     };
     let body = StreamedBody::made_by(send, "speech", served);
     let mut response = match delivery {
@@ -291,15 +302,15 @@ async fn next_audio(events: &mut Events) -> Result<Option<Bytes>, Failure> {
     let mut is_whole = false;
     while let Some(event) = events.next().await? {
         match event {
-            Event::Audio(audio) => return Ok(Some(audio)),
-            Event::SpeakingEnd { cancelled } => is_whole = !cancelled,
+            ClientEvent::Audio(audio) => return Ok(Some(audio.bytes)),
+            ClientEvent::SpeakingEnded { cancelled, .. } => is_whole = !cancelled,
             _ => {}
         }
     }
     // The end of the session alone does not mean that the whole text was spoken.
     is_whole
         .then_some(None)
-        .ok_or_else(|| Failure::of_session("speak_failed", "The speech ended before its text"))
+        .ok_or_else(|| Failure::of_session(ErrorKind::SpeakFailed, "The speech ended before its text"))
 }
 
 /// Encodes audio outside of the threads of sessions.
@@ -347,7 +358,7 @@ impl Speech {
     /// The client does not take it.
     async fn send(
         mut self,
-        (commands, mut events): (Commands, Events),
+        mut events: Events,
         first: Result<Option<Bytes>, Failure>,
         sender: BodySender,
     ) -> Result<(), &'static str> {
@@ -378,7 +389,7 @@ impl Speech {
             }
             next = if is_wordless { Ok(None) } else { next_audio(&mut events).await };
         }
-        drop((commands, events));
+        drop(events);
         if self.delivery == Delivery::Events {
             sender.send(event_text(&self.events.done(audio_bytes))).await?;
         }

@@ -4,7 +4,6 @@
 
 use bytes::Bytes;
 use hyper::{Request, Response};
-use serde_json::json;
 
 use super::{
     super::request_body::RequestBody,
@@ -16,6 +15,7 @@ use super::{
     speech_format::SpeechFormat,
     style::{Failure, Style},
 };
+use crate::vocabulary::SpeakRequest;
 
 /// Longest text, characters.
 const TEXT_MAX_CHARS: usize = 40_000;
@@ -37,9 +37,9 @@ pub(super) async fn answer_speak(
     let text =
         speak::read_speech_body(request, &mut memory, &opening.server, |body| read_text(&body)).await?;
     let admission = opening.admit()?;
-    let command = json!({"type": "speak", "text": text, "voice": voice});
+    let request = SpeakRequest { text, voice: Some(voice.to_owned()), ..SpeakRequest::default() };
     let model = query.get("model").unwrap_or(MODEL).to_owned();
-    let job = Job { model, format, command, delivery: Delivery::Bytes };
+    let job = Job { model, format, request, delivery: Delivery::Bytes };
     speak::speak(opening, admission, job, Style::Speechmatics).await
 }
 

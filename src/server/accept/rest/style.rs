@@ -10,7 +10,11 @@ use serde_json::{Value, json};
 
 use super::super::{client_signs, http_error::HttpError};
 use super::endpoint::Endpoint;
-use crate::{spelling::Library, telemetry::metrics::RejectReason};
+use crate::{
+    error::{Error, ErrorKind},
+    spelling::Library,
+    telemetry::metrics::RejectReason,
+};
 
 /// The API that a client expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,6 +146,13 @@ impl From<Box<HttpError>> for Failure {
     }
 }
 
+/// A session that has failed.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::of_session(error.kind, error.detail)
+    }
+}
+
 impl Failure {
     pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, code, message: message.into(), parameter: None, field_error: None, refusal: None }
@@ -221,20 +232,31 @@ impl Failure {
         Self::new(StatusCode::BAD_REQUEST, "invalid_audio", message)
     }
 
-    /// The failure of a session, by the name of its error's kind.
-    pub(super) fn of_session(kind: &str, message: impl Into<String>) -> Self {
+    /// The failure of a session, by the kind of its error.
+    pub(super) fn of_session(kind: ErrorKind, message: impl Into<String>) -> Self {
         let (status, code) = match kind {
-            "queue_full" => (StatusCode::TOO_MANY_REQUESTS, "queue_full"),
-            "queue_timeout" | "unavailable" => (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable"),
-            "unknown_model" | "no_model" => (StatusCode::NOT_FOUND, "model_not_found"),
-            "transcribe_failed" | "speak_failed" => (StatusCode::BAD_GATEWAY, "bad_gateway"),
-            "invalid" | "bad_setting" | "bad_reference" | "unknown_voice" => {
-                (StatusCode::BAD_REQUEST, "invalid_request")
+            ErrorKind::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "queue_full"),
+            ErrorKind::QueueTimeout | ErrorKind::Unavailable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "service_unavailable")
             }
-            "refused" => (StatusCode::BAD_REQUEST, "refused"),
-            _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
+            ErrorKind::UnknownModel | ErrorKind::NoModel => (StatusCode::NOT_FOUND, "model_not_found"),
+            ErrorKind::TranscribeFailed | ErrorKind::SpeakFailed => (StatusCode::BAD_GATEWAY, "bad_gateway"),
+            ErrorKind::Invalid
+            | ErrorKind::BadSetting
+            | ErrorKind::BadReference
+            | ErrorKind::UnknownVoice => (StatusCode::BAD_REQUEST, "invalid_request"),
+            ErrorKind::Refused => (StatusCode::BAD_REQUEST, "refused"),
+            kind => match kind.fallback() {
+                Some(kind) => return Self::of_session(kind, message),
+                None => return Self::internal(message),
+            },
         };
         Self::new(status, code, message)
+    }
+
+    /// HTTP 500: voxbridge has failed.
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
     }
 
     /// True if the upstream failed, or refused a part of the recording: what it transcribed before is worth having.
@@ -398,12 +420,12 @@ mod tests {
 
     #[test]
     fn session_errors_have_an_http_status() {
-        let full = Failure::of_session("queue_full", "full").into_http_error(Style::OpenAi);
+        let full = Failure::of_session(ErrorKind::QueueFull, "full").into_http_error(Style::OpenAi);
         assert_eq!(full.response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(full.response.headers()[RETRY_AFTER], "5");
-        let lost = Failure::of_session("transcribe_failed", "lost").into_http_error(Style::Macaw);
+        let lost = Failure::of_session(ErrorKind::TranscribeFailed, "lost").into_http_error(Style::Macaw);
         assert_eq!(lost.response.status(), StatusCode::BAD_GATEWAY);
-        let refused = Failure::of_session("refused", "too short");
+        let refused = Failure::of_session(ErrorKind::Refused, "too short");
         let (status, openai) = refused.response_parts(Style::OpenAi);
         assert_eq!(
             (status, &openai["error"]["type"]),

@@ -1,6 +1,6 @@
 //! `POST /v1/audio/transcriptions` and `/v1/audio/translations`: a recording in, its words out.
 //!
-//! The decoder runs ahead of the session by what the stream in memory holds; back-pressure of the session stops it. Sources:
+//! The decoder runs ahead of the session by one piece of audio; back-pressure of the session stops it. Sources:
 //! mappings/notes/openai-rest.md#transcriptions, mappings/notes/openai-rest.md#translations,
 //! mappings/notes/macaw.md#rest.
 
@@ -21,7 +21,7 @@ use super::{
     Body, ServedRequest,
     early_answer::{COMMENT, Filler, answer_in_time, made_in_time, wait_filled},
     endpoint::Task,
-    session::{Commands, Event, Events, Opening, RestSession, Segment, Stage},
+    session::{Events, Opening, Requests, RestSession, Segment, Stage, segment_of},
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style},
     transcript::{self, BreakOff, TranscriptFormat},
@@ -40,6 +40,7 @@ use crate::{
         codec_threads::{CancelOnDrop, CodecThreads, ComputePermit},
         memory::MemoryShare,
     },
+    vocabulary::{ClientRequest, Setting},
 };
 
 /// Longest prompt, characters.
@@ -56,7 +57,7 @@ pub(super) struct Job {
     pub(super) recording: Bytes,
     pub(super) model: String,
     /// The settings of the session.
-    pub(super) settings: Value,
+    pub(super) settings: Vec<Setting>,
 }
 
 /// The form of the answer.
@@ -138,17 +139,14 @@ fn read_job(task: Task, needs_word_times: bool, upload: &mut Upload) -> Result<J
     // `hotwords` of speaches and `hot_words` of Macaw are lists with commas.
     let listed = ["hotwords", "hot_words"].into_iter().flat_map(|name| upload.all(name));
     let listed = listed.flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty());
-    let words: Vec<_> = upload.all("keywords").chain(listed).take(KEYWORDS_MAX).collect();
-    let mut settings = json!({
-        "type": "configure", "task": task.name(), "hot_words": words, "estimated_word_times": needs_word_times,
-    });
-    for (name, value) in
-        [("prompt", prompt.as_str()), ("language", upload.text("language").unwrap_or_default())]
-    {
-        if !value.is_empty() {
-            settings[name] = value.into();
-        }
-    }
+    let words = upload.all("keywords").chain(listed).take(KEYWORDS_MAX).map(str::to_owned);
+    let mut settings = vec![
+        Setting::Task(task == Task::Translate),
+        Setting::HotWords(words.collect()),
+        Setting::EstimatedWordTimes(needs_word_times),
+    ];
+    settings.extend(Some(prompt).filter(|prompt| !prompt.is_empty()).map(Setting::TranscriptionPrompt));
+    settings.extend(upload.text("language").map(|language| Setting::Language(language.to_owned())));
     Ok(Job { recording, model, settings })
 }
 
@@ -199,10 +197,9 @@ impl Transcription {
         if let Some((number, of)) = decoder.info().track {
             info!("the recording has {of} audio tracks; number {number} is transcribed");
         }
-        let (session, served) = opening.open(&model, admission).await?;
-        let RestSession { mut commands, events } = session;
-        commands.send(&settings).await;
-        let feeding = feed(decoder, commands, threads, cancel).boxed();
+        let (RestSession { requests, events }, served) = opening.open(&model, admission)?;
+        requests.send(ClientRequest::Configure(settings)).await;
+        let feeding = feed(decoder, requests, threads, cancel).boxed();
         let pending = VecDeque::new();
         Ok((Self { events, feeding, decoded: None, pending, _memory: memory }, served))
     }
@@ -228,12 +225,9 @@ impl Transcription {
                     event = self.events.next() => event?,
                 },
             };
-            match event {
-                Some(Event::Transcript(segment)) if segment.text.trim().is_empty() => {}
-                Some(Event::Transcript(utterance)) => self.pending.extend(divided(utterance)),
-                Some(_) => {}
-                None => return Ok(None),
-            }
+            let Some(event) = event else { return Ok(None) };
+            let utterance = segment_of(event).filter(|utterance| !utterance.text.trim().is_empty());
+            self.pending.extend(utterance.into_iter().flat_map(divided));
         }
     }
 
@@ -269,7 +263,7 @@ impl Transcription {
 /// that cannot be decoded at all is an error.
 async fn feed(
     decoder: Decoder,
-    mut commands: Commands,
+    requests: Requests,
     threads: CodecThreads,
     _cancel: CancelOnDrop,
 ) -> Result<Decoded, Failure> {
@@ -286,7 +280,7 @@ async fn feed(
         match chunk {
             Some(Ok(chunk)) => {
                 samples += chunk.len() as u64;
-                if !chunk.is_empty() && !send_with_permit(&mut commands, &chunk, permit).await {
+                if !chunk.is_empty() && !send_with_permit(&requests, &chunk, permit).await {
                     break;
                 }
             }
@@ -301,14 +295,14 @@ async fn feed(
             None => break,
         }
     }
-    commands.send(&json!({"type": "finish"})).await;
+    requests.send(ClientRequest::Finish).await;
     Ok(Decoded { length: Duration::from_millis(samples * 1000 / u64::from(SPEECH_RATE_HZ)), damage })
 }
 
 /// Sends audio to the session. The permit is kept until the session has processed it, so that many recordings at once do not delay
 /// conversations; not while the session waits for the model. False if the session has ended.
-async fn send_with_permit(commands: &mut Commands, samples: &[i16], permit: ComputePermit) -> bool {
-    let mut sending = pin!(commands.send_audio(samples));
+async fn send_with_permit(requests: &Requests, samples: &[i16], permit: ComputePermit) -> bool {
+    let mut sending = pin!(requests.send_audio(samples));
     match timeout(PERMIT_MAX, &mut sending).await {
         Ok(sent) => sent,
         Err(_) => {

@@ -15,12 +15,24 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A stream that may have read events to pause. Memory is always read on events.
+/// A stream that may have read events to pause.
 pub(crate) trait PausableRead {
     /// True while read events are paused.
     fn is_read_paused(&self) -> bool;
     /// The TCP stream under it, if there is one.
     fn tcp_mut(&mut self) -> Option<&mut PausableStream>;
+}
+
+/// A client in a test.
+#[cfg(test)]
+impl PausableRead for tokio::io::DuplexStream {
+    fn is_read_paused(&self) -> bool {
+        false
+    }
+
+    fn tcp_mut(&mut self) -> Option<&mut PausableStream> {
+        None
+    }
 }
 
 /// A TCP stream with pausable read events.

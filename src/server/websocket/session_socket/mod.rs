@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{Stream as _, StreamExt as _, future::BoxFuture};
+use futures_util::{Stream as _, StreamExt as _};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
@@ -81,8 +81,6 @@ pub(crate) struct SessionSocket<S> {
     write_error: Option<DisconnectReason>,
     /// The last read found no further message.
     pub(crate) fully_read: bool,
-    /// The peer may pause as long as it likes.
-    has_no_time_limits: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
@@ -100,15 +98,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             close_reason: None,
             write_error: None,
             fully_read: false,
-            has_no_time_limits: false,
         }
-    }
-
-    /// The socket, without pings and their time limits if `peer_is_here`: a peer in this process cannot vanish unnoticed, and
-    /// pauses while its own client does.
-    pub(crate) const fn without_time_limits(mut self, peer_is_here: bool) -> Self {
-        self.has_no_time_limits = peer_is_here;
-        self
     }
 
     /// The WebSocket, for another session. Messages that it has not taken are discarded.
@@ -141,9 +131,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
 
     /// When to call [`SessionSocket::handle_timer`].
     pub(crate) fn timer_deadline(&self) -> Instant {
-        if self.has_no_time_limits {
-            return self.next_ping;
-        }
         let stall_deadline = self.stalled_since.map(|since| since + self.stall_timeout());
         self.silence_deadline().into_iter().chain(stall_deadline).fold(self.next_ping, Instant::min)
     }
@@ -162,10 +149,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
 
     /// Sends a due ping. Returns why the peer is lost if it is silent or does not read.
     pub(crate) fn handle_timer(&mut self, now: Instant) -> Option<DisconnectReason> {
-        if self.has_no_time_limits {
-            self.next_ping = now + PING_INTERVAL;
-            return None;
-        }
         if self.silence_deadline().is_some_and(|at| now >= at) {
             return Some(DisconnectReason::Lost(format!(
                 "nothing heard for {} s, pings included",
@@ -324,25 +307,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> SessionSocket<S> {
             self.outbox.push(WsMessage::Close(Some(frame)), None);
         }
         DisconnectReason::Lost(detail)
-    }
-
-    /// Sends the rest of the outbox in a task of its own, however long that takes, and then closes the socket. Drops it when
-    /// `eviction` completes, because others need its memory.
-    pub(crate) fn deliver_in_background(
-        mut self,
-        eviction: BoxFuture<'static, ()>,
-        close_timeout: Duration,
-        drain_guard: mpsc::Sender<()>,
-    ) {
-        tokio::spawn(async move {
-            let is_delivered = tokio::select! {
-                written = std::future::poll_fn(|cx| self.poll_write(cx)) => written.is_ok(),
-                () = eviction => false,
-            };
-            if is_delivered {
-                self.close_in_background(close_timeout, drain_guard);
-            }
-        });
     }
 
     /// Sends the rest of the outbox and waits for the peer to close, at most for `timeout`, in a task of its own. The

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use serde_json::{Value, json};
 use tokio::{
     sync::{Semaphore, watch},
     time::{Instant, sleep},
@@ -12,7 +11,6 @@ use tracing::{info, warn};
 
 use super::{
     super::{
-        endpoint::Task,
         session::Opening,
         style::Failure,
         transcribe::{self, Recognized, Transcription},
@@ -21,8 +19,10 @@ use super::{
     store::{JobFailure, JobResult, JobState},
 };
 use crate::{
+    error::ErrorKind,
     server::{accept::session_start::Admission, memory::MemoryShare, session_task::wait_for_drain_order},
     spelling::client::JobSettings,
+    vocabulary::Setting,
 };
 
 /// How often a job that finds no free session asks again.
@@ -57,7 +57,7 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let lost = Failure::of_session("internal_error", "The transcription ended unexpectedly");
+        let lost = Failure::internal("The transcription ended unexpectedly");
         self.set(JobState::Failed(Arc::new(failure(&lost))));
     }
 }
@@ -91,7 +91,7 @@ async fn until_stopped<T>(
         ended = transcribing => Some(ended),
         _ = is_kept.changed() => None,
         _ = wait_for_drain_order(drain) => {
-            Some(Err(Failure::of_session("unavailable", "voxbridge is stopping")))
+            Some(Err(Failure::of_session(ErrorKind::Unavailable, "voxbridge is stopping")))
         }
     }
 }
@@ -122,16 +122,14 @@ async fn admit(opening: &Opening) -> Result<Admission, Failure> {
     }
 }
 
-fn session_settings(settings: &JobSettings) -> Value {
-    let task = if settings.translates { Task::Translate } else { Task::Transcribe };
-    let mut session = json!({
-        "type": "configure", "task": task.name(), "hot_words": settings.hot_words, "estimated_word_times": true,
-    });
-    for (name, value) in [("language", &settings.language), ("prompt", &settings.prompt)] {
-        if let Some(value) = value {
-            session[name] = value.as_str().into();
-        }
-    }
+fn session_settings(settings: &JobSettings) -> Vec<Setting> {
+    let mut session = vec![
+        Setting::Task(settings.translates),
+        Setting::HotWords(settings.hot_words.clone()),
+        Setting::EstimatedWordTimes(true),
+    ];
+    session.extend(settings.language.clone().map(Setting::Language));
+    session.extend(settings.prompt.clone().map(Setting::TranscriptionPrompt));
     session
 }
 

@@ -16,7 +16,9 @@ use tokio::{
 };
 
 use super::super::{session::Segment, style::Failure};
-use crate::{secret::random_hex, server::memory::MemoryShare, spelling::client::JobSettings};
+use crate::{
+    error::ErrorKind, secret::random_hex, server::memory::MemoryShare, spelling::client::JobSettings,
+};
 
 /// Most uploads and jobs of one key.
 const OF_KEY_MAX: usize = 1000;
@@ -270,8 +272,8 @@ impl Entries {
         self.drop_expired();
         let bytes = bytes + ENTRY_BYTES;
         self.make_room(&owner, bytes, max_bytes)?;
-        let random =
-            random_hex::<16>().ok_or_else(|| Failure::of_session("unavailable", "no random numbers"))?;
+        let random = random_hex::<16>()
+            .ok_or_else(|| Failure::of_session(ErrorKind::Unavailable, "no random numbers"))?;
         let id = format!(
             "{}-{}-{}-{}-{}",
             &random[..8],
@@ -329,13 +331,16 @@ impl Entries {
 /// HTTP 429 if the key has no room, HTTP 503 if the server has none.
 fn no_room(key_has_room: bool, (count, held): (usize, usize)) -> Failure {
     if key_has_room {
-        return Failure::of_session("unavailable", "The server has no room for another recording or job");
+        return Failure::of_session(
+            ErrorKind::Unavailable,
+            "The server has no room for another recording or job",
+        );
     }
     let held = held >> 20;
     let message = format!(
         "There is no room for another recording or job: {count} of this key wait or are not used yet, with {held} MiB"
     );
-    Failure::of_session("queue_full", message)
+    Failure::of_session(ErrorKind::QueueFull, message)
 }
 
 #[cfg(test)]

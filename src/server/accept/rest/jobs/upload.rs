@@ -20,6 +20,7 @@ use super::{
     store::{Found, NewJob, Owner},
 };
 use crate::{
+    error::ErrorKind,
     media::decode::{DecodeLimits, Decoder},
     server::memory::{Held, MemoryShare},
     spelling::client::{JobApi, JobSettings},
@@ -80,7 +81,7 @@ pub(super) async fn create(
     api: &JobApi,
 ) -> Result<Found, Failure> {
     if opening.server.lifecycle.is_shutting_down() {
-        return Err(Failure::of_session("unavailable", "voxbridge is stopping"));
+        return Err(Failure::of_session(ErrorKind::Unavailable, "voxbridge is stopping"));
     }
     let mut memory = opening.memory_share();
     let (settings, uploaded) = read_request(request, &mut memory, &opening, api).await?;
