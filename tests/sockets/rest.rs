@@ -450,6 +450,10 @@ async fn full_pool_is_a_429_that_says_when_to_try_again() {
     assert_eq!(answer.json()["error"]["type"], "rate_limit_error");
     let spoken = speak(&bench, BEARER, &json!({"model": "m", "input": "Hello."})).await;
     assert_eq!(spoken.status, 429, "{spoken:?}");
+    let file = wav(&recording("goforward"));
+    let listened = request(bench.address(), "POST", "/v1/listen?model=nova-3", "", &file).await;
+    assert_eq!((listened.status, listened.header("retry-after")), (429, Some("5")), "{listened:?}");
+    assert_eq!(listened.json()["err_code"], "TOO_MANY_REQUESTS");
 }
 
 /// A request is no pending handshake while it is served, however long it takes.

@@ -17,6 +17,15 @@ fn answer_count(harness: &Harness) -> usize {
     events(harness, "partial").len() + events(harness, "text").len()
 }
 
+/// Messages with any of these keys, in the order in which the client got them.
+fn events_with_any<'p>(harness: &'p Harness, keys: &[&str]) -> Vec<&'p Value> {
+    let all = harness.log.iter().filter_map(|(_, frame)| match frame {
+        ClientFrame::Event(event) => Some(event),
+        _ => None,
+    });
+    all.filter(|event| keys.iter().any(|key| event.get(key).is_some())).collect()
+}
+
 /// Number of utterances in all final transcripts.
 fn final_utterance_count(harness: &Harness) -> usize {
     let words = events(harness, "text").into_iter().map(|event| event["text"].as_str().unwrap().to_owned());
@@ -52,6 +61,10 @@ fn real_time_speech_gets_finals_before_eof() {
     harness.stream(&[utterance(), zeros(2000), utterance(), zeros(2000)].concat(), 200);
     let finals = events(&harness, "text");
     assert_eq!((finals.len(), final_utterance_count(&harness)), (2, 2), "one answer each");
+    let replies: Vec<_> = events_with_any(&harness, &["partial", "text"]);
+    for pair in replies.windows(2).filter(|pair| pair[0].get("text").is_some()) {
+        assert_eq!(pair[1]["partial"], "", "the words of {} are over", pair[0]);
+    }
     harness.send_text(EOF);
     harness.run_until(Harness::is_closed, secs(10));
     assert_eq!(events(&harness, "text").last().unwrap()["text"], "", "no word is repeated");

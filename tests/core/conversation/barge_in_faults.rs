@@ -207,6 +207,27 @@ fn completed_burst_is_recalled_on_interruption() {
     }
 }
 
+/// The model has made the whole turn, and the user has heard a part of it.
+#[test]
+fn history_has_the_words_of_a_complete_turn_that_were_heard() {
+    for backend in BACKENDS {
+        let (mut harness, mut microphone) = open_conversation(backend, &["burst=4,times=1"]);
+        ask_and_await_answer(&mut harness, &mut microphone);
+        microphone.silence(&mut harness, 3000);
+        barge_in(&mut harness, &mut microphone);
+        let finals = harness.events("transcript.final");
+        let heard = finals.iter().rfind(|told| told["speaker"] == "assistant").unwrap()["text"].clone();
+        let heard = heard.as_str().unwrap();
+        assert!(heard.starts_with("I heard") && !heard.ends_with("speech."), "{heard}");
+        let openings = harness.openings.len();
+        harness.break_lanes();
+        let is_reopened = |harness: &Harness| harness.openings.len() > openings;
+        assert!(microphone.stream_until(&mut harness, is_reopened, 20_000));
+        let prompt = harness.openings.last().unwrap().1.prompt.as_deref().unwrap();
+        assert!(prompt.lines().any(|line| line.ends_with(&format!("Assistant: {heard}"))), "{prompt}");
+    }
+}
+
 #[test]
 fn duplicate_turn_ends_are_reported_once() {
     for backend in BACKENDS {

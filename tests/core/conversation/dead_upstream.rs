@@ -42,6 +42,22 @@ fn queue_is_reported_every_few_seconds() {
 }
 
 #[test]
+fn queue_notices_have_the_present_place() {
+    let mut conversation = Conversation::new(config(ServerKind::Pytorch, &["stuck-queue,times=1"]));
+    conversation.stream_silence(1000);
+    for position in [3, 2] {
+        let moved = format!(
+            r#"{{"type":"session.queued","position":{position},"queue_length":3,"estimated_wait_s":5}}"#
+        );
+        let lane = conversation.harness.lanes()[0];
+        conversation.harness.inject_upstream_text(lane, &moved);
+        conversation.stream_silence(5000);
+    }
+    let notices = conversation.harness.events("session.hold").into_iter();
+    assert_eq!(notices.map(|notice| notice["queue_position"].clone()).collect::<Vec<_>>(), [3, 2]);
+}
+
+#[test]
 fn accepting_but_silent_upstream_is_given_up() {
     for backend in ServerKind::ALL {
         let mut conversation = Conversation::new(config(backend, &["never-answers"]));

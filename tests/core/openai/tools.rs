@@ -155,6 +155,22 @@ fn call_comes_in_openais_order_and_its_result_is_spoken() {
 }
 
 #[test]
+fn long_arguments_are_whole_in_every_event() {
+    let city = "Rome and its seven hills, ".repeat(40);
+    let call = CALL.replace("Rome", &city);
+    let mut client = connect(&[&call]);
+    client.ask("How is it there?");
+    let arguments = client.wait_for("response.done")["response"]["output"][0]["arguments"].clone();
+    let parsed: Value = serde_json::from_str(arguments.as_str().unwrap()).unwrap();
+    assert_eq!(parsed, json!({"city": city}));
+    let deltas = client.of_type("response.function_call_arguments.delta").into_iter();
+    assert_eq!(deltas.map(|event| event["delta"].as_str().unwrap()).collect::<String>(), arguments);
+    assert_eq!(client.of_type("response.function_call_arguments.done")[0]["arguments"], arguments);
+    assert_eq!(client.of_type("response.output_item.done")[0]["item"]["arguments"], arguments);
+    assert_eq!(client.of_type("conversation.item.done").last().unwrap()["item"]["arguments"], arguments);
+}
+
+#[test]
 fn beta_shape_has_calls_too() {
     let mut config = config_with(&[CALL]);
     config.query = "model=gpt-realtime&shape=beta".to_owned();
