@@ -22,6 +22,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 pub(crate) use self::events::seconds;
 #[cfg(feature = "io")]
+pub(super) use self::paths::PathConflict;
 pub(crate) use self::paths::decode_percent;
 use self::{
     compile::{
