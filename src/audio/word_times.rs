@@ -65,6 +65,26 @@ fn voiced_phrases(audio: &[i16], config: VadConfig) -> Vec<Range<usize>> {
     finder.finish()
 }
 
+/// Estimates the times of the words of a text while its speech comes in pieces, and keeps no audio.
+pub struct WordTimer(PhraseFinder);
+
+impl WordTimer {
+    /// A timer for speech that begins now.
+    pub fn new(config: VadConfig) -> Self {
+        Self(PhraseFinder::new(config))
+    }
+
+    /// Takes the next audio, 16 kHz.
+    pub fn push(&mut self, audio: &[i16]) {
+        self.0.push(audio);
+    }
+
+    /// The words of the text that was spoken, with times since the beginning.
+    pub fn finish(self, text: &str) -> Vec<WordTime> {
+        distribute_words(text, &self.0.finish(), 0)
+    }
+}
+
 /// Finds the voiced parts of audio that comes in pieces.
 struct PhraseFinder {
     voice_activity: VoiceActivity,

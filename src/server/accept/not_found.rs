@@ -4,7 +4,7 @@
 use crate::mapping::{Library, check::nearest};
 
 /// The paths of REST requests, for people.
-pub(super) const REST_PATHS: [&str; 16] = [
+pub(super) const REST_PATHS: [&str; 18] = [
     "/v1/audio/transcriptions",
     "/v1/audio/translations",
     "/v1/audio/speech",
@@ -16,6 +16,8 @@ pub(super) const REST_PATHS: [&str; 16] = [
     "/v1/speak",
     "/v1/text-to-speech/{voice_id}",
     "/v1/text-to-speech/{voice_id}/stream",
+    "/v1/text-to-speech/{voice_id}/with-timestamps",
+    "/v1/text-to-speech/{voice_id}/stream/with-timestamps",
     "/v1/speech-to-text",
     "/tts/bytes",
     "/tts/sse",

@@ -11,8 +11,8 @@ use super::{
     Body,
     members::{Member, Members, number_of},
     session::Opening,
-    speak::{self, Delivery, Job, check_length, text_of},
-    speech_format::SpeechFormat,
+    speak::{self, Job, check_length, text_of},
+    speech_format::{Delivery, SpeechFormat},
     style::{Failure, Style},
 };
 use crate::audio::{encode::AudioFormat, encoding::Encoding};

@@ -13,12 +13,13 @@ use super::{
     super::request_body::RequestBody,
     Body,
     body::read_body,
+    character_times::TimedSpeech,
     early_answer::{COMMENT, made_in_time, wait_filled},
     members::{Member, Members},
     parse::parse,
     session::{Commands, Event, Events, Opening},
     speech_events::SpeechEvents,
-    speech_format::{OPENAI_RATE_HZ, SpeechFormat},
+    speech_format::{Delivery, OPENAI_RATE_HZ, SpeechFormat},
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style, set_header},
     transcribe::{event_stream, event_text},
@@ -71,15 +72,6 @@ pub(super) struct Job {
     /// The command to the session.
     pub(super) command: Value,
     pub(super) delivery: Delivery,
-}
-
-/// How speech is delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Delivery {
-    /// The bytes of a file.
-    Bytes,
-    /// Server-sent events with base64.
-    Events,
 }
 
 /// Answers the request.
@@ -245,11 +237,17 @@ pub(super) async fn speak(
     });
     let begun = match delivery {
         Delivery::Events => made_in_time(&mut beginning, stage).await,
-        Delivery::Bytes => Some((&mut beginning).await),
+        Delivery::Bytes | Delivery::Timed(_) => Some((&mut beginning).await),
     };
     let begun = begun.map(|(session, first)| first.map(|first| (session, first))).transpose()?;
-    let characters = command["text"].as_str().map_or(0, str::len);
-    let encoding = Encoding { encoder, threads };
+    let text = command["text"].as_str().unwrap_or_default();
+    let characters = text.len();
+    let timed = match delivery {
+        Delivery::Timed(form) => Some(TimedSpeech::new(form, text, rate_hz)),
+        _ => None,
+    };
+    let timed = timed.transpose().map_err(|error| Failure::invalid(error.to_string()))?;
+    let encoding = Encoding { encoder, timed, threads };
     let context_id = command["request_id"].as_str().unwrap_or_default().to_owned();
     let events = SpeechEvents { style, context_id, characters };
     let speech = Speech { encoding, delivery, events, rate_hz };
@@ -267,14 +265,17 @@ pub(super) async fn speak(
     let body = StreamedBody::made_by(send, "speech", served);
     let mut response = match delivery {
         Delivery::Events => event_stream(body),
-        Delivery::Bytes => {
-            let mut response = Response::new(Body::Right(body));
-            set_header(response.headers_mut(), CONTENT_TYPE.as_str(), format.file.mime_type());
-            response
-        }
+        Delivery::Bytes => response_of_type(format.file.mime_type(), body),
+        Delivery::Timed(_) => response_of_type("application/json", body),
     };
     set_header(response.headers_mut(), "x-request-id", &request_id);
     Ok(response)
+}
+
+fn response_of_type(mime_type: &'static str, body: StreamedBody) -> Response<Body> {
+    let mut response = Response::new(Body::Right(body));
+    set_header(response.headers_mut(), CONTENT_TYPE.as_str(), mime_type);
+    response
 }
 
 /// Silence at this rate, int16.
@@ -305,13 +306,15 @@ async fn next_audio(events: &mut Events) -> Result<Option<Bytes>, Failure> {
 /// Encodes audio outside of the threads of sessions.
 struct Encoding {
     encoder: Encoder,
+    /// Spells the encoded audio with the times of characters.
+    timed: Option<TimedSpeech>,
     threads: CodecThreads,
 }
 
 impl Encoding {
     /// Encodes samples; what ends the file without any.
     async fn encode(self, audio: Option<Bytes>) -> io::Result<(Self, Bytes)> {
-        let Self { mut encoder, threads } = self;
+        let Self { mut encoder, mut timed, threads } = self;
         let encode = move || {
             let mut bytes = Vec::new();
             match audio {
@@ -320,15 +323,26 @@ impl Encoding {
                         .chunks_exact(2)
                         .map(|sample| i16::from_le_bytes([sample[0], sample[1]]))
                         .collect();
+                    timed.iter_mut().for_each(|timed| timed.hear(&samples));
                     encoder.push(&samples, &mut bytes);
                 }
                 None => encoder.finish(&mut bytes),
             }
-            (encoder, bytes)
+            let bytes = match &mut timed {
+                Some(timed) => timed.audio(&bytes),
+                None => bytes.into(),
+            };
+            (encoder, timed, bytes)
         };
-        let (encoder, bytes) =
+        let (encoder, timed, bytes) =
             threads.run(encode).await.ok_or_else(|| io::Error::other("the encoder failed"))?;
-        Ok((Self { encoder, threads }, bytes.into()))
+        Ok((Self { encoder, timed, threads }, bytes))
+    }
+
+    /// What stands behind the last audio.
+    async fn end(self) -> io::Result<Vec<Bytes>> {
+        let Some(timed) = self.timed else { return Ok(Vec::new()) };
+        self.threads.run(|| timed.end()).await.ok_or_else(|| io::Error::other("the encoder failed"))
     }
 }
 
@@ -367,11 +381,7 @@ impl Speech {
                     self.encoding = encoding;
                     self.send_part(&sender, encoded).await?;
                 }
-                Err(error) => {
-                    warn!(problem = %error, "speech is incomplete");
-                    sender.cut_off(error).await;
-                    return Ok(());
-                }
+                Err(error) => return cut_off(error, &sender).await,
             }
             if is_last {
                 break;
@@ -382,22 +392,26 @@ impl Speech {
         if self.delivery == Delivery::Events {
             sender.send(event_text(&self.events.done(audio_bytes))).await?;
         }
+        match self.encoding.end().await {
+            Ok(parts) => {
+                for part in parts {
+                    sender.send(part).await?;
+                }
+            }
+            Err(error) => return cut_off(error, &sender).await,
+        }
         sender.finish().await
     }
 
     /// Says that the rest is missing.
     async fn break_off(self, failure: Failure, sender: &BodySender) -> Result<(), &'static str> {
-        warn!(problem = failure.message, "speech is incomplete");
         match self.delivery {
             Delivery::Events => {
+                warn!(problem = failure.message, "speech is incomplete");
                 sender.send(event_text(&self.events.failed(&failure))).await?;
                 sender.finish().await
             }
-            // The client must not take the file for complete.
-            Delivery::Bytes => {
-                sender.cut_off(io::Error::other(failure.message)).await;
-                Ok(())
-            }
+            Delivery::Bytes | Delivery::Timed(_) => cut_off(io::Error::other(failure.message), sender).await,
         }
     }
 
@@ -405,12 +419,19 @@ impl Speech {
     ///
     /// # Errors
     /// The client does not take it.
-    async fn send_part(&self, sender: &BodySender, encoded: Bytes) -> Result<(), &'static str> {
+    async fn send_part(&mut self, sender: &BodySender, encoded: Bytes) -> Result<(), &'static str> {
         let part = match self.delivery {
             _ if encoded.is_empty() => return Ok(()),
             Delivery::Events => event_text(&self.events.audio(&encoded)),
-            Delivery::Bytes => encoded,
+            Delivery::Bytes | Delivery::Timed(_) => encoded,
         };
         sender.send(part).await
     }
+}
+
+/// Cuts the speech off, so that the client cannot take it for complete.
+async fn cut_off(error: io::Error, sender: &BodySender) -> Result<(), &'static str> {
+    warn!(problem = %error, "speech is incomplete");
+    sender.cut_off(error).await;
+    Ok(())
 }
