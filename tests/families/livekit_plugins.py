@@ -19,6 +19,7 @@ sys.path.pop(0)
 from google.genai.types import HttpOptions
 from livekit import rtc
 from livekit.agents import APIConnectOptions, APIError, llm, stt, tts
+from livekit.agents.llm.duplex_adapter import DuplexRealtimeAdapter
 from livekit.agents.utils import http_context
 from livekit.plugins import assemblyai, cartesia, deepgram, elevenlabs, gladia, google, openai, soniox, speechmatics
 from livekit.plugins.speechmatics import TurnDetectionMode
@@ -38,6 +39,11 @@ def api(service, **address):
     return lambda **options: service(**{"api_key": "any", **address, **options})
 
 
+def live(**options):
+    """A model of full duplex, behind the adapter with which agents use it."""
+    return DuplexRealtimeAdapter(openai.realtime.GPTLiveModel(**options))
+
+
 PLUGINS = {
     "assemblyai": api(assemblyai.STT, base_url=ws_url),
     "cartesia": api(cartesia.STT, base_url=base_url),
@@ -52,6 +58,7 @@ PLUGINS = {
     "elevenlabs_tts": api(elevenlabs.TTS, base_url=f"{base_url}/v1"),
     "gemini": api(google.realtime.RealtimeModel, http_options=HttpOptions(base_url=base_url)),
     "gladia": api(gladia.STT, base_url=f"{base_url}/v2/live"),
+    "openai_live": api(live, base_url=f"{base_url}/v1"),
     "openai_realtime": api(openai.realtime.RealtimeModel, base_url=f"{base_url}/v1"),
     "openai_stt": api(openai.STT, base_url=f"{base_url}/v1", use_realtime=True),
     "soniox": api(soniox.STT, base_url=f"{ws_url}/transcribe-websocket"),
@@ -230,12 +237,20 @@ class Conversation:
         return not pending and not self.errors
 
 
+async def open_session(model):
+    conversation = Conversation(model.session())
+    # Agents do this first, and models of full duplex begin with it.
+    chat = llm.ChatContext.empty()
+    await conversation.session._update_session(instructions="Answer briefly.", chat_ctx=chat, tools=[])
+    return conversation
+
+
 async def collect(stream):
     return [item async for item in stream]
 
 
 async def converse(model):
-    conversation = Conversation(model.session())
+    conversation = await open_session(model)
     audio, words, user = await conversation.ask()
     rate_hz = conversation.frames[0].sample_rate if audio else 0
     second = await conversation.ask()
@@ -254,13 +269,13 @@ async def fail(service):
         except APIError as problem:
             return {"error": f"{problem}: {problem.body}"}
         return {}
-    running = Conversation(service.session()) if isinstance(service, llm.RealtimeModel) else Listening(service)
+    running = await open_session(service) if isinstance(service, llm.RealtimeModel) else Listening(service)
     await running.be_silent(PATIENCE_S, lambda: running.errors)
     return {"error": "; ".join(running.errors)}
 
 
 async def close(service):
-    running = Conversation(service.session()) if isinstance(service, llm.RealtimeModel) else Listening(service)
+    running = await open_session(service) if isinstance(service, llm.RealtimeModel) else Listening(service)
     await running.be_silent(1)
     return {"clean": await running.end(), "errors": running.errors}
 

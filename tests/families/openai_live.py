@@ -1,5 +1,4 @@
-"""OpenAI's public library with its Live API, unmodified, as LiveKit's plugins bring it:
-livekit_plugins.openai_live.py CELL BASE_URL RECORDING.wav HEARD.wav TEXT
+"""OpenAI's public Python library with its Live API, unmodified: openai_live.py CELL BASE_URL RECORDING.wav HEARD.wav TEXT
 
 The library's own types check each event. Prints one JSON object. Cells: conversation (two turns), interruption, error, close.
 """

@@ -1,4 +1,4 @@
-"""Pipecat's service for OpenAI's Live API, unmodified: openai_live.py CELL BASE_URL RECORDING.wav HEARD.wav TEXT
+"""Pipecat's service for OpenAI's Live API, unmodified: pipecat_services.live.py CELL BASE_URL RECORDING.wav HEARD.wav TEXT
 
 Prints one JSON object. Cells: conversation (two turns), close.
 """
