@@ -11,17 +11,22 @@ import json
 import logging
 import os
 import sys
+import types
 
 import sound
 
 # Scripts here have names of packages, and stand in front of them.
 sys.path.pop(0)
+# Alibaba's plugin cuts texts into sentences with it, for a service that is not used here.
+sys.modules["osc_data"] = types.ModuleType("osc_data")
+sys.modules["osc_data.text_stream"] = types.ModuleType("osc_data.text_stream")
+sys.modules["osc_data.text_stream"].TextStreamSentencizer = None
 from google.genai.types import HttpOptions
 from livekit import rtc
 from livekit.agents import APIConnectOptions, APIError, llm, stt, tts
 from livekit.agents.llm.duplex_adapter import DuplexRealtimeAdapter
 from livekit.agents.utils import http_context
-from livekit.plugins import assemblyai, cartesia, deepgram, elevenlabs, gladia, google, openai, soniox, speechmatics
+from livekit.plugins import aliyun, assemblyai, cartesia, deepgram, elevenlabs, gladia, google, openai, soniox, speechmatics
 from livekit.plugins.speechmatics import TurnDetectionMode
 from openai.types.realtime.realtime_audio_input_turn_detection import ServerVad
 
@@ -61,6 +66,7 @@ PLUGINS = {
     "openai_live": api(live, base_url=f"{base_url}/v1"),
     "openai_realtime": api(openai.realtime.RealtimeModel, base_url=f"{base_url}/v1"),
     "openai_stt": api(openai.STT, base_url=f"{base_url}/v1", use_realtime=True),
+    "qwen_omni": api(aliyun.realtime.RealtimeModel, base_url=f"{ws_url}/api-ws/v1/realtime"),
     "soniox": api(soniox.STT, base_url=f"{ws_url}/transcribe-websocket"),
     "soniox_tts": api(soniox.TTS, websocket_url=f"{ws_url}/tts-websocket"),
     "speechmatics": api(speechmatics.STT, base_url=f"{ws_url}/v2/agent"),

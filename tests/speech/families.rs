@@ -118,6 +118,7 @@ families! {
     livekit_openai_live "livekit_plugins openai_live",
     livekit_openai_realtime "livekit_plugins openai_realtime",
     livekit_openai_stt "livekit_plugins openai_stt",
+    livekit_qwen_omni "livekit_plugins qwen_omni",
     livekit_soniox "livekit_plugins soniox",
     livekit_soniox_tts "livekit_plugins soniox_tts",
     livekit_speechmatics "livekit_plugins speechmatics",

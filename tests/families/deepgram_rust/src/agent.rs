@@ -34,13 +34,15 @@ struct Talk {
 fn settings(input: AudioInputEncoding, greeting: Option<&str>) -> SettingsMessage {
     let output = AudioOutput::new().with_encoding(AudioOutputEncoding::Linear16).with_sample_rate(OUT_HZ);
     let output = output.with_container(AudioContainer::None);
-    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
+    let parameters =
+        json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
     let think = ThinkSettings::new(ThinkProvider::OpenAi(OpenAiThinkProvider::new(OpenAiModel::Gpt4oMini)))
         .with_prompt("Answer in one sentence.")
         .with_function(ThinkFunction::new("get_weather", "The weather of a place.", parameters));
     let listen = AgentListenProvider::DeepgramV2(DeepgramListenV2Provider::new("flux-general-en"));
     let speak = SpeakProvider::Deepgram(DeepgramSpeakProvider::new(DeepgramSpeakModel::Aura2ThaliaEn));
-    let mut agent = InlineAgentConfig::from_parts(AgentListenSettings::new(listen), think, SpeakSettings::new(speak));
+    let mut agent =
+        InlineAgentConfig::from_parts(AgentListenSettings::new(listen), think, SpeakSettings::new(speak));
     if let Some(greeting) = greeting {
         agent = agent.with_greeting(greeting);
     }
@@ -91,7 +93,9 @@ impl Talk {
                 self.audio.extend_from_slice(&piece);
                 return Ok(None);
             }
-            AgentEvent::Json(AgentResponse::Unknown(message)) => return Err(format!("unknown: {message}").into()),
+            AgentEvent::Json(AgentResponse::Unknown(message)) => {
+                return Err(format!("unknown: {message}").into());
+            }
             AgentEvent::Json(response) => response,
             _ => return Err("an unknown event".into()),
         };
@@ -164,7 +168,9 @@ async fn converse(task: &Task) -> Outcome {
     talk.handle.send_update_prompt(UpdatePromptMessage::new("Answer in two sentences.")).await?;
     talk.until("PromptUpdated").await?;
     talk.words.clear();
-    talk.handle.send_inject_user_message(InjectUserMessageMessage::new("What is the weather in Rome?")).await?;
+    talk.handle
+        .send_inject_user_message(InjectUserMessageMessage::new("What is the weather in Rome?"))
+        .await?;
     let request = talk.until("FunctionCallRequest").await?;
     let call = &request["functions"][0];
     let parameters: Value = serde_json::from_str(call["arguments"].as_str().ok_or("no arguments")?)?;
