@@ -2,6 +2,11 @@
 
 /// Returns `, did you mean …?` with the nearest known word, or an empty string if none is near.
 pub(crate) fn did_you_mean<'k>(wrong: &str, known: impl Iterator<Item = &'k str>) -> String {
+    nearest(wrong, known).map_or_else(String::new, |word| format!(", did you mean `{word}`?"))
+}
+
+/// The known word that is most like the wrong one, if one is near.
+pub(crate) fn nearest<'k>(wrong: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     // Minimum Damerau-Levenshtein similarity: `langage` finds `language`, `colour` finds nothing.
     const NEAR: f64 = 0.6;
     // The comparison takes the product of both lengths. Words whose lengths differ much are never near.
@@ -15,7 +20,7 @@ pub(crate) fn did_you_mean<'k>(wrong: &str, known: impl Iterator<Item = &'k str>
         .map(|word| (strsim::normalized_damerau_levenshtein(wrong, word), word))
         .filter(|(likeness, _)| *likeness >= NEAR)
         .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map_or_else(String::new, |(_, word)| format!(", did you mean `{word}`?"))
+        .map(|(_, word)| word)
 }
 
 /// Returns `, did you mean …? Known are …`, or `; known are …` if no known word is near.

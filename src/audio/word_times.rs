@@ -60,31 +60,92 @@ fn word_time(word: &str, start_ms: u64, end_ms: u64) -> WordTime {
 
 /// The phrases of the audio, as ranges of samples; all of it if there are none.
 fn voiced_phrases(audio: &[i16], config: VadConfig) -> Vec<Range<usize>> {
-    let mut voice_activity = VoiceActivity::new(config);
-    let hop_samples = voice_activity.hop_samples();
-    let mut parts: Vec<Range<usize>> = Vec::new();
-    for (at, hop) in audio.chunks_exact(hop_samples).enumerate() {
-        if !voice_activity.push_hop(hop).is_speech {
-            continue;
+    let mut finder = PhraseFinder::new(config);
+    finder.push(audio);
+    finder.finish()
+}
+
+/// Estimates the times of the words of a text while its speech comes in pieces, and keeps no audio.
+pub struct WordTimer(PhraseFinder);
+
+impl WordTimer {
+    /// A timer for speech that begins now.
+    pub fn new(config: VadConfig) -> Self {
+        Self(PhraseFinder::new(config))
+    }
+
+    /// Takes the next audio, 16 kHz.
+    pub fn push(&mut self, audio: &[i16]) {
+        self.0.push(audio);
+    }
+
+    /// The words of the text that was spoken, with times since the beginning.
+    pub fn finish(self, text: &str) -> Vec<WordTime> {
+        distribute_words(text, &self.0.finish(), 0)
+    }
+}
+
+/// Finds the voiced parts of audio that comes in pieces.
+struct PhraseFinder {
+    voice_activity: VoiceActivity,
+    parts: Vec<Range<usize>>,
+    /// Samples of whole hops so far.
+    heard_samples: usize,
+    /// The beginning of the next hop.
+    hop: Vec<i16>,
+}
+
+impl PhraseFinder {
+    fn new(config: VadConfig) -> Self {
+        let voice_activity = VoiceActivity::new(config);
+        Self { voice_activity, parts: Vec::new(), heard_samples: 0, hop: Vec::new() }
+    }
+
+    fn push(&mut self, mut audio: &[i16]) {
+        let hop_samples = self.voice_activity.hop_samples();
+        if !self.hop.is_empty() {
+            let (first, rest) = audio.split_at(audio.len().min(hop_samples - self.hop.len()));
+            self.hop.extend_from_slice(first);
+            if self.hop.len() < hop_samples {
+                return;
+            }
+            let hop = std::mem::take(&mut self.hop);
+            self.push_hop(&hop);
+            audio = rest;
         }
-        let (start, end) = (at * hop_samples, (at + 1) * hop_samples);
-        match parts.last_mut().filter(|part| part.end == start) {
+        let hops = audio.chunks_exact(hop_samples);
+        self.hop.extend_from_slice(hops.remainder());
+        hops.for_each(|hop| self.push_hop(hop));
+    }
+
+    fn push_hop(&mut self, hop: &[i16]) {
+        let (start, end) = (self.heard_samples, self.heard_samples + hop.len());
+        self.heard_samples = end;
+        if !self.voice_activity.push_hop(hop).is_speech {
+            return;
+        }
+        match self.parts.last_mut().filter(|part| part.end == start) {
             Some(part) => part.end = end,
-            None => parts.push(start..end),
+            None => self.parts.push(start..end),
         }
     }
-    parts.retain(|part| part.len() >= VOICED_MIN_SAMPLES);
-    parts.dedup_by(|part, before| {
-        let is_same_phrase = part.start - before.end < PAUSE_MIN_SAMPLES;
-        if is_same_phrase {
-            before.end = part.end;
+
+    /// The phrases, as ranges of samples; all of the audio if there are none.
+    fn finish(self) -> Vec<Range<usize>> {
+        let mut parts = self.parts;
+        parts.retain(|part| part.len() >= VOICED_MIN_SAMPLES);
+        parts.dedup_by(|part, before| {
+            let is_same_phrase = part.start - before.end < PAUSE_MIN_SAMPLES;
+            if is_same_phrase {
+                before.end = part.end;
+            }
+            is_same_phrase
+        });
+        if parts.is_empty() {
+            parts.push(0..self.heard_samples + self.hop.len());
         }
-        is_same_phrase
-    });
-    if parts.is_empty() {
-        parts.push(0..audio.len());
+        parts
     }
-    parts
 }
 
 fn distribute_words(text: &str, phrases: &[Range<usize>], start_ms: u64) -> Vec<WordTime> {

@@ -36,7 +36,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use self::check::Document;
+use self::{check::Document, client::PathConflict};
 pub use self::{check::FileError, client::ClientMapping, profile::Profile, upstream::UpstreamMapping};
 
 /// Kind of mapping file.
@@ -140,22 +140,25 @@ impl Library {
         clients.sort_by_key(|client| !self.is_embedded(MappingKind::Client, &client.name));
         let mut problems = Vec::new();
         for (at, client) in clients.iter().enumerate() {
-            let shared = |other: &&&Arc<ClientMapping>| {
-                client.shares_a_path_with(other) && !client.is_distinguishable_from(other)
+            let first = |key: fn(&ClientMapping, &ClientMapping) -> Option<PathConflict>| {
+                clients[..at].iter().find_map(|other| Some((other, key(client, other)?)))
             };
-            let Some(other) = clients[..at].iter().find(shared) else { continue };
-            if let Some((file, source)) =
-                self.sources.get(&(MappingKind::Client, client.name.clone())).map(AsRef::as_ref)
-            {
+            let conflicts = [first(ClientMapping::path_conflict), first(ClientMapping::job_conflict)];
+            for (other, PathConflict { key, missing }) in conflicts.into_iter().flatten() {
                 let message = format!(
-                    "client {} is served at the same path, and no query parameter or command distinguishes the two; choose another path",
+                    "client {} is served at the same path, and {missing} distinguishes the two; choose another path",
                     other.name
                 );
-                let document = Document::parse(file, source);
-                problems.extend(document.map(|it| it.problem_at_key(&["paths"], message)));
+                problems.extend(self.problem_of_client(&client.name, key, message));
             }
         }
         problems
+    }
+
+    /// An error at a key of a client's file.
+    fn problem_of_client(&self, name: &str, key: &[&str], message: String) -> Option<FileError> {
+        let (file, source) = self.sources.get(&(MappingKind::Client, name.to_owned())).map(AsRef::as_ref)?;
+        Some(Document::parse(file, source).ok()?.problem_at_key(key, message))
     }
 
     /// Compiles a file and adds it, replacing a mapping of the same kind and name.

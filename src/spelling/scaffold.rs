@@ -41,9 +41,17 @@ pub fn generate_from(library: &Library, kind: MappingKind, from: &str, name: &st
     }
     let source = library.source(kind, from).ok_or_else(|| format!("unknown {} {from:?}", kind.name()))?;
     let title = format!("{name:?}");
-    let paths = format!("[\"/{name}\"]");
-    let mut changes = vec![("name", title.clone()), ("title", title)];
-    changes.extend((kind == MappingKind::Client).then_some(("paths", paths)));
+    let mut changes = vec![(vec!["name"], title.clone()), (vec!["title"], title)];
+    if kind == MappingKind::Client {
+        changes.push((vec!["paths"], format!("[\"/{name}\"]")));
+        let jobs = library.client(from)?.jobs.as_ref().map(|jobs| {
+            let uploads =
+                jobs.uploads.as_ref().map(|uploads| (vec!["jobs", "uploads", "path"], &uploads.path));
+            let paths = uploads.into_iter().chain([(vec!["jobs", "path"], &jobs.path)]);
+            paths.map(|(key, path)| (key, format!("\"/{name}{path}\""))).collect::<Vec<_>>()
+        });
+        changes.extend(jobs.into_iter().flatten());
+    }
     replace_values(source, &changes).map_err(|error| error.to_string())
 }
 
@@ -64,12 +72,15 @@ fn extend_profile(library: &Library, base: &str, name: &str) -> Result<String, S
     Ok(start.replace("NAME", name).replace("BASE", base).replace("MODE", profile.mode.name()))
 }
 
-/// Replaces the values of some top-level keys in place.
-fn replace_values(source: &str, changes: &[(&str, String)]) -> Result<String, toml::de::Error> {
+/// Replaces the values of some keys in place, each given with the sections around it.
+fn replace_values(source: &str, changes: &[(Vec<&str>, String)]) -> Result<String, toml::de::Error> {
     let document = DeTable::parse(source)?;
-    let span = |(key, value): &(&str, String)| {
-        let found = document.get_ref().iter().find(|(known, _)| known.get_ref() == key)?;
-        Some((found.1.span(), value.clone()))
+    let span = |(key, value): &(Vec<&str>, String)| {
+        let (last, sections) = key.split_last()?;
+        let table = sections
+            .iter()
+            .try_fold(document.get_ref(), |table, section| table.get(*section)?.get_ref().as_table())?;
+        Some((table.get(*last)?.span(), value.clone()))
     };
     let mut spans: Vec<_> = changes.iter().filter_map(span).collect();
     spans.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));

@@ -13,7 +13,8 @@ pub struct TestedClient {
     /// Name, version and language of the client.
     #[serde(deserialize_with = "deserialize_name")]
     pub client: String,
-    /// File in `tests/families` that drives it, in each of the cells. A word may follow, which selects one of the file's clients.
+    /// File in `tests/families` that drives it, in each of the cells; for Rust, a folder with a project. A word may follow, which selects
+    /// one of the file's clients.
     #[serde(default, deserialize_with = "deserialize_script")]
     pub script: Option<String>,
     /// Without a script: the tests that drive it, as `cargo test` names them, behind the test program.
@@ -90,7 +91,7 @@ fn deserialize_script<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Strin
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
     };
     // Scripts that share a list of packages have its name before the first dot.
-    match stem.split('.').all(is_name) && is_name(chosen) && ["py", "cjs"].contains(&extension) {
+    match stem.split('.').all(is_name) && is_name(chosen) && ["py", "cjs", "rs"].contains(&extension) {
         true => Ok(Some(script)),
         false => Err(D::Error::custom(format!(
             "{script:?} is no script of tests/families, such as \"vosk.py\" or \"vosk.cjs\""

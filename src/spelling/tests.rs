@@ -80,6 +80,49 @@ fn errors_of_every_file_in_a_directory_are_reported() {
 }
 
 #[test]
+fn jobs_of_two_files_at_one_path_are_rejected_unless_a_key_or_a_form_tells_them_apart() {
+    let embedded = Library::embedded().unwrap();
+    let conflict = |from: &str, changes: &[(&str, &str)]| {
+        let mut source = scaffold::generate_from(&embedded, MappingKind::Client, from, "mine").unwrap();
+        for (old, new) in changes {
+            assert!(source.contains(old), "{old}");
+            source = source.replacen(old, new, 1);
+        }
+        let line = |key: &str| source.lines().position(|line| line == key).map_or(0, |at| at + 1);
+        let [jobs, uploads] = [line("path = \"/v2/transcript\""), line("path = \"/v2/upload\"")];
+        let added = embedded.clone().add_all(vec![("mine.toml".to_owned(), source)]);
+        let told = added.err().map(|problem| problem.to_string());
+        told.map(|told| {
+            assert!(told.contains("is served at the same path"), "{told}");
+            let is_at = |line: usize| line > 0 && told.starts_with(&format!("mine.toml:{line}:"));
+            if is_at(jobs) {
+                "jobs"
+            } else if is_at(uploads) {
+                "uploads"
+            } else {
+                "elsewhere"
+            }
+        })
+    };
+    let jobs = ("\"/mine/v2/transcript\"", "\"/v2/transcript\"");
+    let uploads = ("\"/mine/v2/upload\"", "\"/v2/upload\"");
+    let key = ("paths = ", "key_headers = [\"x-mine\"]\npaths = ");
+    let form = ("\"/v2/upload\"", "\"/v2/upload\"\nfield = \"file\"");
+    for (from, changes, at) in [
+        ("assemblyai", vec![], None),
+        ("assemblyai", vec![jobs], Some("jobs")),
+        ("assemblyai", vec![jobs, key], Some("jobs")),
+        ("assemblyai", vec![uploads], Some("uploads")),
+        // As Gladia's, from which a key tells it apart.
+        ("assemblyai", vec![uploads, key, form], None),
+        ("assemblyai", vec![uploads, form], Some("uploads")),
+        ("gladia", vec![uploads], Some("uploads")),
+    ] {
+        assert_eq!(conflict(from, &changes), at, "{from}: {changes:?}");
+    }
+}
+
+#[test]
 fn replaced_profile_changes_its_dependents() {
     let mut library = Library::embedded().unwrap();
     let (file, source) = profile("conversation", "conversation", BARGE_IN_SECTION);

@@ -2,11 +2,9 @@
 //
 // Its server-owned connection: the SDK names the address and the headers, writes each command and reads each event. Prints one JSON
 // object. Cells: conversation, error, close.
-"use strict";
-const fs = require("node:fs");
 const { createOpenAI } = require("@ai-sdk/openai");
 const WebSocket = require("ws");
-const { run, sleep, speak } = require("./script.cjs");
+const { run, sleep, speak, writeWav } = require("./script.cjs");
 
 const RATE = 16000;
 const PATIENCE_MS = 25_000;
@@ -62,13 +60,6 @@ class Talk {
     }
 }
 
-function writeWav(audio) {
-    const head = Buffer.from(fs.readFileSync(recording).subarray(0, 44));
-    head.writeUInt32LE(36 + audio.length, 4);
-    head.writeUInt32LE(audio.length, 40);
-    fs.writeFileSync(heard, Buffer.concat([head, audio]));
-}
-
 run(async () => {
     const talk = new Talk();
     await talk.start();
@@ -92,7 +83,7 @@ run(async () => {
     }, "answer");
     await talk.close();
     const audio = Buffer.concat(talk.of("audio-chunk").map((it) => Buffer.from(it.delta, "base64")));
-    writeWav(audio);
+    writeWav(heard, audio, RATE);
     if (talk.of("error").length) throw new Error(JSON.stringify(talk.of("error")));
     return { text: talk.words("assistant"), user: talk.words("user"), audio_s: audio.length / 2 / RATE };
 });

@@ -7,8 +7,9 @@
 
 const fs = require('node:fs');
 const Module = require('node:module');
+const { run, writeWav } = require('./script.cjs');
 
-const standIns = { 'google-auth-library': { GoogleAuth: class {} }, 'p-retry': Object.assign((run) => run(), { AbortError: Error }) };
+const standIns = { 'google-auth-library': { GoogleAuth: class {} }, 'p-retry': Object.assign((call) => call(), { AbortError: Error }) };
 const load = Module._load;
 Module._load = (name, ...rest) => standIns[name] ?? load(name, ...rest);
 const { GoogleGenAI, Modality } = require('@google/genai');
@@ -19,23 +20,6 @@ const OUT_HZ = 24000;
 function readRecording(path) {
   const file = fs.readFileSync(path);
   return file.subarray(file.indexOf('data') + 8);
-}
-
-function writeHeard(path, audio) {
-  const header = Buffer.alloc(44);
-  header.write('RIFF', 0);
-  header.writeUInt32LE(36 + audio.length, 4);
-  header.write('WAVEfmt ', 8);
-  header.writeUInt32LE(16, 16);
-  header.writeUInt16LE(1, 20);
-  header.writeUInt16LE(1, 22);
-  header.writeUInt32LE(OUT_HZ, 24);
-  header.writeUInt32LE(OUT_HZ * 2, 28);
-  header.writeUInt16LE(2, 32);
-  header.writeUInt16LE(16, 34);
-  header.write('data', 36);
-  header.writeUInt32LE(audio.length, 40);
-  fs.writeFileSync(path, Buffer.concat([header, audio]));
 }
 
 const seconds = (audio) => Math.round((audio.length / 2 / OUT_HZ) * 1000) / 1000;
@@ -90,7 +74,7 @@ async function conversation(baseUrl, recording, heard) {
   await Promise.race([complete, end]);
   stop();
   open.close();
-  writeHeard(heard, audio);
+  writeWav(heard, audio, OUT_HZ);
   return { text: text.trim(), user: user.trim(), audio_s: seconds(audio) };
 }
 
@@ -136,13 +120,4 @@ setTimeout(() => {
   console.error('no end within 38 s');
   process.exit(1);
 }, 38000).unref();
-({ conversation, interruption, error, close })[cell](...rest).then(
-  (result) => {
-    console.log(JSON.stringify(result));
-    process.exit(0);
-  },
-  (problem) => {
-    console.error(problem);
-    process.exit(1);
-  },
-);
+run(() => ({ conversation, interruption, error, close })[cell](...rest));

@@ -2,17 +2,11 @@
 //
 // Prints one JSON object. Vendors and cells: speechmatics, elevenlabs and cartesia_turns: transcription, error and close;
 // cartesia_speak: speech.
-const { run, sleep, speak, writeWav } = require("./script.cjs");
+const { run, speak, until, writeWav } = require("./script.cjs");
 
 const RATE = 24000;
 const [vendor, cell, baseUrl, recording, heard, text] = process.argv.slice(2);
 const wsUrl = baseUrl.replace(/^http/, "ws");
-
-// Waits until this holds, and for 15 s at most.
-async function until(holds) {
-    for (let waited = 0; !holds() && waited < 15000; waited += 50) await sleep(50);
-    if (!holds()) throw new Error(`nothing came until ${holds}`);
-}
 
 async function speechmatics() {
     const { RealtimeClient } = require("@speechmatics/real-time-client");

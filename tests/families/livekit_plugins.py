@@ -11,16 +11,22 @@ import json
 import logging
 import os
 import sys
+import types
 
 import sound
 
 # Scripts here have names of packages, and stand in front of them.
 sys.path.pop(0)
+# Alibaba's plugin cuts texts into sentences with it, for a service that is not used here.
+sys.modules["osc_data"] = types.ModuleType("osc_data")
+sys.modules["osc_data.text_stream"] = types.ModuleType("osc_data.text_stream")
+sys.modules["osc_data.text_stream"].TextStreamSentencizer = None
 from google.genai.types import HttpOptions
 from livekit import rtc
 from livekit.agents import APIConnectOptions, APIError, llm, stt, tts
+from livekit.agents.llm.duplex_adapter import DuplexRealtimeAdapter
 from livekit.agents.utils import http_context
-from livekit.plugins import assemblyai, cartesia, deepgram, elevenlabs, gladia, google, openai, soniox, speechmatics
+from livekit.plugins import aliyun, assemblyai, cartesia, deepgram, elevenlabs, gladia, google, openai, soniox, speechmatics
 from livekit.plugins.speechmatics import TurnDetectionMode
 from openai.types.realtime.realtime_audio_input_turn_detection import ServerVad
 
@@ -38,6 +44,11 @@ def api(service, **address):
     return lambda **options: service(**{"api_key": "any", **address, **options})
 
 
+def live(**options):
+    """A model of full duplex, behind the adapter with which agents use it."""
+    return DuplexRealtimeAdapter(openai.realtime.GPTLiveModel(**options))
+
+
 PLUGINS = {
     "assemblyai": api(assemblyai.STT, base_url=ws_url),
     "cartesia": api(cartesia.STT, base_url=base_url),
@@ -52,8 +63,10 @@ PLUGINS = {
     "elevenlabs_tts": api(elevenlabs.TTS, base_url=f"{base_url}/v1"),
     "gemini": api(google.realtime.RealtimeModel, http_options=HttpOptions(base_url=base_url)),
     "gladia": api(gladia.STT, base_url=f"{base_url}/v2/live"),
+    "openai_live": api(live, base_url=f"{base_url}/v1"),
     "openai_realtime": api(openai.realtime.RealtimeModel, base_url=f"{base_url}/v1"),
     "openai_stt": api(openai.STT, base_url=f"{base_url}/v1", use_realtime=True),
+    "qwen_omni": api(aliyun.realtime.RealtimeModel, base_url=f"{ws_url}/api-ws/v1/realtime"),
     "soniox": api(soniox.STT, base_url=f"{ws_url}/transcribe-websocket"),
     "soniox_tts": api(soniox.TTS, websocket_url=f"{ws_url}/tts-websocket"),
     "speechmatics": api(speechmatics.STT, base_url=f"{ws_url}/v2/agent"),
@@ -230,12 +243,20 @@ class Conversation:
         return not pending and not self.errors
 
 
+async def open_session(model):
+    conversation = Conversation(model.session())
+    # Agents do this first, and models of full duplex begin with it.
+    chat = llm.ChatContext.empty()
+    await conversation.session._update_session(instructions="Answer briefly.", chat_ctx=chat, tools=[])
+    return conversation
+
+
 async def collect(stream):
     return [item async for item in stream]
 
 
 async def converse(model):
-    conversation = Conversation(model.session())
+    conversation = await open_session(model)
     audio, words, user = await conversation.ask()
     rate_hz = conversation.frames[0].sample_rate if audio else 0
     second = await conversation.ask()
@@ -254,13 +275,13 @@ async def fail(service):
         except APIError as problem:
             return {"error": f"{problem}: {problem.body}"}
         return {}
-    running = Conversation(service.session()) if isinstance(service, llm.RealtimeModel) else Listening(service)
+    running = await open_session(service) if isinstance(service, llm.RealtimeModel) else Listening(service)
     await running.be_silent(PATIENCE_S, lambda: running.errors)
     return {"error": "; ".join(running.errors)}
 
 
 async def close(service):
-    running = Conversation(service.session()) if isinstance(service, llm.RealtimeModel) else Listening(service)
+    running = await open_session(service) if isinstance(service, llm.RealtimeModel) else Listening(service)
     await running.be_silent(1)
     return {"clean": await running.end(), "errors": running.errors}
 

@@ -1,143 +1,148 @@
-"""Pipecat's service for OpenAI's Live API, unmodified: openai_live.py CELL BASE_URL RECORDING.wav HEARD.wav TEXT
+"""OpenAI's public Python library with its Live API, unmodified: openai_live.py CELL BASE_URL RECORDING.wav HEARD.wav TEXT
 
-Prints one JSON object. Cells: conversation (two turns), close.
+The library's own types check each event. Prints one JSON object. Cells: conversation (two turns), interruption, error, close.
 """
 
 import asyncio
+import base64
 import json
 import sys
 import time
 
 import sound
-from loguru import logger
 
-logger.remove()
-logger.add(sys.stderr, level="WARNING")
-
-# The directory of the scripts has names of packages.
+# Scripts here have names of packages, and stand in front of them.
 sys.path.pop(0)
-from pipecat.frames.frames import (
-    ErrorFrame,
-    InputAudioRawFrame,
-    LLMContextFrame,
-    SpeechOutputAudioRawFrame,
-    TranscriptionFrame,
-    TTSTextFrame,
-)
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
-from pipecat.processors.aggregators.llm_context import LLMContext
-from pipecat.processors.frame_processor import FrameProcessor
-from pipecat.services.openai.live.llm import OpenAILiveLLMService
-from pipecat.workers.runner import WorkerRunner
+from openai import AsyncOpenAI
+from openai.types.live import ServerEvent
+from pydantic import TypeAdapter
 
-RATE, OUT_HZ = 16000, 24000
-PIECE_S = 0.02
+RATE = 16000
+PIECE_S = 0.05
 PATIENCE_S = 25
 cell, base_url, recording, heard = sys.argv[1:5]
+SESSION = {
+    "model": "gpt-live-1",
+    "instructions": "Answer briefly.",
+    "audio": {"format": {"type": "audio/pcm", "rate": RATE}, "output": {"voice": "marin"}},
+}
+SCHEMA = TypeAdapter(ServerEvent)
 
 
-class Frames(FrameProcessor):
-    """Keeps all frames that pass."""
+class Talk:
+    """A connection whose events are checked and kept, with the time of each."""
 
-    def __init__(self, kept):
-        super().__init__()
-        self.kept = kept
+    def __init__(self, connection):
+        self.connection, self.events = connection, []
+        self.receiving = asyncio.create_task(self.receive())
 
-    async def process_frame(self, frame, direction):
-        await super().process_frame(frame, direction)
-        self.kept.append(frame)
-        await self.push_frame(frame, direction)
-
-
-class Running:
-    """A service that runs, and the frames that left it in both directions."""
-
-    def __init__(self, service):
-        self.frames, self.started = [], asyncio.Event()
-        stages = [Frames(self.frames), service, Frames(self.frames)]
-        params = PipelineParams(audio_in_sample_rate=RATE, audio_out_sample_rate=OUT_HZ)
-        self.worker = PipelineWorker(Pipeline(stages), params=params, idle_timeout_secs=None)
-        self.worker.add_event_handler("on_pipeline_started", lambda *_: self.started.set())
-
-    async def __aenter__(self):
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(self.worker)
-        self.running = asyncio.create_task(runner.run())
-        await asyncio.wait_for(self.started.wait(), PATIENCE_S)
-        return self
-
-    async def __aexit__(self, *_):
-        await self.worker.end()
-        await asyncio.wait_for(self.running, PATIENCE_S)
+    async def receive(self):
+        async for event in self.connection:
+            SCHEMA.validate_python(event.model_dump())
+            self.events.append((time.monotonic(), event))
 
     def of(self, kind):
-        return [frame for frame in self.frames if isinstance(frame, kind)]
+        return [event for _, event in self.events if event.type == kind]
 
-    def errors(self):
-        return [frame.error for frame in self.of(ErrorFrame)]
+    async def wait(self, kind, count=1):
+        """The last of so many events of this type."""
+        until = time.monotonic() + PATIENCE_S
+        while len(self.of(kind)) < count:
+            assert time.monotonic() < until and not self.receiving.done(), (kind, self.kinds(), self.receiving)
+            await asyncio.sleep(0.02)
+        return self.of(kind)[count - 1]
 
+    def kinds(self):
+        return sorted({event.type for _, event in self.events})
 
-def start():
-    """The service in a pipeline, and what it says of its session."""
-    url = base_url.replace("http", "ws", 1) + "/v1/live/sessions"
-    service = OpenAILiveLLMService(api_key="any", base_url=url)
-    started = asyncio.Event()
+    async def send(self, pieces, enough=lambda: False):
+        for piece in pieces:
+            if enough() or self.receiving.done():
+                return
+            await self.connection.session.input_audio.append(audio=base64.b64encode(piece).decode())
+            await asyncio.sleep(PIECE_S)
 
-    async def note_start(_, session):
-        assert session.model == "gpt-live-1", session
-        started.set()
+    async def ask(self):
+        await self.send(sound.pieces(recording, PIECE_S))
 
-    service.add_event_handler("on_session_started", note_start)
-    return service, started, Running(service)
+    async def be_silent(self, most_s, enough=lambda: False):
+        await self.send([bytes(int(2 * RATE * PIECE_S))] * int(most_s / PIECE_S), enough)
 
+    def audio(self, since=0.0):
+        deltas = [e.delta for at, e in self.events if e.type == "session.output_audio.delta" and at >= since]
+        return b"".join(base64.b64decode(delta) for delta in deltas)
 
-async def send(running, pieces, enough=lambda: False):
-    for piece in pieces:
-        if enough() or running.errors():
-            return
-        await running.worker.queue_frame(InputAudioRawFrame(audio=piece, sample_rate=RATE, num_channels=1))
-        await asyncio.sleep(PIECE_S)
+    def last_audio_at(self):
+        return max((at for at, e in self.events if e.type == "session.output_audio.delta"), default=0.0)
 
+    def fragments(self, speaker):
+        return self.of(f"session.{speaker}_transcript.delta")
 
-async def turn(running):
-    """Words of the user and of the model, and the model's audio."""
-    kinds = TranscriptionFrame, TTSTextFrame, SpeechOutputAudioRawFrame
-    before = [len(running.of(kind)) for kind in kinds]
-    new = lambda: [running.of(kind)[count:] for kind, count in zip(kinds, before)]
-    changed = [0, time.monotonic()]
-
-    def is_over():
-        users, words, audio = new()
-        if len(audio) != changed[0]:
-            changed[:] = len(audio), time.monotonic()
-        return users and words and audio and time.monotonic() - changed[1] > 1.5
-
-    await send(running, sound.pieces(recording, PIECE_S))
-    await send(running, [bytes(int(2 * RATE * PIECE_S))] * int(PATIENCE_S / PIECE_S), is_over)
-    users, words, audio = new()
-    text = "".join(frame.text for frame in words).strip()
-    return " ".join(frame.text.strip() for frame in users), text, b"".join(frame.audio for frame in audio)
+    async def close(self):
+        await self.connection.session.close()
+        closed = await self.wait("session.closed")
+        await asyncio.wait([self.receiving], timeout=5)
+        return closed.reason == "close_requested" and self.receiving.done() and not self.receiving.exception()
 
 
-async def main():
-    service, started, running = start()
-    async with running:
-        await running.worker.queue_frame(LLMContextFrame(LLMContext()))
-        await asyncio.wait_for(started.wait(), 10)
-        if cell == "conversation":
-            first, second = await turn(running), await turn(running)
-            assert len(first[0]) < 1.5 * len(second[0]) + 10 and first[1], (first[:2], second[:2])
-            sound.write(heard, second[2], OUT_HZ)
-            result = {"user": second[0], "text": second[1], "audio_s": sound.seconds(second[2], OUT_HZ)}
-        else:
-            await send(running, [bytes(int(2 * RATE * PIECE_S))] * 50)
-            result = {}
-        began = time.monotonic()
-    # The service waits for the end of the session, for 10 s at most.
-    took_s = time.monotonic() - began
-    assert not running.errors(), running.errors()
-    return {**result, "clean": took_s < 8, "took_s": took_s}
+async def converse(talk):
+    """Two turns: the words of the second, and that each has a time of its own."""
+    ends_ms = []
+    for _ in (1, 2):
+        since, before = time.monotonic(), [len(talk.fragments(speaker)) for speaker in ("input", "output")]
+        new = lambda: [talk.fragments(speaker)[count:] for speaker, count in zip(("input", "output"), before)]
+
+        def is_over():
+            quiet_s = time.monotonic() - talk.last_audio_at()
+            return all(new()) and len(talk.audio(since)) > 2 * RATE and quiet_s > 1.5
+
+        await talk.ask()
+        await talk.be_silent(PATIENCE_S, is_over)
+        user, text = ("".join(fragment.delta for fragment in spoken).strip() for spoken in new())
+        ends_ms.append([spoken[-1].end_ms for spoken in new()])
+    assert all(first < second for first, second in zip(*ends_ms)), ends_ms
+    audio = talk.audio(since)
+    sound.write(heard, audio, RATE)
+    assert await talk.close() and not talk.of("error"), talk.of("error")
+    return {"text": text, "user": user, "audio_s": sound.seconds(audio, RATE), "ends_ms": ends_ms}
 
 
-print(json.dumps(asyncio.run(asyncio.wait_for(main(), 80))))
+async def interrupt(talk):
+    await talk.ask()
+    await talk.be_silent(PATIENCE_S, lambda: len(talk.audio()) > RATE // 2)
+    audio_s = sound.seconds(talk.audio(), RATE)
+    await talk.ask()
+    # The user has spoken for longer than the voice detection takes and the client holds audio.
+    since = time.monotonic() - 0.5
+    late_s = sound.seconds(talk.audio(since), RATE)
+    await talk.close()
+    return {"audio_s": audio_s, "stopped": late_s == 0.0, "late_audio_s": late_s}
+
+
+async def error(talk):
+    await talk.connection.response.create(event_id="mine")
+    answer = (await talk.wait("error")).error
+    assert answer.client_event_id == "mine" and answer.type == "invalid_request_error", answer
+    await talk.connection.session.update(session={"delegation": {"type": "client"}})
+    await talk.wait("session.updated")
+    return {"error": answer.message}
+
+
+async def close(talk):
+    await talk.be_silent(1)
+    await talk.connection.session.thinking.append(content="The user is in a hurry.", delegation_id=None)
+    await talk.wait("session.thinking.appended")
+    return {"clean": await talk.close()}
+
+
+async def run():
+    client = AsyncOpenAI(base_url=f"{base_url}/v1", api_key="any")
+    async with client.live.connect() as connection:
+        talk = Talk(connection)
+        await connection.session.start(session=SESSION)
+        assert (await talk.wait("session.started")).session.model == "gpt-live-1"
+        cells = {"conversation": converse, "interruption": interrupt, "error": error, "close": close}
+        return await cells[cell](talk)
+
+
+print(json.dumps(asyncio.run(asyncio.wait_for(run(), 80))), flush=True)

@@ -31,6 +31,7 @@ from pipecat.frames.frames import (
     TTSAudioRawFrame,
     TTSSpeakFrame,
     TTSStoppedFrame,
+    TTSTextFrame,
     UserStartedSpeakingFrame,
     UserStoppedSpeakingFrame,
     VADUserStartedSpeakingFrame,
@@ -125,6 +126,7 @@ SERVICES = {
     "deepgram_tts": api("deepgram.tts.DeepgramTTSService", base_url=ws_url),
     "elevenlabs": api("elevenlabs.stt.ElevenLabsRealtimeSTTService", base_url=host),
     "elevenlabs_dialogue": api("elevenlabs.dialogue.tts.ElevenLabsDialogueTTSService", VOICE, url=ws_url),
+    "elevenlabs_http": rest("elevenlabs.tts.ElevenLabsHttpTTSService", VOICE),
     "elevenlabs_tts": api("elevenlabs.tts.ElevenLabsTTSService", VOICE, url=ws_url),
     "elevenlabs_vad": elevenlabs_vad,
     "gemini": google("google.gemini_live.stt.GeminiSTTService"),
@@ -172,13 +174,16 @@ MISTAKES = {
 # These send interim transcripts only on demand.
 WITHOUT_INTERIM = ["gemini", "gladia"]
 
+# These give the words of the speech as they are spoken.
+WITH_WORD_TIMES = ["elevenlabs_http"]
+
 
 class Tap(FrameProcessor):
     """Passes frames on, and keeps what the user of a service sees."""
 
     def __init__(self):
         super().__init__()
-        self.finals, self.errors, self.audio = [], [], b""
+        self.finals, self.errors, self.words, self.audio = [], [], [], b""
         self.interim = self.ended = self.answered = self.rate_hz = 0
 
     async def process_frame(self, frame, direction):
@@ -193,6 +198,8 @@ class Tap(FrameProcessor):
             case TTSAudioRawFrame():
                 self.audio += frame.audio
                 self.rate_hz = frame.sample_rate
+            case TTSTextFrame():
+                self.words.append(frame.text)
             case TTSStoppedFrame():
                 self.ended += 1
             case LLMFullResponseEndFrame():
@@ -299,6 +306,8 @@ async def speak(pipe):
     rate_hz = pipe.down.rate_hz
     lengths = sound.seconds(audio, rate_hz), sound.seconds(second, rate_hz)
     assert lengths[1] > 1.7 * lengths[0], lengths
+    # Words come with their times, if the vendor has them, and otherwise all at once.
+    assert " ".join(pipe.down.words).split() == text.split() * 3 or name not in WITH_WORD_TIMES, pipe.down.words
     sound.write(heard, audio, rate_hz)
     return {"audio_s": lengths[0]}
 

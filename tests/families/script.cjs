@@ -13,6 +13,12 @@ async function speak(recording, send) {
     }
 }
 
+// Waits until this holds. Fails after this time.
+async function until(holds, patienceS = 15) {
+    for (const end = Date.now() + patienceS * 1000; !holds() && Date.now() < end;) await sleep(50);
+    if (!holds()) throw new Error(`nothing came until ${holds}`);
+}
+
 // Writes int16 samples of one channel to a WAV file.
 function writeWav(path, samples, rateHz) {
     const head = Buffer.alloc(44);
@@ -42,4 +48,4 @@ function run(main) {
     });
 }
 
-module.exports = { run, sleep, speak, writeWav };
+module.exports = { run, sleep, speak, until, writeWav };

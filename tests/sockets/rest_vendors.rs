@@ -46,6 +46,47 @@ async fn elevenlabs_speech_is_whole_in_every_format() {
 }
 
 #[tokio::test]
+async fn elevenlabs_speech_with_times_is_whole_and_times_every_character() {
+    let bench = Bench::start().await;
+    let body = json!({"text": TEXT, "model_id": "eleven_flash_v2_5"});
+    let raw = post(&bench, "/v1/text-to-speech/any?output_format=pcm_16000", &body).await;
+    let spoken = raw.body.len() as f64 / 32_000.0;
+    for end in ["/with-timestamps", "/stream/with-timestamps"] {
+        for format in ["pcm_16000", "ulaw_8000", "mp3_44100_128"] {
+            let path = format!("/v1/text-to-speech/any{end}?output_format={format}");
+            let answer = post(&bench, &path, &body).await;
+            assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
+            let answers: Vec<Value> =
+                answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let decode = |it: &Value| STANDARD.decode(it["audio_base64"].as_str().unwrap()).unwrap();
+            let audio: Vec<u8> = answers.iter().flat_map(decode).collect();
+            let length = match format {
+                "pcm_16000" => audio.len() as f64 / 32_000.0,
+                "ulaw_8000" => audio.len() as f64 / 8_000.0,
+                _ => seconds(&audio),
+            };
+            assert!((spoken - 0.01..spoken + 0.15).contains(&length), "{path}: {length} of {spoken} s");
+            let list = |name: &str| -> Vec<Value> {
+                answers
+                    .iter()
+                    .flat_map(|it| it["alignment"][name].as_array().cloned().unwrap_or_default())
+                    .collect()
+            };
+            let characters: String = list("characters").iter().map(|it| it.as_str().unwrap()).collect();
+            assert_eq!(characters, TEXT);
+            let ends: Vec<f64> =
+                list("character_end_times_seconds").iter().map(|it| it.as_f64().unwrap()).collect();
+            assert!(
+                ends.is_sorted()
+                    && ends.last().is_some_and(|end| (0.5 * spoken..=spoken + 0.001).contains(end))
+            );
+        }
+    }
+    let refused = post(&bench, "/v1/text-to-speech/any/with-timestamps", &json!({"text": ""})).await;
+    assert_eq!(refused.status, 422);
+}
+
+#[tokio::test]
 async fn elevenlabs_errors_name_the_field_or_the_cause() {
     let bench = Bench::start().await;
     for (path, body, field) in [

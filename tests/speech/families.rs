@@ -26,7 +26,7 @@ use voxbridge::{
 use voxbridge_test_support::{
     bench::{Bench, Options, scratch},
     certs,
-    programs::{fetch_packages, installed},
+    programs::{ensure, fetch_packages, installed},
 };
 
 use crate::client_programs::{installed_clients, project, recording};
@@ -58,6 +58,12 @@ macro_rules! families {
 
 families! {
     ai_sdk "ai_sdk",
+    ai_sdk_assemblyai "ai_sdk assemblyai",
+    ai_sdk_deepgram "ai_sdk deepgram",
+    ai_sdk_elevenlabs "ai_sdk elevenlabs",
+    ai_sdk_elevenlabs_stream "ai_sdk elevenlabs_stream",
+    ai_sdk_openai "ai_sdk openai",
+    ai_sdk_openai_stream "ai_sdk openai_stream",
     assemblyai "assemblyai",
     #[ignore = "takes Asterisk from Debian's unstable release, which changes"]
     asterisk "asterisk",
@@ -67,13 +73,21 @@ families! {
     cartesia "cartesia",
     dashscope "dashscope_tasks",
     deepgram "deepgram",
+    deepgram_rust_agent "deepgram_rust agent",
+    deepgram_rust_flux "deepgram_rust flux",
+    deepgram_rust_flux_speak "deepgram_rust flux_speak",
+    deepgram_rust_listen "deepgram_rust listen",
+    deepgram_rust_rest "deepgram_rust rest",
+    deepgram_rust_speak "deepgram_rust speak",
     elevenlabs "elevenlabs",
+    elevenlabs_in_a_browser "elevenlabs_client",
     exotel "exotel",
     freeswitch "freeswitch",
     funasr "funasr",
     gemini "gemini",
     gladia "gladia",
     jambonz "jambonz",
+    javascript_deepgram_agent "javascript_sdks",
     javascript_cartesia_speak "javascript_sdks cartesia_speak",
     javascript_cartesia_turns "javascript_sdks cartesia_turns",
     javascript_elevenlabs "javascript_sdks elevenlabs",
@@ -101,8 +115,10 @@ families! {
     livekit_node_gemini "livekit_node gemini",
     livekit_node_openai_realtime "livekit_node openai_realtime",
     livekit_node_openai_stt "livekit_node openai_stt",
+    livekit_openai_live "livekit_plugins openai_live",
     livekit_openai_realtime "livekit_plugins openai_realtime",
     livekit_openai_stt "livekit_plugins openai_stt",
+    livekit_qwen_omni "livekit_plugins qwen_omni",
     livekit_soniox "livekit_plugins soniox",
     livekit_soniox_tts "livekit_plugins soniox_tts",
     livekit_speechmatics "livekit_plugins speechmatics",
@@ -120,21 +136,28 @@ families! {
     pipecat_deepgram_tts "pipecat_services deepgram_tts",
     pipecat_elevenlabs "pipecat_services elevenlabs",
     pipecat_elevenlabs_dialogue "pipecat_services elevenlabs_dialogue",
+    pipecat_elevenlabs_http "pipecat_services elevenlabs_http",
     pipecat_elevenlabs_tts "pipecat_services elevenlabs_tts",
     pipecat_elevenlabs_vad "pipecat_services elevenlabs_vad",
     pipecat_gemini "pipecat_services gemini",
     pipecat_gemini_live "pipecat_services gemini_live",
     pipecat_gladia "pipecat_services gladia",
+    pipecat_openai_live "pipecat_services",
     pipecat_openai_realtime "pipecat_services openai_realtime",
     pipecat_openai_stt "pipecat_services openai_stt",
     pipecat_soniox "pipecat_services soniox",
     pipecat_soniox_tts "pipecat_services soniox_tts",
-    livekit "livekit_plugins",
-    pipecat_openai_live "openai_live",
+    openai_live "openai_live",
     pipecat_speechmatics "pipecat_services speechmatics",
     pipecat_speechmatics_tts "pipecat_services speechmatics_tts",
     pipecat_speechmatics_vad "pipecat_services speechmatics_vad",
     plivo "plivo",
+    python_sdks "python_sdks",
+    python_dashscope_asr "python_sdks dashscope_asr",
+    python_dashscope_tts "python_sdks dashscope_tts",
+    python_funasr "python_sdks funasr",
+    python_whisper_live "python_sdks whisper_live",
+    python_yakyak "python_sdks yakyak",
     qwen_omni "qwen",
     rest_by_cartesia "rest_cartesia",
     rest_by_elevenlabs "rest_elevenlabs",
@@ -153,6 +176,9 @@ families! {
 
 /// Protocols whose clients can dial only `/` and show no sign there.
 const ROUTED: [&str; 2] = ["sherpa-onnx", "sherpa-onnx-offline"];
+
+/// The family whose client is a page.
+const BROWSER: &str = "elevenlabs_client";
 
 /// A client of a family, and the mapping file that names it.
 struct Subject {
@@ -213,12 +239,15 @@ async fn run_family(family: &str) {
     assert!(!results.is_empty() && faults.is_empty(), "{faults:#?}");
 }
 
-/// The packages of a family. Families without a list of their own use pipecat, whose serializers are the server's end of phone
+/// The packages of a family, or its program. Families without a list of their own use pipecat, whose serializers are the server's end of phone
 /// calls. `None` skips the test.
 fn packages_of(family: &str) -> Option<Vec<PathBuf>> {
     let family = family.split(' ').next().unwrap_or_default();
     let list = project().join("tests/families").join(family);
-    if !["txt", "npm"].iter().any(|kind| list.with_extension(kind).exists()) {
+    if family == BROWSER {
+        installed(&ensure("command -v chromium", "chromium", "install Chromium"))?;
+    }
+    if !list.is_dir() && !["txt", "npm"].iter().any(|kind| list.with_extension(kind).exists()) {
         let dir = installed_clients()?;
         if family.starts_with("asterisk") {
             installed(&fetch_packages("families/asterisk"))?;
@@ -335,6 +364,11 @@ fn program(script: &str, packages: &[PathBuf]) -> Command {
     let (file, chosen) = script.split_once(' ').map_or((script, None), |(file, chosen)| (file, Some(chosen)));
     let path = project().join("tests/families").join(file);
     let mut command;
+    if let Some(project) = file.strip_suffix(".rs") {
+        command = Command::new(packages[0].join(project));
+        command.args(chosen);
+        return command;
+    }
     if file.ends_with(".py") {
         command = Command::new("python3");
         let path = std::env::join_paths(packages).unwrap();
@@ -344,8 +378,11 @@ fn program(script: &str, packages: &[PathBuf]) -> Command {
             .env("PYTHONUNBUFFERED", "1")
             .args(["-S", "-B"]);
     } else {
-        command = Command::new("node");
-        command.env("NODE_PATH", packages[0].join("node_modules"));
+        let modules = packages[0].join("node_modules");
+        // Some lists have a Node of their own, newer than the system's.
+        let own = modules.join("node/bin/node");
+        command = if own.exists() { Command::new(own) } else { Command::new("node") };
+        command.env("NODE_PATH", modules);
     }
     command.arg(path).args(chosen);
     command

@@ -1,10 +1,10 @@
 //! The answer to a request for an unknown path: a guess at what was meant, and a replacement for APIs that voxbridge does not
 //! have.
 
-use crate::{spelling::Library, suggestion::did_you_mean};
+use crate::{spelling::Library, suggestion::nearest};
 
 /// The paths of REST requests, for people.
-pub(super) const REST_PATHS: [&str; 16] = [
+pub(super) const REST_PATHS: [&str; 18] = [
     "/v1/audio/transcriptions",
     "/v1/audio/translations",
     "/v1/audio/speech",
@@ -16,6 +16,8 @@ pub(super) const REST_PATHS: [&str; 16] = [
     "/v1/speak",
     "/v1/text-to-speech/{voice_id}",
     "/v1/text-to-speech/{voice_id}/stream",
+    "/v1/text-to-speech/{voice_id}/with-timestamps",
+    "/v1/text-to-speech/{voice_id}/stream/with-timestamps",
     "/v1/speech-to-text",
     "/tts/bytes",
     "/tts/sse",
@@ -70,7 +72,7 @@ pub(super) fn message(path: &str, library: &Library) -> String {
     format!("There is nothing at {shown}{guess}; {ALL_PATHS}")
 }
 
-/// A guess at the path that the client meant.
+/// A guess at the path that the client meant: a known one that is spelled almost alike, or else the longest that lies above or below.
 fn guess(path: &str, library: &Library) -> Option<String> {
     let trimmed = path.trim_end_matches('/');
     if let Some((_, instead)) = INSTEAD.iter().find(|(end, _)| trimmed.ends_with(end)) {
@@ -87,15 +89,41 @@ fn guess(path: &str, library: &Library) -> Option<String> {
         .chain(REST_PATHS.map(|path| (path, "REST requests")))
         .filter(|(path, _)| path.len() > 1)
         .collect();
+    if let Some(near) = respelled(trimmed, known.iter().map(|(path, _)| *path)) {
+        return Some(format!("did you mean `{near}`?"));
+    }
     let is_below =
         |long: &str, short: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('/'));
     let around = known.iter().filter(|(known, _)| is_below(trimmed, known) || is_below(known, trimmed));
     if let Some((known, title)) = around.max_by_key(|(known, _)| known.len()) {
         return Some(format!("{known} serves {title}"));
     }
-    let near = did_you_mean(trimmed, known.iter().map(|(path, _)| *path));
-    let near = near.strip_prefix(", ")?.strip_suffix('?')?;
-    Some(near.to_owned())
+    let near = nearest(trimmed, known.iter().map(|(path, _)| *path))?;
+    Some(format!("did you mean `{near}`?"))
+}
+
+/// The known path that the wrong one misspells: it has as many parts, and all are alike.
+fn respelled<'k>(wrong: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let spelled: Vec<(String, &str)> = known
+        .filter_map(|known| Some((spell(wrong, known)?, known)))
+        .filter(|(path, _)| path != wrong)
+        .collect();
+    let near = nearest(wrong, spelled.iter().map(|(path, _)| path.as_str()))?;
+    spelled.iter().find(|(path, _)| path == near).map(|(_, known)| *known)
+}
+
+/// The path with its parts spelled as those of a known one, whose parts in braces can be any; `None` if the two are not alike.
+fn spell(path: &str, known: &str) -> Option<String> {
+    if path.split('/').count() != known.split('/').count() {
+        return None;
+    }
+    let spell_part = |(part, known): (&str, &str)| {
+        let is_any = known.starts_with('{');
+        let is_near = |known| part == known || nearest(part, std::iter::once(known)).is_some();
+        (is_any || is_near(known)).then(|| if is_any { part.to_owned() } else { known.to_owned() })
+    };
+    let parts: Option<Vec<String>> = path.split('/').zip(known.split('/')).map(spell_part).collect();
+    parts.map(|parts| parts.join("/"))
 }
 
 #[cfg(test)]
@@ -116,12 +144,21 @@ mod tests {
             ("/v1/audio/transcription", "did you mean `/v1/audio/transcriptions`"),
             ("/v1/transcription", "did you mean `/v1/transcriptions`"),
             ("/v1/transcriptions/7/words", "serves Soniox"),
+            ("/v2/transcrip", "did you mean `/v2/transcript`"),
+            ("/v2/trnscript/7", "did you mean `/v2/transcript/{id}`"),
+            ("/v2/job", "did you mean `/v2/jobs`"),
+            ("/v2/pre-recordd", "did you mean `/v2/pre-recorded`"),
+            ("/v1/transcriptions/7/transcrpt", "did you mean `/v1/transcriptions/{id}/transcript`"),
+            ("/v1/text-to-speech/any/strem", "did you mean `/v1/text-to-speech/{voice_id}/stream`"),
+            ("/v2/nothing", "/v2 serves Speechmatics"),
             ("/nothing-like-this", "There is nothing at /nothing-like-this; usual are /v1/realtime"),
         ] {
             let message = message(path, &library);
             assert!(message.contains(guess), "{path}: {message}");
             assert!(message.len() <= 3 * 80, "{path}: {message}");
         }
-        assert!(message(&"/x".repeat(4000), &library).len() <= 3 * 80);
+        for long in ["/x".repeat(4000), format!("/v1/text-to-speech/{}/strem", "x".repeat(4000))] {
+            assert!(message(&long, &library).len() <= 3 * 80);
+        }
     }
 }

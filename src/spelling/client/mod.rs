@@ -20,6 +20,7 @@ mod vocabulary;
 use std::{collections::BTreeMap, sync::Arc};
 
 #[cfg(feature = "io")]
+pub(super) use self::paths::PathConflict;
 pub(crate) use self::paths::decode_percent;
 use self::{
     compile::{

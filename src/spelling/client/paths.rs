@@ -129,10 +129,42 @@ impl ClientMapping {
     }
 
     /// True if both protocols are served at some path.
-    pub(in crate::spelling) fn shares_a_path_with(&self, other: &Self) -> bool {
+    fn shares_a_path_with(&self, other: &Self) -> bool {
         let is_shared = |pattern: &PathPattern| other.path_patterns.iter().any(|it| it.matches_like(pattern));
         self.paths.iter().any(|path| other.paths.contains(path)) || self.path_patterns.iter().any(is_shared)
     }
+
+    /// How the paths conflict with another protocol's that cannot be told apart.
+    pub(in crate::spelling) fn path_conflict(&self, other: &Self) -> Option<PathConflict> {
+        let conflicts = self.shares_a_path_with(other) && !self.is_distinguishable_from(other);
+        conflicts.then_some(PathConflict { key: &["paths"], missing: "no query parameter or command" })
+    }
+
+    /// How the paths of `[jobs]` conflict with another protocol's. A header with a key tells requests apart, and for uploads whether
+    /// the body is a form.
+    pub(in crate::spelling) fn job_conflict(&self, other: &Self) -> Option<PathConflict> {
+        let (jobs, others) = (self.jobs.as_ref()?, other.jobs.as_ref()?);
+        let [own, theirs] = [&self.key_headers, &other.key_headers];
+        if !own.is_empty() && !theirs.is_empty() && !own.iter().any(|name| theirs.contains(name)) {
+            return None;
+        }
+        if jobs.serves(&others.path) || others.serves(&jobs.path) {
+            return Some(PathConflict { key: &["jobs", "path"], missing: "no header of `key_headers`" });
+        }
+        let (uploads, theirs) = (jobs.uploads.as_ref()?, others.uploads.as_ref()?);
+        let is_shared = jobs.serves(&theirs.path) || others.serves(&uploads.path);
+        let conflicts = is_shared && uploads.field.is_some() == theirs.field.is_some();
+        let missing = "neither a header of `key_headers` nor the `field` of a form";
+        conflicts.then_some(PathConflict { key: &["jobs", "uploads", "path"], missing })
+    }
+}
+
+/// A conflict of two protocols at one path.
+pub(in crate::spelling) struct PathConflict {
+    /// The key at fault.
+    pub(in crate::spelling) key: &'static [&'static str],
+    /// What could distinguish the two.
+    pub(in crate::spelling) missing: &'static str,
 }
 
 #[cfg(test)]

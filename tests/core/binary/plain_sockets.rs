@@ -256,6 +256,23 @@ fn dashscope_speech_is_finished_after_its_audio_or_cancelled() {
     assert_eq!(harness.audio().len(), spoken);
 }
 
+#[test]
+fn dashscope_speaks_a_complete_sentence_before_the_text_ends() {
+    let mut harness = open_client("dashscope-tts", "", &[]);
+    let run = json!({"task_group": "audio", "task": "tts", "function": "SpeechSynthesizer", "model": "cosyvoice",
+        "parameters": {"format": "pcm", "sample_rate": 24000, "voice": "any"}, "input": {}});
+    harness.send_json(&task("run-task", "t1", run));
+    for text in ["This sentence is com", "plete. This one is", " not"] {
+        harness.send_json(&task("continue-task", "t1", json!({"input": {"text": text}})));
+    }
+    harness.advance(secs(20));
+    let first = harness.audio().len();
+    assert!(first > 10_000, "{first}");
+    harness.send_json(&task("finish-task", "t1", json!({"input": {}})));
+    harness.advance(secs(20));
+    assert!(harness.audio().len() > first);
+}
+
 proptest! {
     #![proptest_config(crate::properties::config())]
 

@@ -10,8 +10,8 @@ use super::{
     Body,
     members::{Members, number_of},
     session::Opening,
-    speak::{self, Delivery, Job, check_length, given, text_of, voice_of},
-    speech_format::SpeechFormat,
+    speak::{self, Job, check_length, given, text_of, voice_of},
+    speech_format::{Delivery, SpeechFormat},
     style::{Failure, Style},
 };
 use crate::{

@@ -1,4 +1,5 @@
-//! ElevenLabs' text to speech, `POST /v1/text-to-speech/{voice_id}` and `/stream`, and its speech to text, `POST /v1/speech-to-text`.
+//! ElevenLabs' text to speech, `POST /v1/text-to-speech/{voice_id}` and `/stream`, each also `/with-timestamps`, and its speech to text,
+//! `POST /v1/speech-to-text`.
 //!
 //! Sources: the published API reference and the public client libraries (elevenlabs, @elevenlabs/elevenlabs-js).
 
@@ -13,8 +14,8 @@ use super::{
     members::Members,
     query::Query,
     session::{Opening, Segment},
-    speak::{self, Delivery, Job, check_length, given, text_of},
-    speech_format::SpeechFormat,
+    speak::{self, Job, check_length, given, text_of},
+    speech_format::{Delivery, SpeechFormat},
     style::{Failure, Style, set_header},
     transcribe::{self, Recognized, Transcription},
     transcript,
@@ -33,7 +34,7 @@ const LOGPROB: f64 = 0.0;
 
 /// Answers a request to speak, with the bytes as they are made.
 pub(super) async fn answer_speak(
-    voice: &str,
+    (voice, delivery): (&str, Delivery),
     request: Request<RequestBody>,
     opening: Opening,
 ) -> Result<Response<Body>, Failure> {
@@ -47,7 +48,7 @@ pub(super) async fn answer_speak(
     })?;
     let voice = voice.to_owned();
     let mut memory = opening.memory_share();
-    let read = move |body: Bytes| read_job(&body, format, &voice);
+    let read = move |body: Bytes| Ok(Job { delivery, ..read_job(&body, format, &voice)? });
     let job = speak::read_speech_body(request, &mut memory, &opening.server, read).await?;
     let characters = job.request.text.chars().count();
     let admission = opening.admit()?;

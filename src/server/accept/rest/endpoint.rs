@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use hyper::{Method, Request};
 
-use super::job_endpoint::JobEndpoint;
+use super::{
+    job_endpoint::JobEndpoint,
+    speech_format::{Delivery, TimedForm},
+};
 pub(crate) use crate::media::transcript::Task;
 use crate::{
     server::ServiceConfig,
@@ -36,8 +39,9 @@ pub(crate) enum Endpoint {
     Listen,
     /// Deepgram: `POST /v1/speak`.
     DeepgramSpeak,
-    /// ElevenLabs: `POST /v1/text-to-speech/{voice_id}`, and `/stream` below it, with the id of the voice.
-    ElevenLabsSpeak(String),
+    /// ElevenLabs: `POST /v1/text-to-speech/{voice_id}`, and `/stream`, `/with-timestamps` and `/stream/with-timestamps` below it,
+    /// with the id of the voice.
+    ElevenLabsSpeak(String, Delivery),
     /// ElevenLabs: `POST /v1/speech-to-text`.
     ElevenLabsListen,
     /// Cartesia: `POST /tts/bytes`.
@@ -90,8 +94,15 @@ impl Endpoint {
             "speak" if !is_upgrade => Self::DeepgramSpeak,
             "speech-to-text" => Self::ElevenLabsListen,
             other if !is_upgrade && other.starts_with("text-to-speech/") => {
-                let voice = &other["text-to-speech/".len()..];
-                Self::ElevenLabsSpeak(one_segment(voice.strip_suffix("/stream").unwrap_or(voice))?)
+                let rest = &other["text-to-speech/".len()..];
+                let (voice, end) = rest.split_once('/').unwrap_or((rest, ""));
+                let delivery = match end {
+                    "" | "stream" => Delivery::Bytes,
+                    "with-timestamps" => Delivery::Timed(TimedForm::Object),
+                    "stream/with-timestamps" => Delivery::Timed(TimedForm::Lines),
+                    _ => return None,
+                };
+                Self::ElevenLabsSpeak(one_segment(voice)?, delivery)
             }
             "realtime" | "realtime/calls" if !is_upgrade => Self::Call,
             "live/sessions" if !is_upgrade => Self::LiveSession,
@@ -195,8 +206,14 @@ mod tests {
         assert_eq!(of(Method::GET, "/v1/models/a/b"), Some(Endpoint::Model("a/b".into())));
         assert_eq!(of(Method::POST, "/v1/listen"), Some(Endpoint::Listen));
         assert_eq!(of(Method::POST, "/v1/realtime"), Some(Endpoint::Call));
-        for path in ["/v1/text-to-speech/a%20b", "/v1/text-to-speech/a%20b/stream"] {
-            assert_eq!(of(Method::POST, path), Some(Endpoint::ElevenLabsSpeak("a b".into())));
+        for (end, delivery) in [
+            ("", Delivery::Bytes),
+            ("/stream", Delivery::Bytes),
+            ("/with-timestamps", Delivery::Timed(TimedForm::Object)),
+            ("/stream/with-timestamps", Delivery::Timed(TimedForm::Lines)),
+        ] {
+            let endpoint = Endpoint::of(&Method::POST, &format!("/v1/text-to-speech/a%20b{end}"));
+            assert_eq!(endpoint, Some(Endpoint::ElevenLabsSpeak("a b".into(), delivery)));
         }
         assert_eq!(of(Method::POST, "/generate/sarah"), Some(Endpoint::SpeechmaticsSpeak("sarah".into())));
         for path in ["/v1/text-to-speech/", "/v1/text-to-speech/a/b", "/generate/", "/tts", "/generate/a/b"] {

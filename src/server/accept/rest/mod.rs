@@ -10,7 +10,7 @@
 //!   threads
 //! - [`local`] opens sessions for commands of this process
 //! - [`transcribe`]: a recording to a transcript; [`transcript`] answers with it
-//! - [`speak`]: a text to speech; [`speech_events`]: as server-sent events
+//! - [`speak`]: a text to speech; [`speech_events`]: as server-sent events; [`character_times`]: with the times of its characters
 //! - [`early_answer`] begins before its words are known; [`streamed_body`] is sent as it is made; [`super::super::codec_threads`] decodes and encodes
 //! - [`deepgram`], [`elevenlabs`], [`cartesia`], [`speechmatics`] and [`assemblyai`]: requests and answers in the forms of these APIs; what they share
 //!   is in [`query`] and [`speech_format`]
@@ -23,6 +23,7 @@ pub(crate) mod bodies;
 mod body;
 mod calls;
 mod cartesia;
+mod character_times;
 mod deepgram;
 mod early_answer;
 mod elevenlabs;
@@ -64,7 +65,7 @@ use hyper::{
 use serde_json::json;
 
 pub(super) use self::endpoint::Endpoint;
-use self::{session::Opening, speak::Delivery, streamed_body::StreamedBody, style::Style};
+use self::{session::Opening, speech_format::Delivery, streamed_body::StreamedBody, style::Style};
 use super::{
     admission::{Caller, ClientPeer},
     host::{check_local_host, check_page, may_page_use_rest},
@@ -183,7 +184,9 @@ async fn answer_checked(
         Endpoint::Speak => speak::answer(request, style, opening).await,
         Endpoint::Listen => deepgram::answer_listen(request, opening).await,
         Endpoint::DeepgramSpeak => deepgram::answer_speak(request, opening).await,
-        Endpoint::ElevenLabsSpeak(voice) => elevenlabs::answer_speak(&voice, request, opening).await,
+        Endpoint::ElevenLabsSpeak(voice, delivery) => {
+            elevenlabs::answer_speak((&voice, delivery), request, opening).await
+        }
         Endpoint::ElevenLabsListen => elevenlabs::answer_listen(request, opening).await,
         Endpoint::CartesiaSpeak => cartesia::answer_speak(Delivery::Bytes, request, opening).await,
         Endpoint::CartesiaEvents => cartesia::answer_speak(Delivery::Events, request, opening).await,

@@ -13,12 +13,13 @@ use super::{
     super::request_body::RequestBody,
     Body,
     body::read_body,
+    character_times::TimedSpeech,
     early_answer::{COMMENT, made_in_time, wait_filled},
     members::{Member, Members},
     parse::parse,
     session::{Events, Opening, RestSession},
     speech_events::SpeechEvents,
-    speech_format::{OPENAI_RATE_HZ, SpeechFormat},
+    speech_format::{Delivery, OPENAI_RATE_HZ, SpeechFormat},
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style, set_header},
     transcribe::{event_stream, event_text},
@@ -73,15 +74,6 @@ pub(super) struct Job {
     pub(super) format: SpeechFormat,
     pub(super) request: SpeakRequest,
     pub(super) delivery: Delivery,
-}
-
-/// How speech is delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Delivery {
-    /// The bytes of a file.
-    Bytes,
-    /// Server-sent events with base64.
-    Events,
 }
 
 /// Answers the request.
@@ -248,6 +240,11 @@ pub(super) async fn speak(
     let encoder = format.encoder().map_err(|error| Failure::invalid(error.to_string()))?;
     let (RestSession { requests, mut events }, served) = opening.open(&model, admission)?;
     let characters = request.text.len();
+    let timed = match delivery {
+        Delivery::Timed(form) => Some(TimedSpeech::new(form, &request.text, rate_hz)),
+        _ => None,
+    };
+    let timed = timed.transpose().map_err(|error| Failure::invalid(error.to_string()))?;
     let context_id = request.request_id.clone().unwrap_or_default();
     requests.send(ClientRequest::Configure(vec![Setting::OutputRateHz(rate_hz)])).await;
     requests.send(ClientRequest::Speak(Box::new(request))).await;
@@ -259,10 +256,10 @@ pub(super) async fn speak(
     });
     let begun = match delivery {
         Delivery::Events => made_in_time(&mut beginning, stage).await,
-        Delivery::Bytes => Some((&mut beginning).await),
+        Delivery::Bytes | Delivery::Timed(_) => Some((&mut beginning).await),
     };
     let begun = begun.map(|(events, first)| first.map(|first| (events, first))).transpose()?;
-    let encoding = Encoding { encoder, threads };
+    let encoding = Encoding { encoder, timed, threads };
     let speech_events = SpeechEvents { style, context_id, characters };
     let speech = Speech { encoding, delivery, events: speech_events, rate_hz };
     let send = |sender: BodySender| async move {
@@ -278,14 +275,17 @@ pub(super) async fn speak(
     let body = StreamedBody::made_by(send, "speech", served);
     let mut response = match delivery {
         Delivery::Events => event_stream(body),
-        Delivery::Bytes => {
-            let mut response = Response::new(Body::Right(body));
-            set_header(response.headers_mut(), CONTENT_TYPE.as_str(), format.file.mime_type());
-            response
-        }
+        Delivery::Bytes => response_of_type(format.file.mime_type(), body),
+        Delivery::Timed(_) => response_of_type("application/json", body),
     };
     set_header(response.headers_mut(), "x-request-id", &request_id);
     Ok(response)
+}
+
+fn response_of_type(mime_type: &'static str, body: StreamedBody) -> Response<Body> {
+    let mut response = Response::new(Body::Right(body));
+    set_header(response.headers_mut(), CONTENT_TYPE.as_str(), mime_type);
+    response
 }
 
 /// Silence at this rate, int16.
@@ -316,13 +316,15 @@ async fn next_audio(events: &mut Events) -> Result<Option<Bytes>, Failure> {
 /// Encodes audio outside of the threads of sessions.
 struct Encoding {
     encoder: Encoder,
+    /// Spells the encoded audio with the times of characters.
+    timed: Option<TimedSpeech>,
     threads: CodecThreads,
 }
 
 impl Encoding {
     /// Encodes samples; what ends the file without any.
     async fn encode(self, audio: Option<Bytes>) -> io::Result<(Self, Bytes)> {
-        let Self { mut encoder, threads } = self;
+        let Self { mut encoder, mut timed, threads } = self;
         let encode = move || {
             let mut bytes = Vec::new();
             match audio {
@@ -331,15 +333,26 @@ impl Encoding {
                         .chunks_exact(2)
                         .map(|sample| i16::from_le_bytes([sample[0], sample[1]]))
                         .collect();
+                    timed.iter_mut().for_each(|timed| timed.hear(&samples));
                     encoder.push(&samples, &mut bytes);
                 }
                 None => encoder.finish(&mut bytes),
             }
-            (encoder, bytes)
+            let bytes = match &mut timed {
+                Some(timed) => timed.audio(&bytes),
+                None => bytes.into(),
+            };
+            (encoder, timed, bytes)
         };
-        let (encoder, bytes) =
+        let (encoder, timed, bytes) =
             threads.run(encode).await.ok_or_else(|| io::Error::other("the encoder failed"))?;
-        Ok((Self { encoder, threads }, bytes.into()))
+        Ok((Self { encoder, timed, threads }, bytes))
+    }
+
+    /// What stands behind the last audio.
+    async fn end(self) -> io::Result<Vec<Bytes>> {
+        let Some(timed) = self.timed else { return Ok(Vec::new()) };
+        self.threads.run(|| timed.end()).await.ok_or_else(|| io::Error::other("the encoder failed"))
     }
 }
 
@@ -378,11 +391,7 @@ impl Speech {
                     self.encoding = encoding;
                     self.send_part(&sender, encoded).await?;
                 }
-                Err(error) => {
-                    warn!(problem = %error, "speech is incomplete");
-                    sender.cut_off(error).await;
-                    return Ok(());
-                }
+                Err(error) => return cut_off(error, &sender).await,
             }
             if is_last {
                 break;
@@ -393,22 +402,26 @@ impl Speech {
         if self.delivery == Delivery::Events {
             sender.send(event_text(&self.events.done(audio_bytes))).await?;
         }
+        match self.encoding.end().await {
+            Ok(parts) => {
+                for part in parts {
+                    sender.send(part).await?;
+                }
+            }
+            Err(error) => return cut_off(error, &sender).await,
+        }
         sender.finish().await
     }
 
     /// Says that the rest is missing.
     async fn break_off(self, failure: Failure, sender: &BodySender) -> Result<(), &'static str> {
-        warn!(problem = failure.message, "speech is incomplete");
         match self.delivery {
             Delivery::Events => {
+                warn!(problem = failure.message, "speech is incomplete");
                 sender.send(event_text(&self.events.failed(&failure))).await?;
                 sender.finish().await
             }
-            // The client must not take the file for complete.
-            Delivery::Bytes => {
-                sender.cut_off(io::Error::other(failure.message)).await;
-                Ok(())
-            }
+            Delivery::Bytes | Delivery::Timed(_) => cut_off(io::Error::other(failure.message), sender).await,
         }
     }
 
@@ -416,12 +429,19 @@ impl Speech {
     ///
     /// # Errors
     /// The client does not take it.
-    async fn send_part(&self, sender: &BodySender, encoded: Bytes) -> Result<(), &'static str> {
+    async fn send_part(&mut self, sender: &BodySender, encoded: Bytes) -> Result<(), &'static str> {
         let part = match self.delivery {
             _ if encoded.is_empty() => return Ok(()),
             Delivery::Events => event_text(&self.events.audio(&encoded)),
-            Delivery::Bytes => encoded,
+            Delivery::Bytes | Delivery::Timed(_) => encoded,
         };
         sender.send(part).await
     }
+}
+
+/// Cuts the speech off, so that the client cannot take it for complete.
+async fn cut_off(error: io::Error, sender: &BodySender) -> Result<(), &'static str> {
+    warn!(problem = %error, "speech is incomplete");
+    sender.cut_off(error).await;
+    Ok(())
 }

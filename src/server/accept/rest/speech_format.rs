@@ -8,6 +8,26 @@ use crate::audio::{
 /// Sample rate of speech in OpenAI's and Macaw's APIs, Hz.
 pub(super) const OPENAI_RATE_HZ: u32 = 24_000;
 
+/// How speech is delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server::accept) enum Delivery {
+    /// The bytes of a file.
+    Bytes,
+    /// Server-sent events with base64.
+    Events,
+    /// JSON with base64 and the times of characters.
+    Timed(TimedForm),
+}
+
+/// Form of an answer with times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server::accept) enum TimedForm {
+    /// A line of JSON for each piece of audio, and lines with the times at the end.
+    Lines,
+    /// One object.
+    Object,
+}
+
 /// Format of speech in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SpeechFormat {

@@ -11,8 +11,8 @@ use super::{
     members::Members,
     query::Query,
     session::Opening,
-    speak::{self, Delivery, Job, check_length, text_of},
-    speech_format::SpeechFormat,
+    speak::{self, Job, check_length, text_of},
+    speech_format::{Delivery, SpeechFormat},
     style::{Failure, Style},
 };
 use crate::vocabulary::SpeakRequest;

@@ -41,7 +41,7 @@ impl Style {
         match endpoint {
             Endpoint::Listen | Endpoint::DeepgramSpeak => Self::Deepgram,
             Endpoint::Offer(_) => Self::Pipecat,
-            Endpoint::ElevenLabsSpeak(_) | Endpoint::ElevenLabsListen => Self::ElevenLabs,
+            Endpoint::ElevenLabsSpeak(..) | Endpoint::ElevenLabsListen => Self::ElevenLabs,
             Endpoint::CartesiaSpeak | Endpoint::CartesiaEvents => Self::Cartesia,
             Endpoint::AssemblyAiSpeak => Self::AssemblyAi,
             Endpoint::SpeechmaticsSpeak(_) => Self::Speechmatics,
