@@ -14,8 +14,7 @@ use crate::{
     client::{Codec, ConnectQuery, IgnoredField},
     session::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
-        SessionSetup, UplinkCounts,
-        outbox::Action,
+        SessionSetup, UplinkCounts, outbox::Action,
     },
     vocabulary::{ClientEvent, CloseReason, DisconnectReason, Frame, Lane, LaneEvent, MessageMeta, Mode},
 };
