@@ -137,15 +137,16 @@ mod tests {
 
     #[test]
     fn spelled_request_is_read_as_the_same_request() {
+        // In the order of the protocol's fields.
         let settings = vec![
-            Setting::Language("de".to_owned()),
+            Setting::EstimatedWordTimes(true),
             Setting::HotWords(vec!["Müller".to_owned(), "\"x\"".to_owned()]),
+            Setting::Language("de".to_owned()),
+            Setting::OutputRateHz(16_000),
+            Setting::Partials(false),
             Setting::TranscriptionPrompt("a\nb".to_owned()),
             Setting::Task(true),
-            Setting::Partials(false),
             Setting::WordTimes(true),
-            Setting::EstimatedWordTimes(true),
-            Setting::OutputRateHz(16_000),
         ];
         let request = SpeakRequest {
             text: "Hello.".to_owned(),

@@ -146,7 +146,7 @@ impl PortEnd {
         (end, events)
     }
 
-    /// Puts an output into the outbox, which is discarded with this text or turn.
+    /// Puts an output into the outbox. It is discarded with its text or turn.
     pub(crate) fn send(&mut self, output: PortOutput, turn: Option<SpeechId>) {
         self.outbox.push(output, turn);
     }

@@ -199,6 +199,7 @@ async fn transcripts_are_streamed_as_events() {
 async fn trace_of_a_request_replays_to_the_same_outputs() {
     let dir = scratch("rest-traces");
     let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
     let config = configuration(&format!("[trace]\ndir = {dir:?}\naudio = true\n"));
     let mut bench = Bench::with_config(instant_simulator(), config).await;
     let model = ("model", "whisper-1");

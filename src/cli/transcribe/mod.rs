@@ -250,8 +250,8 @@ impl TranscribeJob<'_> {
                     view.begin_at(Duration::from_millis(span.from_ms));
                     let on_progress = |progress: Progress<'_>| record(output, &mut view, &progress);
                     let part = (&mut recording, span);
-                    let bridge = (bridge, self.args.json);
-                    rest_session::transcribe(bridge, settings.clone(), part, &mut transcribed, on_progress)
+                    let (settings, done) = (settings.clone(), &mut transcribed);
+                    rest_session::transcribe(bridge, self.args.json, settings, part, done, on_progress)
                         .await?;
                     output.complete(span)?;
                     // The recording is damaged: nothing follows.

@@ -22,9 +22,11 @@ use crate::vocabulary::{ClientEvent, ClientRequest, CloseReason, Setting};
 /// Utterances that find no upstream in a row, after which an upstream that has answered counts as lost.
 const LOST_AFTER: usize = 3;
 
-/// Transcribes a span of a recording in one session, after the spans that were transcribed before.
+/// Transcribes a span of a recording in one session, after the spans that were transcribed before. With `shows_messages`, progress
+/// includes the messages that spell the session's events.
 pub(in crate::cli) async fn transcribe(
-    (bridge, shows_messages): (&LocalBridge, bool),
+    bridge: &LocalBridge,
+    shows_messages: bool,
     settings: Vec<Setting>,
     (recording, span): (&mut Recording, Span),
     transcribed: &mut Transcribed,

@@ -164,7 +164,8 @@ impl Bench<'_> {
         };
         let (recording, mut done) = ((&mut recording, Span::WHOLE), transcribe::Transcribed::default());
         let asked = transcribe::rest_session::transcribe(
-            (&self.bridge, false),
+            &self.bridge,
+            false,
             settings,
             recording,
             &mut done,

@@ -38,12 +38,12 @@ pub(super) async fn answer_speak(
     let format = job.format;
     let (model, request) = (job.model.clone(), job.request.clone());
     let mut response = speak::speak(opening, admission, job, Style::AssemblyAi).await?;
-    describe(response.headers_mut(), &format, (&model, &request));
+    describe(response.headers_mut(), &format, &model, &request);
     Ok(response)
 }
 
 /// The headers that say how the speech was made.
-fn describe(headers: &mut HeaderMap, format: &SpeechFormat, (model, request): (&str, &SpeakRequest)) {
+fn describe(headers: &mut HeaderMap, format: &SpeechFormat, model: &str, request: &SpeakRequest) {
     let encoding = match (format.file, format.samples) {
         (AudioFormat::Mp3, _) => "mp3",
         (_, Encoding::Mulaw) => "pcm_mulaw",
