@@ -14,7 +14,7 @@ use crate::{
     upstream::{Dialect, relay::RelayUnits},
     vocabulary::{
         ConversationInit, LaneRequest, Mode, VoiceEncoding, VoiceSample,
-        relay::{RelayEndReason, RelayErrorMessages, RelayEventMeta, RelayInput, RelayOpening, RelayRequest},
+        relay::{RelayInput, RelayOpening, RelayRequest},
     },
 };
 
@@ -82,16 +82,6 @@ impl RelayCodecs {
     /// conversation, and their codecs know what the messages mean.
     pub(super) fn takes_as_sent(&self, dialect: &UpstreamMapping) -> bool {
         self.is_passthrough() || dialect.has_relay_messages()
-    }
-
-    /// Encodes an error for the client.
-    pub(super) fn encode_error(&self, error: &Error, meta: &RelayEventMeta<'_>) -> RelayErrorMessages {
-        self.client.encode_error(error, meta)
-    }
-
-    /// Close frame after the last event.
-    pub(super) fn close_frame(&self, reason: RelayEndReason) -> (u16, String) {
-        self.client.close_frame(reason)
     }
 
     /// Encodes the client's message that opens a session, or the opening of a client that sent none.

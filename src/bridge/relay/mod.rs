@@ -216,7 +216,7 @@ impl Relay {
             return;
         }
         let event_meta = self.client.event_meta(now);
-        let messages = self.client.codecs.encode_error(error, &event_meta);
+        let messages = self.client.codecs.client.encode_error(error, &event_meta);
         self.client.out.observe(Observation::ErrorTold(error.clone()));
         let ends_session = messages.session_end.is_some() || messages.close.is_some();
         if ends_session && self.reported.opened {
@@ -226,8 +226,9 @@ impl Relay {
             self.client.send(Message::Text(text));
         }
         if ends_session {
-            let (code, reason) =
-                messages.close.unwrap_or_else(|| self.client.codecs.close_frame(RelayEndReason::Failed));
+            let (code, reason) = messages
+                .close
+                .unwrap_or_else(|| self.client.codecs.client.close_frame(RelayEndReason::Failed));
             self.client.send(Message::Close(code, reason));
             self.stop(now);
         }
@@ -245,7 +246,7 @@ impl Relay {
             return;
         }
         let error = Error::new(ErrorKind::NoCounterpart, detail.clone());
-        let messages = self.client.codecs.encode_error(&error, &self.client.event_meta(now));
+        let messages = self.client.codecs.client.encode_error(&error, &self.client.event_meta(now));
         self.client.out.observe(Observation::NoEffect(detail));
         if let (Some(text), RelayPhase::Open) = (messages.event, &self.phase) {
             self.client.send(Message::Text(text));

@@ -70,7 +70,7 @@ impl Relay {
     }
 
     fn close_client(&mut self, now: Instant, reason: RelayEndReason) {
-        let (code, text) = self.client.codecs.close_frame(reason);
+        let (code, text) = self.client.codecs.client.close_frame(reason);
         self.client.send(Message::Close(code, text));
         self.stop(now);
     }
