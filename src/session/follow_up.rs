@@ -227,8 +227,9 @@ impl Session {
     /// Arms [`Timer::Idle`] for a client that sends nothing. A client that listens or waits for a transcript may stay
     /// silent longer: as long as playback lasts, or as an upstream's queue may take.
     pub(super) fn arm_idle(&mut self) {
-        let idle =
-            self.activity.idle_timeout.filter(|_| self.phase == SessionPhase::Open && !self.is_floor_taken());
+        let wanted = self.tools.settings.idle_timeout_ms.map(|ms| Duration::from_millis(ms.into()));
+        let shortest = self.activity.idle_timeout.into_iter().chain(wanted).min();
+        let idle = shortest.filter(|_| self.phase == SessionPhase::Open && !self.is_floor_taken());
         let at = idle.map(|idle| {
             let is_playing = self.tools.floor.is_busy();
             let at = if is_playing {

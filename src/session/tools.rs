@@ -1,6 +1,6 @@
 //! State that the parts of a session share: settings, lanes, floor, outbox, timers and numbers.
 //!
-//! Only the entry points of a part take all of it. Everything below them takes what it touches.
+//! The entry points of a part take all of it, and functions that read settings. Others take what they touch.
 
 use super::{
     floor::Floor,

@@ -230,6 +230,11 @@ client_settings! {
     UtteranceGapMs utterance_gap_ms: u32, in "ms",
     explained "silence after an utterance that triggers an event";
 
+    /// Closes a session whose client is idle for this time, if the session's own limit is not shorter. `idle_ms` in `[audio_in]`
+    /// says when a client is idle.
+    IdleTimeoutMs idle_timeout_ms: u32, in "ms",
+    explained "closes the session of an idle client after this time, if its own limit is not shorter";
+
     /// The microphone while the client plays speech: `open`, so that the user can interrupt, or `muted`.
     Microphone microphone: MicrophoneMode = MicrophoneMode::Open,
     explained "`open`: the user's speech interrupts playback; `muted`: the microphone is muted during playback (extension)";

@@ -33,6 +33,24 @@ fn wrong_rate_leaves_the_other_settings_in_force() {
 }
 
 #[test]
+fn idle_timeout_of_the_client_is_at_most_the_sessions_own() {
+    for (client, query, expected_s) in [
+        ("assemblyai", "inactivity_timeout=5", 5),
+        ("assemblyai", "inactivity_timeout=3600", 300),
+        ("assemblyai", "inactivity_timeout=2", 300),
+        ("assemblyai", "inactivity_timeout=soon", 300),
+        ("elevenlabs-speak", "inactivity_timeout=30", 30),
+        ("elevenlabs-speak", "", 180),
+    ] {
+        let mut harness = Harness::new(HarnessConfig::of(client, "speech", query));
+        harness.advance(secs(expected_s - 1));
+        assert!(!harness.is_closed(), "{client} {query} ended early");
+        harness.advance(secs(2));
+        assert!(harness.is_closed(), "{client} {query} did not end");
+    }
+}
+
+#[test]
 fn lower_threshold_ends_the_wait_of_a_higher_one() {
     for (thresholds, expected) in [(&[1.0][..], 1), (&[1.0, 0.5][..], 2), (&[0.5][..], 2)] {
         let mut harness = Harness::new(HarnessConfig::of("assemblyai", "speech", "sample_rate=16000"));
