@@ -169,23 +169,38 @@ pub(super) fn config(args: &UpstreamArgs) -> Result<Config, ClientError> {
         ..Config::default()
     };
     let upstreams = args.upstream.iter().map(upstream).collect();
-    Ok(of_file.overlaid_with(Config { upstream: upstreams, ..Config::default() }))
+    let mut config = of_file.overlaid_with(Config { upstream: upstreams, ..Config::default() });
+    for upstream in &mut config.upstream {
+        let own = std::mem::take(&mut upstream.dialect);
+        upstream.dialect = args.upstream_dialect.clone().unwrap_or(own);
+    }
+    Ok(config)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
     fn option_names_the_dialect_of_the_upstreams() {
-        let args = |dialect: Option<&str>| UpstreamArgs {
-            upstream: vec!["ws://gpu:8080/backend".to_owned()],
-            upstream_ca: None,
-            upstream_dialect: dialect.map(str::to_owned),
-            config: None,
+        let path = std::env::temp_dir().join(format!("voxbridge-dialect-{}.toml", std::process::id()));
+        std::fs::write(&path, "[[upstream]]\nurl = \"ws://gpu:8006\"\ndialect = \"minicpm-o-legacy\"\n")
+            .unwrap();
+        let dialect = |option: Option<&str>, config: Option<&PathBuf>| {
+            let args = UpstreamArgs {
+                upstream: vec!["ws://gpu:8080/backend".to_owned()],
+                upstream_ca: None,
+                upstream_dialect: option.map(str::to_owned),
+                config: config.cloned(),
+            };
+            super::config(&args).unwrap().upstream.remove(0).dialect
         };
-        let dialect = |args: &UpstreamArgs| config(args).unwrap().upstream.remove(0).dialect;
-        assert_eq!(dialect(&args(Some("llama-cpp-omni"))), "llama-cpp-omni");
-        assert_eq!(dialect(&args(None)), "auto");
+        assert_eq!(dialect(Some("llama-cpp-omni"), None), "llama-cpp-omni");
+        assert_eq!(dialect(None, None), "auto");
+        assert_eq!(dialect(None, Some(&path)), "minicpm-o-legacy");
+        assert_eq!(dialect(Some("llama-cpp-omni"), Some(&path)), "llama-cpp-omni");
+        std::fs::remove_file(path).unwrap();
     }
 }
