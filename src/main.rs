@@ -2,6 +2,7 @@
 
 use std::{io, process::ExitCode, time::Duration};
 
+use clap::Parser as _;
 use tokio::runtime::Runtime;
 use voxbridge::cli::{Cli, run};
 
@@ -10,7 +11,7 @@ const END_MAX: Duration = Duration::from_secs(1);
 
 fn main() -> io::Result<ExitCode> {
     let runtime = Runtime::new()?;
-    let exit_code = runtime.block_on(run(Cli::from_command_line()));
+    let exit_code = runtime.block_on(run(Cli::parse()));
     runtime.shutdown_timeout(END_MAX);
     Ok(exit_code)
 }

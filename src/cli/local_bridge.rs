@@ -5,10 +5,11 @@ use std::{net::SocketAddr, pin::pin, time::Duration};
 
 use futures_util::{FutureExt as _, future::select_ok};
 use tokio::time::timeout;
+use toml::Value;
 
 use super::{args::UpstreamArgs, dial::DEFAULT_MODEL, error::ClientError, running_server::RunningServer};
 use crate::{
-    config::{Config, DrainConfig, UpstreamConfig},
+    config::{Config, DrainConfig, Layers, Setting, UpstreamConfig, path_text},
     doctor::step::QUEUE_EXIT_MAX,
     net::UntrustedCertificate,
     secret::redacted_url,
@@ -16,7 +17,7 @@ use crate::{
         LocalSessions, RestSession, Server, queue_keeper::QueueWaits, registry::SessionRegistry,
         route::RouteConfig,
     },
-    spelling::Library,
+    spelling::{FileError, Library},
     telemetry::metrics::Metrics,
 };
 
@@ -146,46 +147,59 @@ async fn connect(upstream: &UpstreamConfig, library: &Library) -> Result<(), Cli
     Err(ClientError::UpstreamUnreachable { url, reason })
 }
 
+/// Keys of a configuration file that concern the model.
+const KEYS_OF_MODEL: [&str; 4] = ["language", "mappings", "upstream", "voices"];
+
 /// The configuration: of a file, only what concerns the model.
 pub(super) fn config(args: &UpstreamArgs) -> Result<Config, ClientError> {
-    let file = args.config.as_deref().map(Config::read).transpose();
-    let file = file.map_err(|error| ClientError::Usage(error.to_string()))?.unwrap_or_default();
-    let upstream = |url: &String| {
-        let default = UpstreamConfig::with_default_dialect();
-        UpstreamConfig {
-            url: url.clone(),
-            ca: args.upstream_ca.clone(),
-            dialect: args.upstream_dialect.clone().unwrap_or(default.dialect),
-            ..UpstreamConfig::with_default_dialect()
-        }
-    };
-    let of_file = Config {
-        upstream: file.upstream,
-        voices: file.voices,
-        mappings: file.mappings,
-        language: file.language,
+    let usage = |error: FileError| ClientError::Usage(error.to_string());
+    let settings = settings(args).map_err(ClientError::Usage)?;
+    let mut layers = Layers::read(args.config.as_deref(), &settings).map_err(usage)?;
+    layers.file.retain(|key, _| KEYS_OF_MODEL.contains(&key));
+    Ok(Config {
         routes: vec![RouteConfig::catch_all("speech")],
         drain: DrainConfig { timeout_ms: Some(DRAIN_TIMEOUT_MS), ..DrainConfig::default() },
-        ..Config::default()
-    };
-    let upstreams = args.upstream.iter().map(upstream).collect();
-    Ok(of_file.overlaid_with(Config { upstream: upstreams, ..Config::default() }))
+        ..layers.merge().map_err(usage)?
+    })
+}
+
+/// What the options set for all upstreams.
+fn settings(args: &UpstreamArgs) -> Result<Vec<Setting>, String> {
+    let urls = Some(&args.upstream).filter(|urls| !urls.is_empty()).map(|urls| urls.clone().into());
+    let ca = args.upstream_ca.clone().map(path_text).transpose()?;
+    let settings: [(&str, &str, Option<Value>); 3] = [
+        ("upstream.*.url", "--upstream", urls),
+        ("upstream.*.ca", "--upstream-ca", ca.map(Value::from)),
+        ("upstream.*.dialect", "--upstream-dialect", args.upstream_dialect.clone().map(Value::from)),
+    ];
+    let given = settings.into_iter().filter_map(|(path, option, value)| Some((path, option, value?)));
+    Ok(given.map(|(path, option, value)| Setting { path, value, source: option.to_owned() }).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
     fn option_names_the_dialect_of_the_upstreams() {
-        let args = |dialect: Option<&str>| UpstreamArgs {
-            upstream: vec!["ws://gpu:8080/backend".to_owned()],
-            upstream_ca: None,
-            upstream_dialect: dialect.map(str::to_owned),
-            config: None,
+        let path = std::env::temp_dir().join(format!("voxbridge-dialect-{}.toml", std::process::id()));
+        std::fs::write(&path, "[[upstream]]\nurl = \"ws://gpu:8006\"\ndialect = \"minicpm-o-legacy\"\n")
+            .unwrap();
+        let dialect = |option: Option<&str>, config: Option<&PathBuf>| {
+            let args = UpstreamArgs {
+                upstream: vec!["ws://gpu:8080/backend".to_owned()],
+                upstream_ca: None,
+                upstream_dialect: option.map(str::to_owned),
+                config: config.cloned(),
+            };
+            super::config(&args).unwrap().upstream.remove(0).dialect
         };
-        let dialect = |args: &UpstreamArgs| config(args).unwrap().upstream.remove(0).dialect;
-        assert_eq!(dialect(&args(Some("llama-cpp-omni"))), "llama-cpp-omni");
-        assert_eq!(dialect(&args(None)), "auto");
+        assert_eq!(dialect(Some("llama-cpp-omni"), None), "llama-cpp-omni");
+        assert_eq!(dialect(None, None), "auto");
+        assert_eq!(dialect(None, Some(&path)), "minicpm-o-legacy");
+        assert_eq!(dialect(Some("llama-cpp-omni"), Some(&path)), "llama-cpp-omni");
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -69,23 +69,6 @@ impl AdminSettings {
 }
 
 impl AdminConfig {
-    /// Overlays these settings with `over`; keys set in `over` win.
-    pub(super) fn overlaid_with(self, over: Self) -> Self {
-        // A token file on the command line replaces a `token_env` of the configuration file.
-        let token_env =
-            if over.token_file.is_some() { over.token_env } else { over.token_env.or(self.token_env) };
-        Self {
-            listen: over.listen.or(self.listen),
-            token_file: over.token_file.or(self.token_file),
-            token_env,
-            ..self
-        }
-    }
-
-    pub(super) fn file_paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        self.token_file.iter_mut().chain(self.tls.file_paths().map(|(_, path)| path))
-    }
-
     /// Resolves the section; `None` if `listen` is not set.
     ///
     /// # Errors

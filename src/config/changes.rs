@@ -7,39 +7,35 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{AdminConfig, Config, access};
+use super::{Config, KEYS, access, table_path};
 use crate::{server::access::keys, spelling::Library, trace::redact::fnv1a_digest};
-
-/// Keys that only a restart can change.
-const FIXED_KEYS: [&str; 9] =
-    ["listen", "sessions_max", "workers", "turn_model", "admin.listen", "log", "access_log", "webrtc", "tcp"];
-
-impl Config {
-    /// This configuration with the running values of all keys that only a restart can change: of [`FIXED_KEYS`], and of the
-    /// admin section if no admin listener takes it.
-    #[must_use]
-    pub(super) fn with_fixed_keys_of(self, running: &Self, has_admin: bool) -> Self {
-        let admin = match has_admin {
-            true => AdminConfig { listen: running.admin.listen.clone(), ..self.admin },
-            false => running.admin.clone(),
-        };
-        Self {
-            listen: running.listen.clone(),
-            sessions_max: running.sessions_max,
-            workers: running.workers,
-            turn_model: running.turn_model.clone(),
-            webrtc: running.webrtc.clone(),
-            tcp: running.tcp.clone(),
-            log: running.log.clone(),
-            access_log: running.access_log.clone(),
-            admin,
-            ..self
-        }
-    }
-}
 
 /// Prefix of keys that the admin listener applies, if there is one.
 const ADMIN_PREFIX: &str = "admin.";
+
+/// True if only a restart changes this key, or a key of this section. `has_admin` means that an admin listener runs and
+/// applies its own keys.
+fn needs_restart(key: &str, has_admin: bool) -> bool {
+    let is_part =
+        |path: &str| path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let is_fixed = KEYS.iter().any(|row| row.needs_restart && is_part(row.path));
+    is_fixed || (key.starts_with(ADMIN_PREFIX) && !has_admin)
+}
+
+impl Config {
+    /// This configuration with the running values of all keys that only a restart can change; `has_admin` as in
+    /// [`needs_restart`].
+    #[must_use]
+    pub(super) fn with_fixed_keys_of(&self, running: &Self, has_admin: bool) -> Self {
+        let running = running.to_table();
+        let fixed = KEYS.iter().filter(|key| key.needs_restart).map(|key| key.path);
+        self.with_changed_table(|table| {
+            for path in fixed.chain((!has_admin).then_some("admin")) {
+                table_path::put(table, path, table_path::get(&running, path.split('.')));
+            }
+        })
+    }
+}
 
 /// Result of comparing two configurations.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -58,8 +54,8 @@ impl Changes {
         let (before, after) = (comparable_keys(old.0), comparable_keys(new.0));
         let names = before.keys().chain(after.keys().filter(|key| !before.contains_key(*key)));
         for key in names.filter(|key| before.get(*key) != after.get(*key)) {
-            let fixed = FIXED_KEYS.contains(&key.as_str()) || (key.starts_with(ADMIN_PREFIX) && !has_admin);
-            let list = if fixed { &mut changes.after_restart } else { &mut changes.applied };
+            let list =
+                if needs_restart(key, has_admin) { &mut changes.after_restart } else { &mut changes.applied };
             list.push(format!("`{key}`"));
         }
         for (kind, name, _, source) in new.1.files() {
@@ -132,54 +128,28 @@ pub struct ReferencedFiles {
 impl ReferencedFiles {
     /// Reads the current contents of the files.
     pub fn read(config: &Config) -> Self {
-        let voices = config.voices.iter().map(|(name, path)| (format!("the file of voice {name}"), path));
-        let certificates = config.upstream.iter().enumerate().filter_map(|(at, upstream)| {
-            Some((format!("the certificates of [[upstream]] {}", at + 1), upstream.ca.as_ref()?))
-        });
-        let credentials = config.upstream.iter().enumerate().flat_map(|(at, upstream)| {
-            let files = [
-                ("the token", &upstream.token_file),
-                ("the client certificate", &upstream.client_cert),
-                ("the client key", &upstream.client_key),
-            ];
-            files.map(|(words, path)| Some((format!("{words} of [[upstream]] {}", at + 1), path.as_ref()?)))
-        });
-        let tls = [
-            ("the keys of devices", &config.access.device_keys),
-            ("the certificate", &config.tls.cert),
-            ("the certificate's key", &config.tls.key),
-            ("the authorities of clients", &config.tls.client_ca),
-        ];
-        let admin = [
-            ("the admin token", &config.admin.token_file),
-            ("the admin certificate", &config.admin.tls.cert),
-            ("the admin certificate's key", &config.admin.tls.key),
-            ("the authorities of operators", &config.admin.tls.client_ca),
-        ];
+        let mut table = config.to_table();
+        let mut digests = |is_admin: bool| {
+            let rows = KEYS.iter().filter(|key| key.path.starts_with(ADMIN_PREFIX) == is_admin);
+            let mut files = FileDigests::new();
+            for (path, name) in rows.filter_map(|key| Some((key.path, key.contents?))) {
+                table_path::for_each(&mut table, path, &mut |entry, value| {
+                    let path = PathBuf::from(value.as_str().unwrap_or_default());
+                    let digest = fs::read(&path).ok().map(|bytes| fnv1a_digest(&bytes));
+                    files.insert((name.replace("{}", entry), path), digest);
+                });
+            }
+            files
+        };
         let keys = config.access.keys.as_ref().and_then(|path| access::read_key_file(path).ok());
         let keys = keys.map(|source| keys::entry_digests(&source)).unwrap_or_default();
-        let files = voices.chain(certificates).chain(credentials.flatten()).chain(configured(&tls));
-        Self {
-            files: digest_files(files),
-            admin: digest_files(configured(&admin)),
-            keys: keys.into_iter().collect(),
-        }
+        Self { files: digests(false), admin: digests(true), keys: keys.into_iter().collect() }
     }
-}
-
-/// The configured ones among optional files.
-fn configured<'f>(files: &'f [(&str, &'f Option<PathBuf>)]) -> impl Iterator<Item = (String, &'f PathBuf)> {
-    files.iter().filter_map(|(words, path)| Some(((*words).to_owned(), path.as_ref()?)))
-}
-
-fn digest_files<'f>(files: impl Iterator<Item = (String, &'f PathBuf)>) -> FileDigests {
-    let digest = |path: &Path| fs::read(path).ok().map(|bytes| fnv1a_digest(&bytes));
-    files.map(|(words, path)| ((words, path.clone()), digest(path))).collect()
 }
 
 /// Values by key, for comparison only; they may hold secrets.
 fn comparable_keys(config: &Config) -> toml::Table {
-    let mut keys = toml::Table::try_from(config).unwrap_or_default();
+    let mut keys = config.to_table();
     let urls: Vec<_> = config.upstream.iter().map(|upstream| &*upstream.url).collect();
     // The serialized URLs are redacted, so compare the full ones as well.
     if let Some(upstreams) = keys.get_mut("upstream").and_then(toml::Value::as_array_mut) {
@@ -229,12 +199,14 @@ mod tests {
         let old = config("workers = 1\n[admin]\nlisten = \"127.0.0.1:1\"");
         let rest = "listen = \"b:1\"\nsessions_max = 3\nworkers = 2\nturn_model = \"a.onnx\"\n[log]\nlevel = \"debug\"\n[access_log]\npath = \"-\"\n[webrtc]\nlisten = \"a:1\"\n[[tcp]]\nprotocol = \"wyoming\"\nlisten = 1\n";
         let new = config(&format!("{rest}[admin]\nlisten = \"127.0.0.1:2\"\nhosts = [\"a\"]"));
-        let in_force = new.clone().with_fixed_keys_of(&old, true);
+        let in_force = new.with_fixed_keys_of(&old, true);
         let changes = Changes::between((&old, &library), (&in_force, &library), true);
         assert_eq!((changes.applied, changes.after_restart), (vec!["`admin.hosts`".to_owned()], vec![]));
         let pending = Changes::between((&in_force, &library), (&new, &library), true).after_restart;
-        let fixed = FIXED_KEYS.map(|key| format!("`{key}`"));
-        assert!(pending.len() == fixed.len() && fixed.iter().all(|key| pending.contains(key)), "{pending:?}");
+        let fixed = "access_log admin.listen listen log sessions_max tcp turn_model webrtc workers";
+        let mut pending: Vec<&str> = pending.iter().map(|key| key.trim_matches('`')).collect();
+        pending.sort_unstable();
+        assert_eq!(pending, fixed.split(' ').collect::<Vec<_>>());
         assert_eq!(new.with_fixed_keys_of(&old, false).admin, old.admin);
     }
 

@@ -1,8 +1,13 @@
 //! Checks a configuration file as a whole: finds all of its mistakes, with their positions.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use super::{Config, ConfigProblem};
+use toml::Table;
+
+use super::{Config, ConfigProblem, keys::KEYS, table_path};
 use crate::{
     spelling::{
         FileError,
@@ -13,6 +18,7 @@ use crate::{
         },
     },
     suggestion::did_you_mean,
+    telemetry::line_writer::LogTarget,
 };
 
 /// A configuration file.
@@ -30,8 +36,8 @@ pub struct ConfigFile<'p> {
 pub struct CheckedConfig<'f> {
     /// Mistakes in keys and types.
     pub errors: Vec<FileError>,
-    /// The configuration without the mistakes.
-    pub config: Config,
+    /// The file without the mistakes, as a layer.
+    pub layer: Table,
     document: CheckedDocument<'f>,
     /// Lines with broken syntax. Other mistakes on these lines are only consequences.
     broken_lines: Vec<usize>,
@@ -54,7 +60,7 @@ impl<'p> ConfigFile<'p> {
     ///
     /// # Errors
     /// The first mistake.
-    pub fn parse(&self) -> Result<Config, FileError> {
+    pub fn parse(&self) -> Result<Table, FileError> {
         if let Some(error) = self.syntax_errors.first() {
             return Err(error.clone());
         }
@@ -72,28 +78,18 @@ impl<'p> ConfigFile<'p> {
         let mut errors: Vec<FileError> = errors.collect();
         // A value that two parsers read has its error twice.
         errors.dedup_by_key(|error| (error.line, error.column, error.message.clone()));
-        let config = self.read_document(&document.valid).unwrap_or_default();
-        CheckedConfig { errors, config, document, broken_lines }
+        let layer = self.read_document(&document.valid).unwrap_or_default();
+        CheckedConfig { errors, layer, document, broken_lines }
     }
 
-    /// True if the file sets this key.
-    #[must_use]
-    pub fn sets(&self, path: &[String]) -> bool {
-        let Some((last, tables)) = path.split_last() else { return false };
-        let Ok(document) = toml::from_str::<toml::Value>(&self.source) else { return false };
-        let step = |value: &toml::Value, key: &String| match value {
-            toml::Value::Array(items) => items.get(key.parse::<usize>().ok()?).cloned(),
-            value => value.get(key).cloned(),
-        };
-        let table = tables.iter().try_fold(document, |value, key| step(&value, key));
-        table.and_then(|table| step(&table, last)).is_some()
-    }
-
-    fn read_document(&self, document: &Document<'_>) -> Result<Config, FileError> {
-        let config = document.read::<Config>();
-        let mut config = config.map_err(|error| with_place_of_key(error, document.source))?;
-        config.resolve_paths(self.path.parent().unwrap_or(Path::new("")));
-        Ok(config)
+    fn read_document(&self, document: &Document<'_>) -> Result<Table, FileError> {
+        // A table has no positions, which the errors need.
+        let checked = document.read::<Config>().map(drop);
+        checked.map_err(|error| with_place_of_key(error, document.source))?;
+        let mut layer = document.read()?;
+        resolve_paths(&mut layer, self.path.parent().unwrap_or(Path::new("")))
+            .map_err(|problem| FileError::for_file(&self.name, problem))?;
+        Ok(layer)
     }
 }
 
@@ -117,6 +113,36 @@ impl CheckedConfig<'_> {
         let may_be_missing = problem.path.is_empty() && !self.broken_lines.is_empty();
         may_be_missing || is_in_broken_line(problem) || self.document.is_guessed(&problem.path)
     }
+}
+
+/// Resolves the relative paths of a file against its directory.
+///
+/// # Errors
+/// A path is no UTF-8.
+fn resolve_paths(file: &mut Table, directory: &Path) -> Result<(), String> {
+    let mut result = Ok(());
+    for key in KEYS.iter().filter(|key| key.is_path) {
+        table_path::for_each(file, key.path, &mut |_, value| {
+            let Some(path) = value.as_str().map(Path::new) else { return };
+            let is_stream =
+                key.path == "access_log.path" && !matches!(LogTarget::from_path(path), LogTarget::File(_));
+            if !is_stream {
+                match path_text(directory.join(path)) {
+                    Ok(text) => *value = text.into(),
+                    Err(problem) => result = Err(format!("{}: {problem}", key.path)),
+                }
+            }
+        });
+    }
+    result
+}
+
+/// A path as a value of a layer.
+///
+/// # Errors
+/// The path is no UTF-8, which TOML cannot hold.
+pub fn path_text(path: PathBuf) -> Result<String, String> {
+    path.into_os_string().into_string().map_err(|path| format!("the path {} is not UTF-8", path.display()))
 }
 
 /// Says where an unknown key belongs, if it is valid elsewhere. TOML assigns each key to the section above it.
@@ -166,7 +192,8 @@ mod tests {
             ConfigFile { path: Path::new("t"), name: "t".into(), source: file.1, syntax_errors: file.0 };
         let checked = file.check();
         let known = |problem: &ConfigProblem| !checked.is_consequence(problem);
-        let problems = checked.config.find_problems().into_iter().filter(known);
+        let config: Config = checked.layer.clone().try_into().unwrap();
+        let problems = config.find_problems().into_iter().filter(known);
         let located = problems.map(|problem| {
             checked.locate(&problem).unwrap_or_else(|| FileError::for_file("?", problem.message)).to_string()
         });

@@ -1,8 +1,9 @@
 //! The configuration: one TOML file, overlaid by the environment and then by flags. It is checked as a whole
 //! before the server starts.
 //!
-//! To change here: a key is a field of [`Config`] or of a section, with its default and its check. Not here: what a
-//! key does, and the spelling of protocols, which is [`crate::spelling`]'s.
+//! To change here: a key is a field of [`Config`] or of a section, with its check. It has a row in [`KEYS`] if an option
+//! sets it, only a restart changes it, it names a file, or it has a default. Not here: what a key does, and the spelling of
+//! protocols, which is [`crate::spelling`]'s.
 
 mod access;
 mod admin;
@@ -11,6 +12,8 @@ mod detection;
 mod drain;
 mod effective;
 mod file_check;
+mod keys;
+mod layers;
 mod listen;
 mod outputs;
 mod playground;
@@ -19,6 +22,7 @@ mod ranges;
 mod reload;
 mod routes;
 mod self_signed;
+mod table_path;
 mod tcp;
 mod turn_model;
 mod upstreams;
@@ -41,7 +45,9 @@ pub use self::{
     admin::{AdminConfig, AdminSettings},
     changes::{Changes, ReferencedFiles},
     drain::DrainConfig,
-    file_check::{CheckedConfig, ConfigFile},
+    file_check::{CheckedConfig, ConfigFile, path_text},
+    keys::{FILE, KEYS, Key, KeyOption, OptionValues},
+    layers::{Layers, Setting},
     listen::complete_address,
     problems::ConfigProblem,
     reload::{ConfigReloader, FindConfig, ReloadTargets},
@@ -70,7 +76,7 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:8000";
 /// Default limit of concurrent sessions. An active session may hold some hundred kilobytes.
 const DEFAULT_SESSIONS_MAX: usize = 1000;
 
-/// Contents of the configuration file; also an overlay from the environment or flags.
+/// The configuration, as its file spells it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -201,29 +207,15 @@ impl Config {
     /// # Errors
     /// The first error in the file, with its position and the nearest valid key.
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        ConfigFile::read(path)?.parse()
+        Self::load(Some(path), &[])
     }
 
-    /// Resolves all relative paths against this directory.
-    fn resolve_paths(&mut self, base: &Path) {
-        let config = self;
-        let resolve = |path: &mut PathBuf| *path = base.join(&*path);
-        config.mappings.iter_mut().chain(&mut config.turn_model).for_each(resolve);
-        config.trace.dir.iter_mut().for_each(resolve);
-        let file = config
-            .access_log
-            .path
-            .iter_mut()
-            .filter(|path| matches!(LogTarget::from_path(path), LogTarget::File(_)));
-        file.for_each(resolve);
-        config.voices.values_mut().for_each(resolve);
-        config.upstream.iter_mut().flat_map(UpstreamConfig::file_paths).for_each(resolve);
-        let signature_token =
-            config.access.signature.iter_mut().flat_map(|signature| &mut signature.token_file);
-        let access_files =
-            config.access.keys.iter_mut().chain(&mut config.access.device_keys).chain(signature_token);
-        access_files.chain(config.tls.file_paths().map(|(_, path)| path)).for_each(resolve);
-        config.admin.file_paths().for_each(resolve);
+    /// Reads a configuration file, if there is one, and overrides it with what options and variables set.
+    ///
+    /// # Errors
+    /// The first error in the file, as in [`read`](Self::read).
+    pub fn load(file: Option<&Path>, settings: &[Setting]) -> Result<Self, FileError> {
+        Layers::read(file, settings)?.merge()
     }
 
     /// The addresses for clients: those of the configuration, or the default.
@@ -232,32 +224,17 @@ impl Config {
         if self.listen.is_empty() { vec![DEFAULT_LISTEN.to_owned()] } else { self.listen.clone() }
     }
 
-    /// Overlays this configuration with `over`; keys set in `over` win.
-    #[must_use]
-    pub fn overlaid_with(mut self, over: Self) -> Self {
-        if !over.listen.is_empty() {
-            self.listen = over.listen;
-        }
-        self.profile = over.profile.or(self.profile);
-        self.mappings = over.mappings.or(self.mappings);
-        self.idle_timeout_ms = over.idle_timeout_ms.or(self.idle_timeout_ms);
-        self.sessions_max = over.sessions_max.or(self.sessions_max);
-        self.workers = over.workers.or(self.workers);
-        self.turn_model = over.turn_model.or(self.turn_model);
-        self.language = over.language.or(self.language);
-        self.playground = over.playground.or(self.playground);
-        self.trace.dir = over.trace.dir.or(self.trace.dir);
-        self.trace.audio = over.trace.audio.or(self.trace.audio);
-        self.trace.file_max_bytes = over.trace.file_max_bytes.or(self.trace.file_max_bytes);
-        self.access.keys = over.access.keys.or(self.access.keys);
-        self.tls.cert = over.tls.cert.or(self.tls.cert);
-        self.tls.key = over.tls.key.or(self.tls.key);
-        self.log.level = over.log.level.or(self.log.level);
-        self.log.format = over.log.format.or(self.log.format);
-        self.admin = self.admin.overlaid_with(over.admin);
-        self.access_log.path = over.access_log.path.or(self.access_log.path);
-        self.upstream = upstreams::overlay(self.upstream, over.upstream);
-        self
+    /// The configuration as a table. URLs of upstreams are without their secrets.
+    fn to_table(&self) -> toml::Table {
+        toml::Table::try_from(self).unwrap_or_default()
+    }
+
+    /// This configuration with a changed table. Upstreams cannot be changed, because the table lacks their full URLs.
+    fn with_changed_table(&self, change: impl FnOnce(&mut toml::Table)) -> Self {
+        let mut table = self.to_table();
+        change(&mut table);
+        let changed = Self::deserialize(table).unwrap_or_else(|_| self.clone());
+        Self { upstream: self.upstream.clone(), ..changed }
     }
 
     /// Loads the built-in mapping files and those of the configured directory.

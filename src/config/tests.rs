@@ -8,17 +8,15 @@ fn config(toml: &str) -> Config {
 const UPSTREAM: &str = "[[upstream]]\nurl = \"ws://gpu:8006/v1/realtime\"\n";
 
 #[test]
-fn upper_layer_overrides_lower() {
-    let file = config(&format!("listen = \"a:1\"\nprofile = \"speech\"\n{UPSTREAM}"));
-    let flags = Config {
-        listen: vec!["b".into()],
-        upstream: vec![UpstreamConfig { url: "ws://x".into(), ..UpstreamConfig::with_default_dialect() }],
-        ..Config::default()
-    };
-    let both = file.overlaid_with(flags);
-    assert_eq!((both.listen.as_slice(), both.profile.as_deref()), (&["b".to_owned()][..], Some("speech")));
-    assert_eq!(both.upstream.len(), 1);
-    assert_eq!(both.upstream[0].url, "ws://x");
+fn configuration_survives_as_a_table() {
+    let guide = include_str!("../../examples/operate/README.md");
+    let shown = guide.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let further = "tts_models = [\"a\"]\nplayground = true\n[webrtc]\nlisten = \"127.0.0.1:3478\"\n[[tcp]]\nprotocol = \"wyoming\"\n\
+                   listen = 10300\n[trace]\ndir = \"t\"\naudio = true\n[log]\nlevel = \"debug\"\n[admin.tls]\ncert = \"c\"\n";
+    for toml in shown.chain([further, ""]) {
+        let read = config(toml);
+        assert_eq!(read.with_changed_table(|_| ()), read, "{toml}");
+    }
 }
 
 #[test]

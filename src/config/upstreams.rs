@@ -1,4 +1,4 @@
-//! Upstream configuration: overlaying layers, and resolving all upstreams together.
+//! Upstream configuration, and resolving all upstreams together.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -76,39 +76,6 @@ const ASSUMED_DIALECT: &str = "minicpm-o";
 
 fn default_dialect() -> String {
     AUTO.to_owned()
-}
-
-/// Overlays the lower list with the upper one. A non-empty upper list decides which upstreams there are. Keys it
-/// leaves out, such as `ca` and `dialect`, come from the lower list. Credentials are kept only for the same
-/// server.
-pub(super) fn overlay(lower: Vec<UpstreamConfig>, upper: Vec<UpstreamConfig>) -> Vec<UpstreamConfig> {
-    let Some(first) = lower.first().cloned() else { return upper };
-    if upper.is_empty() {
-        return lower;
-    }
-    let mut lower = lower.into_iter();
-    let overlay_one = |upper: UpstreamConfig| {
-        let mut lower = lower.next().unwrap_or_else(|| first.clone());
-        if scheme_and_authority(&upper.url) != scheme_and_authority(&lower.url) {
-            lower = UpstreamConfig {
-                ca: lower.ca,
-                dialect: lower.dialect,
-                serves: lower.serves,
-                status_path: lower.status_path,
-                ..Default::default()
-            };
-        }
-        UpstreamConfig { name: upper.name, url: upper.url, ca: upper.ca.or(lower.ca), ..lower }
-    };
-    upper.into_iter().map(overlay_one).collect()
-}
-
-/// The URL up to its port.
-fn scheme_and_authority(url: &str) -> &str {
-    url.split_once("://").map_or(url, |(scheme, rest)| {
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        &url[..scheme.len() + 3 + end]
-    })
 }
 
 /// All upstreams of a configuration, resolved.
@@ -296,13 +263,6 @@ impl UpstreamConfig {
 }
 
 impl UpstreamConfig {
-    /// Every file named by this upstream.
-    pub(super) fn file_paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        [&mut self.ca, &mut self.token_file, &mut self.client_cert, &mut self.client_key]
-            .into_iter()
-            .flatten()
-    }
-
     pub(super) const fn has_token(&self) -> bool {
         self.token_file.is_some() || self.token_env.is_some()
     }
@@ -433,14 +393,6 @@ mod tests {
     }
 
     #[test]
-    fn token_is_dropped_when_the_server_changes() {
-        let file = UpstreamConfig { token_env: Some("T".into()), ..upstream("wss://a:8006/v1/realtime") };
-        let kept = |url: &str| overlay(vec![file.clone()], vec![upstream(url)])[0].token_env.is_some();
-        assert!(kept("wss://a:8006/v1/realtime") && kept("wss://a:8006?mode=chat"));
-        assert!(!kept("ws://a:8006/v1/realtime") && !kept("wss://a:8007") && !kept("wss://a:8006.evil"));
-    }
-
-    #[test]
     fn credential_errors_never_contain_the_secret() {
         let path = std::env::temp_dir().join(format!("voxbridge-token-{}", std::process::id()));
         std::fs::write(&path, "two words\n").unwrap();
@@ -460,20 +412,5 @@ mod tests {
             assert!(problem.contains(words) && !problem.contains("two words"), "{problem}");
         }
         std::fs::remove_file(path).unwrap();
-    }
-
-    #[test]
-    fn overlaid_upstream_list_replaces_the_whole_list() {
-        let own = |url: &str| UpstreamConfig { ca: Some("own.pem".into()), ..upstream(url) };
-        let file = vec![UpstreamConfig { name: Some("a".into()), ..own("ws://a") }, upstream("ws://b")];
-        let urls = |upper: &[&str]| {
-            let upper = upper.iter().map(|url| upstream(url)).collect();
-            let both = overlay(file.clone(), upper).into_iter();
-            both.map(|one| (one.name, one.url, one.ca.is_some())).collect::<Vec<_>>()
-        };
-        assert_eq!(urls(&[]).len(), 2);
-        assert_eq!(urls(&["ws://x"]), [(None, "ws://x".into(), true)]);
-        let three = urls(&["ws://x", "ws://y", "ws://z"]);
-        assert_eq!(three.iter().map(|one| one.2).collect::<Vec<_>>(), [true, false, true]);
     }
 }

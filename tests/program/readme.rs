@@ -5,7 +5,7 @@
 use std::{fs, path::Path};
 
 use voxbridge::{
-    config::Config,
+    config::{Config, FILE, KEYS},
     error::ErrorKind,
     spelling::{Library, MappingKind, check::parse_toml, client::RealtimeEvent, explain::explain_markdown},
     vocabulary::{EventName, FieldRole},
@@ -136,6 +136,21 @@ fn shown_configurations_are_valid() {
     let config = Config::read(&dir.join("voxbridge.toml")).unwrap();
     config.build_service().unwrap_or_else(|problem| panic!("{problem}"));
     config.check().unwrap();
+}
+
+#[test]
+fn guide_names_keys_and_which_of_them_need_a_restart() {
+    let guide = read(OPERATING_GUIDE);
+    let reload = guide.split("\n## ").find(|section| section.starts_with("Reload")).unwrap();
+    for key in KEYS.iter().filter(|key| key.path != FILE) {
+        let name = key.path.trim_end_matches(".*").rsplit('.').next().unwrap();
+        let option = key.option.as_ref().map(|option| format!("--{}", option.name()));
+        assert!(guide.contains(name) || option.is_some_and(|option| guide.contains(&option)), "{}", key.path);
+        let section = key.path.split_once('.').map_or(key.path, |(section, _)| section);
+        let is_named =
+            |name: &str| reload.contains(&format!("`{name}`")) || reload.contains(&format!("[{name}]"));
+        assert!(!key.needs_restart || is_named(key.path) || is_named(section), "{}", key.path);
+    }
 }
 
 #[test]

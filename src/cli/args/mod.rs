@@ -1,21 +1,20 @@
 //! Command-line arguments and their help texts. The commands themselves are in [`super::commands`] and beside it.
 //!
-//! All options of `serve` are optional, because the configuration file can set them, too. Flags override the environment
-//! (clap does this), and the environment overrides the file.
+//! Options of `serve`, `check` and `doctor` come from the table of keys, [`crate::config::KEYS`]. Flags override the
+//! environment (clap does this), and the environment overrides the file.
 
 mod clients;
 mod examples;
+mod keys;
 mod mappings;
 mod simulate;
-mod sources;
 mod verify;
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 pub use self::clients::{
     KeyArgs, ServerArgs, SpeakArgs, TalkArgs, TargetArgs, TranscribeArgs, TranscriptFormatArg, UpstreamArgs,
@@ -24,12 +23,11 @@ use self::examples::{
     CHECK_EXAMPLES, COMPLETIONS_EXAMPLES, DEMO_EXAMPLES, DOCTOR_EXAMPLES, EXIT_CODES, MAN_EXAMPLES,
     SERVE_EXAMPLES,
 };
+pub use self::keys::{ConfigArgs, LogArgs};
 pub use self::mappings::{ExplainFormat, KindArg, MappingsArgs, MappingsCommand, ReplayArgs, TryFormat};
 pub use self::simulate::{BackendArg, ServerArg, SimulateArgs};
-pub use self::sources::OptionSources;
 pub use self::verify::VerifyArgs;
 use crate::audio::vad::earshot;
-use crate::config::complete_address;
 
 /// Version with the vector instructions that this machine offers, which decide the speed.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
@@ -43,25 +41,6 @@ pub struct Cli {
     /// Command to run.
     #[command(subcommand)]
     pub command: CliCommand,
-}
-
-impl Cli {
-    /// Parses the command line. Ends the program with a message if it is wrong.
-    #[must_use]
-    pub fn from_command_line() -> Self {
-        let command = Self::command();
-        let matches = command.clone().get_matches();
-        let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-        if let (
-            CliCommand::Check(CheckArgs { config, .. }) | CliCommand::Serve(ServeArgs { config, .. }),
-            Some((name, matches)),
-        ) = (&mut cli.command, matches.subcommand())
-        {
-            let sources = command.find_subcommand(name).map(|command| OptionSources::of(command, matches));
-            config.sources = sources.unwrap_or_default();
-        }
-        cli
-    }
 }
 
 /// Commands of the program.
@@ -141,105 +120,12 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Serve clients over TLS with a self-signed certificate for this machine, which is made at the first start and kept
-    #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
+    #[arg(long, conflicts_with_all = ["tls-cert", "tls-key"])]
     pub tls_self_signed: bool,
     /// Serve a page at /playground to try the server in a browser, and to see the messages of both sides. On a non-loopback
     /// address it requires API keys
     #[arg(long)]
     pub playground: bool,
-}
-
-/// Arguments of `voxbridge serve`, `check` and `doctor`, which override the configuration file.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct ConfigArgs {
-    /// MiniCPM-o server, such as ws://HOST:8006/v1/realtime. serve needs one here or in the configuration. Repeat the option
-    /// or separate URLs with commas to balance the load over several servers
-    #[arg(
-        long,
-        value_name = "URL",
-        value_delimiter = ',',
-        env = "VOXBRIDGE_UPSTREAM",
-        hide_env_values = true
-    )]
-    pub upstream: Vec<String>,
-    /// Address to listen on: PORT for this machine only, or IP:PORT [default: 127.0.0.1:8000]. Repeat the option or separate
-    /// addresses with commas to listen on several
-    #[arg(
-        long,
-        value_name = "[IP:]PORT",
-        value_delimiter = ',',
-        env = "VOXBRIDGE_LISTEN",
-        hide_env_values = true,
-        value_parser = complete_address
-    )]
-    pub listen: Vec<String>,
-    /// Configuration file (TOML)
-    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_CONFIG", hide_env_values = true)]
-    pub config: Option<PathBuf>,
-    /// Function offered to clients: speech, live, assistant, conversation, video, or your own profile [default: speech, for
-    /// OpenAI's clients assistant]
-    #[arg(long, value_name = "NAME", env = "VOXBRIDGE_PROFILE", hide_env_values = true)]
-    pub profile: Option<String>,
-    /// Directory with mapping files that extend or override the built-in ones
-    #[arg(long, value_name = "DIR", env = "VOXBRIDGE_MAPPINGS", hide_env_values = true)]
-    pub mappings: Option<PathBuf>,
-    /// Default language of sessions: en or zh [default: en]
-    #[arg(long, value_name = "xx", env = "VOXBRIDGE_LANGUAGE", hide_env_values = true)]
-    pub language: Option<String>,
-    /// Close a client that sends nothing and awaits nothing for this many milliseconds; 0 means never [default: set by the
-    /// client protocol]
-    #[arg(long, value_name = "MS", env = "VOXBRIDGE_IDLE_TIMEOUT_MS", hide_env_values = true)]
-    pub idle_timeout_ms: Option<u64>,
-    /// Maximum number of concurrent sessions [default: 1000]
-    #[arg(long, value_name = "N", env = "VOXBRIDGE_SESSIONS_MAX", hide_env_values = true)]
-    pub sessions_max: Option<usize>,
-    /// Number of worker threads for sessions [default: one per core]
-    #[arg(long, value_name = "N", env = "VOXBRIDGE_WORKERS", hide_env_values = true, value_parser = parse_thread_count)]
-    pub workers: Option<NonZeroUsize>,
-    /// Weights of the model that judges whether a user has finished, smart-turn-v3.2-cpu.onnx, as fetched by
-    /// examples/engines/setup
-    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_TURN_MODEL", hide_env_values = true)]
-    pub turn_model: Option<PathBuf>,
-    /// CA certificates (PEM) to trust for a wss:// upstream, in addition to the system's
-    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_UPSTREAM_CA", hide_env_values = true)]
-    pub upstream_ca: Option<PathBuf>,
-    /// Protocol dialect of the MiniCPM-o server: auto, minicpm-o, minicpm-o-legacy, sglang-omni, vllm-omni, llama-cpp-omni, sglang-omni-http, vllm-omni-http, openai-audio, or your own [default: auto]
-    #[arg(long, value_name = "NAME", env = "VOXBRIDGE_UPSTREAM_DIALECT", hide_env_values = true)]
-    pub upstream_dialect: Option<String>,
-    /// Certificate (PEM) for serving clients over TLS; requires --tls-key
-    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_TLS_CERT", hide_env_values = true)]
-    pub tls_cert: Option<PathBuf>,
-    /// Private key (PEM) of the --tls-cert certificate
-    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_TLS_KEY", hide_env_values = true)]
-    pub tls_key: Option<PathBuf>,
-    /// File (TOML) with API keys of clients; clients then need a key
-    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_KEYS", hide_env_values = true)]
-    pub keys: Option<PathBuf>,
-    /// Directory for session traces, one file per session, without audio and secrets; see replay
-    #[arg(long, value_name = "DIR", env = "VOXBRIDGE_TRACE", hide_env_values = true)]
-    pub trace: Option<PathBuf>,
-    /// Include audio in the traces
-    #[arg(long)]
-    pub trace_audio: bool,
-    /// Address of the admin listener (health, metrics, sessions, commands) [default: no admin listener]. On a non-loopback
-    /// address it requires a token or [admin.tls] in the configuration
-    #[arg(
-        long,
-        value_name = "[IP:]PORT",
-        env = "VOXBRIDGE_ADMIN",
-        hide_env_values = true,
-        value_parser = complete_address
-    )]
-    pub admin: Option<String>,
-    /// File with the token that the admin listener requires
-    #[arg(long, value_name = "FILE", env = "VOXBRIDGE_ADMIN_TOKEN_FILE", hide_env_values = true)]
-    pub admin_token_file: Option<PathBuf>,
-    /// Log options.
-    #[command(flatten)]
-    pub log: LogArgs,
-    /// Where the values come from.
-    #[arg(skip)]
-    pub sources: OptionSources,
 }
 
 /// Arguments of `voxbridge check`.
@@ -312,41 +198,10 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// Parses a number of threads. The configuration check enforces the upper bound.
-fn parse_thread_count(text: &str) -> Result<NonZeroUsize, String> {
-    text.parse().map_err(|_| "expected a number of threads, 1 or more".to_owned())
-}
-
 /// Parses the time limit of a doctor step, in seconds.
 fn parse_step_timeout(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected 0.1 to 3600 seconds, such as 30".to_owned())
-}
-
-/// Log level and format.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct LogArgs {
-    /// Log level: error, warn, info, debug, trace, or a filter such as voxbridge=debug [default: info]
-    #[arg(long = "log", value_name = "LEVEL", env = "VOXBRIDGE_LOG", hide_env_values = true)]
-    pub level: Option<String>,
-    /// Log format: text or json [default: text]
-    #[arg(
-        long = "log-format",
-        value_name = "FORMAT",
-        hide_possible_values = true,
-        env = "VOXBRIDGE_LOG_FORMAT",
-        hide_env_values = true
-    )]
-    pub format: Option<LogFormat>,
-}
-
-/// Log format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Plain text lines
-    Text,
-    /// One JSON object per line
-    Json,
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::{
     examples::{MAPPINGS_EXAMPLES, SIMULATE_EXAMPLES, SPEAK_EXAMPLES, TRANSCRIBE_EXAMPLES},
     *,
 };
-use clap::error::ErrorKind;
+use clap::{CommandFactory as _, error::ErrorKind};
 
 #[test]
 fn argument_definitions_are_consistent() {
@@ -44,7 +44,7 @@ fn usage_errors_exit_with_code_2() {
 fn serve_arguments_default_to_none_and_text_may_start_with_hyphen() {
     let CliCommand::Serve(serve) = Cli::parse_from(["voxbridge", "serve"]).command else { panic!() };
     let serve = serve.config;
-    assert!(serve.upstream.is_empty() && serve.listen.is_empty() && serve.log.level.is_none());
+    assert!(serve.config.is_none() && serve.settings.is_empty());
     let speak = Cli::parse_from(["voxbridge", "speak", "-1 degree", "-o", "-"]).command;
     assert!(matches!(speak, CliCommand::Speak(SpeakArgs { text: Some(text), .. }) if text == "-1 degree"));
     for (given, address) in [("8000", "127.0.0.1:8000"), ("localhost:1", "127.0.0.1:1")] {

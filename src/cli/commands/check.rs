@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{CommandError, config_layers::overlay_arguments, value_sources::CheckedSettings};
+use super::{CommandError, value_sources::CheckedSettings};
 use crate::{
     cli::{
         args::{CheckArgs, ConfigArgs},
@@ -15,7 +15,7 @@ use crate::{
         synthetic_session::{SyntheticSession, replay_epoch},
         unknown_variables,
     },
-    config::{CheckedConfig, Config, ConfigFile, ConfigProblem, NO_UPSTREAM, UpstreamConfig},
+    config::{CheckedConfig, Config, ConfigFile, ConfigProblem, Layers, NO_UPSTREAM, UpstreamConfig},
     server::{ServiceConfig, unix_now},
     spelling::{
         ClientMapping, FileError, Library, MappingKind, UpstreamMapping, compatibility::check_compatible,
@@ -62,8 +62,9 @@ fn check(args: ConfigArgs) -> Result<CheckedSettings, Vec<Mistake>> {
     let in_files = |error: FileError| error.flatten().into_iter().map(Mistake::File).collect::<Vec<_>>();
     let file = args.config.as_deref().map(ConfigFile::read).transpose().map_err(in_files)?;
     let checked_file = file.as_ref().map(ConfigFile::check);
-    let base = checked_file.as_ref().map(|checked| checked.config.clone()).unwrap_or_default();
-    let config = overlay_arguments(base, args.clone());
+    let layer = checked_file.as_ref().map(|checked| checked.layer.clone()).unwrap_or_default();
+    let layers = Layers { file: layer, settings: args.settings };
+    let config = layers.merge().map_err(in_files)?;
 
     let in_keys = checked_file.iter().flat_map(|checked| checked.errors.clone());
     let mut mistakes: Vec<Mistake> = in_keys.map(Mistake::File).collect();
@@ -81,10 +82,10 @@ fn check(args: ConfigArgs) -> Result<CheckedSettings, Vec<Mistake>> {
     }
     problems.retain(|problem| !is_consequence(problem));
     mistakes
-        .extend(problems.into_iter().map(|problem| Mistake::locate(problem, checked_file.as_ref(), &args)));
+        .extend(problems.into_iter().map(|problem| Mistake::locate(problem, checked_file.as_ref(), &layers)));
     mistakes.sort_by_cached_key(Mistake::place);
     match library {
-        Ok(library) if mistakes.is_empty() => Ok(CheckedSettings { config, library, args }),
+        Ok(library) if mistakes.is_empty() => Ok(CheckedSettings { config, library, layers }),
         _ => Err(mistakes),
     }
 }
@@ -110,8 +111,8 @@ enum Mistake {
 }
 
 impl Mistake {
-    fn locate(problem: ConfigProblem, file: Option<&CheckedConfig<'_>>, args: &ConfigArgs) -> Self {
-        if let Some(option) = args.sources.find(&problem.path) {
+    fn locate(problem: ConfigProblem, file: Option<&CheckedConfig<'_>>, layers: &Layers) -> Self {
+        if let Some(option) = layers.option_of(&problem.path) {
             return Self::Option(option.to_owned(), problem.message);
         }
         match file.and_then(|file| file.locate(&problem)) {

@@ -34,7 +34,7 @@ fn with_value(argument: Arg) -> Arg {
         .any(|name| ["FILE", "DIR", "OUT", "WAV", "TRACE"].iter().any(|file| name.contains(file)));
     let kind = match argument.get_id().as_str() {
         "client" => MappingKind::Client,
-        "dialect" | "upstream_dialect" => MappingKind::Upstream,
+        "dialect" | "upstream_dialect" | "upstream-dialect" => MappingKind::Upstream,
         "profile" => MappingKind::Profile,
         _ if takes_file || !argument.get_possible_values().is_empty() => return argument,
         _ if argument.get_action().takes_values() => return argument.value_hint(ValueHint::Other),

@@ -1,7 +1,6 @@
 //! Runs the chosen command. This folder holds the servers, checks and file tools; the client commands are beside it.
 
 mod check;
-mod config_layers;
 mod demo;
 mod doctor;
 mod generate;

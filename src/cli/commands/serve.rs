@@ -5,9 +5,13 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
-use super::{CommandError, SESSIONS_CUT_OFF, check, config_layers::load_config, reload, signals};
+use super::{CommandError, SESSIONS_CUT_OFF, check, reload, signals};
 use crate::{
-    cli::{args::ServeArgs, error::SIGNAL_BASE, output, unknown_variables},
+    cli::{
+        args::{ConfigArgs, ServeArgs},
+        error::SIGNAL_BASE,
+        output, unknown_variables,
+    },
     config::{AdminSettings, Config, ConfigReloader, ReloadTargets, UpstreamConfig},
     secret::redacted_url,
     server::{
@@ -223,7 +227,8 @@ fn raise_fd_limit(service: &ServiceConfig, workers: &Workers) {
 
 /// Reads the configuration, and finds or makes the self-signed certificate if one is asked for.
 fn load_serve_config(args: &ServeArgs) -> Result<(Config, Option<SelfSignedCertificate>), CommandError> {
-    let mut config = load_config(args.config.clone())?;
+    let ConfigArgs { config, settings } = &args.config;
+    let mut config = Config::load(config.as_deref(), settings).map_err(CommandError::usage)?;
     config.playground = args.playground.then_some(true).or(config.playground);
     let self_signed = args.tls_self_signed.then(|| config.use_self_signed_certificate());
     Ok((config, self_signed.transpose().map_err(CommandError::usage)?))

@@ -1,11 +1,12 @@
 //! `voxbridge simulate`: runs the simulated MiniCPM-o server.
 
-use super::{CommandError, config_layers::log_config, stop_signal};
+use super::{CommandError, stop_signal};
 use crate::{
     cli::{
         args::{BackendArg, ServerArg, SimulateArgs},
         output, simulated_server,
     },
+    config::Config,
     simulator::{Backend, Fault, SimDialect, SimulatorConfig},
 };
 
@@ -14,7 +15,8 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let faults = faults
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| CommandError::usage(format!("--fault: {error}")))?;
-    log_config(args.log).start_log().map_err(CommandError::usage)?;
+    let config = Config::load(None, &args.log.settings).map_err(CommandError::usage)?;
+    config.log.start_log().map_err(CommandError::usage)?;
     let backend = match args.backend {
         BackendArg::Pytorch => Backend::Pytorch,
         BackendArg::Cpp => Backend::Cpp,

@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use crate::{
-    cli::args::ConfigArgs,
-    config::{Config, ConfigFile},
+    config::{Config, Layers},
     spelling::Library,
 };
 
@@ -12,39 +11,25 @@ use crate::{
 pub(super) struct CheckedSettings {
     pub(super) config: Config,
     pub(super) library: Library,
-    pub(super) args: ConfigArgs,
+    pub(super) layers: Layers,
 }
 
 impl CheckedSettings {
     /// Where each value comes from: an option, a variable, the file, or a default.
     pub(super) fn sources(&self) -> BTreeMap<String, String> {
         let toml = toml::to_string_pretty(&self.config.with_defaults()).unwrap_or_default();
-        let file = self.file();
         let paths = keys_of_lines(&toml).into_iter().flatten();
-        paths.map(|path| (path.join("."), self.source_of(&path, file.as_ref()))).collect()
-    }
-
-    fn file(&self) -> Option<ConfigFile<'_>> {
-        self.args.config.as_deref().and_then(|path| ConfigFile::read(path).ok())
-    }
-
-    fn source_of(&self, path: &[String], file: Option<&ConfigFile<'_>>) -> String {
-        match self.args.sources.find(path) {
-            Some(option) => option.to_owned(),
-            None if file.is_some_and(|file| file.sets(path)) => "file".to_owned(),
-            None => "default".to_owned(),
-        }
+        paths.map(|path| (path.join("."), self.layers.source_of(&path).to_owned())).collect()
     }
 
     /// The configuration as TOML, with the source of each value as a comment.
     pub(super) fn annotated_toml(&self) -> Result<String, toml::ser::Error> {
         let toml = toml::to_string_pretty(&self.config.with_defaults())?;
-        let file = self.file();
         let mut out = String::new();
         for (line, path) in toml.lines().zip(keys_of_lines(&toml)) {
             match path {
                 Some(path) => {
-                    let _ = writeln!(out, "{line}  # {}", self.source_of(&path, file.as_ref()));
+                    let _ = writeln!(out, "{line}  # {}", self.layers.source_of(&path));
                 }
                 None => {
                     let _ = writeln!(out, "{line}");

@@ -58,12 +58,6 @@ impl TlsConfig {
         *self == Self::default()
     }
 
-    /// Every configured file with its key.
-    pub fn file_paths(&mut self) -> impl Iterator<Item = (&'static str, &mut PathBuf)> {
-        let paths = [("cert", &mut self.cert), ("key", &mut self.key), ("client_ca", &mut self.client_ca)];
-        paths.into_iter().filter_map(|(name, path)| Some((name, path.as_mut()?)))
-    }
-
     /// The configured files; `None` without TLS.
     ///
     /// # Errors

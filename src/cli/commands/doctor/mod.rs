@@ -7,10 +7,10 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
 
-use super::{CommandError, config_layers::load_config, ending};
+use super::{CommandError, ending};
 use crate::{
     cli::{
-        args::DoctorArgs,
+        args::{ConfigArgs, DoctorArgs},
         output::{self, print_line},
     },
     config::{Config, UpstreamConfig},
@@ -31,7 +31,8 @@ use crate::{
 const STEPS_MAX: usize = 32;
 
 pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
-    let mut config = load_config(args.config)?;
+    let ConfigArgs { config, settings } = args.config;
+    let mut config = Config::load(config.as_deref(), &settings).map_err(CommandError::usage)?;
     config.log.start_log().map_err(CommandError::usage)?;
     config.detect_dialects().await;
     let service = config.build_service().map_err(CommandError::usage)?;
