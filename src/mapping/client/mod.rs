@@ -21,8 +21,8 @@ mod vocabulary;
 use std::{collections::BTreeMap, sync::Arc};
 
 pub(crate) use self::events::seconds;
-#[cfg(feature = "io")]
 pub(super) use self::paths::PathConflict;
+#[cfg(feature = "io")]
 pub(crate) use self::paths::decode_percent;
 use self::{
     compile::{
