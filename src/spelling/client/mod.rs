@@ -19,8 +19,8 @@ mod vocabulary;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-#[cfg(feature = "io")]
 pub(super) use self::paths::PathConflict;
+#[cfg(feature = "io")]
 pub(crate) use self::paths::decode_percent;
 use self::{
     compile::{

@@ -116,9 +116,9 @@ fn alignment(characters: &[CharacterTime]) -> serde_json::Value {
     let all =
         |value: fn(&CharacterTime) -> serde_json::Value| characters.iter().map(value).collect::<Vec<_>>();
     json!({
-        "characters": all(|it| it.character.to_string().into()),
-        "character_start_times_seconds": all(|it| it.start_s.into()),
-        "character_end_times_seconds": all(|it| it.end_s.into()),
+        "characters": all(|part| part.character.to_string().into()),
+        "character_start_times_seconds": all(|part| part.start_s.into()),
+        "character_end_times_seconds": all(|part| part.end_s.into()),
     })
 }
 
@@ -193,9 +193,9 @@ mod tests {
                         |answer: &Value| answer["alignment"][name].as_array().cloned().unwrap_or_default();
                     answers.iter().flat_map(of).collect()
                 };
-                let letters: String = list("characters").iter().map(|it| it.as_str().unwrap()).collect();
+                let letters: String = list("characters").iter().map(|part| part.as_str().unwrap()).collect();
                 assert_eq!(letters, text);
-                let times = |name| list(name).iter().map(|it| it.as_f64().unwrap()).collect::<Vec<_>>();
+                let times = |name| list(name).iter().map(|part| part.as_f64().unwrap()).collect::<Vec<_>>();
                 let (starts, ends) =
                     (times("character_start_times_seconds"), times("character_end_times_seconds"));
                 assert!(
@@ -211,9 +211,9 @@ mod tests {
     #[test]
     fn lines_are_short_and_those_of_audio_have_no_times() {
         let answers = answer(TimedForm::Lines, &"Words and words. ".repeat(200), RATE_HZ as usize);
-        assert!(answers.iter().all(|it| it.to_string().len() < 1 << 16));
+        assert!(answers.iter().all(|part| part.to_string().len() < 1 << 16));
         assert!(
-            answers.iter().all(|it| it["alignment"].is_null() != (it["audio_base64"] == "")),
+            answers.iter().all(|part| part["alignment"].is_null() != (part["audio_base64"] == "")),
             "{answers:?}"
         );
     }
@@ -227,7 +227,7 @@ mod tests {
             end_ms,
         };
         let times = character_times("Hi you", &[word("Hi", 100, 300), word("you", 400, 1000)], 0.9);
-        let times: Vec<_> = times.iter().map(|it| (it.character, it.start_s, it.end_s)).collect();
+        let times: Vec<_> = times.iter().map(|part| (part.character, part.start_s, part.end_s)).collect();
         let expected = [
             ('H', 0.1, 0.2),
             ('i', 0.2, 0.3),

@@ -121,8 +121,8 @@ impl Talk {
     }
 
     fn words_of(&self, role: &str) -> String {
-        let of_role = self.words.iter().filter(|it| it["role"] == role);
-        of_role.filter_map(|it| it["content"].as_str()).collect::<Vec<_>>().join(" ")
+        let of_role = self.words.iter().filter(|text| text["role"] == role);
+        of_role.filter_map(|text| text["content"].as_str()).collect::<Vec<_>>().join(" ")
     }
 
     /// Closes the session. True if its events end without an error.

@@ -46,10 +46,10 @@ async fn transcribe(task: &Task, mut handle: WebsocketHandle) -> Outcome {
     let mut words = Vec::new();
     while let Some(event) = handle.receive().await {
         if let StreamResponse::TranscriptResponse { is_final: true, channel, .. } = event? {
-            words.extend(channel.alternatives.into_iter().map(|it| it.transcript));
+            words.extend(channel.alternatives.into_iter().map(|found| found.transcript));
         }
     }
-    words.retain(|it| !it.is_empty());
+    words.retain(|found| !found.is_empty());
     Ok(json!({"text": words.join(" ")}))
 }
 
