@@ -111,9 +111,9 @@ impl SpokenWords {
         }
         if self.has_words() || self.lane().is_some() {
             let part = self.part.as_ref().map(|part| part.spoken.as_str());
-            let voice = tools.voice.clone();
+            let Tools { voice, floor, lanes, .. } = tools;
             let style = SpeakStyle { rules, instruction: None, voice: voice.as_ref() };
-            self.speaker.advance(now, part, style, tools);
+            self.speaker.advance(now, part, style, floor, lanes);
         }
     }
 

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use crate::{
     session::{
+        floor::Floor,
         lanes::{Lanes, Owner, ask::Ask},
-        tools::Tools,
     },
     spelling::profile::SpeakRules,
     vocabulary::{LaneRequest, VoiceSample},
@@ -53,9 +53,9 @@ impl Speaker {
         now: Instant,
         part: Option<&str>,
         style: SpeakStyle<'_>,
-        tools: &mut Tools,
+        floor: &Floor,
+        lanes: &mut Lanes,
     ) {
-        let Tools { lanes, floor, .. } = tools;
         if self.ask.lane().is_none() {
             self.ask.dial(now, LaneRequest::Init(style.voice.cloned()), lanes);
             return;

@@ -212,6 +212,7 @@ impl Synthesizer {
             instruction: job.instruction.as_deref(),
             voice: job.voice.as_ref(),
         };
-        speaker.advance(now, job.parts.get(*parts_done).map(String::as_str), style, tools);
+        let part = job.parts.get(*parts_done).map(String::as_str);
+        speaker.advance(now, part, style, &tools.floor, &mut tools.lanes);
     }
 }
