@@ -122,7 +122,7 @@ impl SglangOmni {
             match &output {
                 HeldOutput::Text(text) => self.emit_output(LaneEvent::Text(text), emit),
                 HeldOutput::Audio(samples) => {
-                    self.emit_output(LaneEvent::Audio(Sound::Samples(samples)), emit)
+                    self.emit_output(LaneEvent::Audio(Sound::Samples(samples)), emit);
                 }
             }
         }

@@ -6,7 +6,7 @@ use super::{decode::AUDIO_MAX_CHARS, *};
 use crate::{
     audio::{SPEECH_RATE_HZ, pcm, wav},
     spelling::Library,
-    vocabulary::{Frame, LaneEvent, LaneRequest, Mode, UnitInput, VoiceEncoding, VoiceSample},
+    vocabulary::{Frame, LaneEvent, LaneRequest, Mode, Sound, UnitInput, VoiceEncoding, VoiceSample},
 };
 
 fn dialect() -> Dialect {
@@ -33,23 +33,29 @@ fn captured_server_messages_are_decoded() {
         (r#"{"type":"session.queue_done"}"#, "Granted"),
         (
             r#"{"type":"session.queued","position":1,"estimated_wait_s":0.8,"ticket_id":"q","queue_length":1}"#,
-            "Queued { position: Some(1), length: Some(1), wait_s: Some(0.8) }",
+            "Queued { position: Some(1), length: Some(1), wait_s: Some(0.8), ticket: Some(\"q\") }",
         ),
         (
             r#"{"type":"session.created","session_id":"s","metrics":{"kv_cache_length":17}}"#,
             "Ready { session_id: Some(\"s\") }",
         ),
         (r#"{"type":"response.output.delta","kind":"text","text":" jumps"}"#, "Text(\" jumps\")"),
-        (r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAAAAAAD8="}"#, "Audio([0.0, 0.5])"),
+        (
+            r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAAAAAAD8="}"#,
+            "Audio(Samples([0.0, 0.5]))",
+        ),
         (
             r#"{"type":"response.output.delta","kind":"audio","audio":"data:audio/pcm;base64,AAAAAAAAAD8="}"#,
-            "Audio([0.0, 0.5])",
+            "Audio(Samples([0.0, 0.5]))",
         ),
         (
             r#"{"type":"response.done","text":"x","reason":"turn_end"}"#,
-            "Done { text: Some(\"x\"), audio: [] }",
+            "Done { text: Some(\"x\"), audio: Samples([]) }",
         ),
-        (r#"{"type":"response.done","text":"x","audio":null}"#, "Done { text: Some(\"x\"), audio: [] }"),
+        (
+            r#"{"type":"response.done","text":"x","audio":null}"#,
+            "Done { text: Some(\"x\"), audio: Samples([]) }",
+        ),
         (
             r#"{"type":"session.closed","session_id":null,"reason":"backend_error"}"#,
             "Closed(UpstreamEnd { kind: BackendLost, detail: \"backend_error\" })",
@@ -135,10 +141,10 @@ fn chat_requests_are_encoded_as_documented() {
 
 #[test]
 fn legacy_delta_carries_the_whole_unit() {
-    let ended = "Done { text: None, audio: [] }";
+    let ended = "Done { text: None, audio: Samples([]) }";
     for (text, audio, end_of_turn, events) in [
-        ("\"a\"", "\"AAAAAAAAAD8=\"", "false", format!("Text(\"a\"), Audio([0.0, 0.5]), {ended}")),
-        ("\"a\"", "\"AAAAAAAAAD8=\"", "true", "Text(\"a\"), Audio([0.0, 0.5]), Listen".to_owned()),
+        ("\"a\"", "\"AAAAAAAAAD8=\"", "false", format!("Text(\"a\"), Audio(Samples([0.0, 0.5])), {ended}")),
+        ("\"a\"", "\"AAAAAAAAAD8=\"", "true", "Text(\"a\"), Audio(Samples([0.0, 0.5])), Listen".to_owned()),
         ("\"\"", "null", "false", ended.to_owned()),
         ("\"\"", "\"\"", "true", "Listen".to_owned()),
         (
@@ -156,6 +162,38 @@ fn legacy_delta_carries_the_whole_unit() {
         assert_eq!(decoded_by(legacy(), &message), events, "{message}");
         legacy().decode(Frame::Text(&message), |_, meta| assert_eq!(meta.context_tokens, Some(172)));
     }
+}
+
+#[test]
+fn message_as_sent_is_one_event_with_its_own_base64() {
+    for (dialect, text, event) in [
+        (
+            dialect(),
+            r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAAAAAAD8="}"#,
+            "Audio(Base64(\"AAAAAAAAAD8=\"))",
+        ),
+        (
+            legacy(),
+            r#"{"type":"response.output_audio.delta","text":"a","audio":"AAAAAAAAAD8=","end_of_turn":true}"#,
+            "Step { text: \"a\", audio: Base64(\"AAAAAAAAAD8=\"), end_of_turn: true }",
+        ),
+        (
+            legacy(),
+            r#"{"type":"response.output_audio.delta","text":"","audio":"","end_of_turn":false}"#,
+            "Step { text: \"\", audio: Samples([]), end_of_turn: false }",
+        ),
+    ] {
+        let mut events = Vec::new();
+        dialect.decode_as_sent(Frame::Text(text), |event, _| events.push(format!("{event:?}")));
+        assert_eq!(events, [event], "{text}");
+    }
+}
+
+#[test]
+fn samples_become_float32_base64_and_base64_stays_as_it_came() {
+    assert_eq!(Sound::Samples(&[0.0, 0.5]).to_base64().as_deref(), Some("AAAAAAAAAD8="));
+    assert_eq!(Sound::Base64("AAA").to_base64().as_deref(), Some("AAA"));
+    assert_eq!((Sound::NONE.to_base64(), Sound::Base64("AAA").len()), (None, 0));
 }
 
 #[test]
@@ -251,7 +289,7 @@ fn dialect_chooses_the_encoding_of_its_samples() {
     let json = dialect.encode(&LaneRequest::Append(unit), Mode::Audio);
     assert!(json.contains(r#""audio":"AAAAAf7/""#), "{json}");
     let text = r#"{"type":"response.output.delta","kind":"audio","audio":"AAAAQAAA"}"#;
-    assert_eq!(decoded_by(dialect.clone(), text), "Audio([0.0, 0.5, 0.0])");
+    assert_eq!(decoded_by(dialect.clone(), text), "Audio(Samples([0.0, 0.5, 0.0]))");
     let odd = r#"{"type":"response.output.delta","kind":"audio","audio":"AAAA"}"#;
     assert!(decoded_by(dialect, odd).contains("3 bytes of audio are not a whole number of int16 samples"));
 }
