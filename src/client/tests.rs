@@ -74,12 +74,12 @@ fn both_spellings_and_kinds_of_frames_lead_to_the_same() {
         (
             r#"{"realtime_input": {"audio": {"data": "-__-AAE=", "mime_type": "audio/pcm;rate=16000"}}}"#,
             r#"{"realtimeInput":{"audio":{"data":"+//+AAE=","mimeType":"audio/pcm;rate=16000"}}}"#,
-            vec!["adjust [InputRate(16000), InputChannels(1)]", "audio 5"],
+            vec!["adjust [InputRateHz(16000), InputChannels(1)]", "audio 5"],
         ),
         (
             r#"{"realtime_input": {"media_chunks": [{"data": "-__-", "mime_type": "audio/pcm"}]}}"#,
             r#"{"realtimeInput":{"mediaChunks":[{"data":"+//+","mimeType":"audio/pcm"}]}}"#,
-            vec!["adjust [InputRate(16000), InputChannels(1)]", "audio 3"],
+            vec!["adjust [InputRateHz(16000), InputChannels(1)]", "audio 3"],
         ),
         (
             r#"{"realtime_input": {"video": {"data": "_9j_4A==", "mime_type": "image/jpeg"}}}"#,
@@ -199,7 +199,7 @@ fn rate_of_a_message_of_audio_changes_the_format_once() {
         )
     };
     let change = decode_text(&mut codec, &message(24_000));
-    assert!(change.len() == 2 && change[0].contains("InputRate(24000)"), "{change:?}");
+    assert!(change.len() == 2 && change[0].contains("InputRateHz(24000)"), "{change:?}");
     assert_eq!(decode_text(&mut codec, &message(24_000)), ["audio 3"]);
     assert_eq!(decode_text(&mut codec, &message(16_000)).len(), 2);
 }
