@@ -205,7 +205,7 @@ impl SessionConfig {
             }
             "id" | "object" | "client_secret" => {}
             _ if TOOL_FIELDS.contains(&key) && !self.refuses_tools => {
-                self.update_tools(key, value, ignored)?
+                self.update_tools(key, value, ignored)?;
             }
             _ => return self.update_without_effect(key, value, ignored),
         }

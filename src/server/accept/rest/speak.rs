@@ -389,7 +389,9 @@ impl Speech {
             match self.encoding.encode(audio).await {
                 Ok((encoding, encoded)) => {
                     self.encoding = encoding;
-                    self.send_part(&sender, encoded).await?;
+                    if !encoded.is_empty() {
+                        sender.send(self.to_part(encoded)).await?;
+                    }
                 }
                 Err(error) => return cut_off(error, &sender).await,
             }
@@ -425,17 +427,12 @@ impl Speech {
         }
     }
 
-    /// Sends encoded audio.
-    ///
-    /// # Errors
-    /// The client does not take it.
-    async fn send_part(&mut self, sender: &BodySender, encoded: Bytes) -> Result<(), &'static str> {
-        let part = match self.delivery {
-            _ if encoded.is_empty() => return Ok(()),
+    /// Encoded audio as the client takes it.
+    fn to_part(&self, encoded: Bytes) -> Bytes {
+        match self.delivery {
             Delivery::Events => event_text(&self.events.audio(&encoded)),
             Delivery::Bytes | Delivery::Timed(_) => encoded,
-        };
-        sender.send(part).await
+        }
     }
 }
 
