@@ -53,11 +53,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         };
         traces.create_dir().map_err(trace_error)?;
     }
-    let (of_variables, now) = (unknown_variables::warnings(&config), unix_now().as_secs());
-    let of_service = [Config::route_warnings(&service), Config::key_warnings(&service, now)];
-    for warning in config.warnings().into_iter().chain(of_service.concat()).chain(of_variables) {
-        warn!("{warning}");
-    }
+    log_warnings(&config, &service);
     let workers = Workers::start(config.workers)
         .map_err(|error| CommandError::failed(format!("cannot start worker threads: {error}")))?;
     raise_fd_limit(&service, &workers);
@@ -69,23 +65,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         server.load_turn_model(&weights).map_err(wrong)?;
         info!(weights = %weights.display(), "a model judges the ends of turns");
     }
-    for listen in config.listen_addresses() {
-        server.bind_address(&listen).await.map_err(|error| bind_error(&listen, "--listen", &error))?;
-    }
-    if let Some(addresses) = config.webrtc.addresses().map_err(CommandError::usage)? {
-        let listen = addresses.listen.to_string();
-        let bound = server.bind_calls(addresses).await;
-        let advertised = bound.map_err(|error| bind_error(&listen, "webrtc.listen", &error))?;
-        info!(%advertised, "calls by WebRTC are served");
-    }
-    let mut bare = Vec::new();
-    let services = config.tcp_services(&server.active_config().get().library).map_err(CommandError::usage)?;
-    for (listen, service) in services {
-        let protocol = service.protocol.clone();
-        let bound = server.bind_tcp(listen, service).await;
-        let address = bound.map_err(|error| bind_error(&listen.to_string(), "tcp.listen", &error))?;
-        bare.push(format!("{protocol} at tcp://{address}"));
-    }
+    let bare = bind_listeners(&mut server, &config).await?;
     server.set_workers(workers);
     if let Some(log) = &access_log {
         server.set_access_log(log.clone());
@@ -165,6 +145,37 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         let _ = answering.await;
     }
     exit_result(outcome, signals).await
+}
+
+/// Logs what is probably wrong with a configuration that works.
+fn log_warnings(config: &Config, service: &ServiceConfig) {
+    let (of_variables, now) = (unknown_variables::warnings(config), unix_now().as_secs());
+    let of_service = [Config::route_warnings(service), Config::key_warnings(service, now)];
+    for warning in config.warnings().into_iter().chain(of_service.concat()).chain(of_variables) {
+        warn!("{warning}");
+    }
+}
+
+/// Binds the addresses for WebSockets and HTTP, for calls and for bare TCP. Describes those for bare TCP.
+async fn bind_listeners(server: &mut Server, config: &Config) -> Result<Vec<String>, CommandError> {
+    for listen in config.listen_addresses() {
+        server.bind_address(&listen).await.map_err(|error| bind_error(&listen, "--listen", &error))?;
+    }
+    if let Some(addresses) = config.webrtc.addresses().map_err(CommandError::usage)? {
+        let listen = addresses.listen.to_string();
+        let bound = server.bind_calls(addresses).await;
+        let advertised = bound.map_err(|error| bind_error(&listen, "webrtc.listen", &error))?;
+        info!(%advertised, "calls by WebRTC are served");
+    }
+    let mut bare = Vec::new();
+    let services = config.tcp_services(&server.active_config().get().library).map_err(CommandError::usage)?;
+    for (listen, service) in services {
+        let protocol = service.protocol.clone();
+        let bound = server.bind_tcp(listen, service).await;
+        let address = bound.map_err(|error| bind_error(&listen.to_string(), "tcp.listen", &error))?;
+        bare.push(format!("{protocol} at tcp://{address}"));
+    }
+    Ok(bare)
 }
 
 /// Logs what is served: a line for each family of protocols, and at debug a URL for each path.

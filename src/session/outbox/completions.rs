@@ -61,8 +61,8 @@ impl Completions {
     }
 
     /// Notes a message to the client. Returns how many requests are complete with it.
-    pub(super) fn note(&mut self, command: &ClientEvent) -> usize {
-        match command {
+    pub(super) fn note(&mut self, event: &ClientEvent) -> usize {
+        match event {
             ClientEvent::TranscriptFinal { finalized: true, .. } => self.sent_finals += 1,
             ClientEvent::Flushed { sequence, .. } => self.end_flushes(sequence.saturating_add(1)),
             ClientEvent::Cleared { .. } => {}

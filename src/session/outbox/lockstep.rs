@@ -37,16 +37,16 @@ impl Lockstep {
         Self { reports_parts, ..Self::default() }
     }
 
-    /// Holds a transcript; returns any other command, or the part that the transcript is.
-    pub(crate) fn hold_transcript(&mut self, command: ClientEvent) -> Option<ClientEvent> {
-        match command {
-            ClientEvent::TranscriptPartial { .. } => self.partial = Some(command),
+    /// Holds a transcript; returns any other event, or the part that the transcript is.
+    pub(crate) fn hold_transcript(&mut self, event: ClientEvent) -> Option<ClientEvent> {
+        match event {
+            ClientEvent::TranscriptPartial { .. } => self.partial = Some(event),
             ClientEvent::TranscriptFinal { .. } => {
-                let part = if self.reports_parts { self.part_of(&command) } else { None };
+                let part = if self.reports_parts { self.part_of(&event) } else { None };
                 self.partial = None;
                 self.finals = Some(match self.finals.take() {
-                    Some(earlier) => join_finals(earlier, command),
-                    None => command,
+                    Some(earlier) => join_finals(earlier, event),
+                    None => event,
                 });
                 return part;
             }

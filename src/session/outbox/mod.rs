@@ -26,7 +26,7 @@ use crate::{
 /// One action of a session.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Send a command to the client.
+    /// Send an event to the client.
     ToClient(ClientEvent),
     /// Discard unsent audio of a text or turn; events are kept. The number counts its bytes sent or queued.
     DropTurn(SpeechId, u64),
@@ -190,9 +190,9 @@ impl Actions {
         self.queue.push(action);
     }
 
-    pub(crate) fn push_client(&mut self, command: ClientEvent) {
+    pub(crate) fn push_client(&mut self, event: ClientEvent) {
         // A client that turns the events off in the middle of speech still gets its end.
-        let is_muted = match command {
+        let is_muted = match event {
             ClientEvent::SpeechStarted { .. } => {
                 self.is_speech_reported = !self.mutes_speech_events;
                 self.mutes_speech_events
@@ -204,18 +204,18 @@ impl Actions {
             return;
         }
         let now_due = match &mut self.lockstep {
-            Some(lockstep) => lockstep.hold_transcript(command),
-            None => Some(command),
+            Some(lockstep) => lockstep.hold_transcript(event),
+            None => Some(event),
         };
-        if let Some(command) = now_due {
-            self.send(command);
+        if let Some(event) = now_due {
+            self.send(event);
         }
     }
 
     /// Sends a message, and those that are due after it.
-    fn send(&mut self, command: ClientEvent) {
-        let complete = self.completions.note(&command);
-        self.queue.push(Action::ToClient(command));
+    fn send(&mut self, event: ClientEvent) {
+        let complete = self.completions.note(&event);
+        self.queue.push(Action::ToClient(event));
         (0..complete).for_each(|_| self.queue.push(Action::ToClient(ClientEvent::Completed)));
     }
 
