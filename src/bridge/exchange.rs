@@ -1,4 +1,4 @@
-//! What a driver gives to a bridge, and what it gets from it.
+//! Inputs and outputs of a bridge.
 
 use std::{
     collections::VecDeque,

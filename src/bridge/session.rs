@@ -1,4 +1,4 @@
-//! What the bridge needs of a session, of either kind.
+//! Interface of the bridge to a session, of either kind.
 
 use std::{fmt::Debug, sync::Arc, time::Instant};
 

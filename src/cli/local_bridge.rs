@@ -163,7 +163,7 @@ pub(super) fn config(args: &UpstreamArgs) -> Result<Config, ClientError> {
     })
 }
 
-/// What the options set for all upstreams.
+/// Options for all upstreams.
 fn settings(args: &UpstreamArgs) -> Result<Vec<Setting>, String> {
     let urls = Some(&args.upstream).filter(|urls| !urls.is_empty()).map(|urls| urls.clone().into());
     let ca = args.upstream_ca.clone().map(path_text).transpose()?;

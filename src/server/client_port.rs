@@ -31,7 +31,7 @@ const GONE: &str = "the client has gone";
 /// Close code of a client that gives none (RFC 6455 §7.1.5).
 const NO_CLOSE_CODE: u16 = 1005;
 
-/// What a client sends to its session.
+/// Input of a session from its client.
 #[derive(Debug)]
 pub(crate) enum PortInput {
     /// Audio in the format of the session.
@@ -53,7 +53,7 @@ impl PortInput {
     }
 }
 
-/// What a session sends to its client.
+/// Output of a session to its client.
 #[derive(Debug)]
 pub(crate) enum PortOutput {
     /// An event, and the message that spells it, for a client that shows that.
@@ -82,7 +82,7 @@ impl Content for PortOutput {
     }
 }
 
-/// What a client within this process takes.
+/// Form in which a client within this process takes outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PortForm {
     /// Events.

@@ -1,4 +1,4 @@
-//! What a dialect does on a lane beyond its mapping file.
+//! Behaviour of a dialect on a lane, beyond its mapping file.
 
 use std::{fmt::Debug, time::Instant};
 

@@ -1,4 +1,4 @@
-//! What a lane is for, and how its upstream session works.
+//! Purposes of lanes, and modes of upstream sessions.
 
 use serde::{Deserialize, Serialize};
 

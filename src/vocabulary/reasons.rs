@@ -1,4 +1,4 @@
-//! Why sessions, turns and upstream sessions end, and who speaks.
+//! Reasons for the ends of sessions, turns and upstream sessions, and speakers of transcripts.
 
 use crate::named_enum::named_enum;
 

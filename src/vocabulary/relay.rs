@@ -6,7 +6,7 @@
 use super::Node;
 use crate::named_enum::named_enum;
 
-/// What a relay's client asks of the model.
+/// Request of a relay's client to the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RelayRequest<'a> {
     /// Opens the session.

@@ -1,4 +1,4 @@
-//! What a client asks for.
+//! Requests of a client.
 //!
 //! To change here: a variant for something new that a client can ask for. Not here: how a protocol spells it.
 

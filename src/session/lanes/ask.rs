@@ -20,7 +20,7 @@ pub(crate) struct Ask {
     sent_at: Option<Instant>,
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Debug)]
 pub(crate) enum Reply<'e> {
     /// Nothing.
@@ -54,7 +54,7 @@ pub(crate) struct AskAgain {
 }
 
 impl<'e> LaneSignal<'e> {
-    /// What came of the request on the lane.
+    /// Result of the request on the lane.
     pub(crate) fn into_reply(self) -> Reply<'e> {
         match self.change {
             ConnectionChange::None => {}
@@ -72,7 +72,7 @@ impl<'e> LaneSignal<'e> {
         }
     }
 
-    /// What changes when a lane that speaks a text has this signal. `is_audible` if the client hears speech.
+    /// Effects of this signal on a lane that speaks a text. `is_audible` if the client hears speech.
     pub(crate) const fn effects(&self, is_audible: bool) -> Effects {
         match (&self.change, &self.message) {
             (ConnectionChange::Queued, _) => Effects::WORKER_WANTED,
