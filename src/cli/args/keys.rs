@@ -65,7 +65,7 @@ impl<const LOG_ALONE: bool> FromArgMatches for KeyArgs<LOG_ALONE> {
     }
 }
 
-/// What an option or its variable sets, if given.
+/// Value of an option or its variable, if given.
 fn setting(path: &'static str, option: &KeyOption, matches: &ArgMatches) -> Option<Setting> {
     let source = match matches.value_source(option.name())? {
         ValueSource::CommandLine => format!("--{}", option.name()),

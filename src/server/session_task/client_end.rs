@@ -149,7 +149,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> ClientEn
         }
     }
 
-    /// What the client has sent, unless it is paused; or its end.
+    /// Next input of the client, unless it is paused; or its end.
     pub(super) fn poll_read(&mut self, is_paused: bool, cx: &mut Context<'_>) -> Poll<Wakeup> {
         match self {
             Self::Socket(socket) if is_paused => {

@@ -23,7 +23,7 @@ const GROUP_BYTES: usize = 3;
 /// Spells the audio of one text, and the times of its characters.
 pub(super) struct TimedSpeech {
     form: TimedForm,
-    /// What stands before the first audio.
+    /// Text before the first audio.
     start: &'static str,
     text: String,
     timer: WordTimer,
@@ -79,7 +79,7 @@ impl TimedSpeech {
         }
     }
 
-    /// What stands behind the audio: the times.
+    /// Text behind the audio: the times.
     pub(super) fn end(mut self) -> Vec<Bytes> {
         self.to_speech_rate.flush(&mut self.resampled);
         self.timer.push(&self.resampled);

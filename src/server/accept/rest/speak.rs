@@ -349,7 +349,7 @@ impl Encoding {
         Ok((Self { encoder, timed, threads }, bytes))
     }
 
-    /// What stands behind the last audio.
+    /// Text behind the last audio.
     async fn end(self) -> io::Result<Vec<Bytes>> {
         let Some(timed) = self.timed else { return Ok(Vec::new()) };
         self.threads.run(|| timed.end()).await.ok_or_else(|| io::Error::other("the encoder failed"))
