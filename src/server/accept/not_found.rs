@@ -69,7 +69,8 @@ const ALL_PATHS: &str = "`voxbridge serve --log debug` logs all paths";
 pub(super) fn message(path: &str, library: &Library) -> String {
     let shown: String = path.chars().take(SHOWN_PATH_MAX_CHARS).collect();
     let guess = guess(path, library).map_or(USUAL_PATHS.to_owned(), |guess| format!(": {guess}"));
-    format!("There is nothing at {shown}{guess}; {ALL_PATHS}")
+    let separator = if guess.ends_with('?') { " " } else { "; " };
+    format!("There is nothing at {shown}{guess}{separator}{ALL_PATHS}")
 }
 
 /// A guess at the path that the client meant: a known one that is spelled almost alike, or else the longest that lies above or below.
@@ -154,7 +155,7 @@ mod tests {
             ("/nothing-like-this", "There is nothing at /nothing-like-this; usual are /v1/realtime"),
         ] {
             let message = message(path, &library);
-            assert!(message.contains(guess), "{path}: {message}");
+            assert!(message.contains(guess) && !message.contains("?;"), "{path}: {message}");
             assert!(message.len() <= 3 * 80, "{path}: {message}");
         }
         for long in ["/x".repeat(4000), format!("/v1/text-to-speech/{}/strem", "x".repeat(4000))] {
