@@ -221,6 +221,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         let message = self.first_part(message);
         let written = self.write(cx, message, waits);
         self.is_flushed = written.is_ready() && self.unsent.is_empty();
+        if self.is_flushed && !waits {
+            self.leave_room_for_pongs();
+        }
         match written {
             Poll::Ready(written) => written,
             Poll::Pending => Ok(()),
@@ -248,6 +251,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             Wire::WebSocket(context) => context.write(io, message),
             Wire::Tcp(framing) => framing.write(io, message),
         })
+    }
+
+    /// Takes back the room of messages that are written. Answers to pings would fill it while the peer does not read, and the next
+    /// message would have too little.
+    fn leave_room_for_pongs(&mut self) {
+        if let Wire::WebSocket(context) = &mut self.wire {
+            context.set_config(|config| {
+                config.write_buffer_size = 0;
+                config.max_write_buffer_size = PONG_ROOM_BYTES;
+            });
+        }
     }
 
     /// The message, or its first fragment if it is long.
@@ -279,6 +293,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             }));
             if flushed.is_err() || self.unsent.is_empty() {
                 self.is_flushed = true;
+                self.leave_room_for_pongs();
                 return Poll::Ready(match flushed {
                     // The closing handshake is complete.
                     Err(WsError::ConnectionClosed) => Ok(()),

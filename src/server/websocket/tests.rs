@@ -178,6 +178,32 @@ async fn partly_read_or_written_message_keeps_its_buffers() {
 }
 
 #[tokio::test]
+async fn unread_answers_to_pings_leave_room_for_the_next_message() {
+    for (before, after) in [(10, 10), (3_000, 10), (30_000, 10), (10, 30_000)] {
+        let (mut socket, mut far) = socket_pair(64 * 1024).await;
+        send(&mut socket, message_of_length(before)).await;
+        assert_eq!(far.next().await.unwrap().unwrap(), message_of_length(before));
+        // Fill the connection with answers that the peer does not read, and then what room there is for more.
+        for _ in 0..1_000 {
+            far.get_mut().write_all(&[&[0x89, 0xfd, 0, 0, 0, 0][..], &[b'x'; 125]].concat()).await.unwrap();
+            assert!(socket.next().await.unwrap().unwrap().is_ping());
+        }
+        poll_fn(|cx| Poll::Ready(socket.start_send(cx, message_of_length(after), false))).await.unwrap();
+        let arrived = async {
+            while let Some(message) = far.next().await {
+                if !matches!(message.as_ref().unwrap(), Message::Pong(_)) {
+                    return message.unwrap();
+                }
+            }
+            panic!("the connection has ended");
+        };
+        let (flushed, arrived) = tokio::join!(poll_fn(|cx| socket.poll_flush(cx)), arrived);
+        flushed.unwrap();
+        assert_eq!(arrived, message_of_length(after), "{before} and {after} bytes");
+    }
+}
+
+#[tokio::test]
 async fn close_handshake_completes_after_large_messages() {
     let (mut socket, mut far) = socket_pair(1 << 20).await;
     send(&mut socket, message_of_length(100_000)).await;
