@@ -11,8 +11,8 @@ use voxbridge::{
     simulator::{SimulatorConfig, socket::RecordedInput},
 };
 use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, recording,
-    scratch,
+    Bench, Client, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, mappings_with,
+    recording,
 };
 use voxbridge_test_support::wait::wait_until;
 
@@ -25,9 +25,8 @@ fn unbatched_config() -> Config {
     let profile = include_str!("../../mappings/profile/speech.toml");
     let gathers = "\nquiet_ms = 100 ";
     assert_eq!(profile.matches(gathers).count(), 1, "the default profile does not batch");
-    let mappings = scratch("gathered-at-once");
-    std::fs::write(mappings.join("speech.toml"), profile.replace(gathers, "\nquiet_ms = 0 ")).unwrap();
-    Config { mappings: Some(mappings), ..Config::default() }
+    let profile = profile.replace(gathers, "\nquiet_ms = 0 ");
+    Config { mappings: Some(mappings_with("gathered-at-once", "speech.toml", &profile)), ..Config::default() }
 }
 
 /// Streams room noise for this long, as a microphone does.

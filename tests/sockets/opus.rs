@@ -18,7 +18,8 @@ use voxbridge::{
     server::tap::{Tap, TapFrame, TapPoint},
 };
 use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, Options, assert_pairs_closed, events, instant_simulator, recording, scratch,
+    Bench, Client, ClientFrame, Options, assert_pairs_closed, events, instant_simulator, mappings_with,
+    recording,
 };
 
 const PROTOCOL: &str = r#"
@@ -95,9 +96,8 @@ impl Tap for UpstreamAudio {
 }
 
 async fn bench(tap: Option<Arc<dyn Tap>>) -> Bench {
-    let mappings = scratch("opus");
-    std::fs::write(mappings.join("opus.toml"), PROTOCOL).unwrap();
-    let config = Config { mappings: Some(mappings), ..Config::default() };
+    let mappings = Some(mappings_with("opus", "opus.toml", PROTOCOL));
+    let config = Config { mappings, ..Config::default() };
     Bench::with_options(Options { simulator: instant_simulator(), config, tap, ..Options::default() }).await
 }
 

@@ -522,12 +522,18 @@ fn write_changed_mapping(name: &str, profile: &str, source: &str, lines: &[(Stri
         assert_eq!(source.matches(&line).count(), 1, "{from} in profile {profile}");
         source = source.replace(&line, &format!("\n{to}"));
     }
-    let dir = scratch(name);
-    // Several tests use this file at the same time, with the same text: it is whole at every moment.
+    mappings_with(name, &format!("{profile}.toml"), &source)
+}
+
+/// A directory of this name with this mapping file. Tests that use it at the same time have to write the same text.
+pub fn mappings_with(name: &str, file: &str, text: &str) -> PathBuf {
     static FILES: AtomicUsize = AtomicUsize::new(0);
-    let whole = scratch("changed-mappings").join(FILES.fetch_add(1, Relaxed).to_string());
-    std::fs::write(&whole, source).unwrap();
-    std::fs::rename(&whole, dir.join(format!("{profile}.toml"))).unwrap();
+    let dir = scratch(name);
+    // Another test may be reading it: it is whole at every moment.
+    let process = std::process::id();
+    let whole = scratch("mappings-in-work").join(format!("{process}-{}", FILES.fetch_add(1, Relaxed)));
+    std::fs::write(&whole, text).unwrap();
+    std::fs::rename(&whole, dir.join(file)).unwrap();
     dir
 }
 
