@@ -12,8 +12,10 @@ const { run, writeWav } = require("./script.cjs");
 
 const [cell, baseUrl, recording, heard, text] = process.argv.slice(2);
 const LIBRARY = path.join(process.env.NODE_PATH, "@elevenlabs/client/dist/lib.iife.js");
-// Silence before the question, between its end and the second one, and after that, s.
-const PAUSES_S = { conversation: [2, 40, 0], interruption: [4, 40, 0] }[cell] ?? [60, 0, 0];
+// Silence before the question, between its end and the second one, and after that, s. The microphone plays from before the
+// connection is there, which takes seconds on a busy machine, and again from its start. What interrupts is said again, as the answer may
+// begin late.
+const PAUSES_S = { conversation: [6, 40, 0], interruption: [6, 5, 0] }[cell] ?? [60, 0, 0];
 const RATE = 16000;
 
 // In the page: a conversation with all its callbacks.
