@@ -2,9 +2,14 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::thread;
 
-use voxbridge::simulator::process::EngineProcess;
+use futures_util::future::{BoxFuture, try_join_all};
+use tokio::runtime::Runtime;
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+use voxbridge::simulator::engines::SpeechEngines;
+use voxbridge::simulator::process::{EngineError, EngineProcess};
 use voxbridge::verify::words::WordErrors;
 pub(crate) use voxbridge::verify::words::{normalise, word_errors};
 use voxbridge_test_support::programs::{installed, set_up};
@@ -25,15 +30,83 @@ pub(crate) fn engines_dir() -> Option<PathBuf> {
     installed(ready).cloned()
 }
 
-/// Running engines; `None` skips the test.
-pub(crate) async fn start_engines() -> Option<EngineProcess> {
+/// Engines of a test's own, for tests of their process; `None` skips the test.
+pub(crate) async fn own_engines() -> Option<EngineProcess> {
     Some(EngineProcess::start(&engines_dir()?).await.unwrap())
 }
 
+/// The engines of all tests: one process for each processor. A process for each test would load the model a hundred times, and as
+/// many would recognise at once, so that clients with a patience of seconds give up.
+pub(crate) struct SharedEngines {
+    idle: Mutex<Vec<Arc<EngineProcess>>>,
+    /// One for each idle process; waiting requests come in their order.
+    turns: Semaphore,
+}
+
+/// A process that answers nobody else; it is idle again when this is dropped.
+struct EngineTurn<'a> {
+    engines: &'a SharedEngines,
+    process: Arc<EngineProcess>,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Drop for EngineTurn<'_> {
+    fn drop(&mut self) {
+        self.engines.idle.lock().unwrap().push(self.process.clone());
+    }
+}
+
+impl SharedEngines {
+    async fn start(dir: PathBuf) -> Arc<Self> {
+        let count = thread::available_parallelism().map_or(1, usize::from);
+        let starting = (0..count).map(|_| EngineProcess::start(&dir));
+        let processes = try_join_all(starting).await.unwrap().into_iter().map(Arc::new).collect();
+        Arc::new(Self { idle: Mutex::new(processes), turns: Semaphore::new(count) })
+    }
+
+    async fn turn(&self) -> EngineTurn<'_> {
+        let permit = self.turns.acquire().await.unwrap();
+        let process = self.idle.lock().unwrap().pop().unwrap();
+        EngineTurn { engines: self, process, _permit: permit }
+    }
+
+    /// Transcribes float32 mono samples at 16 kHz.
+    pub(crate) async fn recognise(&self, samples: Vec<f32>) -> Result<String, EngineError> {
+        let turn = self.turn().await;
+        turn.process.recognise(samples).await
+    }
+
+    /// Synthesizes a text as float32 mono samples at 24 kHz.
+    pub(crate) async fn speak(&self, text: String) -> Result<Vec<f32>, EngineError> {
+        let turn = self.turn().await;
+        turn.process.speak(text).await
+    }
+}
+
+impl SpeechEngines for SharedEngines {
+    fn recognise(&self, samples: Vec<f32>) -> BoxFuture<'_, Result<String, String>> {
+        Box::pin(async move { Self::recognise(self, samples).await.map_err(|error| error.to_string()) })
+    }
+
+    fn speak(&self, text: String) -> BoxFuture<'_, Result<Vec<f32>, String>> {
+        Box::pin(async move { Self::speak(self, text).await.map_err(|error| error.to_string()) })
+    }
+}
+
+/// Running engines, shared by all tests; `None` skips the test.
+pub(crate) async fn shared_engines() -> Option<Arc<SharedEngines>> {
+    // Each test has a runtime of its own, which ends with it.
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+    static ENGINES: OnceCell<Arc<SharedEngines>> = OnceCell::const_new();
+    let dir = engines_dir()?;
+    let start = || async { RUNTIME.spawn(SharedEngines::start(dir)).await.unwrap() };
+    Some(ENGINES.get_or_init(start).await.clone())
+}
+
 /// Running engines, for a test that needs the clients, too.
-pub(crate) async fn start_engines_for_clients() -> Option<Arc<EngineProcess>> {
+pub(crate) async fn shared_engines_for_clients() -> Option<Arc<SharedEngines>> {
     installed_clients()?;
-    start_engines().await.map(Arc::new)
+    shared_engines().await
 }
 
 /// Word error rate: replaced, missing and added words over the words of the reference. May exceed 1.

@@ -17,7 +17,7 @@ use voxbridge::{
     config::{Config, TcpConfig},
     media::decode::{DecodeLimits, Decoder},
     server::route::RouteConfig,
-    simulator::{SimulatorConfig, process::EngineProcess},
+    simulator::SimulatorConfig,
     spelling::{
         Library,
         tested_with::{TestCell, TestedClient},
@@ -30,7 +30,7 @@ use voxbridge_test_support::{
 };
 
 use crate::client_programs::{installed_clients, project, recording};
-use crate::engines::{start_engines, word_error_rate};
+use crate::engines::{SharedEngines, shared_engines, word_error_rate};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const RECORDED_WORDS: &str = "he was not an ill disposed young man";
@@ -218,7 +218,7 @@ fn each_family_has_a_test() {
 
 async fn run_family(family: &str) {
     let Some(packages) = packages_of(family) else { return };
-    let Some(engines) = start_engines().await.map(Arc::new) else { return };
+    let Some(engines) = shared_engines().await else { return };
     let mut running = JoinSet::new();
     for subject in subjects().into_iter().filter(|it| family_of(&it.script) == family) {
         let bench = Arc::new(start_bench(&subject, &engines).await);
@@ -257,7 +257,7 @@ fn packages_of(family: &str) -> Option<Vec<PathBuf>> {
     installed(&fetch_packages(&format!("families/{family}"))).map(|packages| vec![packages.clone()])
 }
 
-async fn start_bench(subject: &Subject, engines: &Arc<EngineProcess>) -> Bench {
+async fn start_bench(subject: &Subject, engines: &Arc<SharedEngines>) -> Bench {
     // One worker for each cell; other tests cover the queue.
     let simulator = SimulatorConfig { workers: 16, ..SimulatorConfig::default() };
     let mut config = Config { profile: subject.tested.profile.clone(), ..Config::default() };
@@ -272,14 +272,14 @@ async fn start_bench(subject: &Subject, engines: &Arc<EngineProcess>) -> Bench {
         listen: Some("127.0.0.1:0".to_owned()),
         ..TcpConfig::default()
     }));
-    let engines: Arc<EngineProcess> = engines.clone();
+    let engines: Arc<SharedEngines> = engines.clone();
     Bench::with_options(Options { simulator, config, engines: Some(engines), ..Options::default() }).await
 }
 
 /// Runs the client in this cell. The error says what is wrong with that which came.
 async fn run_cell(
     (bench, url): (Arc<Bench>, Option<String>),
-    engines: Arc<EngineProcess>,
+    engines: Arc<SharedEngines>,
     (script, tls): (String, bool),
     cell: TestCell,
     packages: Vec<PathBuf>,

@@ -9,7 +9,7 @@ use voxbridge_test_support::bench::{Bench, Options};
 
 use crate::{
     client_programs::{project, python, recording, run_in_turn},
-    engines::{start_engines_for_clients, word_error_rate},
+    engines::{shared_engines_for_clients, word_error_rate},
     readme_rows::row,
 };
 
@@ -22,7 +22,7 @@ const WER: f64 = 0.25;
 
 /// Runs the client and returns the messages that it received; `None` skips the test.
 async fn run_client(config: Config, file: &str, waits: Option<&str>) -> Option<Value> {
-    let engines = start_engines_for_clients().await?;
+    let engines = shared_engines_for_clients().await?;
     let simulator = SimulatorConfig { workers: 4, ..SimulatorConfig::default() };
     let options = Options { simulator, engines: Some(engines), config, ..Options::default() };
     let bench = Bench::with_options(options).await;

@@ -4,7 +4,7 @@
 use std::{net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
 
 use crate::client_programs::{clients_dir, installed_clients, node, project, python, recording, run};
-use crate::engines::{start_engines_for_clients, word_error_rate};
+use crate::engines::{shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::page_row;
 use serde_json::{Value, json};
 use tokio::{
@@ -147,7 +147,7 @@ fn assert_aborted(code: Option<i32>, errors: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn macaw_clients_print_spoken_words() {
-    let Some(engines) = start_engines_for_clients().await else { return };
+    let Some(engines) = shared_engines_for_clients().await else { return };
     let mut bench = Bench::start(Some(engines), Config::default()).await;
     let address = bench.address;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::{process::Command, sync::Semaphore, task::JoinSet};
-use voxbridge::simulator::{SimulatorConfig, process::EngineProcess, socket::RecordedInput};
+use voxbridge::simulator::{SimulatorConfig, socket::RecordedInput};
 use voxbridge::{config::Config, server::route::RouteConfig};
 use voxbridge_test_support::{
     bench::{Bench, Options, instant_simulator, scratch},
@@ -13,7 +13,7 @@ use voxbridge_test_support::{
 };
 
 use crate::client_programs::{installed_clients, node, project, python, recording, run};
-use crate::engines::{start_engines_for_clients, word_error_rate};
+use crate::engines::{SharedEngines, shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::{page_row, row};
 
 /// Recordings, and the words in them.
@@ -33,11 +33,11 @@ const PIPECAT: &[&str] = &["pipecat", "openai", "aiohttp"];
 const LIVEKIT: &[&str] = &["livekit", "openai", "aiohttp", "pipecat"];
 
 /// A bench of its own for each client, so that each has a recorder of its own. Other tests cover the upstream's queue.
-async fn start_bench(engines: &Arc<EngineProcess>) -> Bench {
+async fn start_bench(engines: &Arc<SharedEngines>) -> Bench {
     start_bench_with(engines, Config::default()).await
 }
 
-async fn start_bench_with(engines: &Arc<EngineProcess>, config: Config) -> Bench {
+async fn start_bench_with(engines: &Arc<SharedEngines>, config: Config) -> Bench {
     let simulator = SimulatorConfig { workers: 16, record: true, ..SimulatorConfig::default() };
     Bench::with_options(Options { simulator, config, engines: Some(engines.clone()), ..Options::default() })
         .await
@@ -134,7 +134,7 @@ fn assert_talk(came: &Value, bench: &Bench, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn openai_libraries_talk_and_interrupt() {
-    let Some(engines) = start_engines_for_clients().await else { return };
+    let Some(engines) = shared_engines_for_clients().await else { return };
     let mut running = JoinSet::new();
     for (name, row, driver) in [
         ("openai", row("OpenAI, Python 2"), with_service(&["openai"], "openai_client.py", "realtime")),
@@ -184,7 +184,7 @@ fn assert_added_context(bench: &Bench) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn openai_libraries_converse_and_interrupt() {
-    let Some(engines) = start_engines_for_clients().await else { return };
+    let Some(engines) = shared_engines_for_clients().await else { return };
     let mut running = JoinSet::new();
     for (name, row, driver) in [
         ("openai", row("OpenAI, Python 2"), with_service(&["openai"], "openai_client.py", "converse")),
@@ -229,7 +229,7 @@ fn assert_conversation(came: &Value, bench: &Bench, name: &str) {
 }
 
 /// A client of the library for JavaScript, which always dials TLS, in front of a bench of its own.
-async fn run_talk_over_tls(engines: &Arc<EngineProcess>, service: &str) -> (Value, Bench) {
+async fn run_talk_over_tls(engines: &Arc<SharedEngines>, service: &str) -> (Value, Bench) {
     let bench = start_bench(engines).await;
     let certificate = certs::self_signed("localhost");
     let address = certs::serve_tls(bench.address(), certs::acceptor(&certificate)).await;
@@ -243,7 +243,7 @@ async fn run_talk_over_tls(engines: &Arc<EngineProcess>, service: &str) -> (Valu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn openai_library_for_javascript_talks_and_transcribes_over_tls() {
-    let Some(engines) = start_engines_for_clients().await else { return };
+    let Some(engines) = shared_engines_for_clients().await else { return };
     let ((talk, bench), (transcription, _other)) =
         tokio::join!(run_talk_over_tls(&engines, "realtime"), run_talk_over_tls(&engines, "transcription"));
     assert_talk(&talk, &bench, "openai for JavaScript");
@@ -254,7 +254,7 @@ async fn openai_library_for_javascript_talks_and_transcribes_over_tls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn transcription_services_receive_words() {
-    let Some(engines) = start_engines_for_clients().await else { return };
+    let Some(engines) = shared_engines_for_clients().await else { return };
     let mut running = JoinSet::new();
     for (name, row, driver) in [
         ("pipecat with its own detector", row("Pipecat"), with_service(PIPECAT, "pipecat_client.py", "stt")),

@@ -3,15 +3,11 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use voxbridge::{
-    audio::wav,
-    config::Config,
-    simulator::{SimulatorConfig, process::EngineProcess},
-};
+use voxbridge::{audio::wav, config::Config, simulator::SimulatorConfig};
 use voxbridge_test_support::bench::{Bench, Options, scratch};
 
 use crate::client_programs::{project, python, recording, run};
-use crate::engines::{start_engines_for_clients, word_error_rate};
+use crate::engines::{SharedEngines, shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::row;
 
 const RECORDING: &str = "librivox_0880_16k.wav";
@@ -20,8 +16,8 @@ const WORDS: &str = "he was not an ill disposed young man";
 const WER: f64 = 0.21;
 
 /// A bridge whose clients get this profile, and the engines behind its simulated model.
-async fn start(profile: &str) -> Option<(Bench, Arc<EngineProcess>)> {
-    let engines = start_engines_for_clients().await?;
+async fn start(profile: &str) -> Option<(Bench, Arc<SharedEngines>)> {
+    let engines = shared_engines_for_clients().await?;
     let config = Config { profile: Some(profile.to_owned()), ..Config::default() };
     let simulator = SimulatorConfig { record: true, ..SimulatorConfig::default() };
     let options = Options { simulator, config, engines: Some(engines.clone()), ..Options::default() };
@@ -29,7 +25,7 @@ async fn start(profile: &str) -> Option<(Bench, Arc<EngineProcess>)> {
 }
 
 /// Makes a call with these parameters; returns what came, and the words that the caller heard.
-async fn call(bench: &Bench, engines: &EngineProcess, name: &str, parameters: &[&str]) -> (Value, String) {
+async fn call(bench: &Bench, engines: &SharedEngines, name: &str, parameters: &[&str]) -> (Value, String) {
     let heard: PathBuf = scratch(&format!("call-{name}")).join("heard.wav");
     let mut client = python(&["pipecat", "aiohttp", "websockets-17.4"]);
     client.arg(project().join("tests/clients/twilio_call.py"));

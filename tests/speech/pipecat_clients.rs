@@ -9,7 +9,7 @@ use voxbridge::{
 use voxbridge_test_support::bench::{Bench, Options, scratch};
 
 use crate::client_programs::{installed_clients, node, project, python, recording, run};
-use crate::engines::{start_engines_for_clients, word_error_rate};
+use crate::engines::{shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::row;
 
 const RECORDING: &str = "librivox_0880_16k.wav";
@@ -42,7 +42,7 @@ fn texts(came: &Value, kind: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pipecat_transport_is_answered_in_turns() {
-    let Some(engines) = start_engines_for_clients().await else { return };
+    let Some(engines) = shared_engines_for_clients().await else { return };
     let config = "[[route]]\nclient = \"pipecat\"\nprofile = \"assistant\"\n";
     let options = Options {
         simulator: SimulatorConfig { workers: 4, ..SimulatorConfig::default() },

@@ -13,7 +13,7 @@ use voxbridge::{
 use voxbridge_test_support::bench::{Bench, Options, scratch};
 
 use crate::client_programs::{node, project, recording, run};
-use crate::engines::{start_engines_for_clients, word_error_rate};
+use crate::engines::{shared_engines_for_clients, word_error_rate};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const WORDS: &str = "he was not an ill disposed young man";
@@ -28,7 +28,7 @@ const WER: f64 = 0.26;
 /// The screenshots stay in `target/playground`.
 #[tokio::test(flavor = "multi_thread")]
 async fn page_talks_is_interrupted_and_keeps_the_session() {
-    let Some(engines) = start_engines_for_clients().await else { return };
+    let Some(engines) = shared_engines_for_clients().await else { return };
     let simulator = SimulatorConfig { workers: 16, ..SimulatorConfig::default() };
     let config = config();
     let locked = Config { access: access_with_key(), ..config.clone() };

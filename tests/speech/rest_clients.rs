@@ -6,7 +6,7 @@ use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::bench::{Bench, Options, recording as samples_of};
 
 use crate::client_programs::{node, project, python, recording, run, run_in_turn};
-use crate::engines::{start_engines_for_clients, word_error_rate};
+use crate::engines::{shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::{ReadmeRow, page_row, row};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
@@ -36,7 +36,7 @@ fn node_driver(name: &str) -> Command {
 }
 
 pub(crate) async fn start_bench() -> Option<Bench> {
-    let engines = start_engines_for_clients().await?;
+    let engines = shared_engines_for_clients().await?;
     // One worker per client; other tests cover the queue.
     let simulator = SimulatorConfig { workers: 16, ..SimulatorConfig::default() };
     let options = Options { simulator, engines: Some(engines), ..Options::default() };

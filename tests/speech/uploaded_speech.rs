@@ -9,11 +9,11 @@ use tokio::{
 };
 use voxbridge::{
     audio::{pcm, wav},
-    simulator::{SimulatorConfig, process::EngineProcess},
+    simulator::SimulatorConfig,
 };
 use voxbridge_test_support::bench::{Bench, Options, instant_simulator, recording};
 
-use crate::engines::{normalise, start_engines, word_errors};
+use crate::engines::{SharedEngines, normalise, shared_engines, word_errors};
 
 /// Texts of one sentence each, with few places to pause.
 const SENTENCES: [&str; 4] = [
@@ -27,7 +27,7 @@ const SENTENCES: [&str; 4] = [
      nobody speaks and we only watch a woman who waits on the platform of a station in the rain.",
 ];
 
-async fn bench(engines: Arc<EngineProcess>) -> Bench {
+async fn bench(engines: Arc<SharedEngines>) -> Bench {
     Bench::with_options(Options {
         simulator: SimulatorConfig { workers: 4, record: false, ..instant_simulator() },
         engines: Some(engines),
@@ -68,7 +68,7 @@ fn floats(samples: &[i16]) -> Vec<f32> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quiet_recordings_have_as_many_words_right_as_loud_ones() {
-    let Some(engines) = start_engines().await.map(Arc::new) else { return };
+    let Some(engines) = shared_engines().await else { return };
     let bench = bench(engines).await;
     let spoken =
         "And you always want to see it in the superlative degree. He was not an ill disposed young man.";
@@ -87,7 +87,7 @@ async fn quiet_recordings_have_as_many_words_right_as_loud_ones() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn speech_without_pauses_has_as_many_words_right_as_its_sentences() {
-    let Some(engines) = start_engines().await.map(Arc::new) else { return };
+    let Some(engines) = shared_engines().await else { return };
     let bench = bench(engines.clone()).await;
     let (mut speech, mut apart) = (Vec::new(), Vec::new());
     for sentence in SENTENCES {

@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::engines::{normalise, start_engines, word_errors};
+use crate::engines::{SharedEngines, normalise, shared_engines, word_errors};
 use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::json;
@@ -16,7 +16,7 @@ use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{
     audio::wav::resample_all,
     config::Config,
-    simulator::{HttpApi, SimulatorConfig, process::EngineProcess},
+    simulator::{HttpApi, SimulatorConfig},
 };
 use voxbridge_test_support::bench::{
     Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, bytes, conversation_profile_with,
@@ -107,7 +107,7 @@ fn recordings() -> Vec<(Recording, Vec<f32>)> {
     recordings.into_iter().map(samples).collect()
 }
 
-async fn bench(engines: Arc<EngineProcess>, http_api: Option<HttpApi>) -> Bench {
+async fn bench(engines: Arc<SharedEngines>, http_api: Option<HttpApi>) -> Bench {
     // On a busy machine the last words take longer than a closing session waits.
     let mappings = Some(profile_with_numbers(
         "patient",
@@ -145,7 +145,7 @@ async fn transcribe_through_bridge(bench: &Bench, format: Format, samples: &[f32
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transcripts_over_http_have_no_more_word_errors_than_those_of_the_demo() {
-    let Some(engines) = start_engines().await.map(Arc::new) else { return };
+    let Some(engines) = shared_engines().await else { return };
     let mut errors = Vec::new();
     for api in [None, Some(HttpApi::VllmOmni), Some(HttpApi::SglangOmni), Some(HttpApi::OpenaiAudio)] {
         let bench = bench(engines.clone(), api).await;
@@ -169,7 +169,7 @@ async fn transcripts_over_http_have_no_more_word_errors_than_those_of_the_demo()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bridge_does_not_increase_word_error_rate() {
-    let Some(engines) = start_engines().await.map(Arc::new) else { return };
+    let Some(engines) = shared_engines().await else { return };
     let bench = Arc::new(bench(engines.clone(), None).await);
     let mut cases = Vec::new();
     let mut directly = Vec::new();
@@ -225,7 +225,7 @@ async fn bridge_does_not_increase_word_error_rate() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn synthesized_speech_is_understood() {
-    let Some(engines) = start_engines().await.map(Arc::new) else { return };
+    let Some(engines) = shared_engines().await else { return };
     let bench = bench(engines.clone(), None).await;
     for (rate_hz, text) in [
         (24_000, "The train to London leaves at half past nine."),
@@ -275,7 +275,7 @@ fn words_of_speaker(frames: &[ClientFrame], speaker: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spoken_question_gets_spoken_answer() {
-    let Some(engines) = start_engines().await.map(Arc::new) else { return };
+    let Some(engines) = shared_engines().await else { return };
     let options = |mappings| Options {
         config: Config {
             profile: Some("conversation".into()),

@@ -5,7 +5,7 @@ use voxbridge::{audio::wav, simulator::SimulatorConfig};
 use voxbridge_test_support::bench::{Bench, Options, scratch};
 
 use crate::client_programs::{project, python, recording, run};
-use crate::engines::{start_engines_for_clients, word_error_rate};
+use crate::engines::{shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::page_row;
 
 const RECORDING: &str = "librivox_0880_16k.wav";
@@ -14,7 +14,7 @@ const WORDS: &str = "he was not an ill disposed young man";
 const WER: f64 = 0.13;
 
 async fn device_talks(mode: &str) {
-    let Some(engines) = start_engines_for_clients().await else { return };
+    let Some(engines) = shared_engines_for_clients().await else { return };
     let options = Options {
         simulator: SimulatorConfig { workers: 4, ..SimulatorConfig::default() },
         engines: Some(engines.clone()),
