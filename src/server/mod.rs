@@ -93,6 +93,7 @@ use self::{
         quota::Quotas,
     },
     announcement::Announcement,
+    channel_rules::ChannelRules,
     loops::{accept_until, wait_for_sessions},
     process::{
         lifecycle::{DrainPolicy, Lifecycle, LifecycleState, ShutdownOutcome},
@@ -155,6 +156,21 @@ pub(crate) enum CallProtocol {
     OpenAi,
     /// RTVI, with the signalling of Pipecat's SmallWebRTC.
     Pipecat,
+}
+
+/// The data channel of a call.
+#[derive(Debug)]
+pub(crate) struct CallChannel {
+    protocol: CallProtocol,
+    /// Events that it may carry.
+    rules: ChannelRules,
+}
+
+impl CallProtocol {
+    /// A channel that may carry all events.
+    const fn channel(self) -> CallChannel {
+        CallChannel { protocol: self, rules: ChannelRules::ALL }
+    }
 }
 
 /// Sample rates of a call's audio, from and to the client, Hz.
@@ -560,4 +576,16 @@ impl ServerContext {
     fn config(&self) -> Arc<ServiceConfig> {
         self.config.get()
     }
+
+    /// The server with its present configuration.
+    fn snapshot(self: &Arc<Self>) -> Snapshot {
+        Snapshot { server: self.clone(), config: self.config() }
+    }
+}
+
+/// A server, and the configuration that a request or a session is served with. A reload meanwhile does not change it.
+#[derive(Clone)]
+struct Snapshot {
+    server: Arc<ServerContext>,
+    config: Arc<ServiceConfig>,
 }

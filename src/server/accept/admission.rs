@@ -38,9 +38,9 @@ use super::{
 use crate::{
     client::Codec,
     server::{
-        ServerContext, ServiceConfig,
+        ServerContext, ServiceConfig, Snapshot,
         access::{
-            Credentials,
+            Credentials, SignedUrl,
             address::client_subnet,
             client_secrets::ClientSecrets,
             credential::{KeyPlaces, find_key, find_watch_name},
@@ -63,6 +63,18 @@ const OFFERS_PER_MINUTE: u32 = 60;
 pub(super) struct ClientPeer {
     pub(super) address: SocketAddr,
     pub(super) certificate_names: Vec<String>,
+}
+
+impl ClientPeer {
+    /// What it shows in a request with these headers and these keys in the query.
+    fn credentials<'r>(
+        &'r self,
+        headers: &'r HeaderMap,
+        query_keys: &'r [String],
+        places: &'r KeyPlaces<'r>,
+    ) -> Credentials<'r> {
+        Credentials { headers, query_keys, places, certificate_names: &self.certificate_names }
+    }
 }
 
 /// The sender of a request that is served without an upgrade.
@@ -91,7 +103,8 @@ impl Caller {
         let rest = config.library.clients().filter(|client| client.is_rest);
         places.headers.extend(rest.flat_map(|client| &client.key_headers).map(String::as_str));
         let (_, query_keys) = config.access.extract_query_keys(query.unwrap_or_default(), &places);
-        let key = authenticate(config, headers, (&query_keys, &places), peer, secrets)?;
+        let shown = peer.credentials(headers, &query_keys, &places);
+        let key = authenticate(config, &shown, peer, secrets)?;
         Ok(Self::with_key(config, headers, peer, key))
     }
 
@@ -168,39 +181,40 @@ impl Caller {
 pub(super) fn admit(
     mut request: Request<RequestBody>,
     peer: &ClientPeer,
-    server: &Arc<ServerContext>,
+    snapshot: Snapshot,
 ) -> Result<HttpResponse, Box<HttpError>> {
-    let config = server.config();
+    let Snapshot { server, config } = &snapshot;
     let path = request.uri().path().to_owned();
-    let places = key_places(&config, &path);
+    let places = key_places(config, &path);
     let query = request.uri().query().unwrap_or_default();
     let (query, query_keys) = config.access.extract_query_keys(query, &places);
     let headers = request.headers();
     check_single_key(headers)?;
     let at_path = config.library.clients_at(&path).chain(config.routes.forced_protocol(&path));
     let query = client_signs::add_path(at_path, &path, query);
-    let candidates = protocol_detection::candidates_for_request(&config, &path, &query);
+    let candidates = protocol_detection::candidates_for_request(config, &path, &query);
     if let Err(cause @ NotServed::NotFound) = &candidates {
-        return Err(not_served_error(&config, &path, cause));
+        return Err(not_served_error(config, &path, cause));
     }
-    let scheme = config.websocket_scheme();
-    check_upgrade(&request, (scheme, &path, &query), candidates.as_deref().unwrap_or_default())?;
-    check_origin(&config, headers)?;
-    let written = request.extensions().get().map_or(&path, |WrittenPath(written)| written);
-    let key = match check_signature(&config, headers, (&path, written), request.uri().query())? {
+    check_upgrade(&request, config, &query, candidates.as_deref().unwrap_or_default())?;
+    check_origin(config, headers)?;
+    let key = match check_signature(config, &request)? {
         true => None,
-        false => authenticate(&config, headers, (&query_keys, &places), peer, Some(&server.client_secrets))?,
+        false => {
+            let shown = peer.credentials(headers, &query_keys, &places);
+            authenticate(config, &shown, peer, Some(&server.client_secrets))?
+        }
     };
-    let mut candidates = candidates.map_err(|cause| not_served_error(&config, &path, &cause))?;
-    let by_place = protocol_detection::detected_by_place(&config, &path, &candidates);
+    let mut candidates = candidates.map_err(|cause| not_served_error(config, &path, &cause))?;
+    let by_place = protocol_detection::detected_by_place(config, &path, &candidates);
     let asks_for_keys = config.access.keys.is_some();
     let by_sign = client_signs::narrow_by_signs(&mut candidates, headers, &query, asks_for_keys);
     let query = client_signs::add_shape(&candidates, headers, query);
     let query = client_signs::add_headers(&candidates, headers, query);
-    let session = secret_session(&config, headers, &query_keys, &path, &server.client_secrets);
+    let session = secret_session(config, headers, &query_keys, &path, &server.client_secrets);
     let query = client_signs::add_session(&candidates, session.as_deref(), query);
     let was_open = candidates.len() > 1;
-    let candidates = authorize(&config, key.as_deref(), &path, &query, candidates)?;
+    let candidates = authorize(config, key.as_deref(), &path, &query, candidates)?;
     let by_key = (was_open && candidates.len() == 1).then_some(DetectedBy::Key);
     let detected_by = by_key.or(by_place).or(by_sign).unwrap_or(DetectedBy::Default);
     let seed = fastrand::u64(..);
@@ -209,12 +223,12 @@ pub(super) fn admit(
         check_query(client, &query, &own_headers)?;
     }
     let mut response = handshake_response(&request)?;
-    let caller = Caller::with_key(&config, headers, peer, key);
-    let admission = caller.admit(&config, server)?;
+    let caller = Caller::with_key(config, headers, peer, key);
+    let admission = caller.admit(config, server)?;
     response
         .headers_mut()
         .extend(negotiate_subprotocol(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
-    let answers = answers_header(&config, headers, (&path, &query), &candidates);
+    let answers = answers_header(config, headers, &path, &query, &candidates);
     response.headers_mut().extend(answers.map(|answers| (ANSWERS_HEADER, answers)));
     response.headers_mut().extend(own_headers);
     let watch_name = find_watch_name(headers).filter(|_| config.playground).map(str::to_owned);
@@ -229,9 +243,9 @@ pub(super) fn admit(
         seed,
     };
     let upgraded = hyper::upgrade::on(&mut request);
+    let cut_off = server.cut_off.clone();
     // Boxed, because otherwise the task's future would hold it twice.
-    let session = Box::pin(run_session(upgraded, connect_request, (server.clone(), config), admission));
-    spawn_session(session, server.cut_off.clone());
+    spawn_session(Box::pin(run_session(upgraded, connect_request, snapshot, admission)), cut_off);
     Ok(response)
 }
 
@@ -271,17 +285,14 @@ pub(super) fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Resul
 /// Checks the signature of a request whose protocol signs requests. True if it is valid and no key is needed. Rejects a
 /// missing or wrong one, unless keys are configured and may admit the client instead. The signature is of the path as the client
 /// wrote it.
-fn check_signature(
-    config: &ServiceConfig,
-    headers: &HeaderMap,
-    (path, written): (&str, &str),
-    query: Option<&str>,
-) -> Result<bool, Box<HttpError>> {
+fn check_signature(config: &ServiceConfig, request: &Request<RequestBody>) -> Result<bool, Box<HttpError>> {
+    let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
     let mut at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
     let Some(header) = at_path.find_map(|client| client.signature_header.as_deref()) else {
         return Ok(false);
     };
-    match config.access.check_signature(headers, header, (written, query.unwrap_or_default())) {
+    let written = request.extensions().get().map_or(path, |WrittenPath(written)| written.as_str());
+    match config.access.check_signature(request.headers(), header, SignedUrl { path: written, query }) {
         Some(true) => Ok(true),
         Some(false) if config.access.keys.is_none() => {
             info!(path, header, "rejected: missing or wrong signature");
@@ -296,14 +307,11 @@ fn check_signature(
 /// Finds the API key of the request; rejects a wrong key, and a missing one where a key is required.
 fn authenticate(
     config: &ServiceConfig,
-    headers: &HeaderMap,
-    (query_keys, places): (&[String], &KeyPlaces<'_>),
+    shown: &Credentials<'_>,
     peer: &ClientPeer,
     secrets: Option<&ClientSecrets>,
 ) -> Result<Option<Arc<ApiKey>>, Box<HttpError>> {
-    let certificate_names = &peer.certificate_names;
-    let shown = Credentials { headers, query_keys, places, certificate_names };
-    config.access.authenticate(&shown, secrets, unix_now().as_secs()).map_err(|refused| {
+    config.access.authenticate(shown, secrets, unix_now().as_secs()).map_err(|refused| {
         info!(peer = %peer.address, reason = %refused, "rejected: missing or unknown API key");
         match refused {
             KeyRejection::Several => HttpError::bad_request(&refused.to_string()),

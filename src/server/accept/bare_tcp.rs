@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     server::{
-        ServerContext, ServiceConfig,
+        ServerContext, ServiceConfig, Snapshot,
         access::handshakes::ServedRequests,
         announcement::AnnouncedService,
         memory::MemoryShare,
@@ -151,7 +151,10 @@ async fn serve(stream: TcpStream, peer: SocketAddr, service: &TcpService, server
     };
     let cut_off = server.cut_off.clone();
     let greeted = GreetedClient { client, eviction, first_message };
-    spawn_session(Box::pin(run_greeted_session(greeted, request, (server, config), admission)), cut_off);
+    spawn_session(
+        Box::pin(run_greeted_session(greeted, request, Snapshot { server, config }, admission)),
+        cut_off,
+    );
 }
 
 /// The client's first message, or else the close to send if the client is still connected.

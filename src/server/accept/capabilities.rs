@@ -9,7 +9,7 @@ use super::{
     request_body::RequestBody,
 };
 use crate::{
-    server::{ServerContext, ServiceConfig},
+    server::{ServiceConfig, Snapshot},
     spelling::ClientMapping,
     telemetry::metrics::RejectReason,
 };
@@ -26,8 +26,8 @@ pub(super) fn page<B>(request: &Request<B>, config: &ServiceConfig) -> Option<St
 pub(super) fn answer(
     page: String,
     request: &Request<RequestBody>,
-    (peer, server): (&ClientPeer, &ServerContext),
-    config: &ServiceConfig,
+    peer: &ClientPeer,
+    Snapshot { server, config }: &Snapshot,
 ) -> Result<HttpResponse, Box<HttpError>> {
     Caller::identify(config, request, peer, None)?;
     if server.lifecycle.is_shutting_down() {

@@ -33,7 +33,7 @@ use super::{
 use crate::{
     date::rfc3339,
     secret::random_hex,
-    server::{ServerContext, ServiceConfig, access::credential::find_key},
+    server::{ServiceConfig, Snapshot, access::credential::find_key},
     spelling::{ClientMapping, client::SetupSlot},
     telemetry::metrics::RejectReason,
     vocabulary::SlotValue,
@@ -76,15 +76,18 @@ pub(super) fn protocol<B>(request: &Request<B>, config: &ServiceConfig) -> Optio
 pub(super) async fn answer(
     client: &Arc<ClientMapping>,
     request: Request<RequestBody>,
-    (peer, server): (&ClientPeer, &ServerContext),
-    config: &ServiceConfig,
+    peer: &ClientPeer,
+    snapshot: &Snapshot,
 ) -> Result<HttpResponse, Box<HttpError>> {
+    let Snapshot { server, config } = snapshot;
+    let serves_calls = server.calls.is_some();
     let origin = request.headers().get(ORIGIN).cloned();
     let origin = origin.filter(|_| config.access.is_origin_allowed(request.headers()));
     let mut response = match *request.method() {
         Method::GET if let Some(signature) = signature(client) => {
-            let query = signed_query(signature, &request, (peer, server), config)?;
-            setup(client, (&socket_url(client, &request, &query, config)?, ""), b"", server.calls.is_some())?
+            let query = signed_query(signature, &request, peer, snapshot)?;
+            let url = socket_url(client, &request, &query, config)?;
+            setup(client, &SetupTarget { url, key: String::new() }, b"", serves_calls)?
         }
         Method::GET => {
             let query = request.uri().query().unwrap_or_default();
@@ -110,7 +113,7 @@ pub(super) async fn answer(
                 Ok(query) => {
                     let query = add_key(client, query, &key);
                     let url = socket_url(client, &request, &query, config)?;
-                    setup(client, (&url, &key), &body, server.calls.is_some())?
+                    setup(client, &SetupTarget { url, key }, &body, serves_calls)?
                 }
                 Err(problem) => return Err(refusal(client, &problem)),
             }
@@ -140,8 +143,8 @@ fn signature(client: &ClientMapping) -> Option<&str> {
 fn signed_query<B>(
     signature: &str,
     request: &Request<B>,
-    (peer, server): (&ClientPeer, &ServerContext),
-    config: &ServiceConfig,
+    peer: &ClientPeer,
+    Snapshot { server, config }: &Snapshot,
 ) -> Result<String, Box<HttpError>> {
     check_origin(config, request.headers())?;
     let query = request.uri().query().unwrap_or_default().to_owned();
@@ -157,10 +160,16 @@ fn signed_query<B>(
     Ok(form_urlencoded::Serializer::new(query).append_pair(signature, &secret).finish())
 }
 
+/// Where a client connects, and its key; an empty one for none.
+struct SetupTarget {
+    url: String,
+    key: String,
+}
+
 /// The answer to a client.
 fn setup(
     client: &ClientMapping,
-    (url, key): (&str, &str),
+    target: &SetupTarget,
     body: &[u8],
     serves_calls: bool,
 ) -> Result<HttpResponse, Box<HttpError>> {
@@ -175,8 +184,8 @@ fn setup(
             return Err(HttpError::bad_request("Calls by WebRTC are off ([webrtc] in the configuration)"));
         }
         template.unwrap_or(&page.answer).render(&mut answer, |slot| match slot {
-            SetupSlot::Url => SlotValue::Str(url),
-            SetupSlot::Key => SlotValue::Str(key),
+            SetupSlot::Url => SlotValue::Str(&target.url),
+            SetupSlot::Key => SlotValue::Str(&target.key),
             SetupSlot::Version => SlotValue::Str(&version),
             SetupSlot::Id => SlotValue::Str(&id),
             SetupSlot::UnixMs => SlotValue::Int(unix_ms),

@@ -68,7 +68,8 @@ use super::{
         admission::{ClientPeer, admit},
         http_error::HttpError,
         request_body::RequestBody,
-        request_stream::{BodyFraming, Gate, RequestStream},
+        request_stream::{BodyFraming, Gate, RequestStream, RequestTimeouts},
+        rest::ServedRequest,
     },
     access::handshakes::ServedRequests,
     session_task::wait_for_drain_order,
@@ -82,10 +83,6 @@ use crate::{spelling::url_path::canonical_path, telemetry::metrics::RejectReason
 /// Size limit of a request head; hyper allows no smaller one.
 const HEAD_MAX_BYTES: usize = 8 * 1024;
 
-/// How long a connection stays open after an answer: longer than proxies keep theirs, usually 60 s, so that they close first and
-/// send no request into a closing connection.
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
-
 /// Time to answer connections without a session when the server drains.
 const PENDING_UPGRADE_GRACE: Duration = Duration::from_secs(1);
 
@@ -93,23 +90,21 @@ const PENDING_UPGRADE_GRACE: Duration = Duration::from_secs(1);
 pub(super) fn spawn_connection(stream: TcpStream, peer: SocketAddr, server: Arc<ServerContext>) {
     set_options(&stream);
     let stream = stream.into_std();
-    let limits = server.config().limits;
-    let served = ServedRequests::default();
+    let timeouts = RequestTimeouts::new(server.config().limits.handshake_timeout);
+    let progress = Progress::default();
+    let served = progress.served.clone();
     let until_upgraded = {
-        let (server, metrics, served) = (server.clone(), server.metrics.clone(), served.clone());
-        let answered = Arc::new(AtomicBool::new(false));
+        let (server, metrics) = (server.clone(), server.metrics.clone());
         let drain = server.drain.clone();
         let requests = served.subscribe();
-        let keep_alive = keep_alive_timeout(limits.handshake_timeout);
+        let answered = progress.answered.clone();
         let idle_limit = {
             let answered = answered.clone();
-            move || {
-                limits.handshake_timeout + if answered.load(Relaxed) { keep_alive } else { Duration::ZERO }
-            }
+            move || timeouts.head + if answered.load(Relaxed) { timeouts.between } else { Duration::ZERO }
         };
         async move {
             let ended = tokio::select! {
-                ended = serve_connection(stream, peer, server, (answered.clone(), served)) => ended,
+                ended = serve_connection(stream, peer, server, progress) => ended,
                 () = wait_until_idle_for(idle_limit, requests.clone()) => Err(io::ErrorKind::TimedOut.into()),
                 // Stalled strangers must not delay the shutdown.
                 () = wait_for_grace(drain, requests.clone()) => return,
@@ -126,9 +121,19 @@ pub(super) fn spawn_connection(stream: TcpStream, peer: SocketAddr, server: Arc<
     server.add_handshake(task, served, peer);
 }
 
-/// [`KEEP_ALIVE_TIMEOUT`]; less where handshakes must be faster than usual by far.
-fn keep_alive_timeout(handshake: Duration) -> Duration {
-    KEEP_ALIVE_TIMEOUT.min(handshake * 75)
+/// What a connection was served so far. Clones share it.
+#[derive(Clone, Default)]
+struct Progress {
+    answered: Arc<AtomicBool>,
+    served: ServedRequests,
+}
+
+/// A connection until its upgrade, as its requests see it.
+struct HttpConnection {
+    peer: ClientPeer,
+    server: Arc<ServerContext>,
+    progress: Progress,
+    gate: Gate,
 }
 
 /// Completes when no request has come or been served for so long.
@@ -153,10 +158,10 @@ async fn serve_connection(
     stream: io::Result<std::net::TcpStream>,
     address: SocketAddr,
     server: Arc<ServerContext>,
-    (answered, served): (Arc<AtomicBool>, ServedRequests),
+    progress: Progress,
 ) -> io::Result<()> {
     let config = server.config();
-    let (handshake, tls) = (config.limits.handshake_timeout, config.tls.clone());
+    let (timeouts, tls) = (RequestTimeouts::new(config.limits.handshake_timeout), config.tls.clone());
     drop(config);
     let stream = TcpStream::from_std(stream?)?;
     let stream = match tls {
@@ -171,23 +176,22 @@ async fn serve_connection(
         }
         None => ClientStream::Plain(PausableStream::from(stream)),
     };
-    let peer = Arc::new(ClientPeer { address, certificate_names: stream.certificate_names() });
+    let peer = ClientPeer { address, certificate_names: stream.certificate_names() };
     let stop = wait_for_drain_order(server.drain.clone());
     let gate = Gate::default();
-    let stream = RequestStream::new(stream, gate.clone(), (handshake, keep_alive_timeout(handshake)));
+    let stream = RequestStream::new(stream, gate.clone(), timeouts);
+    let http_connection = Arc::new(HttpConnection { peer, server, progress, gate });
     let http_service = service_fn(move |request| {
-        let is_first = !answered.swap(true, Relaxed);
+        let is_first = !http_connection.progress.answered.swap(true, Relaxed);
         // The connection is not idle.
-        served.send_modify(|_| ());
-        let (peer, server, served, gate) = (peer.clone(), server.clone(), served.clone(), gate.clone());
+        http_connection.progress.served.send_modify(|_| ());
+        let http_connection = http_connection.clone();
         async move {
             // The library takes requests that follow each other in one poll.
             if !is_first {
                 tokio::task::yield_now().await;
             }
-            Ok::<_, Infallible>(
-                answer_request(RequestBody::of(request), &peer, &server, (&served, &gate)).await,
-            )
+            Ok::<_, Infallible>(answer_request(RequestBody::of(request), &http_connection).await)
         }
     });
     let connection = http1::Builder::new()
@@ -210,9 +214,7 @@ async fn serve_connection(
 /// Upgrades a request to a session, serves a REST request or one for a client secret, or answers with an HTTP error.
 async fn answer_request(
     mut request: Request<RequestBody>,
-    peer: &ClientPeer,
-    server: &Arc<ServerContext>,
-    (served, gate): (&ServedRequests, &Gate),
+    HttpConnection { peer, server, progress, gate }: &HttpConnection,
 ) -> Response<rest::Body> {
     let answering = gate.answer(BodyFraming::new(request.body().size_hint().exact()));
     if let Err(error) = check_head(&request, gate) {
@@ -223,29 +225,30 @@ async fn answer_request(
         return response;
     }
     find_at_canonical_path(&mut request);
-    let path = request.uri().path();
-    let of_mapping = || rest::Endpoint::of_mapping(&request, &server.config());
-    let endpoint = rest::Endpoint::of(request.method(), path).or_else(of_mapping);
+    let snapshot = server.snapshot();
+    let config = &snapshot.config;
+    let of_mapping = || rest::Endpoint::of_mapping(&request, config);
+    let endpoint = rest::Endpoint::of(request.method(), request.uri().path()).or_else(of_mapping);
     if let Some(endpoint) = endpoint.filter(|endpoint| server.calls.is_some() || !endpoint.is_call()) {
-        return rest::answer(endpoint, request, (peer, server), (served, answering)).await;
+        let served = ServedRequest::begin(&progress.served, answering);
+        return rest::answer(endpoint, request, peer, &snapshot, served).await;
     }
-    let config = server.config();
-    let secret_request = rest::secret_request::SecretRequest::of(&request, &config);
-    let page = secret_request.as_ref().and_then(|_| rest::allowed_page(&config, request.headers()));
-    let capabilities = capabilities::page(&request, &config);
-    let device_protocol = device_setup::protocol(&request, &config);
+    let secret_request = rest::secret_request::SecretRequest::of(&request, config);
+    let page = secret_request.as_ref().and_then(|_| rest::allowed_page(config, request.headers()));
+    let capabilities = capabilities::page(&request, config);
+    let device_protocol = device_setup::protocol(&request, config);
     let answered = match secret_request {
         _ if config.playground && playground::is_addressed_by(&request) => {
-            playground::answer(request, (peer, server), &config)
+            playground::answer(request, peer, &snapshot)
         }
-        _ if let Some(page) = capabilities => capabilities::answer(page, &request, (peer, server), &config),
+        _ if let Some(page) = capabilities => capabilities::answer(page, &request, peer, &snapshot),
         _ if let Some(client) = device_protocol => {
-            device_setup::answer(&client, request, (peer, server), &config).await
+            device_setup::answer(&client, request, peer, &snapshot).await
         }
         Some(secret_request) => secret_request.answer(request, peer, server).await,
         None => match server.calls.as_ref().zip(sideband::call_id(&request)) {
-            Some((calls, id)) => sideband::join(request, (calls, &id), (peer, server)).await,
-            None => admit(request, peer, server),
+            Some((calls, id)) => sideband::join(request, calls, &id, peer, &snapshot).await,
+            None => admit(request, peer, snapshot),
         },
     };
     let mut response = answered.unwrap_or_else(|error| {

@@ -8,7 +8,6 @@ use hyper::{
         REFERRER_POLICY, SEC_WEBSOCKET_PROTOCOL, UPGRADE, X_CONTENT_TYPE_OPTIONS,
     },
 };
-use std::sync::Arc;
 
 use super::{
     admission::{Caller, ClientPeer, spawn_session},
@@ -19,7 +18,7 @@ use super::{
 };
 use crate::{
     server::{
-        ServerContext, ServiceConfig,
+        Snapshot,
         access::{credential::SUBPROTOCOL, has_own_subprotocol},
         playground::{PATH, files, settings, wires},
     },
@@ -54,9 +53,10 @@ pub(super) fn is_addressed_by<B>(request: &Request<B>) -> bool {
 /// Answers a request for the playground.
 pub(super) fn answer(
     request: Request<RequestBody>,
-    (peer, server): (&ClientPeer, &Arc<ServerContext>),
-    config: &ServiceConfig,
+    peer: &ClientPeer,
+    snapshot: &Snapshot,
 ) -> Result<HttpResponse, Box<HttpError>> {
+    let Snapshot { server, config } = snapshot;
     check_playground_host(config, request.headers())?;
     if request.method() != Method::GET {
         let (reason, status) = (RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
@@ -78,7 +78,7 @@ pub(super) fn answer(
                 settings::describe(config, server.calls.is_some()).to_string(),
             ))
         }
-        "/wires" => open_wires(request, (peer, server), config),
+        "/wires" => open_wires(request, peer, snapshot),
         name => file(name.trim_start_matches('/')),
     }
 }
@@ -109,8 +109,8 @@ fn redirect(status: StatusCode, place: &'static str) -> HttpResponse {
 /// Upgrades the connection of a page that will watch the session named in its query.
 fn open_wires(
     mut request: Request<RequestBody>,
-    (peer, server): (&ClientPeer, &Arc<ServerContext>),
-    config: &ServiceConfig,
+    peer: &ClientPeer,
+    Snapshot { server, config }: &Snapshot,
 ) -> Result<HttpResponse, Box<HttpError>> {
     check_same_origin(request.headers())?;
     let caller = Caller::identify(config, &request, peer, None)?;

@@ -31,14 +31,33 @@ const READ_BYTES: usize = 4096;
 /// Most bytes after a request that is being answered. No known client sends its next request so early.
 const NEXT_REQUEST_MAX_BYTES: usize = 16 * 1024;
 
+/// How long a connection stays open after an answer: longer than proxies keep theirs, usually 60 s, so that they close first and
+/// send no request into a closing connection.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Longest times between the bytes of a connection's requests.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RequestTimeouts {
+    /// For a head.
+    pub(super) head: Duration,
+    /// Between an answer and the next head.
+    pub(super) between: Duration,
+}
+
+impl RequestTimeouts {
+    /// With this time for a handshake: [`KEEP_ALIVE_TIMEOUT`], but less where handshakes must be faster than usual by far.
+    pub(super) fn new(handshake: Duration) -> Self {
+        Self { head: handshake, between: KEEP_ALIVE_TIMEOUT.min(handshake * 75) }
+    }
+}
+
 /// A client's stream before its upgrade.
 pub(crate) struct RequestStream<S = ClientStream> {
     io: S,
     gate: Gate,
     /// Bytes that hyper has not got yet.
     waiting: Vec<u8>,
-    /// Longest time for a head, and between an answer and the next head.
-    timeouts: (Duration, Duration),
+    timeouts: RequestTimeouts,
     /// The awaited bytes, and the timer for them.
     timer: Option<(Awaited, Pin<Box<Sleep>>)>,
 }
@@ -172,8 +191,8 @@ impl GateState {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> RequestStream<S> {
-    /// `timeouts` are the longest time for a head, and between an answer and the next head.
-    pub(super) const fn new(io: S, gate: Gate, timeouts: (Duration, Duration)) -> Self {
+    /// A stream whose gate says which part of a request it is at.
+    pub(super) const fn new(io: S, gate: Gate, timeouts: RequestTimeouts) -> Self {
         Self { io, gate, waiting: Vec::new(), timeouts, timer: None }
     }
 
@@ -185,7 +204,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RequestStream<S> {
     /// Times out if what is waited for does not come.
     fn poll_timeout(&mut self, cx: &mut Context<'_>, awaited: Option<Awaited>) -> io::Result<()> {
         if self.timer.as_ref().map(|(awaited, _)| *awaited) != awaited {
-            let (head, between) = self.timeouts;
+            let RequestTimeouts { head, between } = self.timeouts;
             let limit = |awaited| if awaited == Awaited::NextRequest { between } else { head };
             self.timer = awaited.map(|awaited| (awaited, Box::pin(sleep(limit(awaited)))));
         }

@@ -14,7 +14,7 @@ use crate::{
     client::Codec,
     error::{Error, ErrorKind},
     server::{
-        ServiceConfig,
+        ServiceConfig, Snapshot,
         access::ClientLimits,
         route::{Route, RouteUpstreams},
     },
@@ -41,6 +41,12 @@ pub(crate) struct ConnectRequest {
     pub(crate) seed: u64,
 }
 
+/// The start of a session's trace.
+pub(super) struct TraceStart {
+    pub(super) opened: Instant,
+    pub(super) header: TraceHeader,
+}
+
 /// A session that was opened, or a rejected connection.
 pub(super) struct OpenedSession {
     pub(super) bridge: Bridge,
@@ -48,8 +54,8 @@ pub(super) struct OpenedSession {
     pub(super) upstreams: RouteUpstreams,
     /// The profile's name; `None` if the connection is rejected.
     pub(super) profile: Option<String>,
-    /// The header of its trace, if it is traced.
-    pub(super) start: Option<(Instant, TraceHeader)>,
+    /// The start of its trace, if it is traced.
+    pub(super) start: Option<TraceStart>,
     /// Why the connection is rejected.
     pub(super) rejection: Option<RejectReason>,
 }
@@ -57,12 +63,12 @@ pub(super) struct OpenedSession {
 /// Opens the bridge of a session. Without a route, the bridge answers with the error; that is no session and has no
 /// trace.
 pub(super) fn open_session(
-    mapping: &Arc<ClientMapping>,
     request: &ConnectRequest,
-    config: &ServiceConfig,
-    (limits, has_turn_judge): (ClientLimits, bool),
+    Snapshot { server, config }: &Snapshot,
+    limits: ClientLimits,
     is_traced: bool,
 ) -> Option<OpenedSession> {
+    let mapping = request.candidates.first()?;
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
     let mut codec = Codec::new(mapping.clone(), opened_unix.as_secs_f64());
     let connect = codec.decode_query(&request.query);
@@ -89,7 +95,7 @@ pub(super) fn open_session(
     setup.audio_in.idle_ms = config.idle_ms.unwrap_or(setup.audio_in.idle_ms);
     setup.session_max_ms = limits.session_duration_max_ms;
     setup.voice_catalog = config.voices.clone();
-    setup.has_turn_judge = has_turn_judge;
+    setup.has_turn_judge = server.turn_judge.is_some();
     let start = is_traced.then(|| {
         let parts = SessionParts {
             library: &config.library,
@@ -98,7 +104,7 @@ pub(super) fn open_session(
             query: &request.query,
             opened_unix,
         };
-        (now, TraceHeader::new(parts, &setup))
+        TraceStart { opened: now, header: TraceHeader::new(parts, &setup) }
     });
     let bridge = Bridge::open(now, codec, connect, dialects.clone(), setup);
     let profile = Some(route.profile.name.clone());
@@ -126,7 +132,7 @@ pub(super) fn open_relay_session(
         let (library, dialects, query) = (&config.library, &upstreams.dialects, request.query.as_str());
         let parts = SessionParts { library, client, dialects, query, opened_unix };
         let header = TraceHeader::relayed(parts, &request.candidates[1..], &setup);
-        (now, header.with_default_voice(config.voices.default_voice()))
+        TraceStart { opened: now, header: header.with_default_voice(config.voices.default_voice()) }
     });
     let bridge =
         Bridge::open_relay(now, &request.candidates, &request.query, upstreams.dialects.clone(), setup);

@@ -16,13 +16,16 @@ use super::{
     client_signs::DetectedBy,
     protocol_detection::{self, close_unidentified},
     request_stream::RequestStream,
-    session_opening::{ConnectRequest, OpenedSession, open_relay_session, open_session, unix_now},
+    session_opening::{
+        ConnectRequest, OpenedSession, TraceStart, open_relay_session, open_session, unix_now,
+    },
 };
 use crate::server::{
-    ServerContext, ServiceConfig,
+    ServerContext, ServiceConfig, Snapshot,
     access::{ClientLimits, keys::ApiKey, quota::QuotaTicket},
     client_port::PortEnd,
     memory::{Eviction, MemoryShare},
+    playground::watchers::Watcher,
     registry::{
         SessionInfo,
         observer::{Observer, ObserverSinks},
@@ -31,6 +34,7 @@ use crate::server::{
         ClientEnd, FindProtocol, OtherClient, SessionContext, SessionRegistration, SessionTask,
         wait_for_drain_order,
     },
+    trace_files::SessionTrace,
     websocket::{
         MessageMax, WebSocket,
         session_socket::{OUT_OF_MEMORY, SessionSocket, websocket_config},
@@ -70,12 +74,12 @@ impl Admission {
 pub(crate) async fn run_session(
     upgraded: OnUpgrade,
     request: ConnectRequest,
-    context: (Arc<ServerContext>, Arc<ServiceConfig>),
+    snapshot: Snapshot,
     admission: Admission,
 ) {
-    let Some((stream, read)) = raw_stream(upgraded, request.peer).await else { return };
+    let Some(stream) = raw_stream(upgraded, request.peer).await else { return };
     // Boxed: starting takes twice the memory of running, and the future keeps what its largest part needs.
-    let started = Box::pin(start_session((stream, read), request, context, admission)).await;
+    let started = Box::pin(start_session(stream, request, snapshot, admission)).await;
     run_started(started).await;
 }
 
@@ -83,14 +87,14 @@ pub(crate) async fn run_session(
 pub(crate) async fn run_port_session(
     mut port: PortEnd,
     request: ConnectRequest,
-    (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
+    snapshot: Snapshot,
     admission: Admission,
 ) {
-    let limits = config.limits.for_key(admission.key.as_deref());
-    let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), limits.memory_max_bytes);
+    let limits = snapshot.config.limits.for_key(admission.key.as_deref());
+    let (memory, eviction) = MemoryShare::evictable(snapshot.server.memory.clone(), limits.memory_max_bytes);
     port.memory = memory;
     port.message_max_bytes = message_max(&request.candidates, limits).bytes;
-    let connection = Connection { request, server, config, admission, eviction };
+    let connection = Connection { request, snapshot, admission, eviction };
     run_started(open_on(connection, ClientEnd::Port(port), None)).await;
 }
 
@@ -106,14 +110,15 @@ pub(super) struct GreetedClient {
 pub(super) async fn run_greeted_session(
     GreetedClient { client, eviction, first_message }: GreetedClient,
     mut request: ConnectRequest,
-    (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
+    snapshot: Snapshot,
     admission: Admission,
 ) {
-    if request.candidates.len() > 1 && narrow_by_message(&mut request, &first_message, &server).await.is_err()
+    if request.candidates.len() > 1
+        && narrow_by_message(&mut request, &first_message, &snapshot.server).await.is_err()
     {
         return;
     }
-    let connection = Connection { request, server, config, admission, eviction };
+    let connection = Connection { request, snapshot, admission, eviction };
     run_started(open_connection(connection, client, Some(first_message))).await;
 }
 
@@ -134,8 +139,7 @@ async fn run_started(mut started: Option<StartedSession>) {
 /// An admitted connection, whose client may need another session than the first.
 struct Connection {
     request: ConnectRequest,
-    server: Arc<ServerContext>,
-    config: Arc<ServiceConfig>,
+    snapshot: Snapshot,
     admission: Admission,
     /// Signals that other connections need the memory that this client holds.
     eviction: Arc<Eviction>,
@@ -153,22 +157,22 @@ struct StartedSession {
 
 /// Detects the client's protocol and opens its session; `None` if there is none.
 async fn start_session(
-    (stream, read): (ClientStream, Vec<u8>),
+    stream: RawStream,
     request: ConnectRequest,
-    (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
+    snapshot: Snapshot,
     admission: Admission,
 ) -> Option<StartedSession> {
-    let limits = config.limits.for_key(admission.key.as_deref());
-    let mut client = client_websocket((stream, read), &request, limits);
-    let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), limits.memory_max_bytes);
+    let limits = snapshot.config.limits.for_key(admission.key.as_deref());
+    let mut client = client_websocket(stream, &request, limits);
+    let (memory, eviction) = MemoryShare::evictable(snapshot.server.memory.clone(), limits.memory_max_bytes);
     client.memory = memory;
-    let mut connection = Connection { request, server, config, admission, eviction };
-    if is_announced_at_once(&connection.request, &connection.config) {
+    let mut connection = Connection { request, snapshot, admission, eviction };
+    if is_announced_at_once(&connection.request, &connection.snapshot.config) {
         return open_connection(connection, client, None);
     }
     let detected = tokio::select! {
-        detected = detect_protocol(&mut client, &mut connection.request, (&connection.server, &connection.config)) => detected,
-        _ = wait_for_drain_order(connection.server.drain.clone()) => {
+        detected = detect_protocol(&mut client, &mut connection.request, &connection.snapshot) => detected,
+        _ = wait_for_drain_order(connection.snapshot.server.drain.clone()) => {
             close_unidentified(&mut client, CloseCode::Restart, "server_shutdown").await;
             return None;
         }
@@ -214,8 +218,8 @@ fn open_connection(
     mut client: WebSocket<ClientStream>,
     first_message: Option<Message>,
 ) -> Option<StartedSession> {
-    let Connection { request, config, admission, .. } = &connection;
-    let limits = config.limits.for_key(admission.key.as_deref());
+    let Connection { request, snapshot, admission, .. } = &connection;
+    let limits = snapshot.config.limits.for_key(admission.key.as_deref());
     client.set_message_max(message_max(&request.candidates, limits));
     client.sends_binary_json = request.candidates.first()?.framing == Framing::Json;
     open_on(connection, ClientEnd::Socket(SessionSocket::new(client)), first_message)
@@ -227,7 +231,8 @@ fn open_on(
     client: ClientEnd<ClientStream>,
     first_message: Option<Message>,
 ) -> Option<StartedSession> {
-    let Connection { request, server, config, admission, eviction } = &connection;
+    let Connection { request, snapshot, admission, eviction } = &connection;
+    let Snapshot { server, config } = snapshot;
     let limits = config.limits.for_key(admission.key.as_deref());
     let mapping = request.candidates.first()?;
     let key_name = admission.key.as_ref().map(|key| key.name.clone());
@@ -236,10 +241,7 @@ fn open_on(
     let is_traced = config.traces.is_some() || watcher.is_some();
     let opened = match mapping.is_relayed() {
         true => open_relay_session(request, config, limits, is_traced),
-        false => {
-            let has_turn_judge = server.turn_judge.is_some();
-            open_session(mapping, request, config, (limits, has_turn_judge), is_traced)
-        }
+        false => open_session(request, snapshot, limits, is_traced),
     };
     let OpenedSession { mut bridge, upstreams, profile, start, rejection } = opened?;
     if client.takes_events() {
@@ -252,21 +254,15 @@ fn open_on(
     let (peer, trace_id) = (request.peer, request.trace_context.trace_id);
     let key = key_name.as_deref();
     let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer, key, %trace_id);
-    let mut traces = Vec::new();
-    if let Some((opened, start)) = start {
+    let traces = start.map_or_else(Vec::new, |start| {
         let _in = span.enter();
-        let watched =
-            watcher.and_then(|watcher| server.watchers.start_session(watcher, opened, start.clone()));
-        let file = config.traces.as_ref().map(|traces| {
-            traces.start_session(opened, bridge.session_id(), start, server.drain_guard.clone())
-        });
-        traces.extend(file.into_iter().chain(watched));
-    }
+        start_traces(snapshot, bridge.session_id(), watcher, start)
+    });
     if profile.is_none() {
         server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
     }
-    let registration = profile
-        .map(|profile| register_session(server, request, admission, (&bridge, profile), client.traffic()));
+    let registration =
+        profile.map(|profile| register_session(&connection, &bridge, profile, client.traffic()));
     let context = SessionContext {
         memory: (server.memory.clone(), limits.memory_max_bytes),
         eviction: eviction.clone(),
@@ -287,14 +283,28 @@ fn open_on(
     Some(StartedSession { task, first_message, span, connection })
 }
 
+/// Starts the traces of a session: into a file, and to the page that watches it.
+fn start_traces(
+    Snapshot { server, config }: &Snapshot,
+    session_id: &str,
+    watcher: Option<Watcher>,
+    TraceStart { opened, header }: TraceStart,
+) -> Vec<SessionTrace> {
+    let watched = watcher.and_then(|watcher| server.watchers.start_session(watcher, opened, header.clone()));
+    let traces = config.traces.as_ref();
+    let file =
+        traces.map(|traces| traces.start_session(opened, session_id, header, server.drain_guard.clone()));
+    file.into_iter().chain(watched).collect()
+}
+
 /// The client's connection with its size limits.
 fn client_websocket(
-    (stream, read): (ClientStream, Vec<u8>),
+    RawStream { io, read }: RawStream,
     request: &ConnectRequest,
     limits: ClientLimits,
 ) -> WebSocket<ClientStream> {
     let message_max = message_max(&request.candidates, limits);
-    let mut client = WebSocket::new(stream, read, Role::Server, websocket_config(message_max.bytes));
+    let mut client = WebSocket::new(io, read, Role::Server, websocket_config(message_max.bytes));
     client.set_message_max(message_max);
     client
 }
@@ -317,7 +327,7 @@ pub(super) fn message_max(candidates: &[Arc<ClientMapping>], limits: ClientLimit
 async fn detect_protocol(
     client: &mut WebSocket<ClientStream>,
     request: &mut ConnectRequest,
-    (server, config): (&ServerContext, &ServiceConfig),
+    Snapshot { server, config }: &Snapshot,
 ) -> Result<Option<Message>, ()> {
     if has_single_route(request, config) {
         return Ok(None);
@@ -355,12 +365,12 @@ async fn narrow_by_message(
 
 /// Registers the session as running.
 fn register_session(
-    server: &ServerContext,
-    request: &ConnectRequest,
-    admission: &Admission,
-    (bridge, profile): (&Bridge, String),
+    Connection { request, snapshot, admission, .. }: &Connection,
+    bridge: &Bridge,
+    profile: String,
     traffic: Arc<Traffic>,
 ) -> SessionRegistration {
+    let server = &snapshot.server;
     let info = SessionInfo {
         id: bridge.session_id().to_owned(),
         client: request.candidates.first().map(|client| client.name.clone()).unwrap_or_default(),
@@ -391,8 +401,15 @@ fn has_single_route(request: &ConnectRequest, config: &ServiceConfig) -> bool {
     request.candidates.len() < 2 || routes.all(|route| route.is_some() && Some(route) == first)
 }
 
-/// The byte stream under an upgraded connection, and the bytes read beyond the request.
-pub(super) async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<(ClientStream, Vec<u8>)> {
+/// The byte stream under an upgraded connection.
+pub(super) struct RawStream {
+    pub(super) io: ClientStream,
+    /// Bytes that were read beyond the request.
+    pub(super) read: Vec<u8>,
+}
+
+/// Waits for the upgrade; `None` if it fails.
+pub(super) async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<RawStream> {
     let upgraded = match upgraded.await {
         Ok(upgraded) => upgraded,
         Err(error) => {
@@ -401,6 +418,6 @@ pub(super) async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<
         }
     };
     let parts = upgraded.downcast::<TokioIo<RequestStream>>().ok()?;
-    let (stream, waiting) = parts.io.into_inner().into_parts();
-    Some((stream, [&parts.read_buf[..], &waiting].concat()))
+    let (io, waiting) = parts.io.into_inner().into_parts();
+    Some(RawStream { io, read: [&parts.read_buf[..], &waiting].concat() })
 }

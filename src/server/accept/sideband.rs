@@ -4,7 +4,7 @@
 //!
 //! The call never waits for it: a connection that does not read is closed.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::{Request, StatusCode};
@@ -19,12 +19,12 @@ use super::{
     admission::{Caller, ClientPeer, spawn_session},
     http_error::{HttpError, HttpResponse},
     request_body::RequestBody,
-    session_start::raw_stream,
+    session_start::{RawStream, raw_stream},
     upgrade::{check_upgrade, handshake_response},
 };
 use crate::{
     server::{
-        ServerContext,
+        Snapshot,
         client_port::PortInput,
         webrtc::{Calls, Sideband},
         websocket::{session_socket::websocket_config, stream::ClientStream},
@@ -56,11 +56,13 @@ pub(super) fn call_id(request: &Request<RequestBody>) -> Option<String> {
 /// Joins a call. Only the key that began it may.
 pub(super) async fn join(
     mut request: Request<RequestBody>,
-    (calls, id): (&Calls, &str),
-    (peer, server): (&ClientPeer, &Arc<ServerContext>),
+    calls: &Calls,
+    id: &str,
+    peer: &ClientPeer,
+    Snapshot { server, config }: &Snapshot,
 ) -> Result<HttpResponse, Box<HttpError>> {
-    check_upgrade(&request, (server.config().websocket_scheme(), request.uri().path(), ""), &[])?;
-    let caller = Caller::identify(&server.config(), &request, peer, Some(&server.client_secrets))?;
+    check_upgrade(&request, config, "", &[])?;
+    let caller = Caller::identify(config, &request, peer, Some(&server.client_secrets))?;
     let response = handshake_response(&request)?;
     let key = caller.key.as_ref().map(|key| &*key.name);
     let Some(sideband) = calls.join(id, key).await else {
@@ -73,9 +75,9 @@ pub(super) async fn join(
     info!(call = id, peer = %caller.address, "second connection to a call");
     let upgraded = hyper::upgrade::on(&mut request);
     let serving = async move {
-        let Some((stream, read)) = raw_stream(upgraded, caller.address).await else { return };
-        let config = Some(websocket_config(MESSAGE_MAX_BYTES));
-        let socket = WebSocketStream::from_partially_read(stream, read, Role::Server, config).await;
+        let Some(RawStream { io, read }) = raw_stream(upgraded, caller.address).await else { return };
+        let limits = Some(websocket_config(MESSAGE_MAX_BYTES));
+        let socket = WebSocketStream::from_partially_read(io, read, Role::Server, limits).await;
         serve(socket, sideband).await;
     };
     spawn_session(serving, server.cut_off.clone());

@@ -34,7 +34,8 @@ use crate::{
 /// (mappings/notes/macaw.md#connect).
 pub(super) fn check_upgrade(
     request: &Request<RequestBody>,
-    (scheme, path, query): (&str, &str, &str),
+    config: &ServiceConfig,
+    query: &str,
     candidates: &[Arc<ClientMapping>],
 ) -> Result<(), Box<HttpError>> {
     if request.method() != Method::GET {
@@ -60,6 +61,7 @@ pub(super) fn check_upgrade(
     }
     let model =
         model.map_or_else(String::new, |(name, value)| format!("?{name}={}", value.unwrap_or_default()));
+    let (scheme, path) = (config.websocket_scheme(), request.uri().path());
     let body = json!({
         "error": "This endpoint requires a WebSocket connection",
         "hint": format!("Connect using: {scheme}://<host>{path}{model}"),
@@ -117,7 +119,8 @@ pub(crate) const ANSWERS_HEADER: HeaderName = HeaderName::from_static("voxbridge
 pub(super) fn answers_header(
     config: &ServiceConfig,
     headers: &HeaderMap,
-    (path, query): (&str, &str),
+    path: &str,
+    query: &str,
     candidates: &[Arc<ClientMapping>],
 ) -> Option<HeaderValue> {
     headers.get(ANSWERS_HEADER)?;

@@ -183,7 +183,8 @@ impl<'m> BodyReader<'m> {
 pub(super) async fn read_body(
     body: RequestBody,
     max_bytes: usize,
-    (memory, bodies): (&mut MemoryShare, &Bodies),
+    memory: &mut MemoryShare,
+    bodies: &Bodies,
 ) -> Result<Bytes, Failure> {
     BodyReader::new(body, max_bytes, memory, bodies)?.finish().await
 }

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     client::Codec,
     server::{
-        CallProtocol, CallRates, ServiceConfig,
+        CallChannel, CallProtocol, CallRates, ServiceConfig, Snapshot,
         accept::{
             admission::{authorize, key_places, refusal_words, secret_session, spawn_session},
             client_signs::{self, DetectedBy},
@@ -30,9 +30,8 @@ use crate::{
             session_start::run_port_session,
         },
         access::credential::find_watch_name,
-        channel_rules::ChannelRules,
         client_port::{PortEnd, PortForm},
-        webrtc::{AcceptedCall, CallRejection, Calls, OpenSession},
+        webrtc::{AcceptedCall, CallOffer, CallRejection, Calls, OpenSession},
     },
     spelling::{ClientMapping, client::RealtimeNames},
     telemetry::metrics::RejectReason,
@@ -48,8 +47,7 @@ pub(super) struct Offer {
     pub(super) sdp: String,
     /// The session's settings as JSON.
     pub(super) session: Option<Arc<str>>,
-    /// Events that the data channel may carry.
-    pub(super) rules: ChannelRules,
+    pub(super) channel: CallChannel,
 }
 
 /// Begins a call of OpenAI's.
@@ -64,14 +62,15 @@ pub(super) async fn begin(
         |client: &ClientMapping| client.realtime.as_ref().is_some_and(RealtimeNames::serves_calls);
     let client = protocol(&opening.config, &path, serves_calls)?;
     let location = format!("{path}/calls/");
-    let (id, answer) = start(offer, (path, client, CallProtocol::OpenAi), &head, opening).await?;
+    let (id, answer) = start(offer, path, client, &head, opening).await?;
     Ok(created(&format!("{location}{id}"), answer))
 }
 
 /// Starts a call for a client of this path and mapping. Returns its id and the answer (SDP).
 pub(super) async fn start(
     offer: Offer,
-    (path, client, protocol): (String, Arc<ClientMapping>, CallProtocol),
+    path: String,
+    client: Arc<ClientMapping>,
     head: &Parts,
     opening: Opening,
 ) -> Result<(String, String), Failure> {
@@ -95,10 +94,9 @@ pub(super) async fn start(
     opening.check_offer()?;
     let watch_name = opening.config.playground.then(|| find_watch_name(&head.headers).map(str::to_owned));
     let Opening { server, config, caller, served, .. } = opening;
-    let (address, key) = (caller.address, caller.key_name());
     // A call that waits for its client delays no shutdown.
     let waiting_server = Arc::downgrade(&server);
-    let (for_session, config) = (caller.clone(), config.clone());
+    let for_session = caller.clone();
     let open_session: OpenSession = Box::new(move |call_id, rates, inputs| {
         let query = match session.as_deref().filter(|_| client.is_live) {
             // The session has the call's id, by which its client names it.
@@ -126,16 +124,21 @@ pub(super) async fn start(
         };
         let cut_off = server.cut_off.clone();
         let (port, events) = PortEnd::new(PortForm::Messages, inputs);
-        spawn_session(Box::pin(run_port_session(port, request, (server, config), admission)), cut_off);
+        let snapshot = Snapshot { server, config };
+        spawn_session(Box::pin(run_port_session(port, request, snapshot, admission)), cut_off);
         Ok(events)
     });
-    let threads = &server.codec_threads;
-    let accepted =
-        calls.accept((offer.sdp, threads), (address.ip(), key), (protocol, offer.rules), open_session).await;
+    let offer = CallOffer {
+        sdp: offer.sdp,
+        address: caller.address.ip(),
+        key: caller.key_name(),
+        channel: offer.channel,
+    };
+    let accepted = calls.accept(offer, &server.codec_threads, open_session).await;
     let AcceptedCall { id, answer, task } = accepted.map_err(failure)?;
     server.workers.spawn(task);
     drop(served);
-    info!(call = id, peer = %address, "call accepted");
+    info!(call = id, peer = %caller.address, "call accepted");
     Ok((id, answer))
 }
 
@@ -217,9 +220,9 @@ async fn read_offer(headers: &HeaderMap, body: RequestBody, opening: &Opening) -
         }
     };
     let mut memory = opening.memory_share();
-    let body = read_body(body, max_bytes, (&mut memory, &opening.server.bodies)).await?;
+    let body = read_body(body, max_bytes, &mut memory, &opening.server.bodies).await?;
     let Some(boundary) = boundary else {
-        return Ok(Offer { sdp: text(&body)?, session: None, rules: ChannelRules::default() });
+        return Ok(Offer { sdp: text(&body)?, session: None, channel: CallProtocol::OpenAi.channel() });
     };
     let broken = |problem| Failure::invalid(format!("The body is not a form: {problem}"));
     let (mut sdp, mut session) = (None, None);
@@ -234,7 +237,7 @@ async fn read_offer(headers: &HeaderMap, body: RequestBody, opening: &Opening) -
         }
     }
     let sdp = sdp.ok_or_else(|| Failure::parameter("sdp", "Missing required parameter: 'sdp'."))?;
-    Ok(Offer { sdp, session, rules: ChannelRules::default() })
+    Ok(Offer { sdp, session, channel: CallProtocol::OpenAi.channel() })
 }
 
 fn text(bytes: &[u8]) -> Result<String, Failure> {

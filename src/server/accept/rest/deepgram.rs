@@ -52,7 +52,7 @@ pub(super) async fn answer_listen(
     }
     let mut memory = opening.memory_share();
     let bodies = &opening.server.bodies;
-    let recording = read_body(request.into_body(), RECORDING_MAX_BYTES, (&mut memory, bodies)).await?;
+    let recording = read_body(request.into_body(), RECORDING_MAX_BYTES, &mut memory, bodies).await?;
     if recording.is_empty() {
         return Err(Failure::audio("The body is empty; it must be a recording"));
     }
@@ -68,7 +68,7 @@ pub(super) async fn answer_listen(
     let (threads, hashed) = (opening.server.codec_threads.clone(), recording.clone());
     let hash = threads.run(move || digest(&SHA256, &hashed)).await;
     let job = Job { recording, model: model.clone(), settings };
-    let (transcription, served) = Transcription::start(opening, (admission, memory), job).await?;
+    let (transcription, served) = Transcription::start(opening, admission, memory, job).await?;
     let stage = transcription.stage();
     let making = async move {
         let Recognized { segments, duration, broken_off } = transcription.collect().await?;
@@ -86,7 +86,7 @@ pub(super) async fn answer_listen(
         broken_off.inspect(|broken_off| broken_off.mark(&mut response));
         Ok(response)
     };
-    answer_in_time(making, stage, (Filler::JSON, Style::Deepgram), served).await
+    answer_in_time(making, stage, Filler::JSON, Style::Deepgram, served).await
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

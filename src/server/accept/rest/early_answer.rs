@@ -62,7 +62,8 @@ impl Filler {
 pub(super) async fn answer_in_time<F>(
     making: F,
     stage: watch::Receiver<Stage>,
-    (filler, style): (Filler, Style),
+    filler: Filler,
+    style: Style,
     served: impl Send + 'static,
 ) -> Result<Response<Body>, Failure>
 where
@@ -190,8 +191,8 @@ mod tests {
             made.map(|body| answer_with("text/plain", body)).map_err(failed)
         };
         let stage = watch::Sender::new(Stage::Opened);
-        let how = (Filler::of(format), Style::OpenAi);
-        let answer = answer_in_time(making, stage.subscribe(), how, ()).await;
+        let filler = Filler::of(format);
+        let answer = answer_in_time(making, stage.subscribe(), filler, Style::OpenAi, ()).await;
         let head_at = start.elapsed();
         let body = match answer {
             Err(failure) => Err(format!("{} {}", failure.status.as_u16(), failure.message)),
@@ -263,8 +264,10 @@ mod tests {
                 Ok(made)
             };
             let stage = watch::Sender::new(Stage::Opened);
-            let how = (Filler::of(TranscriptFormat::Text), Style::OpenAi);
-            answer_in_time(making, stage.subscribe(), how, ()).await.map_err(|failure| failure.message)
+            let filler = Filler::of(TranscriptFormat::Text);
+            answer_in_time(making, stage.subscribe(), filler, Style::OpenAi, ())
+                .await
+                .map_err(|failure| failure.message)
         });
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(server), answering));
         let request = format!("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{header}\r\n");

@@ -34,7 +34,8 @@ const LOGPROB: f64 = 0.0;
 
 /// Answers a request to speak, with the bytes as they are made.
 pub(super) async fn answer_speak(
-    (voice, delivery): (&str, Delivery),
+    voice: &str,
+    delivery: Delivery,
     request: Request<RequestBody>,
     opening: Opening,
 ) -> Result<Response<Body>, Failure> {
@@ -95,7 +96,7 @@ pub(super) async fn answer_listen(
     settings.extend(language.clone().map(Setting::Language));
     let admission = opening.admit()?;
     let job = transcribe::Job { recording, model, settings };
-    let (transcription, served) = Transcription::start(opening, (admission, memory), job).await?;
+    let (transcription, served) = Transcription::start(opening, admission, memory, job).await?;
     let stage = transcription.stage();
     let making = async move {
         let Recognized { segments, duration, broken_off } = transcription.collect().await?;
@@ -108,7 +109,7 @@ pub(super) async fn answer_listen(
         broken_off.inspect(|broken_off| broken_off.mark(&mut response));
         Ok(response)
     };
-    answer_in_time(making, stage, (Filler::JSON, Style::ElevenLabs), served).await
+    answer_in_time(making, stage, Filler::JSON, Style::ElevenLabs, served).await
 }
 
 /// The answer with a transcript.

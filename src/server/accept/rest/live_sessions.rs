@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     client::check_live_session,
-    server::{CallProtocol, channel_rules::ChannelRules},
+    server::{CallChannel, CallProtocol, channel_rules::ChannelRules},
 };
 
 /// Longest body: an offer, and a session with long instructions.
@@ -63,7 +63,7 @@ pub(super) async fn begin(
     calls::calls(&opening)?;
     let client = calls::protocol(&opening.config, &opening.path, |client| client.is_live)?;
     let mut memory = opening.memory_share();
-    let body = read_body(body, BODY_MAX_BYTES, (&mut memory, &opening.server.bodies)).await?;
+    let body = read_body(body, BODY_MAX_BYTES, &mut memory, &opening.server.bodies).await?;
     let SessionRequest { session, transport } =
         serde_json::from_slice(&body).map_err(|error| Failure::json(&error))?;
     let session = session.ok_or_else(|| missing("session"))?.get();
@@ -81,9 +81,10 @@ pub(super) async fn begin(
     let client_field: ClientField = serde_json::from_str(session).map_err(|error| Failure::json(&error))?;
     let rules = ChannelRules::read(&client_field.client)
         .map_err(|field| Failure::parameter("session", format!("Invalid value for '{field}'.")))?;
-    let offer = Offer { sdp: transport.sdp, session: Some(Arc::from(session)), rules };
-    let call = (opening.path.clone(), client, CallProtocol::OpenAi);
-    let (id, sdp) = calls::start(offer, call, &head, opening).await?;
+    let channel = CallChannel { protocol: CallProtocol::OpenAi, rules };
+    let offer = Offer { sdp: transport.sdp, session: Some(Arc::from(session)), channel };
+    let path = opening.path.clone();
+    let (id, sdp) = calls::start(offer, path, client, &head, opening).await?;
     Ok(created(&json!({ "session": { "id": id }, "transport": { "type": "webrtc", "sdp": sdp } })))
 }
 

@@ -24,12 +24,11 @@ impl LocalSessions {
     /// The server is stopping.
     pub(crate) async fn open(&self, model: &str, shows_messages: bool) -> Result<RestSession, String> {
         let server = self.0.wait().await.upgrade().ok_or("it has stopped")?;
-        let config = server.config();
+        let snapshot = server.snapshot();
         let caller = Caller::of_this_process();
-        let admission = caller.admit(&config, &server).map_err(|_| "it takes no more sessions")?;
-        let client = config.library.client(PROTOCOL)?;
-        let context = (server, config);
+        let admission = caller.admit(&snapshot.config, &server).map_err(|_| "it takes no more sessions")?;
+        let client = snapshot.config.library.client(PROTOCOL)?;
         let form = if shows_messages { PortForm::ShownEvents } else { PortForm::Events };
-        Ok(RestSession::open(context, caller, String::new(), model, client, admission, form))
+        Ok(RestSession::open(snapshot, caller, String::new(), model, client, admission, form))
     }
 }

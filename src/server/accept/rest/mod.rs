@@ -51,8 +51,6 @@ mod transcribe;
 mod transcript;
 mod upload;
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
@@ -65,7 +63,12 @@ use hyper::{
 use serde_json::json;
 
 pub(super) use self::endpoint::Endpoint;
-use self::{session::Opening, speech_format::Delivery, streamed_body::StreamedBody, style::Style};
+use self::{
+    session::Opening,
+    speech_format::Delivery,
+    streamed_body::StreamedBody,
+    style::{Failure, Style},
+};
 use super::{
     admission::{Caller, ClientPeer},
     host::{check_local_host, check_page, may_page_use_rest},
@@ -74,7 +77,9 @@ use super::{
     request_stream::Answering,
 };
 use crate::{
-    server::{ServerContext, ServiceConfig, access::handshakes::ServedRequests, memory::MemoryShare},
+    server::{
+        ServerContext, ServiceConfig, Snapshot, access::handshakes::ServedRequests, memory::MemoryShare,
+    },
     telemetry::metrics::RejectReason,
 };
 
@@ -85,14 +90,15 @@ pub(super) type Body = Either<Full<Bytes>, StreamedBody>;
 pub(crate) const PROTOCOL: &str = "rest";
 
 /// Counts a request as served while it lives, and keeps the next one of the connection waiting.
-struct ServedRequest {
+pub(super) struct ServedRequest {
     served: ServedRequests,
     /// `None` for work behind a request that was answered.
     _answering: Option<Answering>,
 }
 
 impl ServedRequest {
-    fn begin((served, answering): (&ServedRequests, Answering)) -> Self {
+    /// A request of the connection that counts those that are served.
+    pub(super) fn begin(served: &ServedRequests, answering: Answering) -> Self {
         served.send_modify(|count| *count += 1);
         Self { served: served.clone(), _answering: Some(answering) }
     }
@@ -115,14 +121,15 @@ impl Drop for ServedRequest {
 pub(super) async fn answer(
     endpoint: Endpoint,
     request: Request<RequestBody>,
-    (peer, server): (&ClientPeer, &Arc<ServerContext>),
-    served: (&ServedRequests, Answering),
+    peer: &ClientPeer,
+    snapshot: &Snapshot,
+    served: ServedRequest,
 ) -> Response<Body> {
-    let page = allowed_page(&server.config(), request.headers());
-    let mut response = match answer_checked(endpoint, request, (peer, server), served).await {
+    let page = allowed_page(&snapshot.config, request.headers());
+    let mut response = match answer_checked(endpoint, request, peer, snapshot, served).await {
         Ok(response) => response,
         Err(error) => {
-            server.metrics.record_rejection(error.reason);
+            snapshot.server.metrics.record_rejection(error.reason);
             error.response.map(Either::Left)
         }
     };
@@ -148,44 +155,54 @@ pub(super) fn let_page_read(headers: &mut HeaderMap, page: Option<HeaderValue>) 
 async fn answer_checked(
     endpoint: Endpoint,
     request: Request<RequestBody>,
-    (peer, server): (&ClientPeer, &Arc<ServerContext>),
-    served: (&ServedRequests, Answering),
+    peer: &ClientPeer,
+    snapshot: &Snapshot,
+    served: ServedRequest,
 ) -> Result<Response<Body>, Box<HttpError>> {
+    let Snapshot { server, config } = snapshot;
     if request.method() == Method::OPTIONS && request.headers().contains_key(ORIGIN) {
         return Ok(complete(preflight_response(endpoint.methods())));
     }
     if !endpoint.allows(request.method()) {
         return Err(wrong_method(&endpoint));
     }
-    let config = server.config();
-    check_page(&config, request.headers())?;
+    check_page(config, request.headers())?;
     if matches!(endpoint, Endpoint::Health) {
-        return Ok(complete(models::health(&config, server)));
+        return Ok(complete(models::health(config, server)));
     }
-    check_local_host(&config, request.headers(), peer.address.ip())?;
+    check_local_host(config, request.headers(), peer.address.ip())?;
     if let Endpoint::Job(endpoint) = endpoint {
-        let answered =
-            jobs::answer(&endpoint, request, (peer, server, &config), ServedRequest::begin(served));
-        return answered.await.map(complete);
+        return jobs::answer(&endpoint, request, peer, snapshot, served).await.map(complete);
     }
     let keys_are_asked_for = config.access.keys.is_some();
     let style = Style::of(&endpoint, &config.library, request.headers(), keys_are_asked_for);
-    let caller = Caller::identify(&config, &request, peer, Some(&server.client_secrets))
+    let caller = Caller::identify(config, &request, peer, Some(&server.client_secrets))
         .map_err(|refusal| style.restyle(refusal))?;
     let opening = Opening {
         server: server.clone(),
         config: config.clone(),
         caller,
         path: request.uri().path().to_owned(),
-        served: ServedRequest::begin(served),
+        served,
     };
-    let answered = match endpoint {
+    answer_opened(endpoint, request, style, opening).await.map_err(|failure| failure.into_http_error(style))
+}
+
+/// Answers a request whose sender was identified.
+async fn answer_opened(
+    endpoint: Endpoint,
+    request: Request<RequestBody>,
+    style: Style,
+    opening: Opening,
+) -> Result<Response<Body>, Failure> {
+    let config = &opening.config;
+    match endpoint {
         Endpoint::Transcribe(task) => transcribe::answer(task, request, style, opening).await,
         Endpoint::Speak => speak::answer(request, style, opening).await,
         Endpoint::Listen => deepgram::answer_listen(request, opening).await,
         Endpoint::DeepgramSpeak => deepgram::answer_speak(request, opening).await,
         Endpoint::ElevenLabsSpeak(voice, delivery) => {
-            elevenlabs::answer_speak((&voice, delivery), request, opening).await
+            elevenlabs::answer_speak(&voice, delivery, request, opening).await
         }
         Endpoint::ElevenLabsListen => elevenlabs::answer_listen(request, opening).await,
         Endpoint::CartesiaSpeak => cartesia::answer_speak(Delivery::Bytes, request, opening).await,
@@ -197,16 +214,15 @@ async fn answer_checked(
         Endpoint::Offer(protocol) => offers::answer(&protocol, request, opening).await,
         Endpoint::HangUp(id) | Endpoint::DeleteCall(id) => calls::end(&id, &opening).map(complete),
         Endpoint::CancelTranscription(id) => Ok(complete(models::nothing_to_cancel(&id))),
-        Endpoint::Models => Ok(complete(models::list(&config, style))),
-        Endpoint::Model(id) => models::one(&config, style, &id).map(complete),
-        Endpoint::Voices => Ok(complete(models::voices(&config))),
-        Endpoint::SpeechModels => Ok(complete(models::speech_models(&config))),
-        Endpoint::SpeechVoices => Ok(complete(models::speech_voices(&config))),
-        Endpoint::Health => Ok(complete(models::health(&config, server))),
+        Endpoint::Models => Ok(complete(models::list(config, style))),
+        Endpoint::Model(id) => models::one(config, style, &id).map(complete),
+        Endpoint::Voices => Ok(complete(models::voices(config))),
+        Endpoint::SpeechModels => Ok(complete(models::speech_models(config))),
+        Endpoint::SpeechVoices => Ok(complete(models::speech_voices(config))),
+        Endpoint::Health => Ok(complete(models::health(config, &opening.server))),
         // Answered above, in the form of its protocol.
-        Endpoint::Job(_) => Err(style::Failure::invalid("no job")),
-    };
-    answered.map_err(|failure| failure.into_http_error(style))
+        Endpoint::Job(_) => Err(Failure::invalid("no job")),
+    }
 }
 
 /// Reads the short body of a request that is answered elsewhere, in OpenAI's form.
@@ -216,7 +232,7 @@ pub(super) async fn read_short_body(
     server: &ServerContext,
 ) -> Result<Bytes, Box<HttpError>> {
     let mut memory = MemoryShare::new(server.memory.clone(), server.config().limits.memory_max_bytes);
-    let read = body::read_body(body, max_bytes, (&mut memory, &server.bodies)).await;
+    let read = body::read_body(body, max_bytes, &mut memory, &server.bodies).await;
     read.map_err(|failure| failure.into_http_error(Style::OpenAi))
 }
 

@@ -22,7 +22,7 @@ use super::{
     session::Opening,
     style::Failure,
 };
-use crate::server::{CallProtocol, channel_rules::ChannelRules};
+use crate::server::CallProtocol;
 
 /// Longest body, bytes: an offer as JSON, and data of the application, which voxbridge ignores.
 const BODY_MAX_BYTES: usize = 128 * 1024;
@@ -54,7 +54,7 @@ pub(super) async fn answer(
     let (head, body) = request.into_parts();
     let calls = calls(&opening)?;
     let mut memory = opening.memory_share();
-    let body = read_body(body, BODY_MAX_BYTES, (&mut memory, &opening.server.bodies)).await?;
+    let body = read_body(body, BODY_MAX_BYTES, &mut memory, &opening.server.bodies).await?;
     let key = opening.caller.key.as_ref().map(|key| &*key.name);
     if head.method == Method::PATCH {
         let CandidatesBody { pc_id } = parse(&body)?;
@@ -75,15 +75,15 @@ pub(super) async fn answer(
     }
     if let Some(id) = pc_id
         && let Some(renewed) = calls
-            .renew((&id, key), (sdp.clone(), &opening.server.codec_threads), restart_pc.unwrap_or(false))
+            .renew(&id, key, sdp.clone(), &opening.server.codec_threads, restart_pc.unwrap_or(false))
             .await
     {
         return renewed.map(|sdp| described(&id, &sdp)).map_err(failure);
     }
     let client = opening.config.library.client(protocol).map_err(Failure::invalid)?.clone();
     let path = client.paths.first().cloned().unwrap_or_default();
-    let offer = Offer { sdp, session: None, rules: ChannelRules::default() };
-    let (id, sdp) = calls::start(offer, (path, client, CallProtocol::Pipecat), &head, opening).await?;
+    let offer = Offer { sdp, session: None, channel: CallProtocol::Pipecat.channel() };
+    let (id, sdp) = calls::start(offer, path, client, &head, opening).await?;
     Ok(described(&id, &sdp))
 }
 

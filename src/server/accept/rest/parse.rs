@@ -15,7 +15,8 @@ const SHORT_BYTES: usize = 64 * 1024;
 pub(super) async fn parse<T: Send + 'static>(
     body: Bytes,
     needed_bytes: usize,
-    (memory, threads): (&mut MemoryShare, &CodecThreads),
+    memory: &mut MemoryShare,
+    threads: &CodecThreads,
     read: impl FnOnce(Bytes) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     if body.len() <= SHORT_BYTES {

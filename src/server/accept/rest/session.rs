@@ -15,7 +15,7 @@ use crate::{
     audio::word_times::WordTime,
     error::ErrorKind,
     server::{
-        ServerContext, ServiceConfig,
+        ServerContext, ServiceConfig, Snapshot,
         accept::{
             admission::{Caller, authorize, spawn_session},
             client_signs::DetectedBy,
@@ -81,8 +81,8 @@ impl Opening {
     ) -> Result<(RestSession, ServedRequest), Failure> {
         let client = self.check_model(model)?;
         let Self { server, config, caller, path, served } = self;
-        let context = (server, config);
-        Ok((RestSession::open(context, caller, path, model, client, admission, PortForm::Events), served))
+        let snapshot = Snapshot { server, config };
+        Ok((RestSession::open(snapshot, caller, path, model, client, admission, PortForm::Events), served))
     }
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct RestSession {
 impl RestSession {
     /// Opens a session for a caller that was admitted.
     pub(super) fn open(
-        (server, config): (Arc<ServerContext>, Arc<ServiceConfig>),
+        snapshot: Snapshot,
         caller: Caller,
         path: String,
         model: &str,
@@ -128,8 +128,8 @@ impl RestSession {
             watch_name: None,
             seed: fastrand::u64(..),
         };
-        let cut_off = server.cut_off.clone();
-        let session = Box::pin(run_port_session(port, request, (server, config), admission));
+        let cut_off = snapshot.server.cut_off.clone();
+        let session = Box::pin(run_port_session(port, request, snapshot, admission));
         let task = spawn_session(session, cut_off);
         let stage = watch::Sender::new(Stage::Opened);
         Self { requests: Requests(requests), events: Events { events, task, stage } }

@@ -21,7 +21,7 @@ use super::{
     speech_events::SpeechEvents,
     speech_format::{Delivery, OPENAI_RATE_HZ, SpeechFormat},
     streamed_body::{BodySender, StreamedBody},
-    style::{Failure, Style, set_header},
+    style::{Failure, FieldLimit, Style, set_header},
     transcribe::{event_stream, event_text},
 };
 use crate::{
@@ -96,9 +96,9 @@ pub(super) async fn read_speech_body<T: Send + 'static>(
     server: &ServerContext,
     read: impl FnOnce(Bytes) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
-    let body = read_body(request.into_body(), SPEECH_MAX_BYTES, (memory, &server.bodies)).await?;
+    let body = read_body(request.into_body(), SPEECH_MAX_BYTES, memory, &server.bodies).await?;
     let needed = body.len() * PARSING_LENGTHS;
-    parse(body, needed, (memory, &server.codec_threads), read).await
+    parse(body, needed, memory, &server.codec_threads, read).await
 }
 
 fn read_job(body: &[u8], style: Style) -> Result<Job, Failure> {
@@ -136,7 +136,7 @@ fn check_text(text: &str, style: Style) -> Result<(), Failure> {
     let empty = "The 'input' field cannot be empty.";
     if text.is_empty() {
         let words = "String should have at least 1 character";
-        let limit = Some(("min_length", json!(1)));
+        let limit = Some(FieldLimit { name: "min_length", value: json!(1) });
         return Err(Failure::parameter("input", empty).with_field_error(
             "string_too_short",
             words,
@@ -151,7 +151,7 @@ fn check_text(text: &str, style: Style) -> Result<(), Failure> {
     if text.chars().count() > TEXT_MAX_CHARS {
         let message = format!("Invalid value for 'input': longer than {TEXT_MAX_CHARS} characters.");
         let words = format!("String should have at most {TEXT_MAX_CHARS} characters");
-        let limit = Some(("max_length", json!(TEXT_MAX_CHARS)));
+        let limit = Some(FieldLimit { name: "max_length", value: json!(TEXT_MAX_CHARS) });
         return Err(Failure::parameter("input", message).with_field_error(
             "string_too_long",
             words,
@@ -196,11 +196,13 @@ fn format_of(name: Option<&str>, style: Style) -> Result<AudioFormat, Failure> {
     AudioFormat::from_name(name.unwrap_or(default)).ok_or_else(|| {
         let message = "Invalid value for 'response_format': must be 'mp3', 'opus', 'flac', 'wav' or 'pcm'.";
         let words = "Input should be 'mp3', 'opus', 'flac', 'wav' or 'pcm'";
+        let value = json!("'mp3', 'opus', 'flac', 'wav' or 'pcm'");
+        let limit = Some(FieldLimit { name: "expected", value });
         Failure::parameter("response_format", message).with_field_error(
             "literal_error",
             words,
             json!(name),
-            Some(("expected", json!("'mp3', 'opus', 'flac', 'wav' or 'pcm'"))),
+            limit,
         )
     })
 }

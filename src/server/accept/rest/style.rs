@@ -116,14 +116,20 @@ pub(super) struct Failure {
     refusal: Option<Box<HttpError>>,
 }
 
+/// A limit of a field, by its name.
+pub(super) struct FieldLimit {
+    pub(super) name: &'static str,
+    pub(super) value: Value,
+}
+
 /// An error in a field in the form of Macaw's framework (pydantic), which checks the fields with HTTP 422
 /// (mappings/notes/macaw.md#rest).
 struct FieldError {
     kind: &'static str,
     message: String,
     input: Value,
-    /// The limit that the input exceeds, with its name.
-    limit: Option<(&'static str, Value)>,
+    /// The limit that the input exceeds.
+    limit: Option<FieldLimit>,
     /// Name of the field; none if the whole body is wrong.
     field: Option<&'static str>,
 }
@@ -132,8 +138,8 @@ impl FieldError {
     fn body(&self) -> Value {
         let location = ["body"].into_iter().chain(self.field).collect::<Vec<_>>();
         let mut error = json!({"type": self.kind, "loc": location, "msg": self.message, "input": self.input});
-        if let Some((name, limit)) = &self.limit {
-            error["ctx"] = json!({*name: limit});
+        if let Some(FieldLimit { name, value }) = &self.limit {
+            error["ctx"] = json!({*name: value});
         }
         json!({"detail": [error]})
     }
@@ -189,7 +195,7 @@ impl Failure {
         kind: &'static str,
         message: impl Into<String>,
         input: Value,
-        limit: Option<(&'static str, Value)>,
+        limit: Option<FieldLimit>,
     ) -> Self {
         let error = FieldError { kind, message: message.into(), input, limit, field: self.parameter };
         Self { field_error: Some(Box::new(error)), ..self }
@@ -205,7 +211,7 @@ impl Failure {
             kind,
             format!("Input should be {words} {limit}"),
             input,
-            Some((name, json!(limit))),
+            Some(FieldLimit { name, value: json!(limit) }),
         )
     }
 

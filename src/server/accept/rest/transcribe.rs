@@ -89,13 +89,13 @@ pub(super) async fn answer(
     let form = read_form(task, &upload, style)?;
     let job = read_job(task, form.needs_word_times(), &mut upload)?;
     let admission = opening.admit()?;
-    let (transcription, served) = Transcription::start(opening, (admission, memory), job).await?;
+    let (transcription, served) = Transcription::start(opening, admission, memory, job).await?;
     match form.streams {
         true => stream(transcription, form, served).await,
         false => {
             let stage = transcription.stage();
-            let how = (Filler::of(form.format), style);
-            answer_in_time(transcribe(transcription, form), stage, how, served).await
+            let filler = Filler::of(form.format);
+            answer_in_time(transcribe(transcription, form), stage, filler, style, served).await
         }
     }
 }
@@ -184,7 +184,8 @@ impl Transcription {
     /// Opens the recording and a session for it.
     pub(super) async fn start(
         opening: Opening,
-        (admission, memory): (Admission, MemoryShare),
+        admission: Admission,
+        memory: MemoryShare,
         job: Job,
     ) -> Result<(Self, ServedRequest), Failure> {
         let threads = opening.server.codec_threads.clone();

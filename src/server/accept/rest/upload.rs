@@ -66,6 +66,19 @@ pub(super) struct Upload {
     misnamed_file: Option<String>,
 }
 
+/// Macaw's type and words of the error in a field.
+struct FieldMistake {
+    kind: &'static str,
+    words: &'static str,
+}
+
+/// The parts of a form.
+pub(super) struct Form {
+    pub(super) parts: Vec<Part>,
+    /// Length of the body that they are parts of.
+    pub(super) body_bytes: usize,
+}
+
 impl Upload {
     /// Reads a form (RFC 7578) or a JSON object. The fields of a form may come in any order.
     pub(super) async fn read(
@@ -77,12 +90,11 @@ impl Upload {
         let content_type = content_type.unwrap_or_default().trim().to_owned();
         let (body, threads) = (request.into_body(), &server.codec_threads);
         let upload = if content_type.starts_with("application/json") {
-            let body = read_body(body, RECORDING_JSON_MAX_BYTES, (memory, &server.bodies)).await?;
+            let body = read_body(body, RECORDING_JSON_MAX_BYTES, memory, &server.bodies).await?;
             let needed = body.len() * JSON_PARSING_LENGTHS;
-            parse(body, needed, (memory, threads), |body| Self::of_json(&body)).await?
+            parse(body, needed, memory, threads, |body| Self::of_json(&body)).await?
         } else {
-            let (parts, _) = read_form(body, &content_type, memory, server).await?;
-            Self::of_form(parts)?
+            Self::of_form(read_form(body, &content_type, memory, server).await?.parts)?
         };
         // A recording in a form is part of the body.
         let kept = upload.file.as_ref().map_or(0, Bytes::len);
@@ -156,7 +168,10 @@ impl Upload {
 
     /// The field with this name as a flag, in the spellings of pydantic.
     pub(super) fn flag(&self, name: &'static str) -> Result<Option<bool>, Failure> {
-        let macaws = ("bool_parsing", "Input should be a valid boolean, unable to interpret input");
+        let macaws = FieldMistake {
+            kind: "bool_parsing",
+            words: "Input should be a valid boolean, unable to interpret input",
+        };
         self.parse(name, "true or false", macaws, |text| match text {
             "1" | "true" | "t" | "yes" | "y" | "on" => Some(true),
             "0" | "false" | "f" | "no" | "n" | "off" => Some(false),
@@ -166,33 +181,36 @@ impl Upload {
 
     /// The field with this name as a number.
     pub(super) fn number(&self, name: &'static str) -> Result<Option<f64>, Failure> {
-        let macaws = ("float_parsing", "Input should be a valid number, unable to parse string as a number");
+        let macaws = FieldMistake {
+            kind: "float_parsing",
+            words: "Input should be a valid number, unable to parse string as a number",
+        };
         self.parse(name, "a number", macaws, |text| text.parse().ok())
     }
 
-    /// The field with this name as another type; otherwise Macaw's type and words of the error.
+    /// The field with this name as another type; otherwise the error, also as Macaw has it.
     fn parse<T>(
         &self,
         name: &'static str,
         expected: &str,
-        (kind, words): (&'static str, &str),
+        macaws: FieldMistake,
         read: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, Failure> {
         let Some(text) = self.text(name) else { return Ok(None) };
         read(&text.to_ascii_lowercase()).map(Some).ok_or_else(|| {
             Failure::parameter(name, format!("Invalid value for '{name}': must be {expected}."))
-                .with_field_error(kind, words, json!(text), None)
+                .with_field_error(macaws.kind, macaws.words, json!(text), None)
         })
     }
 }
 
-/// Reads a form (RFC 7578) of a recording's length at most, and finds its parts, with the length of the body that they are parts of.
+/// Reads a form (RFC 7578) of a recording's length at most, and finds its parts.
 pub(super) async fn read_form(
     body: RequestBody,
     content_type: &str,
     memory: &mut MemoryShare,
     server: &ServerContext,
-) -> Result<(Vec<Part>, usize), Failure> {
+) -> Result<Form, Failure> {
     let boundary = form::boundary_of(content_type).ok_or_else(no_form)?;
     let mut reader = BodyReader::new(body, FORM_MAX_BYTES, memory, &server.bodies)?;
     let mut scan = form::FormScan::new(&boundary);
@@ -206,10 +224,10 @@ pub(super) async fn read_form(
         wanted = received.len() + FORM_STEP_BYTES;
     }
     let body = reader.finish().await?;
-    let needed = body.len();
+    let body_bytes = body.len();
     let find = move |body: Bytes| scan.finish(&body).map_err(broken_form);
-    let parts = parse(body, needed, (memory, &server.codec_threads), find).await?;
-    Ok((parts, needed))
+    let parts = parse(body, body_bytes, memory, &server.codec_threads, find).await?;
+    Ok(Form { parts, body_bytes })
 }
 
 /// HTTP 400: a text field is too long.

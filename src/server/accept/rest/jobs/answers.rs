@@ -31,7 +31,7 @@ const LANGUAGE: &str = "en";
 
 /// What the answers to one request have in common.
 pub(super) struct Answers<'a> {
-    api: &'a JobApi,
+    pub(super) api: &'a JobApi,
     /// Scheme and host, as the client wrote it.
     origin: String,
     path: String,

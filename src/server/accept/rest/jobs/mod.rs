@@ -14,8 +14,6 @@ mod run;
 mod store;
 mod upload;
 
-use std::sync::Arc;
-
 use hyper::{Method, Request, Response, StatusCode};
 
 pub(in crate::server) use self::store::JobStore;
@@ -37,7 +35,7 @@ use super::{
     style::Failure,
 };
 use crate::{
-    server::{ServerContext, ServiceConfig},
+    server::Snapshot,
     spelling::client::{JobApi, TranscriptForm},
 };
 
@@ -48,7 +46,8 @@ const MEMORY_PART: usize = 4;
 pub(super) async fn answer(
     endpoint: &JobEndpoint,
     request: Request<RequestBody>,
-    (peer, server, config): (&ClientPeer, &Arc<ServerContext>, &Arc<ServiceConfig>),
+    peer: &ClientPeer,
+    Snapshot { server, config }: &Snapshot,
     served: ServedRequest,
 ) -> Result<HttpResponse, Box<HttpError>> {
     let unknown = |_| HttpError::bad_request("The protocol of this path is no longer configured");
@@ -60,17 +59,19 @@ pub(super) async fn answer(
         let owner = Owner { key: caller.key_name(), protocol: client.name.clone() };
         let path = request.uri().path().to_owned();
         let opening = Opening { server: server.clone(), config: config.clone(), caller, path, served };
-        answer_action(&endpoint.action, (request, opening), owner, (api, &answers)).await
+        answer_action(&endpoint.action, request, opening, owner, &answers).await
     };
     answered.await.map_err(|failure| answers.error(failure))
 }
 
 async fn answer_action(
     action: &Action,
-    (request, opening): (Request<RequestBody>, Opening),
+    request: Request<RequestBody>,
+    opening: Opening,
     owner: Owner,
-    (api, answers): (&JobApi, &Answers<'_>),
+    answers: &Answers<'_>,
 ) -> Result<HttpResponse, Failure> {
+    let api = answers.api;
     let store = opening.server.jobs.clone();
     let is_deletion = request.method() == Method::DELETE;
     match action {

@@ -103,7 +103,7 @@ async fn transcribe(work: Work, ending: &Ending) -> Result<JobResult, Failure> {
     let admission = admit(&opening).await?;
     ending.set(JobState::Running);
     let job = transcribe::Job { recording, model, settings: session_settings(&settings) };
-    let (transcription, _served) = Transcription::start(opening, (admission, memory), job).await?;
+    let (transcription, _served) = Transcription::start(opening, admission, memory, job).await?;
     let Recognized { segments, duration, broken_off } = transcription.collect().await?;
     let incomplete = broken_off.map(|broken_off| broken_off.json().to_string());
     Ok(JobResult { segments, duration, incomplete })

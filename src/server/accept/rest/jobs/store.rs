@@ -54,6 +54,26 @@ pub(super) struct Upload {
     is_used: bool,
 }
 
+/// A recording and its name.
+pub(super) struct NamedRecording {
+    pub(super) bytes: Bytes,
+    pub(super) name: String,
+}
+
+/// What the header of a recording says.
+pub(super) struct RecordingHeader {
+    pub(super) duration: Option<Duration>,
+    pub(super) channels: usize,
+}
+
+impl Upload {
+    /// An upload that no job has taken.
+    pub(super) fn new(recording: NamedRecording, header: RecordingHeader) -> Self {
+        let (NamedRecording { bytes, name }, RecordingHeader { duration, channels }) = (recording, header);
+        Self { recording: bytes, name, duration, channels, is_used: false }
+    }
+}
+
 /// A transcription.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
@@ -63,6 +83,13 @@ pub(super) struct Job {
     pub(super) state: JobState,
     /// When it ended, Unix time in seconds.
     pub(super) ended_unix_s: Option<f64>,
+}
+
+impl Job {
+    /// A job that waits.
+    pub(super) fn new(settings: JobSettings, model: String, name: String) -> Self {
+        Self { settings: Arc::new(settings), model, name, state: JobState::Waiting, ended_unix_s: None }
+    }
 }
 
 /// State of a job.
@@ -124,6 +151,16 @@ struct Entry {
 }
 
 impl Entry {
+    /// An entry that has no number yet. Its recording or transcript has this many bytes.
+    fn new(owner: Owner, kept: Kept, bytes: usize, created_unix_s: f64) -> Self {
+        let age = match kept {
+            Kept::Upload(_) => UPLOAD_AGE,
+            Kept::Job(_) => JOB_AGE,
+        };
+        let (expires, bytes) = (Instant::now() + age, bytes + ENTRY_BYTES);
+        Self { owner, kept, _is_kept: None, number: 0, created_unix_s, expires, bytes, memory: None }
+    }
+
     /// True for what may give way to a newer entry of its owner.
     const fn is_idle(&self) -> bool {
         match &self.kept {
@@ -169,14 +206,14 @@ impl JobStore {
     pub(super) fn add_upload(
         &self,
         owner: Owner,
-        (recording, name): (Bytes, String),
-        header: (Option<Duration>, usize),
-        (memory, max_bytes, unix_s): (MemoryShare, usize, f64),
+        upload: Upload,
+        memory: MemoryShare,
+        max_bytes: usize,
+        unix_s: f64,
     ) -> Result<Found, Failure> {
-        let bytes = recording.len();
-        let upload = Upload { recording, name, duration: header.0, channels: header.1, is_used: false };
-        let entry = (Kept::Upload(upload), bytes, UPLOAD_AGE);
-        self.lock().insert(owner, entry, (Some(memory), None), (max_bytes, unix_s))
+        let bytes = upload.recording.len();
+        let entry = Entry::new(owner, Kept::Upload(upload), bytes, unix_s);
+        self.lock().insert(Entry { memory: Some(memory), ..entry }, max_bytes)
     }
 
     /// Keeps a job, whose recording of this many bytes waits with it.
@@ -186,17 +223,17 @@ impl JobStore {
     pub(super) fn add_job(
         &self,
         owner: Owner,
-        (settings, model, name): (JobSettings, String, String),
+        job: Job,
         recording_bytes: usize,
-        (max_bytes, unix_s): (usize, f64),
+        max_bytes: usize,
+        unix_s: f64,
     ) -> Result<NewJob, Failure> {
         let (sender, is_kept) = watch::channel(());
-        let (settings, state) = (Arc::new(settings), JobState::Waiting);
-        let job = Job { settings: settings.clone(), model, name, state, ended_unix_s: None };
+        let settings = job.settings.clone();
         let mut entries = self.lock();
         let permits = entries.permits_of(&owner);
-        let entry = (Kept::Job(job), recording_bytes, JOB_AGE);
-        let found = entries.insert(owner, entry, (None, Some(sender)), (max_bytes, unix_s))?;
+        let entry = Entry::new(owner, Kept::Job(job), recording_bytes, unix_s);
+        let found = entries.insert(Entry { _is_kept: Some(sender), ..entry }, max_bytes)?;
         Ok(NewJob { found, settings, is_kept, permits })
     }
 
@@ -209,14 +246,14 @@ impl JobStore {
     }
 
     /// Takes the recording of an upload for a job.
-    pub(super) fn recording_of(&self, owner: &Owner, id: &str) -> Option<(Bytes, String)> {
+    pub(super) fn recording_of(&self, owner: &Owner, id: &str) -> Option<NamedRecording> {
         let mut entries = self.lock();
         entries.drop_expired();
         let entry = entries.by_id.get_mut(id).filter(|entry| entry.owner == *owner)?;
         match &mut entry.kept {
             Kept::Upload(upload) => {
                 upload.is_used = true;
-                Some((upload.recording.clone(), upload.name.clone()))
+                Some(NamedRecording { bytes: upload.recording.clone(), name: upload.name.clone() })
             }
             Kept::Job(_) => None,
         }
@@ -262,16 +299,10 @@ impl Found {
 }
 
 impl Entries {
-    fn insert(
-        &mut self,
-        owner: Owner,
-        (kept, bytes, age): (Kept, usize, Duration),
-        (memory, _is_kept): (Option<MemoryShare>, Option<watch::Sender<()>>),
-        (max_bytes, created_unix_s): (usize, f64),
-    ) -> Result<Found, Failure> {
+    /// Adds an entry if its owner, who may keep this much, has room for it.
+    fn insert(&mut self, entry: Entry, max_bytes: usize) -> Result<Found, Failure> {
         self.drop_expired();
-        let bytes = bytes + ENTRY_BYTES;
-        self.make_room(&owner, bytes, max_bytes)?;
+        self.make_room(&entry.owner, entry.bytes, max_bytes)?;
         let random = random_hex::<16>()
             .ok_or_else(|| Failure::of_session(ErrorKind::Unavailable, "no random numbers"))?;
         let id = format!(
@@ -283,9 +314,7 @@ impl Entries {
             &random[20..]
         );
         self.added += 1;
-        let expires = Instant::now() + age;
-        let number = self.added;
-        let entry = Entry { owner, kept, _is_kept, number, created_unix_s, expires, bytes, memory };
+        let entry = Entry { number: self.added, ..entry };
         let found = Found::of(&id, &entry);
         self.by_id.insert(id, entry);
         Ok(found)
@@ -310,7 +339,7 @@ impl Entries {
             let idle = of_key().filter(|(_, entry)| entry.is_idle());
             let oldest = idle.min_by_key(|(_, entry)| (entry.memory.is_none(), entry.number));
             let Some(id) = oldest.map(|(id, _)| id.clone()) else {
-                return Err(no_room(key_has_room, (count, held)));
+                return Err(no_room(key_has_room, count, held));
             };
             self.by_id.remove(&id);
         }
@@ -329,7 +358,7 @@ impl Entries {
 }
 
 /// HTTP 429 if the key has no room, HTTP 503 if the server has none.
-fn no_room(key_has_room: bool, (count, held): (usize, usize)) -> Failure {
+fn no_room(key_has_room: bool, count: usize, held: usize) -> Failure {
     if key_has_room {
         return Failure::of_session(
             ErrorKind::Unavailable,

@@ -1,7 +1,5 @@
 //! Reads the recordings and the settings of jobs, and keeps them.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use hyper::{Request, header::CONTENT_TYPE};
 
@@ -13,11 +11,11 @@ use super::{
         form::Part,
         session::Opening,
         style::Failure,
-        upload::{RECORDING_MAX_BYTES, read_form},
+        upload::{Form, RECORDING_MAX_BYTES, read_form},
     },
     max_bytes, now_s,
     run::{Work, run},
-    store::{Found, NewJob, Owner},
+    store::{Found, Job, NamedRecording, NewJob, Owner, RecordingHeader, Upload},
 };
 use crate::{
     error::ErrorKind,
@@ -45,32 +43,33 @@ pub(super) async fn keep(
     let server = &opening.server;
     let mut memory = opening.memory_share();
     let field = api.uploads.as_ref().and_then(|uploads| uploads.field.as_deref());
-    let (recording, name) = match field {
+    let recording = match field {
         None => {
             let body = request.into_body();
-            let recording = read_body(body, RECORDING_MAX_BYTES, (&mut memory, &server.bodies)).await?;
-            (recording, NAMELESS.to_owned())
+            let bytes = read_body(body, RECORDING_MAX_BYTES, &mut memory, &server.bodies).await?;
+            NamedRecording { bytes, name: NAMELESS.to_owned() }
         }
         Some(field) => {
             let form = read_parts(request, &mut memory, opening).await?;
             take_recording(form, field, &mut memory, opening).await?
         }
     };
-    if recording.is_empty() {
+    if recording.bytes.is_empty() {
         return Err(Failure::audio("The upload is empty; it must be a recording"));
     }
-    memory.hold(Held::Incoming, recording.len());
-    let header = read_header(recording.clone(), opening).await?;
-    server.jobs.add_upload(owner, (recording, name), header, (memory, max_bytes(opening), now_s()))
+    memory.hold(Held::Incoming, recording.bytes.len());
+    let header = read_header(recording.bytes.clone(), opening).await?;
+    let upload = Upload::new(recording, header);
+    server.jobs.add_upload(owner, upload, memory, max_bytes(opening), now_s())
 }
 
 /// The length and the channels of a recording, as its header has them. A file that is no recording is refused.
-async fn read_header(recording: Bytes, opening: &Opening) -> Result<(Option<Duration>, usize), Failure> {
+async fn read_header(recording: Bytes, opening: &Opening) -> Result<RecordingHeader, Failure> {
     let open = move || Decoder::open(recording, DecodeLimits::default());
     let opened = opening.server.codec_threads.run(open).await;
     let opened = opened.ok_or_else(|| Failure::audio("Invalid audio: the decoder failed"))?;
     let decoder = opened.map_err(|error| Failure::audio(format!("Invalid audio: {error}")))?;
-    Ok((decoder.info().duration, decoder.info().channels))
+    Ok(RecordingHeader { duration: decoder.info().duration, channels: decoder.info().channels })
 }
 
 /// Creates a job and begins it.
@@ -86,7 +85,7 @@ pub(super) async fn create(
     let mut memory = opening.memory_share();
     let (settings, uploaded) = read_request(request, &mut memory, &opening, api).await?;
     let settings = api.read(&settings).map_err(Failure::invalid)?;
-    let (recording, name) = match uploaded {
+    let NamedRecording { bytes: recording, name } = match uploaded {
         Some(uploaded) => uploaded,
         None => find_upload(&settings, &opening, &owner, api)?,
     };
@@ -95,14 +94,14 @@ pub(super) async fn create(
     }
     let model = settings.model.clone().unwrap_or_else(|| api.model.clone());
     opening.check_model(&model)?;
-    let what = (settings, model.clone(), name);
+    let job = Job::new(settings, model.clone(), name);
     let store = &opening.server.jobs;
-    let job = store.add_job(owner, what, recording.len(), (max_bytes(&opening), now_s()))?;
-    Ok(begin(job, model, (recording, memory), opening))
+    let job = store.add_job(owner, job, recording.len(), max_bytes(&opening), now_s())?;
+    Ok(begin(job, model, recording, memory, opening))
 }
 
 /// Begins a job.
-fn begin(job: NewJob, model: String, (recording, memory): (Bytes, MemoryShare), opening: Opening) -> Found {
+fn begin(job: NewJob, model: String, recording: Bytes, memory: MemoryShare, opening: Opening) -> Found {
     let NewJob { found, settings, is_kept, permits } = job;
     let opening = Opening { served: ServedRequest::in_background(), ..opening };
     let id = found.id.clone();
@@ -116,14 +115,13 @@ async fn read_request(
     memory: &mut MemoryShare,
     opening: &Opening,
     api: &JobApi,
-) -> Result<(String, Option<(Bytes, String)>), Failure> {
+) -> Result<(String, Option<NamedRecording>), Failure> {
     let Some((settings_field, recording_field)) = &api.form else {
-        let body =
-            read_body(request.into_body(), SETTINGS_MAX_BYTES, (memory, &opening.server.bodies)).await?;
+        let body = read_body(request.into_body(), SETTINGS_MAX_BYTES, memory, &opening.server.bodies).await?;
         return Ok((settings_text(&body)?, None));
     };
     let form = read_parts(request, memory, opening).await?;
-    let settings = form.0.iter().find(|part| part.name == *settings_field);
+    let settings = form.parts.iter().find(|part| part.name == *settings_field);
     let settings = settings.map_or_else(|| Ok("{}".to_owned()), |part| settings_text(&part.contents))?;
     // What is wrong with the settings may explain why there is no recording.
     api.read(&settings).map_err(Failure::invalid)?;
@@ -144,7 +142,7 @@ async fn read_parts(
     request: Request<RequestBody>,
     memory: &mut MemoryShare,
     opening: &Opening,
-) -> Result<(Vec<Part>, usize), Failure> {
+) -> Result<Form, Failure> {
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let content_type = content_type.unwrap_or_default().trim().to_owned();
     read_form(request.into_body(), &content_type, memory, &opening.server).await
@@ -152,11 +150,11 @@ async fn read_parts(
 
 /// Takes the recording out of a form, without the memory of the rest.
 async fn take_recording(
-    (mut parts, body_bytes): (Vec<Part>, usize),
+    Form { mut parts, body_bytes }: Form,
     field: &str,
     memory: &mut MemoryShare,
     opening: &Opening,
-) -> Result<(Bytes, String), Failure> {
+) -> Result<NamedRecording, Failure> {
     let at = parts.iter().position(|part| part.name == field);
     let at = at.ok_or_else(|| Failure::invalid(format!("The form has no recording as '{field}'")))?;
     let Part { contents, file_name, .. } = parts.swap_remove(at);
@@ -171,13 +169,13 @@ async fn take_recording(
     let name = file_name.filter(|name| !name.is_empty()).unwrap_or_else(|| NAMELESS.to_owned());
     let name = name.chars().take(NAME_MAX_CHARS).collect();
     if body_bytes - length <= REST_OF_FORM_MAX_BYTES {
-        return Ok((contents, name));
+        return Ok(NamedRecording { bytes: contents, name });
     }
     if !memory.hold(Held::Incoming, body_bytes + length) {
         return Err(out_of_memory());
     }
     let copy = opening.server.codec_threads.run(move || Bytes::copy_from_slice(&contents)).await;
-    Ok((copy.ok_or_else(out_of_memory)?, name))
+    Ok(NamedRecording { bytes: copy.ok_or_else(out_of_memory)?, name })
 }
 
 /// The recording of the upload that the settings name, by its id or by the URL that the upload's answer had.
@@ -186,7 +184,7 @@ fn find_upload(
     opening: &Opening,
     owner: &Owner,
     api: &JobApi,
-) -> Result<(Bytes, String), Failure> {
+) -> Result<NamedRecording, Failure> {
     let id_in_url = |url: &String| {
         let path = api.uploads.as_ref()?.path.as_str();
         let (_, id) = url.rsplit_once('/').filter(|(before, _)| before.ends_with(path))?;

@@ -11,14 +11,15 @@ fn owner(key: &str) -> Owner {
 }
 
 fn upload(store: &JobStore, key: &str, bytes: usize) -> Result<String, u16> {
-    let recording = (Bytes::from(vec![0; bytes]), "a.wav".to_owned());
-    let added = store.add_upload(owner(key), recording, (None, 1), (MemoryShare::default(), 4 * MIB, 0.0));
+    let recording = NamedRecording { bytes: vec![0; bytes].into(), name: "a.wav".to_owned() };
+    let upload = Upload::new(recording, RecordingHeader { duration: None, channels: 1 });
+    let added = store.add_upload(owner(key), upload, MemoryShare::default(), 4 * MIB, 0.0);
     added.map(|found| found.id).map_err(|failure| failure.status.as_u16())
 }
 
 fn job(store: &JobStore, key: &str, bytes: usize) -> Result<NewJob, u16> {
-    let what = (JobSettings::default(), "m".to_owned(), "a.wav".to_owned());
-    store.add_job(owner(key), what, bytes, (4 * MIB, 0.0)).map_err(|failure| failure.status.as_u16())
+    let job = Job::new(JobSettings::default(), "m".to_owned(), "a.wav".to_owned());
+    store.add_job(owner(key), job, bytes, 4 * MIB, 0.0).map_err(|failure| failure.status.as_u16())
 }
 
 #[tokio::test(start_paused = true)]
