@@ -77,7 +77,7 @@ use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc, oneshot, watch},
     task::AbortHandle,
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tracing::{debug, info, warn};
 
@@ -396,90 +396,39 @@ impl Server {
     }
 
     /// Serves until the lifecycle drains, then drains sessions within the configured time.
-    pub async fn serve(self) -> ShutdownOutcome {
-        let Self {
-            listeners,
-            config,
-            registry,
-            metrics,
-            access_log,
-            workers,
-            session_slots,
-            lifecycle,
-            liveness,
-            local_sessions,
-            calls,
-            turn_judge,
-            announcements,
-            queue_keeper,
-            queue_wait_max,
-        } = self;
-        let (_, mut pings) = liveness;
-        let ((drain_sender, drain), (cut_off_sender, cut_off)) =
-            (watch::channel(None), watch::channel(false));
-        let (drain_guard, all_gone) = mpsc::channel::<()>(1);
-        let access_log = access_log.get().cloned();
-        let (slots, log) = (session_slots.clone(), access_log.clone());
-        let receiving = calls.clone().map(|calls| tokio::spawn(calls.run()));
-        let server = Arc::new(ServerContext {
-            calls,
-            turn_judge,
-            session_slots: session_slots.semaphore.clone(),
-            config: config.clone(),
-            registry: registry.clone(),
-            lifecycle: lifecycle.clone(),
-            metrics,
-            access_log,
-            workers: workers.unwrap_or_else(Workers::current_runtime),
-            quotas: Quotas::default(),
-            client_secrets: ClientSecrets::default(),
-            handshakes: registry.waiting().connections.clone(),
-            codec_threads: Default::default(),
-            message_threads: Default::default(),
-            bodies: Default::default(),
-            jobs: Default::default(),
-            watchers: Default::default(),
-            memory: Arc::default(),
-            drain,
-            queue_keeper: queue_keeper.clone(),
-            cut_off,
-            drain_guard,
-        });
-        lifecycle.mark_serving();
-        local_sessions.begin(&server);
-        accept_until(&listeners, &server, &mut pings, lifecycle.wait_for(LifecycleState::Draining)).await;
-        for announcement in announcements {
+    pub async fn serve(mut self) -> ShutdownOutcome {
+        let (server, orders) = self.start();
+        let receiving = server.calls.clone().map(|calls| tokio::spawn(calls.run()));
+        let log = server.access_log.clone();
+        self.lifecycle.mark_serving();
+        self.local_sessions.begin(&server);
+        self.accept_until(&server, LifecycleState::Draining, None).await;
+        for announcement in self.announcements.drain(..) {
             announcement.end().await;
         }
-        let DrainPolicy { grace, timeout: drain_timeout } = config.get().drain_policy;
-        info!(sessions = registry.len(), "draining: new sessions are rejected with HTTP 503");
-        let grace_over = async {
-            tokio::select! {
-                () = tokio::time::sleep(grace) => {}
-                () = lifecycle.wait_for(LifecycleState::Stopped) => {}
-            }
-        };
+        let DrainPolicy { grace, timeout: drain_timeout } = self.config.get().drain_policy;
+        info!(sessions = self.registry.len(), "draining: new sessions are rejected with HTTP 503");
         if !grace.is_zero() {
-            accept_until(&listeners, &server, &mut pings, grace_over).await;
+            self.accept_until(&server, LifecycleState::Stopped, Some(grace)).await;
         }
-        drop(listeners);
-        info!(sessions = registry.len(), "draining: listener closed, sessions finish what is being said");
-        drain_sender.send_replace(Some(drain_timeout));
+        self.listeners.clear();
+        info!(
+            sessions = self.registry.len(),
+            "draining: listener closed, sessions finish what is being said"
+        );
+        orders.drain.send_replace(Some(drain_timeout));
         server.calls.iter().for_each(Calls::end_waiting);
         drop(server);
-        let outcome = wait_for_sessions(all_gone, drain_timeout, &registry, &mut pings, &lifecycle).await;
-        cut_off_sender.send_replace(true);
-        tokio::select! {
-            _ = timeout(queue_wait_max, queue_keeper.kept().until_none()) => {}
-            () = lifecycle.wait_for(LifecycleState::Stopped) => {}
-        }
-        queue_keeper.drop_all();
-        lifecycle.stop();
+        let (registry, lifecycle, pings) = (&self.registry, &self.lifecycle, &mut self.liveness.1);
+        let outcome = wait_for_sessions(orders.all_gone, drain_timeout, registry, pings, lifecycle).await;
+        orders.cut_off.send_replace(true);
+        self.leave_queues().await;
+        self.lifecycle.stop();
         if let Some(receiving) = receiving {
             receiving.abort();
         }
         // Sessions that were cut off still write their lines.
-        let _ = timeout(FLUSH_TIMEOUT, slots.wait_until_all_free()).await;
+        let _ = timeout(FLUSH_TIMEOUT, self.session_slots.wait_until_all_free()).await;
         if let Some(log) = log
             && !log.flush().await
         {
@@ -487,6 +436,74 @@ impl Server {
         }
         outcome
     }
+
+    /// Makes what the connections share, and the orders to them.
+    fn start(&mut self) -> (Arc<ServerContext>, Orders) {
+        let ((drain_sender, drain), (cut_off_sender, cut_off)) =
+            (watch::channel(None), watch::channel(false));
+        let (drain_guard, all_gone) = mpsc::channel(1);
+        let server = Arc::new(ServerContext {
+            calls: self.calls.take(),
+            turn_judge: self.turn_judge.take(),
+            session_slots: self.session_slots.semaphore.clone(),
+            config: self.config.clone(),
+            registry: self.registry.clone(),
+            lifecycle: self.lifecycle.clone(),
+            metrics: self.metrics.clone(),
+            access_log: self.access_log.get().cloned(),
+            workers: self.workers.take().unwrap_or_else(Workers::current_runtime),
+            quotas: Quotas::default(),
+            client_secrets: ClientSecrets::default(),
+            handshakes: self.registry.waiting().connections.clone(),
+            codec_threads: Default::default(),
+            message_threads: Default::default(),
+            bodies: Default::default(),
+            jobs: Default::default(),
+            watchers: Default::default(),
+            memory: Arc::default(),
+            drain,
+            queue_keeper: self.queue_keeper.clone(),
+            cut_off,
+            drain_guard,
+        });
+        (server, Orders { drain: drain_sender, cut_off: cut_off_sender, all_gone })
+    }
+
+    /// Accepts clients until the server has come to this state, or for this long.
+    async fn accept_until(
+        &mut self,
+        server: &Arc<ServerContext>,
+        state: LifecycleState,
+        at_most: Option<Duration>,
+    ) {
+        let Self { listeners, lifecycle, liveness, .. } = self;
+        let over = async {
+            tokio::select! {
+                () = sleep(at_most.unwrap_or_default()), if at_most.is_some() => {}
+                () = lifecycle.wait_for(state) => {}
+            }
+        };
+        accept_until(listeners, server, &mut liveness.1, over).await;
+    }
+
+    /// Waits for ended sessions whose lanes are in an upstream's queue, and drops those that still are.
+    async fn leave_queues(&self) {
+        tokio::select! {
+            _ = timeout(self.queue_wait_max, self.queue_keeper.kept().until_none()) => {}
+            () = self.lifecycle.wait_for(LifecycleState::Stopped) => {}
+        }
+        self.queue_keeper.drop_all();
+    }
+}
+
+/// Orders to all connections, and their end.
+struct Orders {
+    /// Set to the drain timeout when sessions must finish.
+    drain: watch::Sender<Option<Duration>>,
+    /// Set when sessions that still run are cut off.
+    cut_off: watch::Sender<bool>,
+    /// Closes when the last connection has gone.
+    all_gone: mpsc::Receiver<()>,
 }
 
 /// The state of sessions and upstreams when metrics are scraped.
