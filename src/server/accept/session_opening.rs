@@ -52,6 +52,8 @@ pub(super) struct OpenedSession {
     pub(super) bridge: Bridge,
     /// The upstreams that serve it.
     pub(super) upstreams: RouteUpstreams,
+    /// Since 1970.
+    pub(super) opened_unix: Duration,
     /// The profile's name; `None` if the connection is rejected.
     pub(super) profile: Option<String>,
     /// The start of its trace, if it is traced.
@@ -87,7 +89,14 @@ pub(super) fn open_session(
             let rejection = Some(RejectReason::UnknownModel);
             let upstreams = config.routes.iter().next()?.upstreams.clone();
             let bridge = Bridge::reject(now, codec, upstreams.dialects.clone(), &error);
-            return Some(OpenedSession { bridge, upstreams, profile: None, start: None, rejection });
+            return Some(OpenedSession {
+                bridge,
+                upstreams,
+                opened_unix,
+                profile: None,
+                start: None,
+                rejection,
+            });
         }
     };
     let dialects = &route.upstreams.dialects;
@@ -108,7 +117,8 @@ pub(super) fn open_session(
     });
     let bridge = Bridge::open(now, codec, connect, dialects.clone(), setup);
     let profile = Some(route.profile.name.clone());
-    Some(OpenedSession { bridge, upstreams: route.upstreams.clone(), profile, start, rejection: None })
+    let upstreams = route.upstreams.clone();
+    Some(OpenedSession { bridge, upstreams, opened_unix, profile, start, rejection: None })
 }
 
 /// Opens the bridge of a relayed client. Its request was checked before the upgrade.
@@ -141,7 +151,8 @@ pub(super) fn open_relay_session(
         None => bridge,
     };
     let profile = Some(profile.name.clone());
-    Some(OpenedSession { bridge, upstreams: upstreams.clone(), profile, start, rejection: None })
+    let upstreams = upstreams.clone();
+    Some(OpenedSession { bridge, upstreams, opened_unix, profile, start, rejection: None })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the only place where a session reads the wall clock")]

@@ -1,7 +1,7 @@
 //! Starts a client's session after the upgrade: detects its protocol, registers the session and runs its task.
 //! `session_opening` opens its bridge.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -16,9 +16,7 @@ use super::{
     client_signs::DetectedBy,
     protocol_detection::{self, close_unidentified},
     request_stream::RequestStream,
-    session_opening::{
-        ConnectRequest, OpenedSession, TraceStart, open_relay_session, open_session, unix_now,
-    },
+    session_opening::{ConnectRequest, OpenedSession, TraceStart, open_relay_session, open_session},
 };
 use crate::server::{
     ServerContext, ServiceConfig, Snapshot,
@@ -243,7 +241,7 @@ fn open_on(
         true => open_relay_session(request, config, limits, is_traced),
         false => open_session(request, snapshot, limits, is_traced),
     };
-    let OpenedSession { mut bridge, upstreams, profile, start, rejection } = opened?;
+    let OpenedSession { mut bridge, upstreams, opened_unix, profile, start, rejection } = opened?;
     if client.takes_events() {
         bridge = bridge.give_events();
     }
@@ -262,7 +260,7 @@ fn open_on(
         server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
     }
     let registration =
-        profile.map(|profile| register_session(&connection, &bridge, profile, client.traffic()));
+        profile.map(|profile| register_session(&connection, &bridge, profile, opened_unix, client.traffic()));
     let context = SessionContext {
         memory: (server.memory.clone(), limits.memory_max_bytes),
         eviction: eviction.clone(),
@@ -368,6 +366,7 @@ fn register_session(
     Connection { request, snapshot, admission, .. }: &Connection,
     bridge: &Bridge,
     profile: String,
+    opened_unix: Duration,
     traffic: Arc<Traffic>,
 ) -> SessionRegistration {
     let server = &snapshot.server;
@@ -381,11 +380,11 @@ fn register_session(
         detected_by: request.detected_by.to_string(),
         key: admission.key.as_ref().map(|key| key.name.clone()),
         subject: admission.subject.clone(),
-        opened_unix: unix_now(),
+        trace_id: request.trace_context.trace_id,
+        opened_unix,
     };
     let (entry, orders) = server.registry.register(info);
-    let (metrics, access_log) = (server.metrics.clone(), server.access_log.clone());
-    let sinks = ObserverSinks { metrics, access_log, trace_context: request.trace_context.clone() };
+    let sinks = ObserverSinks { metrics: server.metrics.clone(), access_log: server.access_log.clone() };
     let observer = Observer::begin(entry.session(), traffic, sinks);
     SessionRegistration { entry, orders, observer }
 }

@@ -14,8 +14,8 @@ use crate::{
         client_port::PortInput,
         memory::MemoryShare,
         registry::{
-            OperatorOrder,
-            observer::{FrameDirection, TrafficCounts, close_code},
+            OperatorOrder, TrafficCounts,
+            observer::{FrameDirection, close_code},
         },
         session_task::socket_poll::{CLIENT_OUTBOX_MAX_BYTES, LaneSocket, Wakeup},
         tap::TapPoint,

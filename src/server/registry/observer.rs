@@ -1,25 +1,20 @@
-//! A session's observer: its metrics, its live statistics and its access log line.
+//! A session's observer: keeps its metrics and its statistics, and writes its access log line.
 //!
 //! It runs in the session's task. Counting a frame is one addition; shared values are updated once a second and at
 //! named events.
 
-mod record;
-
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
-use tracing::info;
 
-use self::record::AccessLogNotes;
-use super::{LiveSession, WireBytes};
+use super::{LiveSession, stats::TrafficCounts};
 use crate::{
     bridge::Bridge,
     error::Error,
     net::Traffic,
-    session::{AudioTotals, EndReason, Measurement, Observation, SessionState},
+    session::{AudioTotals, Measurement, Observation, SessionState},
     telemetry::{
         access_log::AccessLog,
-        context::TraceContext,
         metrics::{
             Metrics,
             meters::{ConnectionSide, LaneMeters, SessionMeters, TrafficMeters},
@@ -42,7 +37,6 @@ pub(crate) enum FrameDirection {
 pub(crate) struct ObserverSinks {
     pub(crate) metrics: Metrics,
     pub(crate) access_log: Option<AccessLog>,
-    pub(crate) trace_context: Arc<TraceContext>,
 }
 
 /// One session's observer.
@@ -56,21 +50,11 @@ pub(crate) struct Observer {
     closed_lane_bytes: [u64; 2],
     /// The driver counts the frames, by [`FrameDirection`].
     pub(crate) counts: TrafficCounts,
-    /// The totals that the shared counters already include.
-    published: (TrafficCounts, AudioTotals),
+    /// The audio that the metrics already include.
+    published: AudioTotals,
     publish_at: Instant,
-    notes: AccessLogNotes,
     /// The published state.
     state: SessionState,
-}
-
-/// Frame and byte counters, in and out.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct TrafficCounts {
-    pub(crate) client_frames: [u64; 2],
-    pub(crate) upstream_frames: [u64; 2],
-    client_bytes: [u64; 2],
-    upstream_bytes: [u64; 2],
 }
 
 struct ObservedLane {
@@ -99,7 +83,7 @@ impl Observer {
         sinks: ObserverSinks,
     ) -> Self {
         let meters = SessionMeters::begin(&sinks.metrics, &session.info.client, &session.info.profile);
-        session.record_event("opened");
+        session.record_event("opened", |_| ());
         Self {
             session,
             meters,
@@ -108,9 +92,8 @@ impl Observer {
             lanes: Vec::new(),
             closed_lane_bytes: [0; 2],
             counts: TrafficCounts::default(),
-            published: Default::default(),
+            published: AudioTotals::default(),
             publish_at: Instant::now(),
-            notes: AccessLogNotes::default(),
             state: SessionState::Opening,
         }
     }
@@ -118,12 +101,7 @@ impl Observer {
     /// A lane is connected.
     pub(crate) fn lane_connected(&mut self, lane: Lane, upstream: &str, traffic: Arc<Traffic>) {
         let upstream: Arc<str> = upstream.into();
-        {
-            let mut stats = self.session.stats();
-            (stats.upstream, stats.upstream_session) = (Some(upstream.clone()), None);
-        }
-        self.session.record_event("lane_connected");
-        self.notes.add_lane(&upstream);
+        self.session.record_event("lane_connected", |stats| stats.add_lane(&upstream));
         if let Some(observed) = self.lanes.iter_mut().find(|observed| observed.lane == lane) {
             observed.connection = Some((self.meters.begin_lane(&upstream, observed.purpose), traffic));
         }
@@ -141,56 +119,50 @@ impl Observer {
         }
         let code = reason.map_or(Some(1000), close_code);
         self.meters.record_close(ConnectionSide::Upstream, reason.is_some(), code);
-        self.notes.record_upstream_close(reason.is_some(), code);
-        let mut stats = self.session.stats();
-        (stats.queue_position, stats.context_tokens) = (0, 0);
+        self.session.stats().close_lane(reason.is_some(), code);
     }
 
     /// The client's connection is closed by either side, with this close code.
-    pub(crate) fn client_closed(&mut self, by_client: bool, code: Option<u16>) {
-        if self.notes.record_client_close(by_client, code) {
+    pub(crate) fn client_closed(&self, by_client: bool, code: Option<u16>) {
+        if self.session.stats().close_client(by_client, code) {
             self.meters.record_close(ConnectionSide::Client, by_client, code);
         }
     }
 
     /// Records an observation of the session that is no measurement.
-    pub(crate) fn observe(&mut self, observation: &Observation) {
+    pub(crate) fn observe(&self, observation: &Observation) {
         let session = &self.session;
         match observation {
             Observation::LaneQueued { position, .. } => {
-                session.stats().queue_position = position.unwrap_or(0);
-                session.record_event("queued");
+                session.record_event("queued", |stats| stats.queue_position = position.unwrap_or(0));
             }
             Observation::LaneReady { session_id, .. } => {
-                session.stats().queue_position = 0;
-                session.record_event("lane_ready");
-                if let Some(id) = session_id {
-                    session.stats().upstream_session = Some(id.clone());
-                    self.notes.add_upstream_session(id);
-                }
+                session.record_event("lane_ready", |stats| {
+                    stats.queue_position = 0;
+                    session_id.iter().for_each(|id| stats.add_upstream_session(id));
+                });
             }
             Observation::LaneRetry { .. } => {
-                session.record_event("lane_retried");
+                session.record_event("lane_retried", |_| ());
                 self.meters.record_lane_retry();
             }
             Observation::LaneFailed { .. }
             | Observation::LaneRefused { .. }
             | Observation::LaneTrouble { .. } => {
-                session.record_event("lane_failed");
+                session.record_event("lane_failed", |_| ());
             }
             Observation::RolledOver { reason, gap_ms, .. } => self.record_rollover(reason.name(), *gap_ms),
             Observation::RelayResumed { gap_ms, .. } => self.record_rollover("upstream_lost", *gap_ms),
             Observation::Interrupted => {
-                session.record_event("interrupted");
-                self.notes.barge_ins += 1;
+                session.record_event("interrupted", |stats| stats.barge_ins += 1);
                 self.meters.record_interruption();
             }
             Observation::Underrun => {
-                self.notes.underruns += 1;
+                session.stats().underruns += 1;
                 self.meters.record_underrun();
             }
             Observation::ErrorTold(error) => self.record_error(error),
-            Observation::LaneUnneeded { .. } => self.session.record_event("lane_unneeded"),
+            Observation::LaneUnneeded { .. } => session.record_event("lane_unneeded", |_| ()),
             Observation::SlowStep { .. }
             | Observation::UnknownFromLane { .. }
             | Observation::Measured(_)
@@ -211,28 +183,29 @@ impl Observer {
                 self.lanes.push(ObservedLane { lane, purpose, connection: None, context_peak: 0 });
             }
             Measurement::LaneGranted { lane, after } => {
-                self.notes.record_queue_wait(after);
+                session.stats().add_queue_wait(after);
                 self.with_lane(lane, |meters| meters.queue_wait.observe(after.as_secs_f64()));
             }
             Measurement::LaneInitialised { lane, after } => {
                 self.with_lane(lane, |meters| meters.init_time.observe(after.as_secs_f64()));
             }
             Measurement::FirstTranscript { after } => {
-                session.record_event("first_transcript");
-                self.notes.first_transcript.get_or_insert(after);
+                session.record_event("first_transcript", |stats| {
+                    stats.first_transcript.get_or_insert(after);
+                });
                 self.meters.record_first_transcript(after);
             }
             Measurement::FirstAudio { origin, after } => {
-                session.record_event("first_audio");
-                self.notes.first_audio.get_or_insert(after);
+                session.record_event("first_audio", |stats| {
+                    stats.first_audio.get_or_insert(after);
+                });
                 self.meters.record_first_audio(origin, after);
             }
             Measurement::UnitProcessed { lane, took, unit } => {
                 self.with_lane(lane, |meters| meters.realtime_factor.observe(took.div_duration_f64(unit)));
             }
             Measurement::ContextUsage { lane, tokens } => {
-                session.stats().context_tokens = tokens;
-                self.notes.record_context(tokens);
+                session.stats().set_context(tokens);
                 if let Some(observed) = self.lanes.iter_mut().find(|observed| observed.lane == lane) {
                     observed.context_peak = observed.context_peak.max(tokens);
                 }
@@ -242,14 +215,7 @@ impl Observer {
             Measurement::LaneAnswered { .. } => {}
             Measurement::EarlyQuestion(result) => self.meters.record_early_question(result.name()),
             Measurement::BargeIn { stage, after } => self.meters.record_barge_in(stage, after),
-            Measurement::SessionEnding(reason) => {
-                session.record_event("ending");
-                if reason == EndReason::CutOff {
-                    self.notes.reason = Some(reason);
-                    session.cut_off.store(true, Ordering::Relaxed);
-                }
-                self.notes.reason.get_or_insert(reason);
-            }
+            Measurement::SessionEnding(reason) => session.record_end(reason),
         }
     }
 
@@ -260,17 +226,13 @@ impl Observer {
         }
     }
 
-    fn record_rollover(&mut self, reason: &'static str, gap_ms: u64) {
-        self.session.record_event("rolled_over");
-        self.session.stats().rollovers += 1;
-        self.notes.record_rollover(gap_ms);
+    fn record_rollover(&self, reason: &'static str, gap_ms: u64) {
+        self.session.record_event("rolled_over", |stats| stats.add_rollover(gap_ms));
         self.meters.record_rollover(reason, Duration::from_millis(gap_ms));
     }
 
-    fn record_error(&mut self, error: &Error) {
-        self.session.record_event("error");
-        self.session.stats().errors += 1;
-        self.notes.record_error(error.kind);
+    fn record_error(&self, error: &Error) {
+        self.session.record_event("error", |stats| stats.add_error(error.kind));
         self.meters.record_error(error);
     }
 
@@ -290,15 +252,12 @@ impl Observer {
         self.counts.client_bytes = traffic_bytes(&self.client_traffic);
         self.counts.upstream_bytes =
             lanes.fold(self.closed_lane_bytes, |sum, bytes| [sum[0] + bytes[0], sum[1] + bytes[1]]);
-        let ([client_in, client_out], [upstream_in, upstream_out]) =
-            (self.counts.client_bytes, self.counts.upstream_bytes);
-        let audio = bridge.audio_totals();
-        {
+        let (audio, counts) = (bridge.audio_totals(), self.counts);
+        let before = {
             let mut stats = self.session.stats();
-            stats.bytes = WireBytes { client_in, client_out, upstream_in, upstream_out };
-            stats.audio = audio.or(stats.audio);
-        }
-        let (counts, before) = (self.counts, self.published.0);
+            stats.audio = audio;
+            std::mem::replace(&mut stats.traffic, counts)
+        };
         add_changes(
             &self.meters.client,
             (counts.client_bytes, before.client_bytes),
@@ -309,14 +268,13 @@ impl Observer {
             (counts.upstream_bytes, before.upstream_bytes),
             (counts.upstream_frames, before.upstream_frames),
         );
-        self.published.0 = counts;
         if let Some(audio) = audio {
             self.publish_audio(&audio);
         }
     }
 
     fn publish_audio(&mut self, now: &AudioTotals) {
-        let (meters, published) = (&self.meters, &mut self.published.1);
+        let (meters, published) = (&self.meters, &mut self.published);
         for (meter, now, published) in [
             (&meters.audio_in, now.received, &mut published.received),
             (&meters.audio_out, now.sent, &mut published.sent),
@@ -336,26 +294,9 @@ impl Observer {
     }
 
     /// Records that the session was cut off.
-    pub(crate) fn mark_cut_off(&mut self) {
-        self.notes.reason.get_or_insert(EndReason::CutOff);
+    pub(crate) fn mark_cut_off(&self) {
+        self.session.stats().cut_off();
         self.client_closed(false, None);
-    }
-
-    fn log_end(&self, reason: EndReason, audio: Option<AudioTotals>) {
-        let (reason, duration_s) = (reason.name(), seconds(self.session.opened.elapsed()));
-        let Some(audio) = audio else { return info!(reason, duration_s, "session ended") };
-        info!(
-            reason,
-            duration_s,
-            audio_in_s = seconds(audio.received),
-            audio_out_s = seconds(audio.sent),
-            audio_muted_s = seconds(audio.muted),
-            audio_silenced_s = seconds(audio.silenced),
-            audio_to_model_s = seconds(audio.appended),
-            audio_dropped_s = seconds(audio.dropped_too_fast + audio.dropped_backlog),
-            barge_ins = self.notes.barge_ins,
-            "session ended"
-        );
     }
 
     /// Ends the observation and writes the access log line.
@@ -364,29 +305,14 @@ impl Observer {
             self.lane_closed(lane, None);
         }
         self.publish(bridge);
-        let reason = self.notes.end_reason();
-        self.log_end(reason, bridge.audio_totals());
-        self.meters.record_end(reason, self.session.opened.elapsed());
-        let Some(log) = &self.sinks.access_log else { return };
-        let mut record = self.notes.to_record(&self.session, reason);
-        record.trace_id = Some(self.sinks.trace_context.trace_id.to_string());
-        (
-            [record.client_in_bytes, record.client_out_bytes],
-            [record.upstream_in_bytes, record.upstream_out_bytes],
-        ) = (self.counts.client_bytes, self.counts.upstream_bytes);
-        if let Some(tally) = bridge.audio_totals() {
-            record.audio_in_s = Some(tally.received.as_secs_f64());
-            record.audio_out_s = Some(tally.sent.as_secs_f64());
-            record.dropped_s = Some((tally.dropped_too_fast + tally.dropped_backlog).as_secs_f64());
-            record.muted_s = Some((tally.muted + tally.silenced).as_secs_f64());
+        let (session, lasted) = (&self.session, self.session.opened.elapsed());
+        session.log_end(lasted);
+        let reason = session.stats().end_reason();
+        self.meters.record_end(reason, lasted);
+        if let Some(log) = &self.sinks.access_log {
+            log.write(&session.access_record(lasted));
         }
-        log.write(&record);
     }
-}
-
-/// Rounded to hundredths of a second, for the log.
-fn seconds(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 100.0).round() / 100.0
 }
 
 /// Values now and before, each in and out.
