@@ -5,7 +5,7 @@
 //!
 //! - [`active_config`]: the configuration that new sessions use
 //! - [`mod@accept`]: HTTP, admission and the upgrade; [`accept::http_error`] is the answer to a rejected request,
-//!   [`accept::session_start`] begins a session, [`accept::protocol_detection`] finds its client protocol, [`route`]
+//!   [`accept::session_start`] begins a session, [`identify`] finds its client protocol, [`route`]
 //!   its profile and upstreams
 //! - [`session_task`]: the one task of a session, between its sockets and the [`crate::bridge`]; [`adaptive_read`]
 //!   says when to read a client that streams
@@ -36,6 +36,7 @@ mod client_port;
 mod codec_threads;
 mod cut_off;
 pub mod fuzzing;
+mod identify;
 mod loops;
 pub(crate) mod memory;
 pub mod playground;

@@ -23,10 +23,8 @@ use tracing::{info, warn};
 
 use super::{
     WrittenPath,
-    client_signs::{self, DetectedBy},
     http_error::{HttpError, HttpResponse},
     not_found,
-    protocol_detection::{self, NotServed},
     request_body::RequestBody,
     session_opening::{ConnectRequest, unix_now},
     session_start::{Admission, run_session},
@@ -48,6 +46,11 @@ use crate::{
             quota::{CallerName, Quota, QuotaExceeded, QuotaSubject},
         },
         cut_off::wait_for_cut_off,
+        identify::{
+            self, Identified,
+            place::NotServed,
+            query::{add_headers, add_path, add_session, add_shape},
+        },
     },
     spelling::ClientMapping,
     telemetry::{
@@ -177,13 +180,21 @@ impl Caller {
     }
 }
 
-/// Runs every check that may reject the request, then spawns the session.
-pub(super) fn admit(
-    mut request: Request<RequestBody>,
+/// A request for a session whose sender may have one.
+struct Authorized {
+    path: String,
+    /// Without keys, and completed.
+    query: String,
+    client: Identified,
+    caller: Caller,
+}
+
+/// Identifies the protocol and the sender of a request for a session; rejects what may have none.
+fn authorize_request(
+    request: &Request<RequestBody>,
     peer: &ClientPeer,
-    snapshot: Snapshot,
-) -> Result<HttpResponse, Box<HttpError>> {
-    let Snapshot { server, config } = &snapshot;
+    Snapshot { server, config }: &Snapshot,
+) -> Result<Authorized, Box<HttpError>> {
     let path = request.uri().path().to_owned();
     let places = key_places(config, &path);
     let query = request.uri().query().unwrap_or_default();
@@ -191,54 +202,59 @@ pub(super) fn admit(
     let headers = request.headers();
     check_single_key(headers)?;
     let at_path = config.library.clients_at(&path).chain(config.routes.forced_protocol(&path));
-    let query = client_signs::add_path(at_path, &path, query);
-    let candidates = protocol_detection::candidates_for_request(config, &path, &query);
-    if let Err(cause @ NotServed::NotFound) = &candidates {
+    let query = add_path(at_path, &path, query);
+    let client = identify::place::at_path(config, &path, &query);
+    if let Err(cause @ NotServed::NotFound) = &client {
         return Err(not_served_error(config, &path, cause));
     }
-    check_upgrade(&request, config, &query, candidates.as_deref().unwrap_or_default())?;
+    let candidates = client.as_ref().map(Identified::candidates);
+    check_upgrade(request, config, &query, candidates.unwrap_or_default())?;
     check_origin(config, headers)?;
-    let key = match check_signature(config, &request)? {
+    let key = match check_signature(config, request)? {
         true => None,
         false => {
             let shown = peer.credentials(headers, &query_keys, &places);
             authenticate(config, &shown, peer, Some(&server.client_secrets))?
         }
     };
-    let mut candidates = candidates.map_err(|cause| not_served_error(config, &path, &cause))?;
-    let by_place = protocol_detection::detected_by_place(config, &path, &candidates);
-    let asks_for_keys = config.access.keys.is_some();
-    let by_sign = client_signs::narrow_by_signs(&mut candidates, headers, &query, asks_for_keys);
-    let query = client_signs::add_shape(&candidates, headers, query);
-    let query = client_signs::add_headers(&candidates, headers, query);
+    let mut client = client.map_err(|cause| not_served_error(config, &path, &cause))?;
+    client.narrow_by_signs(headers, &query, config.access.keys.is_some());
+    let query = add_shape(client.candidates(), headers, query);
+    let query = add_headers(client.candidates(), headers, query);
     let session = secret_session(config, headers, &query_keys, &path, &server.client_secrets);
-    let query = client_signs::add_session(&candidates, session.as_deref(), query);
-    let was_open = candidates.len() > 1;
-    let candidates = authorize(config, key.as_deref(), &path, &query, candidates)?;
-    let by_key = (was_open && candidates.len() == 1).then_some(DetectedBy::Key);
-    let detected_by = by_key.or(by_place).or(by_sign).unwrap_or(DetectedBy::Default);
-    let seed = fastrand::u64(..);
-    let own_headers = own_headers(&candidates, seed);
-    if let [client] = &candidates[..] {
-        check_query(client, &query, &own_headers)?;
+    let query = add_session(client.candidates(), session.as_deref(), query);
+    authorize(config, key.as_deref(), &path, &query, &mut client)?;
+    let caller = Caller::with_key(config, headers, peer, key);
+    Ok(Authorized { path, query, client, caller })
+}
+
+/// Runs every check that may reject the request, then spawns the session.
+pub(super) fn admit(
+    mut request: Request<RequestBody>,
+    peer: &ClientPeer,
+    snapshot: Snapshot,
+) -> Result<HttpResponse, Box<HttpError>> {
+    let Snapshot { server, config } = &snapshot;
+    let Authorized { path, query, client, caller } = authorize_request(&request, peer, &snapshot)?;
+    let (headers, candidates, seed) = (request.headers(), client.candidates(), fastrand::u64(..));
+    let own_headers = own_headers(candidates, seed);
+    if !client.is_open() {
+        check_query(client.likeliest(), &query, &own_headers)?;
     }
     let mut response = handshake_response(&request)?;
-    let caller = Caller::with_key(config, headers, peer, key);
     let admission = caller.admit(config, server)?;
-    response
-        .headers_mut()
-        .extend(negotiate_subprotocol(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
-    let answers = answers_header(config, headers, &path, &query, &candidates);
-    response.headers_mut().extend(answers.map(|answers| (ANSWERS_HEADER, answers)));
-    response.headers_mut().extend(own_headers);
+    let answer = response.headers_mut();
+    answer.extend(negotiate_subprotocol(headers, candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
+    let answers = answers_header(config, headers, &path, &query, candidates);
+    answer.extend(answers.map(|answers| (ANSWERS_HEADER, answers)));
+    answer.extend(own_headers);
     let watch_name = find_watch_name(headers).filter(|_| config.playground).map(str::to_owned);
     let connect_request = ConnectRequest {
         path,
         query,
         peer: caller.address,
         trace_context: caller.trace_context,
-        candidates,
-        detected_by,
+        client,
         watch_name,
         seed,
     };
@@ -354,17 +370,17 @@ pub(super) fn authorize(
     key: Option<&ApiKey>,
     path: &str,
     query: &str,
-    mut candidates: Vec<Arc<ClientMapping>>,
-) -> Result<Vec<Arc<ClientMapping>>, Box<HttpError>> {
-    let Some(key) = key else { return Ok(candidates) };
-    candidates.retain(|client| {
+    client: &mut Identified,
+) -> Result<(), Box<HttpError>> {
+    let Some(key) = key else { return Ok(()) };
+    let has_permitted = client.keep_permitted(|client| {
         let requested_model = || Codec::new(client.clone(), 0.0).decode_query(query).model;
         let model = if client.is_relayed() { Some(String::new()) } else { requested_model() };
         let route = config.routes.find(path, client, model.as_deref().unwrap_or_default());
         let profile = route.map(|route| route.profile.name.as_str());
         key.can_access(&AccessTarget { path, protocol: &client.name, model: model.as_deref(), profile })
     });
-    if candidates.is_empty() {
+    if !has_permitted {
         info!(
             key = &*key.name,
             path, "rejected: the API key does not allow this path, protocol, model or profile"
@@ -372,7 +388,7 @@ pub(super) fn authorize(
         let message = "This key does not allow this path, protocol, model or profile";
         return Err(HttpError::forbidden(RejectReason::Forbidden, "not_allowed", message));
     }
-    Ok(candidates)
+    Ok(())
 }
 
 /// The quotas that a session of this key and address takes from.

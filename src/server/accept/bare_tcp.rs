@@ -19,16 +19,16 @@ use tracing::{debug, info};
 
 use super::{
     admission::{Caller, refusal_words, spawn_session},
-    client_signs::DetectedBy,
     http_error::HttpError,
     session_opening::ConnectRequest,
-    session_start::{GreetedClient, message_max, run_greeted_session},
+    session_start::{GreetedClient, run_greeted_session},
 };
 use crate::{
     server::{
-        ServerContext, ServiceConfig, Snapshot,
+        ServerContext, Snapshot,
         access::handshakes::ServedRequests,
         announcement::AnnouncedService,
+        identify,
         memory::MemoryShare,
         session_task::wait_for_drain_order,
         websocket::{
@@ -39,7 +39,6 @@ use crate::{
             tcp_framing::FramingProblem,
         },
     },
-    spelling::ClientMapping,
     telemetry::metrics::RejectReason,
 };
 
@@ -98,15 +97,15 @@ pub(in crate::server) fn spawn_bare_session(
 async fn serve(stream: TcpStream, peer: SocketAddr, service: &TcpService, server: Arc<ServerContext>) {
     let config = server.config();
     let stream = ClientStream::Plain(PausableStream::from(stream));
-    let candidates = candidates(&config, &service.protocol);
-    let Some((likeliest, protocol)) =
-        candidates.first().and_then(|client| Some((client.clone(), client.tcp.clone()?)))
+    let client_of = identify::place::at_listener(&config, &service.protocol);
+    let Some((identified, protocol)) =
+        client_of.and_then(|client| client.likeliest().tcp.clone().map(|protocol| (client, protocol)))
     else {
         server.metrics.record_rejection(RejectReason::NoRoute);
         info!(%peer, listener = service.protocol, "rejected: no route leads these clients anywhere");
         return;
     };
-    let message_max = message_max(&candidates, config.limits).bytes;
+    let message_max = identified.message_max(config.limits).bytes;
     let (memory, eviction) = MemoryShare::evictable(server.memory.clone(), config.limits.memory_max_bytes);
     let mut client = WebSocket::bare(stream, protocol, message_max);
     client.memory = memory;
@@ -115,7 +114,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, service: &TcpService, server
         server.metrics.record_rejection(error.reason);
         Some((CloseCode::Again, refusal_words(error.reason).to_owned()))
     };
-    let patience = config.idle_ms.unwrap_or(likeliest.audio_in.idle_ms);
+    let patience = config.idle_ms.unwrap_or(identified.likeliest().audio_in.idle_ms);
     let patience = Some(patience).filter(|ms| *ms > 0).map_or(FIRST_MESSAGE_MAX, Duration::from_millis);
     let waiting = async {
         // A full server says so at once.
@@ -138,14 +137,12 @@ async fn serve(stream: TcpStream, peer: SocketAddr, service: &TcpService, server
         Err(Some((code, reason))) => return refuse(client, code, reason).await,
         Err(None) => return,
     };
-    let detected_by = if candidates.len() == 1 { DetectedBy::Listener } else { DetectedBy::Default };
     let request = ConnectRequest {
         path: path(&service.protocol),
         query: service.query.clone(),
         peer,
         trace_context: caller.trace_context,
-        candidates,
-        detected_by,
+        client: identified,
         watch_name: None,
         seed: fastrand::u64(..),
     };
@@ -173,16 +170,6 @@ async fn first_message(client: &mut WebSocket<ClientStream>) -> Result<Message, 
 /// The path of these sessions in routes and logs. No URL has one like it.
 fn path(listener: &str) -> String {
     format!("tcp:{listener}")
-}
-
-/// The protocols of a listener that a route serves. The one that the listener is named after comes first.
-fn candidates(config: &ServiceConfig, listener: &str) -> Vec<Arc<ClientMapping>> {
-    let is_here = |client: &&Arc<ClientMapping>| {
-        client.tcp.as_ref().is_some_and(|tcp| tcp.listener == listener) && config.routes.can_serve(client)
-    };
-    let mut found: Vec<_> = config.library.clients().filter(is_here).cloned().collect();
-    found.sort_by_key(|client| client.name != listener);
-    found
 }
 
 /// Tells a client in its protocol's form why it is turned away.

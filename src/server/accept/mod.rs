@@ -3,13 +3,11 @@
 //! - [`admission`]: the checks that may reject a request
 //! - [`bare_tcp`]: connections without a handshake
 //! - [`capabilities`]: pages of what a protocol's sessions can do
-//! - [`client_signs`]: signs of the client's protocol in its request
 //! - [`device_setup`]: pages that tell devices where to connect
 //! - [`failure_log`]: the log of connections that could not be accepted
 //! - [`host`]: the host that a request names, and the page that it comes from
 //! - [`not_found`]: the answer to requests for unknown paths
 //! - [`playground`]: requests for the page in the browser
-//! - [`protocol_detection`]: the client protocols that a request may speak
 //! - [`request_body`]: the body of a request, which is read on if it is refused
 //! - [`request_stream`]: the stream before the upgrade, one request at a time
 //! - [`rest`]: requests that are served without an upgrade: recordings to transcribe, texts to speak
@@ -20,14 +18,12 @@
 mod admission;
 pub(super) mod bare_tcp;
 mod capabilities;
-pub(crate) mod client_signs;
 mod device_setup;
 pub(super) mod failure_log;
 mod host;
 pub(crate) mod http_error;
 mod not_found;
 mod playground;
-pub(crate) mod protocol_detection;
 mod request_body;
 mod request_stream;
 pub(crate) mod rest;

@@ -8,7 +8,6 @@ use std::{
 
 use tracing::info;
 
-use super::client_signs::DetectedBy;
 use crate::{
     bridge::Bridge,
     client::Codec,
@@ -16,10 +15,10 @@ use crate::{
     server::{
         ServiceConfig, Snapshot,
         access::ClientLimits,
+        identify::Identified,
         route::{Route, RouteUpstreams},
     },
     session::{RelaySetup, SessionSetup},
-    spelling::ClientMapping,
     telemetry::{context::TraceContext, metrics::RejectReason},
     trace::{TraceHeader, header::SessionParts},
 };
@@ -31,10 +30,7 @@ pub(crate) struct ConnectRequest {
     pub(crate) peer: SocketAddr,
     /// The trace context of the request.
     pub(crate) trace_context: Arc<TraceContext>,
-    /// The protocols the client may speak, the likeliest first.
-    pub(crate) candidates: Vec<Arc<ClientMapping>>,
-    /// The sign that decided on the protocol.
-    pub(crate) detected_by: DetectedBy,
+    pub(in crate::server) client: Identified,
     /// The name by which the playground watches the session.
     pub(crate) watch_name: Option<String>,
     /// Seed of the session's ids. The answer to the handshake may have one of them.
@@ -70,7 +66,7 @@ pub(super) fn open_session(
     limits: ClientLimits,
     is_traced: bool,
 ) -> Option<OpenedSession> {
-    let mapping = request.candidates.first()?;
+    let mapping = request.client.likeliest();
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
     let mut codec = Codec::new(mapping.clone(), opened_unix.as_secs_f64());
     let connect = codec.decode_query(&request.query);
@@ -129,7 +125,7 @@ pub(super) fn open_relay_session(
     is_traced: bool,
 ) -> Option<OpenedSession> {
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
-    let client = request.candidates.first()?;
+    let (client, candidates) = (request.client.likeliest(), request.client.candidates());
     let Route { profile, upstreams, .. } = config.routes.find(&request.path, client, "")?;
     let setup = RelaySetup {
         profile: profile.clone(),
@@ -141,11 +137,10 @@ pub(super) fn open_relay_session(
     let start = is_traced.then(|| {
         let (library, dialects, query) = (&config.library, &upstreams.dialects, request.query.as_str());
         let parts = SessionParts { library, client, dialects, query, opened_unix };
-        let header = TraceHeader::relayed(parts, &request.candidates[1..], &setup);
+        let header = TraceHeader::relayed(parts, &candidates[1..], &setup);
         TraceStart { opened: now, header: header.with_default_voice(config.voices.default_voice()) }
     });
-    let bridge =
-        Bridge::open_relay(now, &request.candidates, &request.query, upstreams.dialects.clone(), setup);
+    let bridge = Bridge::open_relay(now, candidates, &request.query, upstreams.dialects.clone(), setup);
     let bridge = match config.voices.default_voice() {
         Some(voice) => bridge.with_default_voice(voice.clone()),
         None => bridge,

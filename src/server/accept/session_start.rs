@@ -13,15 +13,17 @@ use tokio_tungstenite::tungstenite::{
 use tracing::{Instrument as _, Span, debug, error_span};
 
 use super::{
-    client_signs::DetectedBy,
-    protocol_detection::{self, close_unidentified},
     request_stream::RequestStream,
     session_opening::{ConnectRequest, OpenedSession, TraceStart, open_relay_session, open_session},
 };
 use crate::server::{
-    ServerContext, ServiceConfig, Snapshot,
+    ServerContext, Snapshot,
     access::{ClientLimits, keys::ApiKey, quota::QuotaTicket},
     client_port::PortEnd,
+    identify::{
+        Identified,
+        first_message::{close_unidentified, read_first_message},
+    },
     memory::{Eviction, MemoryShare},
     playground::watchers::Watcher,
     registry::{
@@ -29,23 +31,16 @@ use crate::server::{
         observer::{Observer, ObserverSinks},
     },
     session_task::{
-        ClientEnd, FindProtocol, OtherClient, SessionContext, SessionRegistration, SessionTask,
-        wait_for_drain_order,
+        ClientEnd, OtherClient, SessionContext, SessionRegistration, SessionTask, wait_for_drain_order,
     },
     trace_files::SessionTrace,
     websocket::{
-        MessageMax, WebSocket,
+        WebSocket,
         session_socket::{OUT_OF_MEMORY, SessionSocket, websocket_config},
         stream::ClientStream,
     },
 };
-use crate::{
-    bridge::Bridge,
-    client::Codec,
-    net::Traffic,
-    spelling::{ClientMapping, client::Framing},
-    telemetry::metrics::RejectReason,
-};
+use crate::{bridge::Bridge, net::Traffic, spelling::client::Framing, telemetry::metrics::RejectReason};
 
 /// Everything a session was admitted with. Dropping it releases the session slot and the quota.
 pub(crate) struct Admission {
@@ -91,7 +86,7 @@ pub(crate) async fn run_port_session(
     let limits = snapshot.config.limits.for_key(admission.key.as_deref());
     let (memory, eviction) = MemoryShare::evictable(snapshot.server.memory.clone(), limits.memory_max_bytes);
     port.memory = memory;
-    port.message_max_bytes = message_max(&request.candidates, limits).bytes;
+    port.message_max_bytes = request.client.message_max(limits).bytes;
     let connection = Connection { request, snapshot, admission, eviction };
     run_started(open_on(connection, ClientEnd::Port(port), None)).await;
 }
@@ -111,10 +106,10 @@ pub(super) async fn run_greeted_session(
     snapshot: Snapshot,
     admission: Admission,
 ) {
-    if request.candidates.len() > 1
-        && narrow_by_message(&mut request, &first_message, &snapshot.server).await.is_err()
-    {
-        return;
+    if request.client.is_open() {
+        let narrowed = narrow_by_message(request.client, &first_message, &snapshot.server).await;
+        let Some(narrowed) = narrowed else { return };
+        request.client = narrowed;
     }
     let connection = Connection { request, snapshot, admission, eviction };
     run_started(open_connection(connection, client, Some(first_message))).await;
@@ -124,9 +119,8 @@ pub(super) async fn run_greeted_session(
 async fn run_started(mut started: Option<StartedSession>) {
     while let Some(StartedSession { task, first_message, span, mut connection }) = started {
         let other = task.run(first_message).instrument(span).await;
-        started = other.and_then(|OtherClient { client, first_message, protocol }| {
-            connection.request.candidates = vec![protocol];
-            connection.request.detected_by = DetectedBy::FirstMessage;
+        started = other.and_then(|OtherClient { client, first_message, identified }| {
+            connection.request.client = identified;
             // Another session has other ids.
             connection.request.seed = fastrand::u64(..);
             open_connection(connection, client, Some(first_message))
@@ -165,11 +159,12 @@ async fn start_session(
     let (memory, eviction) = MemoryShare::evictable(snapshot.server.memory.clone(), limits.memory_max_bytes);
     client.memory = memory;
     let mut connection = Connection { request, snapshot, admission, eviction };
-    if is_announced_at_once(&connection.request, &connection.snapshot.config) {
+    let ConnectRequest { client: identified, path, query, peer, .. } = &connection.request;
+    if !identified.waits_for_message(&connection.snapshot.config, path, query) {
         return open_connection(connection, client, None);
     }
-    let detected = tokio::select! {
-        detected = detect_protocol(&mut client, &mut connection.request, &connection.snapshot) => detected,
+    let first = tokio::select! {
+        first = read_first_message(&mut client, identified) => first,
         _ = wait_for_drain_order(connection.snapshot.server.drain.clone()) => {
             close_unidentified(&mut client, CloseCode::Restart, "server_shutdown").await;
             return None;
@@ -180,34 +175,19 @@ async fn start_session(
             return None;
         }
     };
-    open_connection(connection, client, detected.ok()?)
-}
-
-/// True if the session of the likeliest protocol is opened before the client's first message, because its clients wait for
-/// that. A request with a sign of another protocol, or of a client that may be relayed, is no such case.
-fn is_announced_at_once(request: &ConnectRequest, config: &ServiceConfig) -> bool {
-    let is_open = request.candidates.len() > 1 && request.detected_by == DetectedBy::Default;
-    let has_route = |client: &Arc<ClientMapping>| {
-        let model = Codec::new(client.clone(), 0.0).decode_query(&request.query).model;
-        model.is_some_and(|model| {
-            !model.is_empty() && config.routes.find(&request.path, client, &model).is_some()
-        })
+    let Ok(first_message) = first else {
+        debug!(%peer, "client disconnected before its protocol was detected");
+        return None;
     };
-    is_open
-        && !request.candidates.iter().any(|client| client.is_relayed())
-        && request.candidates.first().is_some_and(has_route)
-}
-
-/// Finds the client's protocol by its first message, if that is another one than the likeliest.
-fn find_other_protocol(candidates: &[Arc<ClientMapping>]) -> Option<FindProtocol> {
-    let candidates = candidates.to_vec();
-    let is_certain = candidates.len() < 2 || candidates.iter().any(|client| client.is_relayed());
-    let find = move |message: &Message| {
-        let (found, is_known) = protocol_detection::candidates_for_message(&candidates, Some(message));
-        let other = found.into_iter().next().filter(|_| is_known)?;
-        (!candidates.first().is_some_and(|likeliest| Arc::ptr_eq(likeliest, &other))).then_some(other)
-    };
-    (!is_certain).then(|| Box::new(find) as FindProtocol)
+    match &first_message {
+        None => connection.request.client.narrow_by_message(None),
+        Some(message) => {
+            let identified = connection.request.client.clone();
+            connection.request.client =
+                narrow_by_message(identified, message, &connection.snapshot.server).await?;
+        }
+    }
+    open_connection(connection, client, first_message)
 }
 
 /// Opens the session of a connection's likeliest protocol; `None` if there is none.
@@ -218,8 +198,8 @@ fn open_connection(
 ) -> Option<StartedSession> {
     let Connection { request, snapshot, admission, .. } = &connection;
     let limits = snapshot.config.limits.for_key(admission.key.as_deref());
-    client.set_message_max(message_max(&request.candidates, limits));
-    client.sends_binary_json = request.candidates.first()?.framing == Framing::Json;
+    client.set_message_max(request.client.message_max(limits));
+    client.sends_binary_json = request.client.likeliest().framing == Framing::Json;
     open_on(connection, ClientEnd::Socket(SessionSocket::new(client)), first_message)
 }
 
@@ -232,7 +212,7 @@ fn open_on(
     let Connection { request, snapshot, admission, eviction } = &connection;
     let Snapshot { server, config } = snapshot;
     let limits = config.limits.for_key(admission.key.as_deref());
-    let mapping = request.candidates.first()?;
+    let mapping = request.client.likeliest();
     let key_name = admission.key.as_ref().map(|key| key.name.clone());
     let watcher =
         request.watch_name.as_ref().and_then(|name| server.watchers.take(name, key_name.as_deref()));
@@ -264,7 +244,7 @@ fn open_on(
     let context = SessionContext {
         memory: (server.memory.clone(), limits.memory_max_bytes),
         eviction: eviction.clone(),
-        find_protocol: find_other_protocol(&request.candidates),
+        undecided: request.client.may_be_another().then(|| request.client.clone()),
         tells_upstream_addresses: config.tells_upstream_addresses,
         tap: config.tap.clone(),
         traces,
@@ -301,64 +281,23 @@ fn client_websocket(
     request: &ConnectRequest,
     limits: ClientLimits,
 ) -> WebSocket<ClientStream> {
-    let message_max = message_max(&request.candidates, limits);
+    let message_max = request.client.message_max(limits);
     let mut client = WebSocket::new(io, read, Role::Server, websocket_config(message_max.bytes));
     client.set_message_max(message_max);
     client
 }
 
-/// The longest messages that the client may send. Before its protocol is known, these are the limits of the likeliest one and
-/// of those that are relayed.
-pub(super) fn message_max(candidates: &[Arc<ClientMapping>], limits: ClientLimits) -> MessageMax {
-    let likeliest = candidates.iter().find(|client| !client.is_relayed());
-    let possible = || candidates.iter().filter(|client| client.is_relayed()).chain(likeliest);
-    let bytes = possible().map(|client| client.audio_in.message_max_bytes).max();
-    let binary_bytes = possible().map(|client| client.binary_max_bytes()).max();
-    MessageMax {
-        bytes: bytes.into_iter().chain(limits.message_max_bytes).min().unwrap_or_default(),
-        binary_bytes: binary_bytes.unwrap_or_default(),
-    }
-}
-
-/// Narrows the candidates by the client's first message where the protocol matters, and returns that message. Fails
-/// if the client disconnects first.
-async fn detect_protocol(
-    client: &mut WebSocket<ClientStream>,
-    request: &mut ConnectRequest,
-    Snapshot { server, config }: &Snapshot,
-) -> Result<Option<Message>, ()> {
-    if has_single_route(request, config) {
-        return Ok(None);
-    }
-    let Ok(first_message) = protocol_detection::read_first_message(client, &request.candidates).await else {
-        debug!(peer = %request.peer, "client disconnected before its protocol was detected");
-        return Err(());
-    };
-    match &first_message {
-        None => {
-            request.candidates = protocol_detection::candidates_for_message(&request.candidates, None).0;
-        }
-        Some(message) => narrow_by_message(request, message, server).await?,
-    }
-    Ok(first_message)
-}
-
-/// Narrows the candidates by the client's first message.
+/// Narrows the protocols by the client's first message, on another thread if that is large; `None` if that panics.
 async fn narrow_by_message(
-    request: &mut ConnectRequest,
+    mut identified: Identified,
     first_message: &Message,
     server: &ServerContext,
-) -> Result<(), ()> {
-    let candidates = request.candidates.clone();
-    let find =
-        move |message: &Message| protocol_detection::candidates_for_message(&candidates, Some(message));
-    let found = server.message_threads.examine(first_message.clone(), find).await;
-    let (candidates, is_known) = found.ok_or(())?;
-    request.candidates = candidates;
-    if is_known {
-        request.detected_by = DetectedBy::FirstMessage;
-    }
-    Ok(())
+) -> Option<Identified> {
+    let narrow = move |message: &Message| {
+        identified.narrow_by_message(Some(message));
+        identified
+    };
+    server.message_threads.examine(first_message.clone(), narrow).await
 }
 
 /// Registers the session as running.
@@ -372,12 +311,12 @@ fn register_session(
     let server = &snapshot.server;
     let info = SessionInfo {
         id: bridge.session_id().to_owned(),
-        client: request.candidates.first().map(|client| client.name.clone()).unwrap_or_default(),
+        client: request.client.likeliest().name.clone(),
         profile,
         has_conversation: bridge.has_conversation(),
         peer: request.peer,
         path: request.path.clone(),
-        detected_by: request.detected_by.to_string(),
+        detected_by: request.client.by().to_string(),
         key: admission.key.as_ref().map(|key| key.name.clone()),
         subject: admission.subject.clone(),
         trace_id: request.trace_context.trace_id,
@@ -387,17 +326,6 @@ fn register_session(
     let sinks = ObserverSinks { metrics: server.metrics.clone(), access_log: server.access_log.clone() };
     let observer = Observer::begin(entry.session(), traffic, sinks);
     SessionRegistration { entry, orders, observer }
-}
-
-/// True if one session can serve all candidate protocols: there is one candidate, or all are relayed by the same
-/// route, which tells them apart later.
-fn has_single_route(request: &ConnectRequest, config: &ServiceConfig) -> bool {
-    let mut routes = request.candidates.iter().map(|client| {
-        let route = config.routes.find(&request.path, client, "").filter(|_| client.is_relayed());
-        route.map(std::ptr::from_ref)
-    });
-    let first = routes.next();
-    request.candidates.len() < 2 || routes.all(|route| route.is_some() && Some(route) == first)
 }
 
 /// The byte stream under an upgraded connection.

@@ -24,13 +24,16 @@ use crate::{
         CallChannel, CallProtocol, CallRates, ServiceConfig, Snapshot,
         accept::{
             admission::{authorize, key_places, refusal_words, secret_session, spawn_session},
-            client_signs::{self, DetectedBy},
             http_error::{HttpError, HttpResponse},
             session_opening::ConnectRequest,
             session_start::run_port_session,
         },
         access::credential::find_watch_name,
         client_port::{PortEnd, PortForm},
+        identify::{
+            DetectedBy, Identified,
+            query::{add_session, add_shape},
+        },
         webrtc::{AcceptedCall, CallOffer, CallRejection, Calls, OpenSession},
     },
     spelling::{ClientMapping, client::RealtimeNames},
@@ -78,14 +81,14 @@ pub(super) async fn start(
     let places = key_places(&opening.config, &path);
     let query = head.uri.query().unwrap_or_default();
     let (query, query_keys) = opening.config.access.extract_query_keys(query, &places);
-    let candidates = [client.clone()];
-    let query = client_signs::add_shape(&candidates, &head.headers, query);
+    let mut identified = Identified::certain(client.clone(), DetectedBy::Path);
+    let query = add_shape(identified.candidates(), &head.headers, query);
     let of_secret =
         || secret_session(&opening.config, &head.headers, &query_keys, &path, &opening.server.client_secrets);
     let session = offer.session.or_else(of_secret);
     let own_query = query.clone();
-    let query = client_signs::add_session(&candidates, session.as_deref(), query);
-    authorize(&opening.config, opening.caller.key.as_deref(), &path, &query, candidates.into())?;
+    let query = add_session(identified.candidates(), session.as_deref(), query);
+    authorize(&opening.config, opening.caller.key.as_deref(), &path, &query, &mut identified)?;
     let model = Codec::new(client.clone(), 0.0).decode_query(&query).model.unwrap_or_default();
     if model.is_empty() || opening.config.routes.find(&path, &client, &model).is_none() {
         return Err(models::not_found(&model));
@@ -102,7 +105,7 @@ pub(super) async fn start(
             // The session has the call's id, by which its client names it.
             Some(session) => {
                 let session = with_id(session, call_id);
-                client_signs::add_session(std::slice::from_ref(&client), Some(&session), own_query)
+                add_session(identified.candidates(), Some(&session), own_query)
             }
             None => query,
         };
@@ -117,8 +120,7 @@ pub(super) async fn start(
             query: call_query(&query, rates),
             peer: caller.address,
             trace_context: caller.trace_context,
-            candidates: vec![client],
-            detected_by: DetectedBy::Path,
+            client: identified,
             watch_name: watch_name.flatten(),
             seed: fastrand::u64(..),
         };

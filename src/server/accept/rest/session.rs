@@ -18,11 +18,11 @@ use crate::{
         ServerContext, ServiceConfig, Snapshot,
         accept::{
             admission::{Caller, authorize, spawn_session},
-            client_signs::DetectedBy,
             session_opening::ConnectRequest,
             session_start::{Admission, run_port_session},
         },
         client_port::{ClientPort, PortForm, PortInput, PortOutput, client_port},
+        identify::{DetectedBy, Identified},
         memory::MemoryShare,
     },
     spelling::ClientMapping,
@@ -66,7 +66,8 @@ impl Opening {
     pub(super) fn check_model(&self, model: &str) -> Result<Arc<ClientMapping>, Failure> {
         let Self { config, caller, path, .. } = self;
         let client = config.library.client(PROTOCOL).map_err(Failure::invalid)?;
-        authorize(config, caller.key.as_deref(), path, &query(model), vec![client.clone()])?;
+        let mut identified = Identified::certain(client.clone(), DetectedBy::Path);
+        authorize(config, caller.key.as_deref(), path, &query(model), &mut identified)?;
         match config.routes.find(path, &client, model) {
             Some(_) => Ok(client),
             None => Err(models::not_found(model)),
@@ -123,8 +124,7 @@ impl RestSession {
             query: query(model),
             peer: caller.address,
             trace_context: caller.trace_context,
-            candidates: vec![client],
-            detected_by: DetectedBy::Path,
+            client: Identified::certain(client, DetectedBy::Path),
             watch_name: None,
             seed: fastrand::u64(..),
         };

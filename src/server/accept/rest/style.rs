@@ -8,10 +8,11 @@ use hyper::{
 };
 use serde_json::{Value, json};
 
-use super::super::{client_signs, http_error::HttpError};
+use super::super::http_error::HttpError;
 use super::endpoint::Endpoint;
 use crate::{
     error::{Error, ErrorKind},
+    server::identify::{DetectedBy, Identified},
     spelling::Library,
     telemetry::metrics::RejectReason,
 };
@@ -49,13 +50,11 @@ impl Style {
                 Self::OpenAi
             }
             _ => {
-                let mut candidates: Vec<_> = ["macaw", "openai-realtime"]
-                    .into_iter()
-                    .filter_map(|name| library.client(name).ok())
-                    .collect();
-                let sign = client_signs::narrow_by_signs(&mut candidates, headers, "", asks_for_keys);
-                let shows_key = headers.contains_key(AUTHORIZATION);
-                if sign.is_some() || shows_key { Self::OpenAi } else { Self::Macaw }
+                let both = ["macaw", "openai-realtime"].into_iter();
+                let both = both.filter_map(|name| library.client(name).ok()).collect();
+                let shows_sign = Identified::among(both, DetectedBy::Default)
+                    .is_some_and(|mut client| client.narrow_by_signs(headers, "", asks_for_keys));
+                if shows_sign || headers.contains_key(AUTHORIZATION) { Self::OpenAi } else { Self::Macaw }
             }
         }
     }
