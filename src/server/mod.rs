@@ -1,10 +1,11 @@
 //! Everything that touches a socket: accepting clients, dialling upstreams, running sessions.
 //!
-//! To change here: paths and checks of requests in [`mod@accept`], orders of operators in [`admin`], and how sockets
+//! To change here: paths of requests in [`listen`], [`rest`] and [`pages`], their checks in [`mod@accept`], orders of operators in [`admin`], and how sockets
 //! are served. Not here: what a session does with its messages ([`crate::bridge`]).
 //!
 //! - [`active_config`]: the configuration that new sessions use
-//! - [`mod@accept`]: HTTP, admission and the upgrade; [`accept::http_error`] is the answer to a rejected request,
+//! - [`listen`]: connections, TLS and HTTP; [`rest`]: requests that are served without an upgrade; [`pages`]: pages beside them
+//! - [`mod@accept`]: admission and the upgrade; [`accept::http_error`] is the answer to a rejected request,
 //!   [`accept::session_start`] begins a session, [`identify`] finds its client protocol, [`route`]
 //!   its profile and upstreams
 //! - [`session_task`]: the one task of a session, between its sockets and the [`crate::bridge`]; [`adaptive_read`]
@@ -37,12 +38,15 @@ mod codec_threads;
 mod cut_off;
 pub mod fuzzing;
 mod identify;
+mod listen;
 mod loops;
 pub(crate) mod memory;
+mod pages;
 pub mod playground;
 pub mod process;
 pub(crate) mod queue_keeper;
 pub mod registry;
+mod rest;
 pub mod route;
 mod session_task;
 pub mod tap;
@@ -57,13 +61,12 @@ pub mod webrtc;
 mod webrtc;
 mod websocket;
 
-pub(crate) use self::accept::{
+pub(crate) use self::{
+    accept::{session_opening::unix_now, upgrade::ANSWERS_HEADER},
     rest::{
         local::LocalSessions,
         session::{Requests as RestRequests, RestSession, segment_of},
     },
-    session_opening::unix_now,
-    upgrade::ANSWERS_HEADER,
 };
 
 use std::{
@@ -82,11 +85,6 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-pub use self::{
-    accept::bare_tcp::TcpService,
-    active_config::{ActiveConfig, ServiceConfig},
-    announcement::AnnouncedService,
-};
 use self::{
     access::{
         client_secrets::ClientSecrets,
@@ -104,6 +102,11 @@ use self::{
     registry::SessionRegistry,
     turn_judge::TurnJudge,
     webrtc::Calls,
+};
+pub use self::{
+    active_config::{ActiveConfig, ServiceConfig},
+    announcement::AnnouncedService,
+    listen::bare_tcp::TcpService,
 };
 use crate::telemetry::{
     access_log::AccessLog,
@@ -161,6 +164,7 @@ pub(crate) enum CallProtocol {
 
 /// The data channel of a call.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "webrtc"), expect(dead_code, reason = "there are no calls"))]
 pub(crate) struct CallChannel {
     protocol: CallProtocol,
     /// Events that it may carry.
@@ -564,9 +568,9 @@ struct ServerContext {
     /// Handle large messages of sessions.
     message_threads: session_task::MessageThreads,
     /// Bodies of REST requests that are being received.
-    bodies: accept::rest::bodies::Bodies,
+    bodies: rest::bodies::Bodies,
     /// Uploads and transcriptions that clients ask for later.
-    jobs: accept::rest::jobs::JobStore,
+    jobs: rest::jobs::JobStore,
     /// Pages that watch a session.
     watchers: playground::watchers::Watchers,
     /// Messages in transit of all connections.

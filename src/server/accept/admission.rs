@@ -63,9 +63,9 @@ use crate::{
 const OFFERS_PER_MINUTE: u32 = 60;
 
 /// The other end of a connection, and the names in its certificate.
-pub(super) struct ClientPeer {
-    pub(super) address: SocketAddr,
-    pub(super) certificate_names: Vec<String>,
+pub(in crate::server) struct ClientPeer {
+    pub(in crate::server) address: SocketAddr,
+    pub(in crate::server) certificate_names: Vec<String>,
 }
 
 impl ClientPeer {
@@ -82,18 +82,18 @@ impl ClientPeer {
 
 /// The sender of a request that is served without an upgrade.
 #[derive(Clone)]
-pub(super) struct Caller {
-    pub(super) key: Option<Arc<ApiKey>>,
+pub(in crate::server) struct Caller {
+    pub(in crate::server) key: Option<Arc<ApiKey>>,
     /// The client's address, which a proxy may have reported.
-    pub(super) address: SocketAddr,
+    pub(in crate::server) address: SocketAddr,
     /// The first name in its certificate.
     subject: Option<String>,
-    pub(super) trace_context: Arc<TraceContext>,
+    pub(in crate::server) trace_context: Arc<TraceContext>,
 }
 
 impl Caller {
     /// Checks the origin and the key of a request. `secrets` are those that count as a key.
-    pub(super) fn identify<B>(
+    pub(in crate::server) fn identify<B>(
         config: &ServiceConfig,
         request: &Request<B>,
         peer: &ClientPeer,
@@ -125,18 +125,18 @@ impl Caller {
     }
 
     /// A command in the server's own process.
-    pub(super) fn of_this_process() -> Self {
+    pub(in crate::server) fn of_this_process() -> Self {
         Self::at(SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0)))
     }
 
     /// A client known by its address alone.
-    pub(super) fn at(address: SocketAddr) -> Self {
+    pub(in crate::server) fn at(address: SocketAddr) -> Self {
         Self { key: None, address, subject: None, trace_context: trace_context(&HeaderMap::new()) }
     }
 
     /// Takes a session slot, and a session from the quotas of the key and of the address. The slot comes first: a client that
     /// finds the server full uses up no quota.
-    pub(super) fn admit(
+    pub(in crate::server) fn admit(
         &self,
         config: &ServiceConfig,
         server: &ServerContext,
@@ -152,7 +152,7 @@ impl Caller {
     }
 
     /// Fails if a session would not be admitted now; takes nothing.
-    pub(super) fn check_room(
+    pub(in crate::server) fn check_room(
         &self,
         config: &ServiceConfig,
         server: &ServerContext,
@@ -166,13 +166,13 @@ impl Caller {
     }
 
     /// Name of its key.
-    pub(super) fn key_name(&self) -> Option<Arc<str>> {
+    pub(in crate::server) fn key_name(&self) -> Option<Arc<str>> {
         self.key.as_ref().map(|key| Arc::from(&*key.name))
     }
 
     /// Counts an offer of a call, which may never become a session and has a rate for each key, or for each address of clients
     /// without one.
-    pub(super) fn count_offer(&self, server: &ServerContext) -> Result<(), Box<HttpError>> {
+    pub(in crate::server) fn count_offer(&self, server: &ServerContext) -> Result<(), Box<HttpError>> {
         let now = Instant::now().into_std();
         let who = QuotaSubject::Offers(CallerName::new(self.key_name().as_ref(), self.address.ip()));
         let quota = Quota { sessions_per_minute: Some(OFFERS_PER_MINUTE), ..Quota::default() };
@@ -229,7 +229,7 @@ fn authorize_request(
 }
 
 /// Runs every check that may reject the request, then spawns the session.
-pub(super) fn admit(
+pub(in crate::server) fn admit(
     mut request: Request<RequestBody>,
     peer: &ClientPeer,
     snapshot: Snapshot,
@@ -266,7 +266,7 @@ pub(super) fn admit(
 }
 
 /// Runs a session in a task of its own, until sessions are cut off.
-pub(super) fn spawn_session(
+pub(in crate::server) fn spawn_session(
     session: impl Future<Output = ()> + Send + 'static,
     cut_off: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
@@ -290,7 +290,10 @@ fn check_single_key(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
 }
 
 /// Rejects browsers' requests from pages that are not allowed.
-pub(super) fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+pub(in crate::server) fn check_origin(
+    config: &ServiceConfig,
+    headers: &HeaderMap,
+) -> Result<(), Box<HttpError>> {
     if config.access.is_origin_allowed(headers) {
         return Ok(());
     }
@@ -337,7 +340,7 @@ fn authenticate(
 }
 
 /// Settings of the client secret in an admitted request.
-pub(super) fn secret_session(
+pub(in crate::server) fn secret_session(
     config: &ServiceConfig,
     headers: &HeaderMap,
     query_keys: &[String],
@@ -349,7 +352,7 @@ pub(super) fn secret_session(
 }
 
 /// Where the protocols at a path expect a key.
-pub(super) fn key_places<'c>(config: &'c ServiceConfig, path: &str) -> KeyPlaces<'c> {
+pub(in crate::server) fn key_places<'c>(config: &'c ServiceConfig, path: &str) -> KeyPlaces<'c> {
     let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
     let has_requests_at = |client: &&Arc<ClientMapping>| {
         client.setup_page.as_ref().is_some_and(|page| page.path == path)
@@ -365,7 +368,7 @@ pub(super) fn key_places<'c>(config: &'c ServiceConfig, path: &str) -> KeyPlaces
 }
 
 /// Keeps the protocols that the key may use for this path and model; rejects the request if none is left.
-pub(super) fn authorize(
+pub(in crate::server) fn authorize(
     config: &ServiceConfig,
     key: Option<&ApiKey>,
     path: &str,
@@ -425,7 +428,7 @@ fn quota_error(who: &QuotaSubject, over: QuotaExceeded) -> Box<HttpError> {
 }
 
 /// Why a client gets no session, in words for its protocol.
-pub(super) const fn refusal_words(reason: RejectReason) -> &'static str {
+pub(in crate::server) const fn refusal_words(reason: RejectReason) -> &'static str {
     match reason {
         RejectReason::Stopping => "voxbridge is stopping",
         RejectReason::AddressLimit => "too many sessions of this address",

@@ -22,7 +22,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-pub(super) use self::framing::BodyFraming;
+pub(in crate::server) use self::framing::BodyFraming;
 use self::framing::HeadScan;
 use crate::server::websocket::stream::ClientStream;
 
@@ -37,16 +37,16 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Longest times between the bytes of a connection's requests.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RequestTimeouts {
+pub(in crate::server) struct RequestTimeouts {
     /// For a head.
-    pub(super) head: Duration,
+    pub(in crate::server) head: Duration,
     /// Between an answer and the next head.
-    pub(super) between: Duration,
+    pub(in crate::server) between: Duration,
 }
 
 impl RequestTimeouts {
     /// With this time for a handshake: [`KEEP_ALIVE_TIMEOUT`], but less where handshakes must be faster than usual by far.
-    pub(super) fn new(handshake: Duration) -> Self {
+    pub(in crate::server) fn new(handshake: Duration) -> Self {
         Self { head: handshake, between: KEEP_ALIVE_TIMEOUT.min(handshake * 75) }
     }
 }
@@ -72,7 +72,7 @@ enum Awaited {
 
 /// Says which part of a request the stream is at. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Gate(Arc<Mutex<GateState>>);
+pub(in crate::server) struct Gate(Arc<Mutex<GateState>>);
 
 #[derive(Default)]
 struct GateState {
@@ -103,7 +103,7 @@ impl Default for Part {
 }
 
 /// A request is being answered. Dropping it lets the next one in.
-pub(super) struct Answering(Gate);
+pub(in crate::server) struct Answering(Gate);
 
 impl Drop for Answering {
     fn drop(&mut self) {
@@ -118,7 +118,7 @@ impl Drop for Answering {
 
 impl Gate {
     /// Begins to answer the request whose head was read. The body follows.
-    pub(super) fn answer(&self, body: BodyFraming) -> Answering {
+    pub(in crate::server) fn answer(&self, body: BodyFraming) -> Answering {
         let mut state = self.lock();
         state.part = Part::Body(body);
         (state.is_answered, state.is_in_use) = (false, true);
@@ -128,14 +128,14 @@ impl Gate {
     }
 
     /// The answer switches to another protocol: nothing is held back any more.
-    pub(super) fn upgrade(&self) {
+    pub(in crate::server) fn upgrade(&self) {
         let mut state = self.lock();
         state.part = Part::Upgraded;
         state.wake_reader();
     }
 
     /// True if a line of the last head ended without CR.
-    pub(super) fn has_bare_lf(&self) -> bool {
+    pub(in crate::server) fn has_bare_lf(&self) -> bool {
         self.lock().has_bare_lf
     }
 
@@ -192,12 +192,12 @@ impl GateState {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> RequestStream<S> {
     /// A stream whose gate says which part of a request it is at.
-    pub(super) const fn new(io: S, gate: Gate, timeouts: RequestTimeouts) -> Self {
+    pub(in crate::server) const fn new(io: S, gate: Gate, timeouts: RequestTimeouts) -> Self {
         Self { io, gate, waiting: Vec::new(), timeouts, timer: None }
     }
 
     /// The stream, and the bytes that hyper has not got.
-    pub(super) fn into_parts(self) -> (S, Vec<u8>) {
+    pub(in crate::server) fn into_parts(self) -> (S, Vec<u8>) {
         (self.io, self.waiting)
     }
 

@@ -38,29 +38,29 @@ pub(crate) struct ConnectRequest {
 }
 
 /// The start of a session's trace.
-pub(super) struct TraceStart {
-    pub(super) opened: Instant,
-    pub(super) header: TraceHeader,
+pub(in crate::server) struct TraceStart {
+    pub(in crate::server) opened: Instant,
+    pub(in crate::server) header: TraceHeader,
 }
 
 /// A session that was opened, or a rejected connection.
-pub(super) struct OpenedSession {
-    pub(super) bridge: Bridge,
+pub(in crate::server) struct OpenedSession {
+    pub(in crate::server) bridge: Bridge,
     /// The upstreams that serve it.
-    pub(super) upstreams: RouteUpstreams,
+    pub(in crate::server) upstreams: RouteUpstreams,
     /// Since 1970.
-    pub(super) opened_unix: Duration,
+    pub(in crate::server) opened_unix: Duration,
     /// The profile's name; `None` if the connection is rejected.
-    pub(super) profile: Option<String>,
+    pub(in crate::server) profile: Option<String>,
     /// The start of its trace, if it is traced.
-    pub(super) start: Option<TraceStart>,
+    pub(in crate::server) start: Option<TraceStart>,
     /// Why the connection is rejected.
-    pub(super) rejection: Option<RejectReason>,
+    pub(in crate::server) rejection: Option<RejectReason>,
 }
 
 /// Opens the bridge of a session. Without a route, the bridge answers with the error; that is no session and has no
 /// trace.
-pub(super) fn open_session(
+pub(in crate::server) fn open_session(
     request: &ConnectRequest,
     Snapshot { server, config }: &Snapshot,
     limits: ClientLimits,
@@ -118,7 +118,7 @@ pub(super) fn open_session(
 }
 
 /// Opens the bridge of a relayed client. Its request was checked before the upgrade.
-pub(super) fn open_relay_session(
+pub(in crate::server) fn open_relay_session(
     request: &ConnectRequest,
     config: &ServiceConfig,
     limits: ClientLimits,

@@ -53,7 +53,7 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    pub(super) fn new(
+    pub(in crate::server) fn new(
         key: Option<Arc<ApiKey>>,
         subject: Option<String>,
         session_slot: OwnedSemaphorePermit,
@@ -92,15 +92,15 @@ pub(crate) async fn run_port_session(
 }
 
 /// A client without a handshake that has sent its first message.
-pub(super) struct GreetedClient {
-    pub(super) client: WebSocket<ClientStream>,
+pub(in crate::server) struct GreetedClient {
+    pub(in crate::server) client: WebSocket<ClientStream>,
     /// Signals that other connections need the memory that this client holds.
-    pub(super) eviction: Arc<Eviction>,
-    pub(super) first_message: Message,
+    pub(in crate::server) eviction: Arc<Eviction>,
+    pub(in crate::server) first_message: Message,
 }
 
 /// Serves the session of such a client until its end.
-pub(super) async fn run_greeted_session(
+pub(in crate::server) async fn run_greeted_session(
     GreetedClient { client, eviction, first_message }: GreetedClient,
     mut request: ConnectRequest,
     snapshot: Snapshot,
@@ -329,14 +329,14 @@ fn register_session(
 }
 
 /// The byte stream under an upgraded connection.
-pub(super) struct RawStream {
-    pub(super) io: ClientStream,
+pub(in crate::server) struct RawStream {
+    pub(in crate::server) io: ClientStream,
     /// Bytes that were read beyond the request.
-    pub(super) read: Vec<u8>,
+    pub(in crate::server) read: Vec<u8>,
 }
 
 /// Waits for the upgrade; `None` if it fails.
-pub(super) async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<RawStream> {
+pub(in crate::server) async fn raw_stream(upgraded: OnUpgrade, peer: SocketAddr) -> Option<RawStream> {
     let upgraded = match upgraded.await {
         Ok(upgraded) => upgraded,
         Err(error) => {

@@ -78,13 +78,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 self.eviction = None;
                 self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
             }
-            Wakeup::OperatorOrder(order) => {
-                info!(order = order.name(), "operator order");
-                self.feed_bridge(match order {
-                    OperatorOrder::Close => Input::Close(self.close_timeout),
-                    OperatorOrder::Rollover => Input::Rollover,
-                });
-            }
+            Wakeup::OperatorOrder(order) => self.handle_order(order),
             Wakeup::TurnJudged(pause, probability) => {
                 self.feed_bridge(Input::TurnJudged(pause, probability));
             }
@@ -96,6 +90,14 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             // The client is read again.
             Wakeup::LaneDrained => {}
         }
+    }
+
+    fn handle_order(&mut self, order: OperatorOrder) {
+        info!(order = order.name(), "operator order");
+        self.feed_bridge(match order {
+            OperatorOrder::Close => Input::Close(self.close_timeout),
+            OperatorOrder::Rollover => Input::Rollover,
+        });
     }
 
     /// Passes a part of a lane's answer to the bridge.

@@ -6,7 +6,7 @@
 //! answers it, [`stun`] finds the call of a packet, [`crypto`] is the cryptography, [`dtls`] knows its first packets.
 //! [`fuzzing`] has the entry points of the fuzz targets.
 //!
-//! Not here: the HTTP requests that begin and end calls ([`super::accept`]), and what the session does.
+//! Not here: the HTTP requests that begin and end calls ([`super::rest`]), and what the session does.
 //!
 //! Strangers get no packet: the socket answers only addresses that have proven the password of a call (ICE), and calls that
 //! never connect are bounded and end soon.
