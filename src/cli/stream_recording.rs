@@ -33,11 +33,19 @@ pub(super) enum StreamProgress<'a> {
     Transcribed(Segment),
 }
 
+/// The transcript of an utterance.
+#[derive(Debug)]
+struct FinalTranscript {
+    /// Index of the utterance.
+    utterance: usize,
+    text: String,
+}
+
 /// Result of a transcription.
 #[derive(Debug, Default)]
 pub(super) struct TranscriptionResult {
-    /// Transcripts that are not empty, each with the index of its utterance.
-    finals: Vec<(usize, String)>,
+    /// Transcripts that are not empty.
+    finals: Vec<FinalTranscript>,
     /// Number of recoverable errors reported by the server.
     error_count: usize,
     last_error: Option<ClientError>,
@@ -136,7 +144,7 @@ impl TranscriptionResult {
                     None => self.unnumbered_finals += 1,
                 }
                 if !text.trim().is_empty() {
-                    self.finals.push((index, text.trim().to_owned()));
+                    self.finals.push(FinalTranscript { utterance: index, text: text.trim().to_owned() });
                 }
             }
             MacawEvent::Error { code, message, recoverable } => {
@@ -168,26 +176,26 @@ impl TranscriptionResult {
 
     /// The texts in the order of the server.
     pub(super) fn texts(&self) -> Vec<String> {
-        self.finals.iter().map(|(_, text)| text.clone()).collect()
+        self.finals.iter().map(|transcript| transcript.text.clone()).collect()
     }
 
     /// The transcripts with their times. A server that reports none gives the whole recording to each of them.
     pub(super) fn segments(&self, duration: Duration) -> Vec<Segment> {
-        self.finals.iter().map(|of_utterance| self.segment(of_utterance, duration)).collect()
+        self.finals.iter().map(|transcript| self.segment(transcript, duration)).collect()
     }
 
-    fn segment(&self, (index, text): &(usize, String), duration: Duration) -> Segment {
+    fn segment(&self, transcript: &FinalTranscript, duration: Duration) -> Segment {
         let length_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let known = self.utterances.get(*index).or(self.utterances.last());
+        let known = self.utterances.get(transcript.utterance).or(self.utterances.last());
         let (start_ms, end_ms) = known.copied().unwrap_or_default();
         let start_ms = start_ms.unwrap_or(0).min(length_ms);
         let end_ms = end_ms.unwrap_or(length_ms).clamp(start_ms, length_ms);
-        Segment { text: text.clone(), start_ms, end_ms, ..Segment::default() }
+        Segment { text: transcript.text.clone(), start_ms, end_ms, ..Segment::default() }
     }
 
     /// The next transcript whose utterance has ended, when this much was sent.
     fn next_ready(&mut self, sent: Duration) -> Option<Segment> {
-        let next = self.finals.get(self.passed_on).filter(|(index, _)| *index < self.utterances_ended)?;
+        let next = self.finals.get(self.passed_on).filter(|next| next.utterance < self.utterances_ended)?;
         let segment = self.segment(next, sent);
         self.passed_on += 1;
         Some(segment)

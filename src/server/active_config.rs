@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    accept::rest::PROTOCOL as REST_PROTOCOL,
     access::{AccessPolicy, ClientLimits},
     process::lifecycle::DrainPolicy,
+    rest::PROTOCOL as REST_PROTOCOL,
     route::Routes,
     tap::Tap,
     tls::ReloadableAcceptor,

@@ -34,6 +34,9 @@ impl Head {
 }
 
 impl ChannelRules {
+    /// All events may pass.
+    pub(crate) const ALL: Self = Self { client: None, server: None };
+
     /// Reads the `client` of a session.
     ///
     /// # Errors

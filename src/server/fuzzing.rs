@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::{accept::rest::fuzzing, websocket::tcp_framing};
+use super::{rest::fuzzing, websocket::tcp_framing};
 use crate::spelling::ClientMapping;
 
 /// Names and contents of the fields of a form with this content type.

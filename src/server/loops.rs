@@ -7,7 +7,7 @@ use tracing::warn;
 
 use super::{
     ClientListener, PingReply, ServerContext,
-    accept::{
+    listen::{
         bare_tcp::{TcpService, spawn_bare_session},
         failure_log::FailureLog,
         spawn_connection,

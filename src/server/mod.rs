@@ -1,11 +1,12 @@
 //! Everything that touches a socket: accepting clients, dialling upstreams, running sessions.
 //!
-//! To change here: paths and checks of requests in [`mod@accept`], orders of operators in [`admin`], and how sockets
+//! To change here: paths of requests in [`listen`], [`rest`] and [`pages`], their checks in [`mod@accept`], orders of operators in [`admin`], and how sockets
 //! are served. Not here: what a session does with its messages ([`crate::bridge`]).
 //!
 //! - [`active_config`]: the configuration that new sessions use
-//! - [`mod@accept`]: HTTP, admission and the upgrade; [`accept::http_error`] is the answer to a rejected request,
-//!   [`accept::session_start`] begins a session, [`accept::protocol_detection`] finds its client protocol, [`route`]
+//! - [`listen`]: connections, TLS and HTTP; [`rest`]: requests that are served without an upgrade; [`pages`]: pages beside them
+//! - [`mod@accept`]: admission and the upgrade; [`accept::http_error`] is the answer to a rejected request,
+//!   [`accept::session_start`] begins a session, [`identify`] finds its client protocol, [`route`]
 //!   its profile and upstreams
 //! - [`session_task`]: the one task of a session, between its sockets and the [`crate::bridge`]; [`adaptive_read`]
 //!   says when to read a client that streams
@@ -36,12 +37,16 @@ mod client_port;
 mod codec_threads;
 mod cut_off;
 pub mod fuzzing;
+mod identify;
+mod listen;
 mod loops;
 pub(crate) mod memory;
+mod pages;
 pub mod playground;
 pub mod process;
 pub(crate) mod queue_keeper;
 pub mod registry;
+mod rest;
 pub mod route;
 mod session_task;
 pub mod tap;
@@ -56,13 +61,12 @@ pub mod webrtc;
 mod webrtc;
 mod websocket;
 
-pub(crate) use self::accept::{
+pub(crate) use self::{
+    accept::{session_opening::unix_now, upgrade::ANSWERS_HEADER},
     rest::{
         local::LocalSessions,
         session::{Requests as RestRequests, RestSession, segment_of},
     },
-    session_opening::unix_now,
-    upgrade::ANSWERS_HEADER,
 };
 
 use std::{
@@ -77,15 +81,10 @@ use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc, oneshot, watch},
     task::AbortHandle,
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tracing::{debug, info, warn};
 
-pub use self::{
-    accept::bare_tcp::TcpService,
-    active_config::{ActiveConfig, ServiceConfig},
-    announcement::AnnouncedService,
-};
 use self::{
     access::{
         client_secrets::ClientSecrets,
@@ -93,6 +92,7 @@ use self::{
         quota::Quotas,
     },
     announcement::Announcement,
+    channel_rules::ChannelRules,
     loops::{accept_until, wait_for_sessions},
     process::{
         lifecycle::{DrainPolicy, Lifecycle, LifecycleState, ShutdownOutcome},
@@ -102,6 +102,11 @@ use self::{
     registry::SessionRegistry,
     turn_judge::TurnJudge,
     webrtc::Calls,
+};
+pub use self::{
+    active_config::{ActiveConfig, ServiceConfig},
+    announcement::AnnouncedService,
+    listen::bare_tcp::TcpService,
 };
 use crate::telemetry::{
     access_log::AccessLog,
@@ -155,6 +160,22 @@ pub(crate) enum CallProtocol {
     OpenAi,
     /// RTVI, with the signalling of Pipecat's SmallWebRTC.
     Pipecat,
+}
+
+/// The data channel of a call.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "webrtc"), expect(dead_code, reason = "there are no calls"))]
+pub(crate) struct CallChannel {
+    protocol: CallProtocol,
+    /// Events that it may carry.
+    rules: ChannelRules,
+}
+
+impl CallProtocol {
+    /// A channel that may carry all events.
+    const fn channel(self) -> CallChannel {
+        CallChannel { protocol: self, rules: ChannelRules::ALL }
+    }
 }
 
 /// Sample rates of a call's audio, from and to the client, Hz.
@@ -380,90 +401,39 @@ impl Server {
     }
 
     /// Serves until the lifecycle drains, then drains sessions within the configured time.
-    pub async fn serve(self) -> ShutdownOutcome {
-        let Self {
-            listeners,
-            config,
-            registry,
-            metrics,
-            access_log,
-            workers,
-            session_slots,
-            lifecycle,
-            liveness,
-            local_sessions,
-            calls,
-            turn_judge,
-            announcements,
-            queue_keeper,
-            queue_wait_max,
-        } = self;
-        let (_, mut pings) = liveness;
-        let ((drain_sender, drain), (cut_off_sender, cut_off)) =
-            (watch::channel(None), watch::channel(false));
-        let (drain_guard, all_gone) = mpsc::channel::<()>(1);
-        let access_log = access_log.get().cloned();
-        let (slots, log) = (session_slots.clone(), access_log.clone());
-        let receiving = calls.clone().map(|calls| tokio::spawn(calls.run()));
-        let server = Arc::new(ServerContext {
-            calls,
-            turn_judge,
-            session_slots: session_slots.semaphore.clone(),
-            config: config.clone(),
-            registry: registry.clone(),
-            lifecycle: lifecycle.clone(),
-            metrics,
-            access_log,
-            workers: workers.unwrap_or_else(Workers::current_runtime),
-            quotas: Quotas::default(),
-            client_secrets: ClientSecrets::default(),
-            handshakes: registry.waiting().connections.clone(),
-            codec_threads: Default::default(),
-            message_threads: Default::default(),
-            bodies: Default::default(),
-            jobs: Default::default(),
-            watchers: Default::default(),
-            memory: Arc::default(),
-            drain,
-            queue_keeper: queue_keeper.clone(),
-            cut_off,
-            drain_guard,
-        });
-        lifecycle.mark_serving();
-        local_sessions.begin(&server);
-        accept_until(&listeners, &server, &mut pings, lifecycle.wait_for(LifecycleState::Draining)).await;
-        for announcement in announcements {
+    pub async fn serve(mut self) -> ShutdownOutcome {
+        let (server, orders) = self.start();
+        let receiving = server.calls.clone().map(|calls| tokio::spawn(calls.run()));
+        let log = server.access_log.clone();
+        self.lifecycle.mark_serving();
+        self.local_sessions.begin(&server);
+        self.accept_until(&server, LifecycleState::Draining, None).await;
+        for announcement in self.announcements.drain(..) {
             announcement.end().await;
         }
-        let DrainPolicy { grace, timeout: drain_timeout } = config.get().drain_policy;
-        info!(sessions = registry.len(), "draining: new sessions are rejected with HTTP 503");
-        let grace_over = async {
-            tokio::select! {
-                () = tokio::time::sleep(grace) => {}
-                () = lifecycle.wait_for(LifecycleState::Stopped) => {}
-            }
-        };
+        let DrainPolicy { grace, timeout: drain_timeout } = self.config.get().drain_policy;
+        info!(sessions = self.registry.len(), "draining: new sessions are rejected with HTTP 503");
         if !grace.is_zero() {
-            accept_until(&listeners, &server, &mut pings, grace_over).await;
+            self.accept_until(&server, LifecycleState::Stopped, Some(grace)).await;
         }
-        drop(listeners);
-        info!(sessions = registry.len(), "draining: listener closed, sessions finish what is being said");
-        drain_sender.send_replace(Some(drain_timeout));
+        self.listeners.clear();
+        info!(
+            sessions = self.registry.len(),
+            "draining: listener closed, sessions finish what is being said"
+        );
+        orders.drain.send_replace(Some(drain_timeout));
         server.calls.iter().for_each(Calls::end_waiting);
         drop(server);
-        let outcome = wait_for_sessions(all_gone, drain_timeout, &registry, &mut pings, &lifecycle).await;
-        cut_off_sender.send_replace(true);
-        tokio::select! {
-            _ = timeout(queue_wait_max, queue_keeper.kept().until_none()) => {}
-            () = lifecycle.wait_for(LifecycleState::Stopped) => {}
-        }
-        queue_keeper.drop_all();
-        lifecycle.stop();
+        let (registry, lifecycle, pings) = (&self.registry, &self.lifecycle, &mut self.liveness.1);
+        let outcome = wait_for_sessions(orders.all_gone, drain_timeout, registry, pings, lifecycle).await;
+        orders.cut_off.send_replace(true);
+        self.leave_queues().await;
+        self.lifecycle.stop();
         if let Some(receiving) = receiving {
             receiving.abort();
         }
         // Sessions that were cut off still write their lines.
-        let _ = timeout(FLUSH_TIMEOUT, slots.wait_until_all_free()).await;
+        let _ = timeout(FLUSH_TIMEOUT, self.session_slots.wait_until_all_free()).await;
         if let Some(log) = log
             && !log.flush().await
         {
@@ -471,6 +441,74 @@ impl Server {
         }
         outcome
     }
+
+    /// Makes what the connections share, and the orders to them.
+    fn start(&mut self) -> (Arc<ServerContext>, Orders) {
+        let ((drain_sender, drain), (cut_off_sender, cut_off)) =
+            (watch::channel(None), watch::channel(false));
+        let (drain_guard, all_gone) = mpsc::channel(1);
+        let server = Arc::new(ServerContext {
+            calls: self.calls.take(),
+            turn_judge: self.turn_judge.take(),
+            session_slots: self.session_slots.semaphore.clone(),
+            config: self.config.clone(),
+            registry: self.registry.clone(),
+            lifecycle: self.lifecycle.clone(),
+            metrics: self.metrics.clone(),
+            access_log: self.access_log.get().cloned(),
+            workers: self.workers.take().unwrap_or_else(Workers::current_runtime),
+            quotas: Quotas::default(),
+            client_secrets: ClientSecrets::default(),
+            handshakes: self.registry.waiting().connections.clone(),
+            codec_threads: Default::default(),
+            message_threads: Default::default(),
+            bodies: Default::default(),
+            jobs: Default::default(),
+            watchers: Default::default(),
+            memory: Arc::default(),
+            drain,
+            queue_keeper: self.queue_keeper.clone(),
+            cut_off,
+            drain_guard,
+        });
+        (server, Orders { drain: drain_sender, cut_off: cut_off_sender, all_gone })
+    }
+
+    /// Accepts clients until the server has come to this state, or for this long.
+    async fn accept_until(
+        &mut self,
+        server: &Arc<ServerContext>,
+        state: LifecycleState,
+        at_most: Option<Duration>,
+    ) {
+        let Self { listeners, lifecycle, liveness, .. } = self;
+        let over = async {
+            tokio::select! {
+                () = sleep(at_most.unwrap_or_default()), if at_most.is_some() => {}
+                () = lifecycle.wait_for(state) => {}
+            }
+        };
+        accept_until(listeners, server, &mut liveness.1, over).await;
+    }
+
+    /// Waits for ended sessions whose lanes are in an upstream's queue, and drops those that still are.
+    async fn leave_queues(&self) {
+        tokio::select! {
+            _ = timeout(self.queue_wait_max, self.queue_keeper.kept().until_none()) => {}
+            () = self.lifecycle.wait_for(LifecycleState::Stopped) => {}
+        }
+        self.queue_keeper.drop_all();
+    }
+}
+
+/// Orders to all connections, and their end.
+struct Orders {
+    /// Set to the drain timeout when sessions must finish.
+    drain: watch::Sender<Option<Duration>>,
+    /// Set when sessions that still run are cut off.
+    cut_off: watch::Sender<bool>,
+    /// Closes when the last connection has gone.
+    all_gone: mpsc::Receiver<()>,
 }
 
 /// The state of sessions and upstreams when metrics are scraped.
@@ -530,9 +568,9 @@ struct ServerContext {
     /// Handle large messages of sessions.
     message_threads: session_task::MessageThreads,
     /// Bodies of REST requests that are being received.
-    bodies: accept::rest::bodies::Bodies,
+    bodies: rest::bodies::Bodies,
     /// Uploads and transcriptions that clients ask for later.
-    jobs: accept::rest::jobs::JobStore,
+    jobs: rest::jobs::JobStore,
     /// Pages that watch a session.
     watchers: playground::watchers::Watchers,
     /// Messages in transit of all connections.
@@ -560,4 +598,16 @@ impl ServerContext {
     fn config(&self) -> Arc<ServiceConfig> {
         self.config.get()
     }
+
+    /// The server with its present configuration.
+    fn snapshot(self: &Arc<Self>) -> Snapshot {
+        Snapshot { server: self.clone(), config: self.config() }
+    }
+}
+
+/// A server, and the configuration that a request or a session is served with. A reload meanwhile does not change it.
+#[derive(Clone)]
+struct Snapshot {
+    server: Arc<ServerContext>,
+    config: Arc<ServiceConfig>,
 }

@@ -1,6 +1,6 @@
 //! Routes: which profile and upstreams serve a connection. Patterns are globs, and the first match wins.
 //!
-//! [`super::accept::protocol_detection`] finds the client protocol first, unless a route names it.
+//! [`super::identify`] finds the client protocol first, unless a route names it.
 
 use std::sync::Arc;
 

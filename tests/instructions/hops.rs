@@ -43,7 +43,16 @@ static PASSAGES: [Passage; 4] = [
 ];
 
 /// Parts of the crate that a message does not pass: they run beside the session, or are the other end of a socket.
-const OTHER_PARTS: [&str; 4] = ["simulator", "server::accept", "server::upstream_pool", "server::process"];
+const OTHER_PARTS: [&str; 8] = [
+    "simulator",
+    "server::listen",
+    "server::accept",
+    "server::identify",
+    "server::rest",
+    "server::pages",
+    "server::upstream_pool",
+    "server::process",
+];
 /// Traits of the standard library whose implementations are glue.
 const GLUE: [&str; 3] = [" as core::", " as alloc::", " as std::"];
 /// Names of constructors.

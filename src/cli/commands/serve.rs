@@ -1,8 +1,8 @@
 //! `voxbridge serve`: starts the server with its admin listener and background tasks, and waits for its end.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, info, warn};
 
 use super::{CommandError, SESSIONS_CUT_OFF, check, reload, signals};
@@ -16,7 +16,7 @@ use crate::{
     secret::redacted_url,
     server::{
         Server, ServiceConfig,
-        admin::{AdminContext, AdminListener},
+        admin::{AdminContext, AdminListener, SharedAdminSecurity},
         certificate_watch::watch_certificates,
         process::{
             allocator, fd_limit,
@@ -47,24 +47,13 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let service = config.build_service().map_err(|problem| invalid(CommandError::usage(problem)))?;
     service.pool.shuffle();
     let admin_settings = config.admin.resolve().map_err(CommandError::usage)?;
-    if let Some(traces) = &service.traces {
-        let trace_error = |error| {
-            CommandError::failed(format!("cannot write traces to {}: {error}", traces.dir().display()))
-        };
-        traces.create_dir().map_err(trace_error)?;
-    }
+    create_trace_directory(&service)?;
     log_warnings(&config, &service);
     let workers = Workers::start(config.workers)
         .map_err(|error| CommandError::failed(format!("cannot start worker threads: {error}")))?;
     raise_fd_limit(&service, &workers);
     let access_log = config.access_log.open().map_err(CommandError::failed)?;
-    let turn_model = service.turn_model.clone();
-    let mut server = Server::new(service);
-    if let Some(weights) = turn_model {
-        let wrong = |problem| CommandError::usage(format!("turn_model: {problem}"));
-        server.load_turn_model(&weights).map_err(wrong)?;
-        info!(weights = %weights.display(), "a model judges the ends of turns");
-    }
+    let mut server = new_server(service)?;
     let bare = bind_listeners(&mut server, &config).await?;
     server.set_workers(workers);
     if let Some(log) = &access_log {
@@ -76,75 +65,107 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         None => None,
     };
     let manager = ServiceManager::from_env();
-    let admin_gate = admin.as_ref().map(AdminListener::security);
-    let admin_listener = admin.as_ref().map(|admin| Ok((admin.security(), admin.local_addr()?))).transpose();
-    let admin_listener = admin_listener.map_err(|error: std::io::Error| CommandError::failed(error))?;
-    let (current, metrics) = (server.active_config(), server.metrics());
     let targets = ReloadTargets {
-        current,
-        admin: admin_listener,
-        metrics,
+        current: server.active_config(),
+        admin: admin.as_ref().map(admin_target).transpose()?,
+        metrics: server.metrics(),
         manager: manager.clone(),
         access_log,
         lifecycle: server.lifecycle(),
     };
     let upstreams = config.upstream.clone();
     let reloader = Arc::new(build_reloader(args, config, targets));
-    let reloading = tokio::spawn(reload::reload_on_sighup(reloader.clone())?);
-    let detecting = tokio::spawn(reload::detect_dialects(reloader.clone()));
-    let watching_certificates = tokio::spawn(watch_certificates(
+    let start = Start { manager, reloader, admin, upstreams, bare, self_signed };
+    exit_result(serve(server, start).await?, signals).await
+}
+
+/// What a server starts with, beside itself.
+struct Start {
+    manager: ServiceManager,
+    reloader: Arc<ConfigReloader>,
+    admin: Option<AdminListener>,
+    upstreams: Vec<UpstreamConfig>,
+    /// Descriptions of the listeners for bare TCP.
+    bare: Vec<String>,
+    self_signed: Option<SelfSignedCertificate>,
+}
+
+/// Serves until the server is stopped, with the tasks beside it.
+async fn serve(server: Server, start: Start) -> Result<ShutdownOutcome, CommandError> {
+    let Start { manager, reloader, admin, upstreams, bare, self_signed } = start;
+    // Ends with the server.
+    let mut background = JoinSet::new();
+    background.spawn(reload::reload_on_sighup(reloader.clone())?);
+    background.spawn(reload::detect_dialects(reloader.clone()));
+    background.spawn(watch_certificates(
         server.active_config(),
-        admin_gate,
+        admin.as_ref().map(AdminListener::security),
         server.metrics(),
         CERTIFICATE_CHECK_INTERVAL,
     ));
     let addresses = server.local_addrs().map_err(CommandError::failed)?;
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    let (lifecycle, liveness_probe, registry) =
-        (server.lifecycle(), server.liveness_probe(), server.registry());
+    let lifecycle = server.lifecycle();
     let notifying = tokio::spawn(manager.report_lifecycle(
         addresses.join(" and "),
         lifecycle.clone(),
-        liveness_probe,
-        registry,
+        server.liveness_probe(),
+        server.registry(),
         server.active_config(),
     ));
     let control = admin_control(&server, reloader);
     let service = control.current.get();
     log_served_protocols(&service, &addresses);
     let serving = tokio::spawn(server.serve());
-    // The server already serves when a script reads this line.
+    // The server already serves when a script reads its lines.
     lifecycle.wait_for(LifecycleState::Serving).await;
-    // A server whose output is not read goes on.
-    for address in &addresses {
-        let _ = output::print_line(format_args!("listening on {address}"));
-    }
-    for listener in bare {
-        let _ = output::print_line(format_args!("{listener}"));
-    }
-    if let Some(SelfSignedCertificate { cert, fingerprint, .. }) = self_signed {
-        let _ =
-            output::print_line(format_args!("clients must trust {}, SHA-256 {fingerprint}", cert.display()));
-    }
+    print_addresses(&addresses, bare, self_signed);
     let playground = addresses.iter().find_map(|address| service.playground_url(address));
-    let probing =
-        tokio::spawn(control.current.clone().probe_upstreams_every(IDLE_PROBE_INTERVAL, admin.is_some()));
+    background.spawn(control.current.clone().probe_upstreams_every(IDLE_PROBE_INTERVAL, admin.is_some()));
     tokio::spawn(report_start(upstreams, service, addresses));
     let answering = admin.map(|admin| serve_admin(admin, control)).transpose()?;
     if let Some(url) = playground {
         let _ = output::print_line(format_args!("playground at {url}"));
     }
     let outcome = serving.await.map_err(CommandError::failed)?;
-    reloading.abort();
-    detecting.abort();
-    watching_certificates.abort();
-    probing.abort();
+    background.abort_all();
     // Both tasks end with the server; waiting lets them send their last messages.
     let _ = notifying.await;
     if let Some(answering) = answering {
         let _ = answering.await;
     }
-    exit_result(outcome, signals).await
+    Ok(outcome)
+}
+
+/// Creates the directory of the traces, if sessions are recorded.
+fn create_trace_directory(service: &ServiceConfig) -> Result<(), CommandError> {
+    let Some(traces) = &service.traces else { return Ok(()) };
+    let unwritable =
+        |error| CommandError::failed(format!("cannot write traces to {}: {error}", traces.dir().display()));
+    traces.create_dir().map_err(unwritable)
+}
+
+/// The server, with the model that judges the ends of turns if one is configured.
+fn new_server(service: ServiceConfig) -> Result<Server, CommandError> {
+    let turn_model = service.turn_model.clone();
+    let mut server = Server::new(service);
+    if let Some(weights) = turn_model {
+        let wrong = |problem| CommandError::usage(format!("turn_model: {problem}"));
+        server.load_turn_model(&weights).map_err(wrong)?;
+        info!(weights = %weights.display(), "a model judges the ends of turns");
+    }
+    Ok(server)
+}
+
+/// Prints where the server listens, and which certificate its clients must trust. A server whose output is not read goes on.
+fn print_addresses(addresses: &[String], bare: Vec<String>, self_signed: Option<SelfSignedCertificate>) {
+    let listening = addresses.iter().map(|address| format!("listening on {address}"));
+    let trust = self_signed.map(|SelfSignedCertificate { cert, fingerprint, .. }| {
+        format!("clients must trust {}, SHA-256 {fingerprint}", cert.display())
+    });
+    for line in listening.chain(bare).chain(trust) {
+        let _ = output::print_line(line);
+    }
 }
 
 /// Logs what is probably wrong with a configuration that works.
@@ -254,6 +275,11 @@ async fn bind_admin(admin_settings: AdminSettings) -> Result<AdminListener, Comm
     let listen = admin_settings.listen;
     let admin = AdminListener::bind(listen, admin_settings.load().map_err(CommandError::usage)?).await;
     admin.map_err(|error| bind_error(&listen.to_string(), "--admin", &error))
+}
+
+/// What a reload replaces of the admin listener, and its address.
+fn admin_target(admin: &AdminListener) -> Result<(SharedAdminSecurity, SocketAddr), CommandError> {
+    Ok((admin.security(), admin.local_addr().map_err(CommandError::failed)?))
 }
 
 /// Collects what the admin listener shows and controls.

@@ -59,7 +59,8 @@ impl SpokenReply {
     fn save(
         text: String,
         speech: &SpeechAudio,
-        (first_audio, is_unprompted): (Duration, bool),
+        first_audio: Duration,
+        is_unprompted: bool,
         out: &Path,
     ) -> Result<Self, ClientError> {
         OutputFile::write_all_to(&Destination::of(out), &speech.to_wav())?;
@@ -82,7 +83,7 @@ pub async fn run_speech_demo(
     let recording = Recording::decode(wav_bytes, RECORDING_NAME)?;
     let target = ServerTarget { url: url.to_owned(), ..ServerTarget::default() };
     let (mut client, _) = Client::connect(&target, timing).await?;
-    let result = transcribe_and_reply(&mut client, (recording, speech_end), out).await;
+    let result = transcribe_and_reply(&mut client, recording, speech_end, out).await;
     client.close(|_| {}).await;
     result
 }
@@ -102,7 +103,7 @@ pub async fn run_conversation_demo(
     let answer = talk::ask_question(&mut client, &samples).await;
     client.close(|_| {}).await;
     let talk::SpokenAnswer { text, speech, latency } = answer?;
-    let reply = SpokenReply::save(text, &speech, (latency, true), out)?;
+    let reply = SpokenReply::save(text, &speech, latency, true, out)?;
     Ok(DemoResult { transcripts: Vec::new(), final_latency: None, reply })
 }
 
@@ -113,19 +114,21 @@ async fn read_recording(bytes: impl Into<Bytes>) -> Result<Vec<i16>, ClientError
 
 async fn transcribe_and_reply(
     client: &mut Client,
-    recording: (Recording, usize),
+    recording: Recording,
+    speech_end: usize,
     out: &Path,
 ) -> Result<DemoResult, ClientError> {
-    let (transcripts, final_latency) = transcribe_live(client, recording).await?;
+    let (transcripts, final_latency) = transcribe_live(client, recording, speech_end).await?;
     let reply = speak_reply(client, &transcripts, out).await?;
     Ok(DemoResult { transcripts, final_latency, reply })
 }
 
-/// Transcribes a recording in real time. Returns also the time from its last audible sample, whose number is given, to the last
-/// transcript.
+/// Transcribes a recording in real time. Returns also the time from its last audible sample, which has the number `speech_end`, to
+/// the last transcript.
 pub(in crate::cli) async fn transcribe_live(
     client: &mut Client,
-    (mut recording, speech_end): (Recording, usize),
+    mut recording: Recording,
+    speech_end: usize,
 ) -> Result<(Vec<String>, Option<Duration>), ClientError> {
     let speech_end = Duration::from_secs_f64(speech_end as f64 / f64::from(SPEECH_RATE_HZ));
     let (mut speech_end_at, mut final_latency) = (None, None);
@@ -158,5 +161,5 @@ async fn speak_reply(
     let text = split_parts(&text, CHUNK_MAX_CHARS).into_iter().next().unwrap_or_default();
     let mut speech = SpeechAudio::default();
     let first_audio = speak_part(client, &text, None, "demo", |audio| speech.push(audio)).await?;
-    SpokenReply::save(text, &speech, (first_audio, false), out)
+    SpokenReply::save(text, &speech, first_audio, false, out)
 }

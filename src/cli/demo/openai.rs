@@ -38,7 +38,7 @@ pub async fn run_openai_demo(url: &str, wav_bytes: Vec<u8>, out: &Path) -> Resul
     client.hang_up().await;
     let Dialogue { transcripts, answer, .. } = dialogue?;
     let latency = answer.latency.unwrap_or_default();
-    let reply = SpokenReply::save(answer.text, &answer.speech, (latency, true), out)?;
+    let reply = SpokenReply::save(answer.text, &answer.speech, latency, true, out)?;
     Ok(DemoResult { transcripts, final_latency: None, reply })
 }
 

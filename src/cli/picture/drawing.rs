@@ -1,6 +1,6 @@
 //! An SVG drawing with a time axis: envelopes of audio, and lines of labels.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, ops::Range, time::Duration};
 
 use super::STEP;
 use crate::foreign::escape_markup;
@@ -125,14 +125,8 @@ impl Drawing {
 
 impl LabelRows {
     /// Adds a label for this span of time.
-    pub(super) fn place(
-        &mut self,
-        drawing: &mut Drawing,
-        (from, to): (Duration, Duration),
-        label: &str,
-        class: &str,
-    ) {
-        let (from, to) = (drawing.x(from), drawing.x(to));
+    pub(super) fn place(&mut self, drawing: &mut Drawing, span: Range<Duration>, label: &str, class: &str) {
+        let (from, to) = (drawing.x(span.start), drawing.x(span.end));
         let lines = wrap(label);
         let columns = lines.iter().map(|line| console::measure_text_width(line)).max().unwrap_or(0);
         let width = columns as f64 * LETTER;

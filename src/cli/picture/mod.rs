@@ -144,7 +144,7 @@ impl SessionPicture {
             let arrow = if mark.is_up { "→" } else { "←" };
             let text = if mark.text.is_empty() { String::new() } else { format!(" “{}”", mark.text) };
             let label = format!("{arrow} {}{text}", mark.name);
-            rows.place(drawing, (mark.at, mark.at), &label, if mark.is_up { "up" } else { "down" });
+            rows.place(drawing, mark.at..mark.at, &label, if mark.is_up { "up" } else { "down" });
         }
         rows.finish(drawing);
     }
@@ -153,7 +153,7 @@ impl SessionPicture {
         let mut rows = drawing.rows("latency");
         for (from, to, what) in self.latencies() {
             let label = format!("{:.2} s {what}", (to - from).as_secs_f64());
-            rows.place(drawing, (from, to), &label, "late-text");
+            rows.place(drawing, from..to, &label, "late-text");
         }
         rows.finish(drawing);
     }
@@ -194,7 +194,7 @@ impl SessionPicture {
         let mut rows = drawing.rows("upstream");
         for (lane, UpstreamSpan { from, to, said, .. }) in &self.lanes {
             let text = if said.is_empty() { String::new() } else { format!(" “{said}”") };
-            rows.place(drawing, (*from, *to), &format!("#{lane}{text}"), "dim");
+            rows.place(drawing, *from..*to, &format!("#{lane}{text}"), "dim");
         }
         rows.finish(drawing);
     }

@@ -48,7 +48,8 @@ impl<'c> KeptParts<'c> {
     /// Another run works on the audio file, or the parts cannot be kept.
     pub(super) fn open(
         audio: &Path,
-        (parts, voice): (&[String], Option<&str>),
+        parts: &[String],
+        voice: Option<&str>,
         resumes: bool,
         terminal: &'c Terminal,
     ) -> Result<Self, ClientError> {
@@ -195,7 +196,7 @@ mod tests {
         let parts = ["One.", "Two.", "Three."].map(str::to_owned);
         let terminal = Terminal::hidden();
         let open =
-            |voice: Option<&str>, resumes: bool| KeptParts::open(&audio, (&parts, voice), resumes, &terminal);
+            |voice: Option<&str>, resumes: bool| KeptParts::open(&audio, &parts, voice, resumes, &terminal);
         let replayed = |kept: &KeptParts<'_>| {
             let mut speech = Vec::new();
             let count = kept.replay(|part| {

@@ -53,11 +53,8 @@ pub(in crate::cli) async fn speak_part(
     client.send_command(&command).await?;
 
     let timing = *client.timing();
-    let requested_at = Instant::now();
-    let mut last_message_at = requested_at;
-    let mut first_audio = None;
-    let mut error_while_speaking = None;
-    let mut started = false;
+    let mut speaking = Speaking::new(request_id);
+    let mut last_message_at = speaking.requested_at;
     let mut keep_alive_ticks = interval(timing.keep_alive_interval);
     keep_alive_ticks.reset();
     loop {
@@ -72,49 +69,76 @@ pub(in crate::cli) async fn speak_part(
         last_message_at = Instant::now();
         match message {
             Some(ServerMessage::Audio(bytes)) => {
-                if !bytes.is_empty() {
-                    first_audio.get_or_insert_with(|| requested_at.elapsed());
-                }
+                speaking.note_audio(&bytes);
                 on_audio(&bytes)?;
             }
-            Some(ServerMessage::Event(event)) => match event.event {
-                MacawEvent::SpeakingStarted { request_id: id }
-                    if is_same_request(id.as_deref(), request_id) =>
-                {
-                    started = true;
+            Some(ServerMessage::Event(event)) => {
+                if let Some(latency) = speaking.handle_event(event.event)? {
+                    return Ok(latency);
                 }
-                MacawEvent::SpeakingEnded { request_id: id, cancelled }
-                    if is_same_request(id.as_deref(), request_id) =>
-                {
-                    return match (error_while_speaking, first_audio) {
-                        (Some(error), _) => Err(error),
-                        (None, _) if cancelled => {
-                            Err(ClientError::ConnectionLost("the server stopped speaking".to_owned()))
-                        }
-                        (None, Some(latency)) => Ok(latency),
-                        (None, None) => Err(ClientError::NoAudio),
-                    };
-                }
-                MacawEvent::Error { code, message, recoverable } => {
-                    let error = server_error(&code, &message);
-                    // After `tts.speaking_start`, `tts.speaking_end` still follows, maybe after more audio
-                    // (mappings/notes/macaw.md#errors).
-                    if !(started && recoverable) {
-                        return Err(error);
-                    }
-                    error_while_speaking = Some(error);
-                }
-                MacawEvent::SessionClosed { reason } => {
-                    return Err(ClientError::session_closed(&reason));
-                }
-                event => event.notice().iter().for_each(output::print_message),
-            },
+            }
             None => return Err(client.connection_lost()),
         }
     }
 }
 
-/// True if the event belongs to this request. Servers that follow the protocol page send no request id.
-fn is_same_request(event_request_id: Option<&str>, request_id: &str) -> bool {
-    event_request_id.is_none_or(|event_request_id| event_request_id == request_id)
+/// A text that the server speaks.
+struct Speaking<'r> {
+    request_id: &'r str,
+    requested_at: Instant,
+    has_started: bool,
+    /// Time from the request to the first audio.
+    first_audio: Option<Duration>,
+    error: Option<ClientError>,
+}
+
+impl<'r> Speaking<'r> {
+    fn new(request_id: &'r str) -> Self {
+        let requested_at = Instant::now();
+        Self { request_id, requested_at, has_started: false, first_audio: None, error: None }
+    }
+
+    fn note_audio(&mut self, audio: &[u8]) {
+        if !audio.is_empty() {
+            self.first_audio.get_or_insert_with(|| self.requested_at.elapsed());
+        }
+    }
+
+    /// Handles an event. At the end of the text, returns the time to its first audio.
+    fn handle_event(&mut self, event: MacawEvent) -> Result<Option<Duration>, ClientError> {
+        match event {
+            MacawEvent::SpeakingStarted { request_id } if self.is_of_request(request_id.as_deref()) => {
+                self.has_started = true;
+            }
+            MacawEvent::SpeakingEnded { request_id, cancelled }
+                if self.is_of_request(request_id.as_deref()) =>
+            {
+                return match (self.error.take(), self.first_audio) {
+                    (Some(error), _) => Err(error),
+                    (None, _) if cancelled => {
+                        Err(ClientError::ConnectionLost("the server stopped speaking".to_owned()))
+                    }
+                    (None, Some(latency)) => Ok(Some(latency)),
+                    (None, None) => Err(ClientError::NoAudio),
+                };
+            }
+            MacawEvent::Error { code, message, recoverable } => {
+                let error = server_error(&code, &message);
+                // After `tts.speaking_start`, `tts.speaking_end` still follows, maybe after more audio
+                // (mappings/notes/macaw.md#errors).
+                if !(self.has_started && recoverable) {
+                    return Err(error);
+                }
+                self.error = Some(error);
+            }
+            MacawEvent::SessionClosed { reason } => return Err(ClientError::session_closed(&reason)),
+            event => event.notice().iter().for_each(output::print_message),
+        }
+        Ok(None)
+    }
+
+    /// True if the event belongs to this request. Servers that follow the protocol page send no request id.
+    fn is_of_request(&self, event_request_id: Option<&str>) -> bool {
+        event_request_id.is_none_or(|event_request_id| event_request_id == self.request_id)
+    }
 }

@@ -231,8 +231,8 @@ impl SpeakJob<'_> {
             Destination::File(path)
                 if (parts.len() > 1 || path_beside(path).exists()) && !is_special(path) =>
             {
-                let of = (parts, self.args.voice.as_deref());
-                KeptParts::open(path, of, !self.args.overwrite, self.terminal).map(Some)
+                let voice = self.args.voice.as_deref();
+                KeptParts::open(path, parts, voice, !self.args.overwrite, self.terminal).map(Some)
             }
             _ => Ok(None),
         }

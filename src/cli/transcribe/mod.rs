@@ -169,7 +169,7 @@ impl TranscribeJob<'_> {
     /// Transcribes the recording. Returns the text for standard output that was not printed yet.
     async fn run(self) -> Result<String, ClientError> {
         let started_at = Instant::now();
-        let (form, destination) = (self.form(), (&self.destination, self.is_one_of_several));
+        let form = self.form();
         if resumes(self.args, &self.input) {
             match (existing::find(&self.input.path, &self.destination), &self.destination) {
                 (Found::Older, Destination::File(path)) => {
@@ -185,7 +185,10 @@ impl TranscribeJob<'_> {
         }
         let mut output = match self.args.json {
             true => TranscriptOutput::none(self.name(), form, self.terminal),
-            false => TranscriptOutput::new(self.name(), form, destination, self.terminal),
+            false => {
+                let (destination, is_one_of_several) = (&self.destination, self.is_one_of_several);
+                TranscriptOutput::new(self.name(), form, destination, is_one_of_several, self.terminal)
+            }
         };
         let transcribed = self.transcribe(&mut output).await?;
         let (utterances, gaps) = (output.segment_count(), output.gaps().len());
@@ -249,7 +252,7 @@ impl TranscribeJob<'_> {
                 for span in output.missing() {
                     view.begin_at(Duration::from_millis(span.from_ms));
                     let on_progress = |progress: Progress<'_>| record(output, &mut view, &progress);
-                    let part = (&mut recording, span);
+                    let part = rest_session::RecordingPart { recording: &mut recording, span };
                     let (settings, done) = (settings.clone(), &mut transcribed);
                     rest_session::transcribe(bridge, self.args.json, settings, part, done, on_progress)
                         .await?;

@@ -70,7 +70,8 @@ impl<'c> TranscriptOutput<'c> {
     pub(super) fn new(
         name: String,
         form: Form,
-        (destination, is_one_of_several): (&Destination, bool),
+        destination: &Destination,
+        is_one_of_several: bool,
         terminal: &'c Terminal,
     ) -> Self {
         let sink = match destination {

@@ -22,16 +22,23 @@ use crate::vocabulary::{ClientEvent, ClientRequest, CloseReason, Setting};
 /// Utterances that find no upstream in a row, after which an upstream that has answered counts as lost.
 const LOST_AFTER: usize = 3;
 
-/// Transcribes a span of a recording in one session, after the spans that were transcribed before. With `shows_messages`, progress
+/// A recording, and the span of it that is transcribed.
+pub(in crate::cli) struct RecordingPart<'r> {
+    pub(in crate::cli) recording: &'r mut Recording,
+    pub(in crate::cli) span: Span,
+}
+
+/// Transcribes a part of a recording in one session, after the parts that were transcribed before. With `shows_messages`, progress
 /// includes the messages that spell the session's events.
 pub(in crate::cli) async fn transcribe(
     bridge: &LocalBridge,
     shows_messages: bool,
     settings: Vec<Setting>,
-    (recording, span): (&mut Recording, Span),
+    part: RecordingPart<'_>,
     transcribed: &mut Transcribed,
     mut on_progress: impl FnMut(Progress<'_>) -> Result<(), ClientError>,
 ) -> Result<(), ClientError> {
+    let RecordingPart { recording, span } = part;
     let mut first = recording.skip_to(span.from_ms).await;
     let mut chunk = None;
     if first.is_ok() {
@@ -50,7 +57,7 @@ pub(in crate::cli) async fn transcribe(
     let mut utterances = Utterances::new(transcribed, span.from_ms);
     let mut fed = None;
     {
-        let mut feeding = pin!(feed(recording, (chunk, span), requests));
+        let mut feeding = pin!(feed(recording, chunk, span.to_ms, requests));
         loop {
             let (event, message) = tokio::select! {
                 problem = &mut feeding, if fed.is_none() => {
@@ -71,10 +78,11 @@ pub(in crate::cli) async fn transcribe(
     Ok(())
 }
 
-/// Sends a span of a recording, from this chunk on, and returns its damage.
+/// Sends a recording, from this chunk up to `to_ms`, and returns its damage.
 async fn feed(
     recording: &mut Recording,
-    (chunk, span): (Vec<i16>, Span),
+    chunk: Vec<i16>,
+    to_ms: Option<u64>,
     requests: RestRequests,
 ) -> Option<ClientError> {
     let mut next = Ok(Some(chunk));
@@ -88,7 +96,7 @@ async fn feed(
             Ok(None) => break None,
             Err(problem) => break Some(problem),
         }
-        next = recording.next_chunk_before(span.to_ms).await;
+        next = recording.next_chunk_before(to_ms).await;
     };
     requests.send(ClientRequest::Finish).await;
     problem

@@ -23,10 +23,8 @@ use tracing::{info, warn};
 
 use super::{
     WrittenPath,
-    client_signs::{self, DetectedBy},
     http_error::{HttpError, HttpResponse},
     not_found,
-    protocol_detection::{self, NotServed},
     request_body::RequestBody,
     session_opening::{ConnectRequest, unix_now},
     session_start::{Admission, run_session},
@@ -38,9 +36,9 @@ use super::{
 use crate::{
     client::Codec,
     server::{
-        ServerContext, ServiceConfig,
+        ServerContext, ServiceConfig, Snapshot,
         access::{
-            Credentials,
+            Credentials, SignedUrl,
             address::client_subnet,
             client_secrets::ClientSecrets,
             credential::{KeyPlaces, find_key, find_watch_name},
@@ -48,6 +46,11 @@ use crate::{
             quota::{CallerName, Quota, QuotaExceeded, QuotaSubject},
         },
         cut_off::wait_for_cut_off,
+        identify::{
+            self, Identified,
+            place::NotServed,
+            query::{add_headers, add_path, add_session, add_shape},
+        },
     },
     spelling::ClientMapping,
     telemetry::{
@@ -60,25 +63,37 @@ use crate::{
 const OFFERS_PER_MINUTE: u32 = 60;
 
 /// The other end of a connection, and the names in its certificate.
-pub(super) struct ClientPeer {
-    pub(super) address: SocketAddr,
-    pub(super) certificate_names: Vec<String>,
+pub(in crate::server) struct ClientPeer {
+    pub(in crate::server) address: SocketAddr,
+    pub(in crate::server) certificate_names: Vec<String>,
+}
+
+impl ClientPeer {
+    /// What it shows in a request with these headers and these keys in the query.
+    fn credentials<'r>(
+        &'r self,
+        headers: &'r HeaderMap,
+        query_keys: &'r [String],
+        places: &'r KeyPlaces<'r>,
+    ) -> Credentials<'r> {
+        Credentials { headers, query_keys, places, certificate_names: &self.certificate_names }
+    }
 }
 
 /// The sender of a request that is served without an upgrade.
 #[derive(Clone)]
-pub(super) struct Caller {
-    pub(super) key: Option<Arc<ApiKey>>,
+pub(in crate::server) struct Caller {
+    pub(in crate::server) key: Option<Arc<ApiKey>>,
     /// The client's address, which a proxy may have reported.
-    pub(super) address: SocketAddr,
+    pub(in crate::server) address: SocketAddr,
     /// The first name in its certificate.
     subject: Option<String>,
-    pub(super) trace_context: Arc<TraceContext>,
+    pub(in crate::server) trace_context: Arc<TraceContext>,
 }
 
 impl Caller {
     /// Checks the origin and the key of a request. `secrets` are those that count as a key.
-    pub(super) fn identify<B>(
+    pub(in crate::server) fn identify<B>(
         config: &ServiceConfig,
         request: &Request<B>,
         peer: &ClientPeer,
@@ -91,7 +106,8 @@ impl Caller {
         let rest = config.library.clients().filter(|client| client.is_rest);
         places.headers.extend(rest.flat_map(|client| &client.key_headers).map(String::as_str));
         let (_, query_keys) = config.access.extract_query_keys(query.unwrap_or_default(), &places);
-        let key = authenticate(config, headers, (&query_keys, &places), peer, secrets)?;
+        let shown = peer.credentials(headers, &query_keys, &places);
+        let key = authenticate(config, &shown, peer, secrets)?;
         Ok(Self::with_key(config, headers, peer, key))
     }
 
@@ -109,18 +125,18 @@ impl Caller {
     }
 
     /// A command in the server's own process.
-    pub(super) fn of_this_process() -> Self {
+    pub(in crate::server) fn of_this_process() -> Self {
         Self::at(SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0)))
     }
 
     /// A client known by its address alone.
-    pub(super) fn at(address: SocketAddr) -> Self {
+    pub(in crate::server) fn at(address: SocketAddr) -> Self {
         Self { key: None, address, subject: None, trace_context: trace_context(&HeaderMap::new()) }
     }
 
     /// Takes a session slot, and a session from the quotas of the key and of the address. The slot comes first: a client that
     /// finds the server full uses up no quota.
-    pub(super) fn admit(
+    pub(in crate::server) fn admit(
         &self,
         config: &ServiceConfig,
         server: &ServerContext,
@@ -136,7 +152,7 @@ impl Caller {
     }
 
     /// Fails if a session would not be admitted now; takes nothing.
-    pub(super) fn check_room(
+    pub(in crate::server) fn check_room(
         &self,
         config: &ServiceConfig,
         server: &ServerContext,
@@ -150,13 +166,13 @@ impl Caller {
     }
 
     /// Name of its key.
-    pub(super) fn key_name(&self) -> Option<Arc<str>> {
+    pub(in crate::server) fn key_name(&self) -> Option<Arc<str>> {
         self.key.as_ref().map(|key| Arc::from(&*key.name))
     }
 
     /// Counts an offer of a call, which may never become a session and has a rate for each key, or for each address of clients
     /// without one.
-    pub(super) fn count_offer(&self, server: &ServerContext) -> Result<(), Box<HttpError>> {
+    pub(in crate::server) fn count_offer(&self, server: &ServerContext) -> Result<(), Box<HttpError>> {
         let now = Instant::now().into_std();
         let who = QuotaSubject::Offers(CallerName::new(self.key_name().as_ref(), self.address.ip()));
         let quota = Quota { sessions_per_minute: Some(OFFERS_PER_MINUTE), ..Quota::default() };
@@ -164,79 +180,93 @@ impl Caller {
     }
 }
 
-/// Runs every check that may reject the request, then spawns the session.
-pub(super) fn admit(
-    mut request: Request<RequestBody>,
+/// A request for a session whose sender may have one.
+struct Authorized {
+    path: String,
+    /// Without keys, and completed.
+    query: String,
+    client: Identified,
+    caller: Caller,
+}
+
+/// Identifies the protocol and the sender of a request for a session; rejects what may have none.
+fn authorize_request(
+    request: &Request<RequestBody>,
     peer: &ClientPeer,
-    server: &Arc<ServerContext>,
-) -> Result<HttpResponse, Box<HttpError>> {
-    let config = server.config();
+    Snapshot { server, config }: &Snapshot,
+) -> Result<Authorized, Box<HttpError>> {
     let path = request.uri().path().to_owned();
-    let places = key_places(&config, &path);
+    let places = key_places(config, &path);
     let query = request.uri().query().unwrap_or_default();
     let (query, query_keys) = config.access.extract_query_keys(query, &places);
     let headers = request.headers();
     check_single_key(headers)?;
     let at_path = config.library.clients_at(&path).chain(config.routes.forced_protocol(&path));
-    let query = client_signs::add_path(at_path, &path, query);
-    let candidates = protocol_detection::candidates_for_request(&config, &path, &query);
-    if let Err(cause @ NotServed::NotFound) = &candidates {
-        return Err(not_served_error(&config, &path, cause));
+    let query = add_path(at_path, &path, query);
+    let client = identify::place::at_path(config, &path, &query);
+    if let Err(cause @ NotServed::NotFound) = &client {
+        return Err(not_served_error(config, &path, cause));
     }
-    let scheme = config.websocket_scheme();
-    check_upgrade(&request, (scheme, &path, &query), candidates.as_deref().unwrap_or_default())?;
-    check_origin(&config, headers)?;
-    let written = request.extensions().get().map_or(&path, |WrittenPath(written)| written);
-    let key = match check_signature(&config, headers, (&path, written), request.uri().query())? {
+    let candidates = client.as_ref().map(Identified::candidates);
+    check_upgrade(request, config, &query, candidates.unwrap_or_default())?;
+    check_origin(config, headers)?;
+    let key = match check_signature(config, request)? {
         true => None,
-        false => authenticate(&config, headers, (&query_keys, &places), peer, Some(&server.client_secrets))?,
+        false => {
+            let shown = peer.credentials(headers, &query_keys, &places);
+            authenticate(config, &shown, peer, Some(&server.client_secrets))?
+        }
     };
-    let mut candidates = candidates.map_err(|cause| not_served_error(&config, &path, &cause))?;
-    let by_place = protocol_detection::detected_by_place(&config, &path, &candidates);
-    let asks_for_keys = config.access.keys.is_some();
-    let by_sign = client_signs::narrow_by_signs(&mut candidates, headers, &query, asks_for_keys);
-    let query = client_signs::add_shape(&candidates, headers, query);
-    let query = client_signs::add_headers(&candidates, headers, query);
-    let session = secret_session(&config, headers, &query_keys, &path, &server.client_secrets);
-    let query = client_signs::add_session(&candidates, session.as_deref(), query);
-    let was_open = candidates.len() > 1;
-    let candidates = authorize(&config, key.as_deref(), &path, &query, candidates)?;
-    let by_key = (was_open && candidates.len() == 1).then_some(DetectedBy::Key);
-    let detected_by = by_key.or(by_place).or(by_sign).unwrap_or(DetectedBy::Default);
-    let seed = fastrand::u64(..);
-    let own_headers = own_headers(&candidates, seed);
-    if let [client] = &candidates[..] {
-        check_query(client, &query, &own_headers)?;
+    let mut client = client.map_err(|cause| not_served_error(config, &path, &cause))?;
+    client.narrow_by_signs(headers, &query, config.access.keys.is_some());
+    let query = add_shape(client.candidates(), headers, query);
+    let query = add_headers(client.candidates(), headers, query);
+    let session = secret_session(config, headers, &query_keys, &path, &server.client_secrets);
+    let query = add_session(client.candidates(), session.as_deref(), query);
+    authorize(config, key.as_deref(), &path, &query, &mut client)?;
+    let caller = Caller::with_key(config, headers, peer, key);
+    Ok(Authorized { path, query, client, caller })
+}
+
+/// Runs every check that may reject the request, then spawns the session.
+pub(in crate::server) fn admit(
+    mut request: Request<RequestBody>,
+    peer: &ClientPeer,
+    snapshot: Snapshot,
+) -> Result<HttpResponse, Box<HttpError>> {
+    let Snapshot { server, config } = &snapshot;
+    let Authorized { path, query, client, caller } = authorize_request(&request, peer, &snapshot)?;
+    let (headers, candidates, seed) = (request.headers(), client.candidates(), fastrand::u64(..));
+    let own_headers = own_headers(candidates, seed);
+    if !client.is_open() {
+        check_query(client.likeliest(), &query, &own_headers)?;
     }
     let mut response = handshake_response(&request)?;
-    let caller = Caller::with_key(&config, headers, peer, key);
-    let admission = caller.admit(&config, server)?;
-    response
-        .headers_mut()
-        .extend(negotiate_subprotocol(headers, &candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
-    let answers = answers_header(&config, headers, (&path, &query), &candidates);
-    response.headers_mut().extend(answers.map(|answers| (ANSWERS_HEADER, answers)));
-    response.headers_mut().extend(own_headers);
+    let admission = caller.admit(config, server)?;
+    let answer = response.headers_mut();
+    answer.extend(negotiate_subprotocol(headers, candidates).map(|name| (SEC_WEBSOCKET_PROTOCOL, name)));
+    let answers = answers_header(config, headers, &path, &query, candidates);
+    answer.extend(answers.map(|answers| (ANSWERS_HEADER, answers)));
+    answer.extend(own_headers);
     let watch_name = find_watch_name(headers).filter(|_| config.playground).map(str::to_owned);
     let connect_request = ConnectRequest {
         path,
         query,
         peer: caller.address,
         trace_context: caller.trace_context,
-        candidates,
-        detected_by,
+        client,
         watch_name,
         seed,
     };
     let upgraded = hyper::upgrade::on(&mut request);
+    let cut_off = server.cut_off.clone();
     // Boxed, because otherwise the task's future would hold it twice.
-    let session = Box::pin(run_session(upgraded, connect_request, (server.clone(), config), admission));
-    spawn_session(session, server.cut_off.clone());
+    spawn_session(Box::pin(run_session(upgraded, connect_request, snapshot, admission)), cut_off);
     Ok(response)
 }
 
 /// Runs a session in a task of its own, until sessions are cut off.
-pub(super) fn spawn_session(
+pub(in crate::server) fn spawn_session(
     session: impl Future<Output = ()> + Send + 'static,
     cut_off: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
@@ -260,7 +290,10 @@ fn check_single_key(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
 }
 
 /// Rejects browsers' requests from pages that are not allowed.
-pub(super) fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+pub(in crate::server) fn check_origin(
+    config: &ServiceConfig,
+    headers: &HeaderMap,
+) -> Result<(), Box<HttpError>> {
     if config.access.is_origin_allowed(headers) {
         return Ok(());
     }
@@ -271,17 +304,14 @@ pub(super) fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> Resul
 /// Checks the signature of a request whose protocol signs requests. True if it is valid and no key is needed. Rejects a
 /// missing or wrong one, unless keys are configured and may admit the client instead. The signature is of the path as the client
 /// wrote it.
-fn check_signature(
-    config: &ServiceConfig,
-    headers: &HeaderMap,
-    (path, written): (&str, &str),
-    query: Option<&str>,
-) -> Result<bool, Box<HttpError>> {
+fn check_signature(config: &ServiceConfig, request: &Request<RequestBody>) -> Result<bool, Box<HttpError>> {
+    let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
     let mut at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
     let Some(header) = at_path.find_map(|client| client.signature_header.as_deref()) else {
         return Ok(false);
     };
-    match config.access.check_signature(headers, header, (written, query.unwrap_or_default())) {
+    let written = request.extensions().get().map_or(path, |WrittenPath(written)| written.as_str());
+    match config.access.check_signature(request.headers(), header, SignedUrl { path: written, query }) {
         Some(true) => Ok(true),
         Some(false) if config.access.keys.is_none() => {
             info!(path, header, "rejected: missing or wrong signature");
@@ -296,14 +326,11 @@ fn check_signature(
 /// Finds the API key of the request; rejects a wrong key, and a missing one where a key is required.
 fn authenticate(
     config: &ServiceConfig,
-    headers: &HeaderMap,
-    (query_keys, places): (&[String], &KeyPlaces<'_>),
+    shown: &Credentials<'_>,
     peer: &ClientPeer,
     secrets: Option<&ClientSecrets>,
 ) -> Result<Option<Arc<ApiKey>>, Box<HttpError>> {
-    let certificate_names = &peer.certificate_names;
-    let shown = Credentials { headers, query_keys, places, certificate_names };
-    config.access.authenticate(&shown, secrets, unix_now().as_secs()).map_err(|refused| {
+    config.access.authenticate(shown, secrets, unix_now().as_secs()).map_err(|refused| {
         info!(peer = %peer.address, reason = %refused, "rejected: missing or unknown API key");
         match refused {
             KeyRejection::Several => HttpError::bad_request(&refused.to_string()),
@@ -313,7 +340,7 @@ fn authenticate(
 }
 
 /// Settings of the client secret in an admitted request.
-pub(super) fn secret_session(
+pub(in crate::server) fn secret_session(
     config: &ServiceConfig,
     headers: &HeaderMap,
     query_keys: &[String],
@@ -325,7 +352,7 @@ pub(super) fn secret_session(
 }
 
 /// Where the protocols at a path expect a key.
-pub(super) fn key_places<'c>(config: &'c ServiceConfig, path: &str) -> KeyPlaces<'c> {
+pub(in crate::server) fn key_places<'c>(config: &'c ServiceConfig, path: &str) -> KeyPlaces<'c> {
     let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
     let has_requests_at = |client: &&Arc<ClientMapping>| {
         client.setup_page.as_ref().is_some_and(|page| page.path == path)
@@ -341,22 +368,22 @@ pub(super) fn key_places<'c>(config: &'c ServiceConfig, path: &str) -> KeyPlaces
 }
 
 /// Keeps the protocols that the key may use for this path and model; rejects the request if none is left.
-pub(super) fn authorize(
+pub(in crate::server) fn authorize(
     config: &ServiceConfig,
     key: Option<&ApiKey>,
     path: &str,
     query: &str,
-    mut candidates: Vec<Arc<ClientMapping>>,
-) -> Result<Vec<Arc<ClientMapping>>, Box<HttpError>> {
-    let Some(key) = key else { return Ok(candidates) };
-    candidates.retain(|client| {
+    client: &mut Identified,
+) -> Result<(), Box<HttpError>> {
+    let Some(key) = key else { return Ok(()) };
+    let has_permitted = client.keep_permitted(|client| {
         let requested_model = || Codec::new(client.clone(), 0.0).decode_query(query).model;
         let model = if client.is_relayed() { Some(String::new()) } else { requested_model() };
         let route = config.routes.find(path, client, model.as_deref().unwrap_or_default());
         let profile = route.map(|route| route.profile.name.as_str());
         key.can_access(&AccessTarget { path, protocol: &client.name, model: model.as_deref(), profile })
     });
-    if candidates.is_empty() {
+    if !has_permitted {
         info!(
             key = &*key.name,
             path, "rejected: the API key does not allow this path, protocol, model or profile"
@@ -364,7 +391,7 @@ pub(super) fn authorize(
         let message = "This key does not allow this path, protocol, model or profile";
         return Err(HttpError::forbidden(RejectReason::Forbidden, "not_allowed", message));
     }
-    Ok(candidates)
+    Ok(())
 }
 
 /// The quotas that a session of this key and address takes from.
@@ -401,7 +428,7 @@ fn quota_error(who: &QuotaSubject, over: QuotaExceeded) -> Box<HttpError> {
 }
 
 /// Why a client gets no session, in words for its protocol.
-pub(super) const fn refusal_words(reason: RejectReason) -> &'static str {
+pub(in crate::server) const fn refusal_words(reason: RejectReason) -> &'static str {
     match reason {
         RejectReason::Stopping => "voxbridge is stopping",
         RejectReason::AddressLimit => "too many sessions of this address",

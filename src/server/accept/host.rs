@@ -73,12 +73,12 @@ impl<'h> Host<'h> {
 }
 
 /// The host that a request names.
-pub(super) fn host(headers: &HeaderMap) -> Option<&str> {
+pub(in crate::server) fn host(headers: &HeaderMap) -> Option<&str> {
     headers.get(HOST)?.to_str().ok()
 }
 
 /// Rejects requests with several or malformed `Host` headers: a proxy in front may have read another host (RFC 9112 §3.2).
-pub(super) fn check_host_header(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+pub(in crate::server) fn check_host_header(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
     let count = headers.get_all(HOST).iter().count();
     if count > 1 {
         return Err(HttpError::bad_request(&format!("The request has {count} host headers; send one")));
@@ -92,7 +92,7 @@ pub(super) fn check_host_header(headers: &HeaderMap) -> Result<(), Box<HttpError
 }
 
 /// Without keys, the playground is for this machine. Rejects other host names, because another site could point its name here.
-pub(super) fn check_playground_host(
+pub(in crate::server) fn check_playground_host(
     config: &ServiceConfig,
     headers: &HeaderMap,
 ) -> Result<(), Box<HttpError>> {
@@ -106,7 +106,7 @@ pub(super) fn check_playground_host(
 
 /// True if the page that sent the request, if any, may use REST. Without keys and without a list of origins, only pages of this
 /// machine and of the server's own address may. Programs send no `Origin`.
-pub(super) fn may_page_use_rest(config: &ServiceConfig, headers: &HeaderMap) -> bool {
+pub(in crate::server) fn may_page_use_rest(config: &ServiceConfig, headers: &HeaderMap) -> bool {
     let access = &config.access;
     if !access.is_origin_allowed(headers) {
         return false;
@@ -130,7 +130,7 @@ fn has_rule(config: &ServiceConfig) -> bool {
 /// Rejects requests from this machine that name a public site as their host, unless [`has_rule`] restricts requests. A site can
 /// point its name to this machine (DNS rebinding), and a browser sends no `Origin` with a GET of such a page. A trusted proxy
 /// passes on its own public name, so it is exempt.
-pub(super) fn check_local_host(
+pub(in crate::server) fn check_local_host(
     config: &ServiceConfig,
     headers: &HeaderMap,
     peer: IpAddr,
@@ -158,7 +158,10 @@ pub(super) fn check_local_host(
 }
 
 /// Rejects requests of pages that may not use REST.
-pub(super) fn check_page(config: &ServiceConfig, headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+pub(in crate::server) fn check_page(
+    config: &ServiceConfig,
+    headers: &HeaderMap,
+) -> Result<(), Box<HttpError>> {
     if may_page_use_rest(config, headers) {
         return Ok(());
     }

@@ -4,7 +4,7 @@
 use crate::{spelling::Library, suggestion::nearest};
 
 /// The paths of REST requests, for people.
-pub(super) const REST_PATHS: [&str; 18] = [
+pub(in crate::server) const REST_PATHS: [&str; 18] = [
     "/v1/audio/transcriptions",
     "/v1/audio/translations",
     "/v1/audio/speech",
@@ -66,7 +66,7 @@ const USUAL_PATHS: &str = "; usual are /v1/realtime and, for REST, /v1/audio/tra
 const ALL_PATHS: &str = "`voxbridge serve --log debug` logs all paths";
 
 /// The message for an unknown path: at most three lines on a terminal.
-pub(super) fn message(path: &str, library: &Library) -> String {
+pub(in crate::server) fn message(path: &str, library: &Library) -> String {
     let shown: String = path.chars().take(SHOWN_PATH_MAX_CHARS).collect();
     let guess = guess(path, library).map_or(USUAL_PATHS.to_owned(), |guess| format!(": {guess}"));
     let separator = if guess.ends_with('?') { " " } else { "; " };

@@ -34,7 +34,7 @@ pub(crate) struct RequestBody {
 
 impl RequestBody {
     /// The request with such a body.
-    pub(super) fn of(request: Request<Incoming>) -> Request<Self> {
+    pub(in crate::server) fn of(request: Request<Incoming>) -> Request<Self> {
         let waits_for_reader = request.headers().contains_key(EXPECT);
         request.map(|body| Self { body: Some(body), waits_for_reader })
     }

@@ -22,7 +22,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-pub(super) use self::framing::BodyFraming;
+pub(in crate::server) use self::framing::BodyFraming;
 use self::framing::HeadScan;
 use crate::server::websocket::stream::ClientStream;
 
@@ -31,14 +31,33 @@ const READ_BYTES: usize = 4096;
 /// Most bytes after a request that is being answered. No known client sends its next request so early.
 const NEXT_REQUEST_MAX_BYTES: usize = 16 * 1024;
 
+/// How long a connection stays open after an answer: longer than proxies keep theirs, usually 60 s, so that they close first and
+/// send no request into a closing connection.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Longest times between the bytes of a connection's requests.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::server) struct RequestTimeouts {
+    /// For a head.
+    pub(in crate::server) head: Duration,
+    /// Between an answer and the next head.
+    pub(in crate::server) between: Duration,
+}
+
+impl RequestTimeouts {
+    /// With this time for a handshake: [`KEEP_ALIVE_TIMEOUT`], but less where handshakes must be faster than usual by far.
+    pub(in crate::server) fn new(handshake: Duration) -> Self {
+        Self { head: handshake, between: KEEP_ALIVE_TIMEOUT.min(handshake * 75) }
+    }
+}
+
 /// A client's stream before its upgrade.
 pub(crate) struct RequestStream<S = ClientStream> {
     io: S,
     gate: Gate,
     /// Bytes that hyper has not got yet.
     waiting: Vec<u8>,
-    /// Longest time for a head, and between an answer and the next head.
-    timeouts: (Duration, Duration),
+    timeouts: RequestTimeouts,
     /// The awaited bytes, and the timer for them.
     timer: Option<(Awaited, Pin<Box<Sleep>>)>,
 }
@@ -53,7 +72,7 @@ enum Awaited {
 
 /// Says which part of a request the stream is at. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Gate(Arc<Mutex<GateState>>);
+pub(in crate::server) struct Gate(Arc<Mutex<GateState>>);
 
 #[derive(Default)]
 struct GateState {
@@ -84,7 +103,7 @@ impl Default for Part {
 }
 
 /// A request is being answered. Dropping it lets the next one in.
-pub(super) struct Answering(Gate);
+pub(in crate::server) struct Answering(Gate);
 
 impl Drop for Answering {
     fn drop(&mut self) {
@@ -99,7 +118,7 @@ impl Drop for Answering {
 
 impl Gate {
     /// Begins to answer the request whose head was read. The body follows.
-    pub(super) fn answer(&self, body: BodyFraming) -> Answering {
+    pub(in crate::server) fn answer(&self, body: BodyFraming) -> Answering {
         let mut state = self.lock();
         state.part = Part::Body(body);
         (state.is_answered, state.is_in_use) = (false, true);
@@ -109,14 +128,14 @@ impl Gate {
     }
 
     /// The answer switches to another protocol: nothing is held back any more.
-    pub(super) fn upgrade(&self) {
+    pub(in crate::server) fn upgrade(&self) {
         let mut state = self.lock();
         state.part = Part::Upgraded;
         state.wake_reader();
     }
 
     /// True if a line of the last head ended without CR.
-    pub(super) fn has_bare_lf(&self) -> bool {
+    pub(in crate::server) fn has_bare_lf(&self) -> bool {
         self.lock().has_bare_lf
     }
 
@@ -172,20 +191,20 @@ impl GateState {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> RequestStream<S> {
-    /// `timeouts` are the longest time for a head, and between an answer and the next head.
-    pub(super) const fn new(io: S, gate: Gate, timeouts: (Duration, Duration)) -> Self {
+    /// A stream whose gate says which part of a request it is at.
+    pub(in crate::server) const fn new(io: S, gate: Gate, timeouts: RequestTimeouts) -> Self {
         Self { io, gate, waiting: Vec::new(), timeouts, timer: None }
     }
 
     /// The stream, and the bytes that hyper has not got.
-    pub(super) fn into_parts(self) -> (S, Vec<u8>) {
+    pub(in crate::server) fn into_parts(self) -> (S, Vec<u8>) {
         (self.io, self.waiting)
     }
 
     /// Times out if what is waited for does not come.
     fn poll_timeout(&mut self, cx: &mut Context<'_>, awaited: Option<Awaited>) -> io::Result<()> {
         if self.timer.as_ref().map(|(awaited, _)| *awaited) != awaited {
-            let (head, between) = self.timeouts;
+            let RequestTimeouts { head, between } = self.timeouts;
             let limit = |awaited| if awaited == Awaited::NextRequest { between } else { head };
             self.timer = awaited.map(|awaited| (awaited, Box::pin(sleep(limit(awaited)))));
         }

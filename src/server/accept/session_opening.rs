@@ -8,18 +8,17 @@ use std::{
 
 use tracing::info;
 
-use super::client_signs::DetectedBy;
 use crate::{
     bridge::Bridge,
     client::Codec,
     error::{Error, ErrorKind},
     server::{
-        ServiceConfig,
+        ServiceConfig, Snapshot,
         access::ClientLimits,
+        identify::Identified,
         route::{Route, RouteUpstreams},
     },
     session::{RelaySetup, SessionSetup},
-    spelling::ClientMapping,
     telemetry::{context::TraceContext, metrics::RejectReason},
     trace::{TraceHeader, header::SessionParts},
 };
@@ -31,38 +30,43 @@ pub(crate) struct ConnectRequest {
     pub(crate) peer: SocketAddr,
     /// The trace context of the request.
     pub(crate) trace_context: Arc<TraceContext>,
-    /// The protocols the client may speak, the likeliest first.
-    pub(crate) candidates: Vec<Arc<ClientMapping>>,
-    /// The sign that decided on the protocol.
-    pub(crate) detected_by: DetectedBy,
+    pub(in crate::server) client: Identified,
     /// The name by which the playground watches the session.
     pub(crate) watch_name: Option<String>,
     /// Seed of the session's ids. The answer to the handshake may have one of them.
     pub(crate) seed: u64,
 }
 
+/// The start of a session's trace.
+pub(in crate::server) struct TraceStart {
+    pub(in crate::server) opened: Instant,
+    pub(in crate::server) header: TraceHeader,
+}
+
 /// A session that was opened, or a rejected connection.
-pub(super) struct OpenedSession {
-    pub(super) bridge: Bridge,
+pub(in crate::server) struct OpenedSession {
+    pub(in crate::server) bridge: Bridge,
     /// The upstreams that serve it.
-    pub(super) upstreams: RouteUpstreams,
+    pub(in crate::server) upstreams: RouteUpstreams,
+    /// Since 1970.
+    pub(in crate::server) opened_unix: Duration,
     /// The profile's name; `None` if the connection is rejected.
-    pub(super) profile: Option<String>,
-    /// The header of its trace, if it is traced.
-    pub(super) start: Option<(Instant, TraceHeader)>,
+    pub(in crate::server) profile: Option<String>,
+    /// The start of its trace, if it is traced.
+    pub(in crate::server) start: Option<TraceStart>,
     /// Why the connection is rejected.
-    pub(super) rejection: Option<RejectReason>,
+    pub(in crate::server) rejection: Option<RejectReason>,
 }
 
 /// Opens the bridge of a session. Without a route, the bridge answers with the error; that is no session and has no
 /// trace.
-pub(super) fn open_session(
-    mapping: &Arc<ClientMapping>,
+pub(in crate::server) fn open_session(
     request: &ConnectRequest,
-    config: &ServiceConfig,
-    (limits, has_turn_judge): (ClientLimits, bool),
+    Snapshot { server, config }: &Snapshot,
+    limits: ClientLimits,
     is_traced: bool,
 ) -> Option<OpenedSession> {
+    let mapping = request.client.likeliest();
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
     let mut codec = Codec::new(mapping.clone(), opened_unix.as_secs_f64());
     let connect = codec.decode_query(&request.query);
@@ -81,7 +85,14 @@ pub(super) fn open_session(
             let rejection = Some(RejectReason::UnknownModel);
             let upstreams = config.routes.iter().next()?.upstreams.clone();
             let bridge = Bridge::reject(now, codec, upstreams.dialects.clone(), &error);
-            return Some(OpenedSession { bridge, upstreams, profile: None, start: None, rejection });
+            return Some(OpenedSession {
+                bridge,
+                upstreams,
+                opened_unix,
+                profile: None,
+                start: None,
+                rejection,
+            });
         }
     };
     let dialects = &route.upstreams.dialects;
@@ -89,7 +100,7 @@ pub(super) fn open_session(
     setup.audio_in.idle_ms = config.idle_ms.unwrap_or(setup.audio_in.idle_ms);
     setup.session_max_ms = limits.session_duration_max_ms;
     setup.voice_catalog = config.voices.clone();
-    setup.has_turn_judge = has_turn_judge;
+    setup.has_turn_judge = server.turn_judge.is_some();
     let start = is_traced.then(|| {
         let parts = SessionParts {
             library: &config.library,
@@ -98,22 +109,23 @@ pub(super) fn open_session(
             query: &request.query,
             opened_unix,
         };
-        (now, TraceHeader::new(parts, &setup))
+        TraceStart { opened: now, header: TraceHeader::new(parts, &setup) }
     });
     let bridge = Bridge::open(now, codec, connect, dialects.clone(), setup);
     let profile = Some(route.profile.name.clone());
-    Some(OpenedSession { bridge, upstreams: route.upstreams.clone(), profile, start, rejection: None })
+    let upstreams = route.upstreams.clone();
+    Some(OpenedSession { bridge, upstreams, opened_unix, profile, start, rejection: None })
 }
 
 /// Opens the bridge of a relayed client. Its request was checked before the upgrade.
-pub(super) fn open_relay_session(
+pub(in crate::server) fn open_relay_session(
     request: &ConnectRequest,
     config: &ServiceConfig,
     limits: ClientLimits,
     is_traced: bool,
 ) -> Option<OpenedSession> {
     let (now, opened_unix) = (tokio::time::Instant::now().into_std(), unix_now());
-    let client = request.candidates.first()?;
+    let (client, candidates) = (request.client.likeliest(), request.client.candidates());
     let Route { profile, upstreams, .. } = config.routes.find(&request.path, client, "")?;
     let setup = RelaySetup {
         profile: profile.clone(),
@@ -125,17 +137,17 @@ pub(super) fn open_relay_session(
     let start = is_traced.then(|| {
         let (library, dialects, query) = (&config.library, &upstreams.dialects, request.query.as_str());
         let parts = SessionParts { library, client, dialects, query, opened_unix };
-        let header = TraceHeader::relayed(parts, &request.candidates[1..], &setup);
-        (now, header.with_default_voice(config.voices.default_voice()))
+        let header = TraceHeader::relayed(parts, &candidates[1..], &setup);
+        TraceStart { opened: now, header: header.with_default_voice(config.voices.default_voice()) }
     });
-    let bridge =
-        Bridge::open_relay(now, &request.candidates, &request.query, upstreams.dialects.clone(), setup);
+    let bridge = Bridge::open_relay(now, candidates, &request.query, upstreams.dialects.clone(), setup);
     let bridge = match config.voices.default_voice() {
         Some(voice) => bridge.with_default_voice(voice.clone()),
         None => bridge,
     };
     let profile = Some(profile.name.clone());
-    Some(OpenedSession { bridge, upstreams: upstreams.clone(), profile, start, rejection: None })
+    let upstreams = upstreams.clone();
+    Some(OpenedSession { bridge, upstreams, opened_unix, profile, start, rejection: None })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the only place where a session reads the wall clock")]

@@ -32,9 +32,10 @@ use crate::{
 
 /// Rejects requests that are no WebSocket upgrade, in the words of the real Macaw server
 /// (mappings/notes/macaw.md#connect).
-pub(super) fn check_upgrade(
+pub(in crate::server) fn check_upgrade(
     request: &Request<RequestBody>,
-    (scheme, path, query): (&str, &str, &str),
+    config: &ServiceConfig,
+    query: &str,
     candidates: &[Arc<ClientMapping>],
 ) -> Result<(), Box<HttpError>> {
     if request.method() != Method::GET {
@@ -60,6 +61,7 @@ pub(super) fn check_upgrade(
     }
     let model =
         model.map_or_else(String::new, |(name, value)| format!("?{name}={}", value.unwrap_or_default()));
+    let (scheme, path) = (config.websocket_scheme(), request.uri().path());
     let body = json!({
         "error": "This endpoint requires a WebSocket connection",
         "hint": format!("Connect using: {scheme}://<host>{path}{model}"),
@@ -69,7 +71,9 @@ pub(super) fn check_upgrade(
 }
 
 /// Checks the WebSocket handshake and builds the response to it.
-pub(super) fn handshake_response(request: &Request<RequestBody>) -> Result<HttpResponse, Box<HttpError>> {
+pub(in crate::server) fn handshake_response(
+    request: &Request<RequestBody>,
+) -> Result<HttpResponse, Box<HttpError>> {
     let length = request.headers().get(CONTENT_LENGTH);
     if request.headers().contains_key(TRANSFER_ENCODING) || length.is_some_and(|length| length != "0") {
         // A proxy in front might take a body for the first bytes of the session, or the reverse.
@@ -83,7 +87,7 @@ pub(super) fn handshake_response(request: &Request<RequestBody>) -> Result<HttpR
 }
 
 /// Rejects a wrong query of a client whose protocol refuses the handshake then, with the error in a header.
-pub(super) fn check_query(
+pub(in crate::server) fn check_query(
     client: &Arc<ClientMapping>,
     query: &str,
     answer_headers: &HeaderMap,
@@ -103,7 +107,7 @@ pub(super) fn check_query(
 }
 
 /// The headers that the likeliest protocol wants in the answer, whose session gets this seed.
-pub(super) fn own_headers(candidates: &[Arc<ClientMapping>], seed: u64) -> HeaderMap {
+pub(in crate::server) fn own_headers(candidates: &[Arc<ClientMapping>], seed: u64) -> HeaderMap {
     let headers = candidates.first().map(|client| answer_headers(client, seed)).unwrap_or_default();
     let parsed = |(name, value): (&str, String)| HeaderName::from_str(name).ok().zip(value.parse().ok());
     headers.into_iter().filter_map(parsed).collect()
@@ -114,10 +118,11 @@ pub(crate) const ANSWERS_HEADER: HeaderName = HeaderName::from_static("voxbridge
 
 /// For a client that asks: for each protocol that it may speak, whether the profile answers speech, as in `macaw=no`. Others get
 /// no header.
-pub(super) fn answers_header(
+pub(in crate::server) fn answers_header(
     config: &ServiceConfig,
     headers: &HeaderMap,
-    (path, query): (&str, &str),
+    path: &str,
+    query: &str,
     candidates: &[Arc<ClientMapping>],
 ) -> Option<HeaderValue> {
     headers.get(ANSWERS_HEADER)?;
@@ -132,7 +137,7 @@ pub(super) fn answers_header(
 
 /// The subprotocol to agree to: the first offered one that the client's protocol knows, or the one that carries a
 /// key. Browsers fail a connection whose subprotocols are all ignored (RFC 6455 §4.1).
-pub(super) fn negotiate_subprotocol(
+pub(in crate::server) fn negotiate_subprotocol(
     headers: &HeaderMap,
     candidates: &[Arc<ClientMapping>],
 ) -> Option<HeaderValue> {

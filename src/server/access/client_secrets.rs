@@ -1,6 +1,6 @@
 //! Client secrets: short-lived keys that a client's own server asks for, so that a page or an app never holds an API key.
 //!
-//! They are OpenAI's ephemeral keys (`POST /v1/realtime/client_secrets`), issued in [`crate::server::accept`]. A secret has
+//! They are OpenAI's ephemeral keys (`POST /v1/realtime/client_secrets`), issued in [`crate::server::rest`]. A secret has
 //! the permissions and quotas of the API key that asked for it, and opens sessions only. This process keeps its digest, in
 //! memory.
 

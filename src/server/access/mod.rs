@@ -114,6 +114,13 @@ pub(super) struct Credentials<'r> {
     pub(super) certificate_names: &'r [String],
 }
 
+/// What a signature covers of a request's URL, as the client wrote it.
+#[derive(Clone, Copy)]
+pub(super) struct SignedUrl<'r> {
+    pub(super) path: &'r str,
+    pub(super) query: &'r str,
+}
+
 impl AccessPolicy {
     /// The key of a device with this id.
     pub(super) fn device_key(&self, id: &str) -> Option<&str> {
@@ -158,18 +165,18 @@ impl AccessPolicy {
         }
     }
 
-    /// Checks the signature of a request for this path and query; `None` if signatures are not checked. Without a header or
+    /// Checks the signature of a request for this URL; `None` if signatures are not checked. Without a header or
     /// with a wrong signature, the request is not valid.
     pub(super) fn check_signature(
         &self,
         headers: &HeaderMap,
         header: &str,
-        (path, query): (&str, &str),
+        url: SignedUrl<'_>,
     ) -> Option<bool> {
         let check = self.signature.as_ref()?;
         let mut lines = headers.get_all(header).into_iter().filter_map(|line| line.to_str().ok());
         Some(match (lines.next(), lines.next()) {
-            (Some(signature), None) => check.is_valid(signature, path, query),
+            (Some(signature), None) => check.is_valid(signature, url.path, url.query),
             _ => false,
         })
     }

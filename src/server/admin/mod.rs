@@ -161,14 +161,14 @@ impl AdminListener {
         let life = context.life.clone();
         let connections = Handshakes::default();
         let (open_guard, mut all_closed) = mpsc::channel::<()>(1);
-        let shared = Arc::new((context, self.security));
+        let service = Arc::new(AdminService { context, security: self.security });
         let accepting = async {
             loop {
                 match self.listener.accept().await {
                     Ok((stream, peer)) => {
-                        let (shared, open_guard) = (shared.clone(), open_guard.clone());
+                        let (service, open_guard) = (service.clone(), open_guard.clone());
                         let task = tokio::spawn(async move {
-                            serve_connection(stream, peer, &shared).await;
+                            serve_connection(stream, peer, &service).await;
                             drop(open_guard);
                         });
                         if connections.add(
@@ -198,9 +198,15 @@ impl AdminListener {
     }
 }
 
-async fn serve_connection(stream: TcpStream, peer: SocketAddr, shared: &(AdminContext, SharedAdminSecurity)) {
+/// What the connections of an admin listener share.
+struct AdminService {
+    context: AdminContext,
+    security: SharedAdminSecurity,
+}
+
+async fn serve_connection(stream: TcpStream, peer: SocketAddr, service: &AdminService) {
     let outcome = timeout(CONNECTION_TIMEOUT, async {
-        let (context, security) = shared;
+        let AdminService { context, security } = service;
         let (stream, peer) = accept_tls(stream, security.get().tls.as_ref()).await?;
         let service = service_fn(|request| {
             let (current, peer) = (security.get(), peer);

@@ -4,7 +4,7 @@
 //! - [`settings`]: what the page offers: protocols, profiles, voices
 //! - [`watchers`]: pages that wait for their session; [`wires`] sends them its records, in the format of a trace file
 //!
-//! [`super::accept`] checks the requests. A session is recorded only if its client asked for it and a page waits for it;
+//! [`super::pages`] checks the requests. A session is recorded only if its client asked for it and a page waits for it;
 //! others cost nothing more than without the playground.
 
 pub(in crate::server) mod files;

@@ -5,10 +5,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
@@ -18,7 +15,7 @@ use crate::{
     server::{
         access::address::client_subnet,
         registry::WaitingEntry,
-        trace_files::{SessionTrace, TraceLines},
+        trace_files::{SessionTrace, TraceLines, TraceTotals},
     },
     trace::{AudioRetention, TraceHeader},
 };
@@ -55,9 +52,8 @@ struct Pages {
 #[derive(Clone, Default)]
 pub(in crate::server) struct Watchers {
     pages: Arc<Mutex<Pages>>,
-    /// Memory of all records that pages have not taken, bytes.
-    pending_bytes: Arc<AtomicUsize>,
-    lost: Arc<AtomicU64>,
+    /// Records that pages have not taken, and lost ones.
+    totals: TraceTotals,
 }
 
 /// A page's place among the watchers; dropping it gives it up.
@@ -106,8 +102,7 @@ impl Watchers {
         opened: Instant,
         header: TraceHeader,
     ) -> Option<SessionTrace> {
-        let totals = (self.pending_bytes.clone(), self.lost.clone());
-        let (session_trace, lines) = SessionTrace::new(opened, AudioRetention::All, totals);
+        let (session_trace, lines) = SessionTrace::new(opened, AudioRetention::All, self.totals.clone());
         watcher.session.send(WatchedSession { header, lines }).is_ok().then_some(session_trace)
     }
 

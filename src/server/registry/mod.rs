@@ -5,6 +5,7 @@
 
 pub(crate) mod observer;
 mod stats;
+mod views;
 mod waiting;
 
 use std::{
@@ -19,8 +20,11 @@ use std::{
 
 use tokio::{sync::mpsc, time::Instant};
 
+use crate::telemetry::context::TraceId;
+
 use self::stats::SessionStats;
-pub use self::stats::{LiveSessionView, WireBytes};
+pub(crate) use self::stats::TrafficCounts;
+pub use self::views::{LiveSessionView, WireBytes};
 pub(crate) use self::waiting::{Waiting, WaitingEntry};
 
 /// Orders that may wait for a session; further orders are rejected.
@@ -66,6 +70,8 @@ pub struct SessionInfo {
     pub key: Option<Arc<str>>,
     /// Subject of the client's certificate.
     pub subject: Option<String>,
+    /// Id of the distributed trace.
+    pub trace_id: TraceId,
     /// Start of the session since 1970.
     pub opened_unix: Duration,
 }

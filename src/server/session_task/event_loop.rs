@@ -14,7 +14,6 @@ use tokio::{
 };
 
 use super::{ClientEnd, SessionRegistration, SessionTask, flow::flow_control};
-use crate::bridge::Bridge;
 use crate::net::turn::wake_after_others;
 use crate::server::{
     adaptive_read::wake_slots::WakeSlots,
@@ -70,7 +69,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 return Wakeup::Client(event);
             }
             let due = due.map(|due| slots.slot_at_or_after(due));
-            let waited = self.wait_for_wakeup((due, read_at), is_client_paused, lane_was_behind);
+            let waited = self.wait_for_wakeup(due, read_at, is_client_paused, lane_was_behind);
             if let Some(wakeup) = waited.await {
                 return wakeup;
             }
@@ -87,7 +86,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     /// Waits for an event until `due`. Returns `None` at `read_at`, when the client must be read.
     async fn wait_for_wakeup(
         &mut self,
-        (due, read_at): (Option<Instant>, Option<Instant>),
+        due: Option<Instant>,
+        read_at: Option<Instant>,
         is_client_paused: bool,
         lane_was_behind: bool,
     ) -> Option<Wakeup> {
@@ -95,89 +95,79 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         if let Some(wake) = wake {
             self.sleep.as_mut().reset(wake);
         }
-        let Self {
-            client,
-            lanes,
-            drain_order,
-            eviction,
-            registration,
-            pauses,
-            sleep,
-            lanes_first,
-            slice,
-            bridge,
-            report,
-            memory,
-            flow,
-            ..
-        } = self;
         let (mut has_waited, mut has_polled_network) = (false, false);
+        let mut at_deadline = move |cx: &mut Context<'_>| {
+            // Messages that arrived during the stall have not been seen yet.
+            let is_late = wake.is_some_and(|wake| Instant::now() >= wake + STALL_MIN);
+            if is_late && !std::mem::replace(&mut has_polled_network, true) {
+                wake_after_others(cx);
+                return Poll::Pending;
+            }
+            Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Wakeup::Timer))
+        };
         let wakeup = poll_fn(|cx| {
             // Looked at before the sockets, which may use up the task's budget: one that always has bytes, and never a
             // message, must not keep the deadline waiting.
             let is_over = std::mem::replace(&mut has_waited, true)
                 && wake.is_some()
-                && sleep.as_mut().poll(cx).is_ready();
-            if let Some(drain_order) = drain_order
-                && let Poll::Ready(timeout) = drain_order.as_mut().poll(cx)
-            {
-                return Poll::Ready(Some(Wakeup::Drain(timeout)));
+                && self.sleep.as_mut().poll(cx).is_ready();
+            if let Poll::Ready(wakeup) = self.poll_orders(cx) {
+                return Poll::Ready(Some(wakeup));
             }
-            if let Some(eviction) = eviction
-                && eviction.as_mut().poll(cx).is_ready()
-            {
-                return Poll::Ready(Some(Wakeup::OutOfMemory));
-            }
-            if let Some(SessionRegistration { orders, .. }) = registration
-                && let Poll::Ready(Some(order)) = orders.poll_recv(cx)
-            {
-                return Poll::Ready(Some(Wakeup::OperatorOrder(order)));
-            }
-            if let Poll::Ready((pause, probability)) = pauses.poll_verdict(cx) {
-                return Poll::Ready(Some(Wakeup::TurnJudged(pause, probability)));
-            }
-            // A bridge may change threads, but is not shared by them.
-            let bridge: &Bridge = &mut *bridge;
+            let (flow, bridge) = (self.flow, &self.bridge);
             let gate = ReadGate {
                 is_client_paused,
                 is_lane_held: &|lane| flow.are_lanes_held && bridge.is_lane_held(lane),
             };
-            if let Poll::Ready(wakeup) = poll_sockets(client, lanes, *lanes_first, gate, cx) {
+            if let Poll::Ready(wakeup) =
+                poll_sockets(&mut self.client, &mut self.lanes, self.lanes_first, gate, cx)
+            {
                 return Poll::Ready(Some(wakeup));
             }
-            let mut at_deadline = |cx: &mut Context<'_>| {
-                // Messages that arrived during the stall have not been seen yet.
-                let is_late = wake.is_some_and(|wake| Instant::now() >= wake + STALL_MIN);
-                if is_late && !std::mem::replace(&mut has_polled_network, true) {
-                    wake_after_others(cx);
-                    return Poll::Pending;
-                }
-                Poll::Ready(due.filter(|due| Some(*due) == wake).map(|_| Wakeup::Timer))
-            };
             if is_over {
                 return at_deadline(cx);
             }
             // The client may have read.
-            let flow_now = flow_control(client.as_ref(), report, memory.1);
-            if flow_now != *flow {
+            let flow_now = flow_control(self.client.as_ref(), &self.report, self.memory.1);
+            if flow_now != self.flow {
                 return Poll::Ready(Some(Wakeup::Flow(flow_now)));
             }
-            if lane_was_behind && !lanes.iter().any(|(_, lane_socket)| lane_socket.is_behind()) {
+            if lane_was_behind && !self.lanes.iter().any(|(_, lane_socket)| lane_socket.is_behind()) {
                 return Poll::Ready(Some(Wakeup::LaneDrained));
             }
             let is_exhausted =
-                |client: &mut ClientEnd<C>| client.socket_mut().is_some_and(|it| it.is_exhausted());
-            if read_at.is_none() && client.as_mut().is_some_and(is_exhausted) {
+                |client: &mut ClientEnd<C>| client.socket_mut().is_some_and(|socket| socket.is_exhausted());
+            if read_at.is_none() && self.client.as_mut().is_some_and(is_exhausted) {
                 // The read found nothing and registered no wake-up, so schedule the next one.
                 return Poll::Ready(None);
             }
-            if wake.is_some() && sleep.as_mut().poll(cx).is_ready() {
+            if wake.is_some() && self.sleep.as_mut().poll(cx).is_ready() {
                 return at_deadline(cx);
             }
-            slice.end();
+            self.slice.end();
             Poll::Pending
         });
         wakeup.await
+    }
+
+    /// Polls what comes neither from a socket nor from the clock: orders, and verdicts on pauses.
+    fn poll_orders(&mut self, cx: &mut Context<'_>) -> Poll<Wakeup> {
+        if let Some(drain_order) = &mut self.drain_order
+            && let Poll::Ready(timeout) = drain_order.as_mut().poll(cx)
+        {
+            return Poll::Ready(Wakeup::Drain(timeout));
+        }
+        if let Some(eviction) = &mut self.eviction
+            && eviction.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Wakeup::OutOfMemory);
+        }
+        if let Some(SessionRegistration { orders, .. }) = &mut self.registration
+            && let Poll::Ready(Some(order)) = orders.poll_recv(cx)
+        {
+            return Poll::Ready(Wakeup::OperatorOrder(order));
+        }
+        self.pauses.poll_verdict(cx).map(|(pause, probability)| Wakeup::TurnJudged(pause, probability))
     }
 
     /// When to read the client next; allows a read that is due now. `None` if the client is read on events or now.

@@ -14,8 +14,8 @@ use crate::{
         client_port::PortInput,
         memory::MemoryShare,
         registry::{
-            OperatorOrder,
-            observer::{FrameDirection, TrafficCounts, close_code},
+            OperatorOrder, TrafficCounts,
+            observer::{FrameDirection, close_code},
         },
         session_task::socket_poll::{CLIENT_OUTBOX_MAX_BYTES, LaneSocket, Wakeup},
         tap::TapPoint,
@@ -56,15 +56,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 }
                 self.handle_lane_end(lane, reason);
             }
-            Wakeup::Answer(lane, part) => {
-                // A server that is busy is not broken.
-                if let AnswerPart::Head { status: 429 | 503, .. } = part {
-                    let socket = self.lanes.iter().find(|(known, _)| *known == lane);
-                    let retry_after = socket.and_then(|(_, socket)| socket.retry_after());
-                    self.lane_leases.report_busy(lane, retry_after);
-                }
-                self.feed_bridge(Input::Answer(lane, part));
-            }
+            Wakeup::Answer(lane, part) => self.handle_answer(lane, part),
             Wakeup::InLine(lane, position) => self.feed_bridge(Input::LaneQueued(lane, position)),
             Wakeup::Dialled(lane, Err(reason)) | Wakeup::Redialled(lane, Err(reason)) => {
                 self.handle_lane_end(lane, reason);
@@ -86,13 +78,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 self.eviction = None;
                 self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
             }
-            Wakeup::OperatorOrder(order) => {
-                info!(order = order.name(), "operator order");
-                self.feed_bridge(match order {
-                    OperatorOrder::Close => Input::Close(self.close_timeout),
-                    OperatorOrder::Rollover => Input::Rollover,
-                });
-            }
+            Wakeup::OperatorOrder(order) => self.handle_order(order),
             Wakeup::TurnJudged(pause, probability) => {
                 self.feed_bridge(Input::TurnJudged(pause, probability));
             }
@@ -104,6 +90,25 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             // The client is read again.
             Wakeup::LaneDrained => {}
         }
+    }
+
+    fn handle_order(&mut self, order: OperatorOrder) {
+        info!(order = order.name(), "operator order");
+        self.feed_bridge(match order {
+            OperatorOrder::Close => Input::Close(self.close_timeout),
+            OperatorOrder::Rollover => Input::Rollover,
+        });
+    }
+
+    /// Passes a part of a lane's answer to the bridge.
+    fn handle_answer(&mut self, lane: Lane, part: AnswerPart) {
+        // A server that is busy is not broken.
+        if let AnswerPart::Head { status: 429 | 503, .. } = part {
+            let socket = self.lanes.iter().find(|(known, _)| *known == lane);
+            let retry_after = socket.and_then(|(_, socket)| socket.retry_after());
+            self.lane_leases.report_busy(lane, retry_after);
+        }
+        self.feed_bridge(Input::Answer(lane, part));
     }
 
     /// Passes a message of a lane, or else of the client, to the bridge.

@@ -33,6 +33,7 @@ use tracing::{Instrument as _, info};
 pub(super) use self::{client_end::ClientEnd, large_messages::MessageThreads};
 use super::{
     adaptive_read::{AdaptiveReader, backlog::ReadBacklog},
+    identify::Identified,
     memory::{Eviction, MemoryBudget},
     queue_keeper::QueueKeeper,
     registry::{OperatorOrder, RegistryEntry, observer::Observer},
@@ -52,7 +53,6 @@ use crate::{
     bridge::{Bridge, Input},
     error::ErrorKind,
     session::SessionReport,
-    spelling::ClientMapping,
     telemetry::context::TraceContext,
     vocabulary::{FlowControl, Lane, SpeechId},
 };
@@ -68,14 +68,11 @@ pub(super) struct SessionRegistration {
     pub(super) observer: Observer,
 }
 
-/// Finds the protocol of a client whose first message is of another one than its session's.
-pub(super) type FindProtocol = Box<dyn FnOnce(&WsMessage) -> Option<Arc<ClientMapping>> + Send>;
-
 /// A client whose first message is of another protocol than its session's.
 pub(super) struct OtherClient<C> {
     pub(super) client: WebSocket<C>,
     pub(super) first_message: WsMessage,
-    pub(super) protocol: Arc<ClientMapping>,
+    pub(super) identified: Identified,
 }
 
 /// Everything a session needs from its server.
@@ -85,8 +82,8 @@ pub(super) struct SessionContext {
     pub(super) memory: (Arc<MemoryBudget>, usize),
     /// Due when others need the memory that the client holds.
     pub(super) eviction: Arc<Eviction>,
-    /// Finds the client's protocol by its first message; `None` if it is certain.
-    pub(super) find_protocol: Option<FindProtocol>,
+    /// A client whose first message may be of another protocol.
+    pub(super) undecided: Option<Identified>,
     /// The client's errors may contain the addresses of upstreams.
     pub(super) tells_upstream_addresses: bool,
     /// Where the session is recorded.
@@ -139,7 +136,7 @@ pub(super) struct SessionTask<C> {
     drain_order: Option<BoxFuture<'static, Duration>>,
     /// Completes when others need the memory that the client holds; `None` after that.
     eviction: Option<BoxFuture<'static, ()>>,
-    find_protocol: Option<FindProtocol>,
+    undecided: Option<Identified>,
     tells_upstream_addresses: bool,
     close_timeout: Duration,
     /// Held until the session and its closing handshakes end.
@@ -162,7 +159,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         let SessionContext {
             memory,
             eviction,
-            find_protocol,
+            undecided,
             tells_upstream_addresses,
             tap,
             traces,
@@ -178,7 +175,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         Self {
             drain_order: Some(Box::pin(wait_for_drain_order(drain))),
             eviction: Some(Box::pin(eviction.wait())),
-            find_protocol,
+            undecided,
             tells_upstream_addresses,
             close_timeout,
             report: bridge.report(std_now()),
@@ -215,15 +212,16 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     pub(super) async fn run(mut self: Box<Self>, first_message: Option<WsMessage>) -> Option<OtherClient<C>> {
         let session = self.registration.as_ref().map(|registration| registration.entry.session());
         info!(detected_by = session.map(|session| session.info.detected_by.clone()), "session opened");
-        let first_message = match self.find_protocol.take() {
+        let first_message = match self.undecided.take() {
             None => first_message,
-            Some(find_protocol) => {
+            Some(undecided) => {
                 let first_message = self.run_to_first_message().await;
+                let another = |message: &WsMessage| undecided.another(message);
                 let found = match first_message.clone() {
-                    Some(message) => self.message_threads.examine(message, find_protocol).await.flatten(),
+                    Some(message) => self.message_threads.examine(message, another).await.flatten(),
                     None => None,
                 };
-                if let Some((first_message, protocol)) = first_message.clone().zip(found) {
+                if let Some((first_message, identified)) = first_message.clone().zip(found) {
                     let client = self.client.take()?.into_websocket()?;
                     // The next session closes the client when others need its memory.
                     self.eviction = None;
@@ -233,7 +231,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     self.feed_bridge(Input::ClientClosed);
                     // Closing the upstream sessions takes time.
                     tokio::spawn(self.run_to_end(None).in_current_span());
-                    return Some(OtherClient { client, first_message, protocol });
+                    return Some(OtherClient { client, first_message, identified });
                 }
                 first_message
             }
@@ -310,7 +308,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
 /// A session that is cut off is reported as well.
 impl<C> Drop for SessionTask<C> {
     fn drop(&mut self) {
-        if let Some(SessionRegistration { mut observer, .. }) = self.registration.take() {
+        if let Some(SessionRegistration { observer, .. }) = self.registration.take() {
             observer.mark_cut_off();
             observer.finish(&self.bridge);
         }

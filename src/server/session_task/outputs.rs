@@ -80,41 +80,44 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 }
                 Output::Observe(observation) => self.handle_observation(&observation),
                 Output::Wait(due) => {
-                    let Self { room_search, pool, lane_leases, .. } = self;
-                    let room = || room_search.look(Instant::from_std(now), pool, lane_leases);
-                    if let Some(answer) = self.pauses.take_answer().or_else(room) {
-                        self.feed_bridge(answer);
-                        continue;
+                    if self.note_report(now) {
+                        let next_look = self.room_search.next_look(&self.lane_leases);
+                        return Some(due.map(Instant::from_std).into_iter().chain(next_look).min());
                     }
-                    self.slice.count_time(now);
-                    self.report = self.bridge.report(now);
-                    let kept = self.backlog.bytes + self.report.kept_bytes + self.report.unsent_bytes;
-                    let has_room = |client: &mut ClientEnd<C>| client.memory_mut().hold(Held::Kept, kept);
-                    if !self.client.as_mut().is_none_or(has_room) {
-                        self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
-                        continue;
-                    }
-                    let Self { bridge, lane_leases, left_lanes, .. } = self;
-                    left_lanes.retain(|lane| {
-                        let goes_on = bridge.has_lane(*lane);
-                        if !goes_on {
-                            lane_leases.remove(*lane);
-                        }
-                        goes_on
-                    });
-                    if let Some(registration) = &mut self.registration {
-                        registration.observer.publish_if_due(
-                            Instant::from_std(now),
-                            self.report.state,
-                            &self.bridge,
-                        );
-                    }
-                    let dues = [due.map(Instant::from_std), self.room_search.next_look(&self.lane_leases)];
-                    return Some(dues.into_iter().flatten().min());
                 }
                 Output::Finished => return None,
             }
         }
+    }
+
+    /// Takes note of the bridge's report when it has no more output. Returns false if there is an input for it instead.
+    fn note_report(&mut self, now: std::time::Instant) -> bool {
+        let Self { room_search, pool, lane_leases, .. } = self;
+        let room = || room_search.look(Instant::from_std(now), pool, lane_leases);
+        if let Some(answer) = self.pauses.take_answer().or_else(room) {
+            self.feed_bridge(answer);
+            return false;
+        }
+        self.slice.count_time(now);
+        self.report = self.bridge.report(now);
+        let kept = self.backlog.bytes + self.report.kept_bytes + self.report.unsent_bytes;
+        let has_room = |client: &mut ClientEnd<C>| client.memory_mut().hold(Held::Kept, kept);
+        if !self.client.as_mut().is_none_or(has_room) {
+            self.close_client_early(CloseCode::Again, OUT_OF_MEMORY);
+            return false;
+        }
+        let Self { bridge, lane_leases, left_lanes, .. } = self;
+        left_lanes.retain(|lane| {
+            let goes_on = bridge.has_lane(*lane);
+            if !goes_on {
+                lane_leases.remove(*lane);
+            }
+            goes_on
+        });
+        if let Some(registration) = &mut self.registration {
+            registration.observer.publish_if_due(Instant::from_std(now), self.report.state, &self.bridge);
+        }
+        true
     }
 
     fn dial_request(&self, mode: Mode, purpose: LanePurpose) -> DialRequest {

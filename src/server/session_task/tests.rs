@@ -148,7 +148,7 @@ async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream
         tap: None,
         memory: (Arc::default(), MemoryBudget::DEFAULT_MAX_BYTES),
         eviction: Arc::default(),
-        find_protocol: None,
+        undecided: None,
         tells_upstream_addresses: false,
         traces: Vec::new(),
         trace_context: Arc::new(TraceContext::from_headers(

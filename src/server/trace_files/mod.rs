@@ -48,10 +48,8 @@ pub struct TraceDirectory {
     dir: PathBuf,
     audio: AudioRetention,
     max_bytes: u64,
-    /// Memory of all records that wait for the disk, bytes.
-    pending_bytes: Arc<AtomicUsize>,
-    /// Records lost since the start, of all sessions.
-    lost_lines: Arc<AtomicU64>,
+    /// Records that wait for the disk, and lost ones.
+    totals: TraceTotals,
     /// A write error was logged as a warning.
     error_logged: AtomicBool,
 }
@@ -59,25 +57,17 @@ pub struct TraceDirectory {
 impl TraceDirectory {
     /// Trace files of at most `max_bytes` in `dir`, with audio as `audio` says. Secrets are always redacted.
     pub fn new(dir: PathBuf, audio: AudioRetention, max_bytes: u64) -> Self {
-        Self {
-            dir,
-            audio,
-            max_bytes,
-            pending_bytes: Arc::default(),
-            lost_lines: Arc::default(),
-            error_logged: AtomicBool::new(false),
-        }
+        Self { dir, audio, max_bytes, totals: TraceTotals::default(), error_logged: AtomicBool::new(false) }
     }
 
     /// Shares the counters of `previous`, whose sessions may still run.
     pub fn share_backlog(&mut self, previous: &Self) {
-        self.pending_bytes = previous.pending_bytes.clone();
-        self.lost_lines = previous.lost_lines.clone();
+        self.totals = previous.totals.clone();
     }
 
     /// Records lost since the start, of all sessions.
     pub fn lost_lines(&self) -> u64 {
-        self.lost_lines.load(Relaxed)
+        self.totals.lost.load(Relaxed)
     }
 
     /// Creates the directory with mode 0700 unless it exists.
@@ -103,8 +93,7 @@ impl TraceDirectory {
         drain_guard: mpsc::Sender<()>,
     ) -> SessionTrace {
         let path = self.dir.join(format!("{}-{session_id}.jsonl", start.opened_unix_ns / 1_000_000));
-        let totals = (self.pending_bytes.clone(), self.lost_lines.clone());
-        let (session_trace, lines) = SessionTrace::new(opened, self.audio, totals);
+        let (session_trace, lines) = SessionTrace::new(opened, self.audio, self.totals.clone());
         let recorder = TraceWriter::new(self.audio);
         let writer = TraceFileWriter { traces: self.clone(), recorder, backlog: lines.backlog };
         let write = async move {
@@ -125,15 +114,22 @@ impl TraceDirectory {
     }
 }
 
+/// Records of all sessions. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TraceTotals {
+    /// Memory of those that wait to be taken, bytes.
+    bytes: Arc<AtomicUsize>,
+    /// Those lost since the start.
+    lost: Arc<AtomicU64>,
+}
+
 /// Counters that a session shares with its writer.
 #[derive(Debug, Default)]
 struct TraceBacklog {
     bytes: AtomicUsize,
-    /// Waiting bytes of all sessions.
-    total_bytes: Arc<AtomicUsize>,
     lost: AtomicU64,
-    /// Lost records of all sessions.
-    total_lost: Arc<AtomicU64>,
+    /// Of all sessions.
+    totals: TraceTotals,
     /// The writer has ended; records are no longer collected.
     writer_stopped: AtomicBool,
 }
@@ -142,7 +138,7 @@ impl TraceBacklog {
     /// Reserves memory for a record; `None` if the session or all sessions together exceed their limit.
     fn reserve(self: &Arc<Self>, bytes: usize) -> Option<BacklogPermit> {
         let in_session = self.bytes.fetch_add(bytes, SeqCst) + bytes;
-        let total = self.total_bytes.fetch_add(bytes, SeqCst) + bytes;
+        let total = self.totals.bytes.fetch_add(bytes, SeqCst) + bytes;
         let permit = BacklogPermit { backlog: self.clone(), bytes };
         (in_session <= PENDING_BYTES_MAX && total <= TOTAL_PENDING_BYTES_MAX).then_some(permit)
     }
@@ -158,7 +154,7 @@ struct BacklogPermit {
 impl Drop for BacklogPermit {
     fn drop(&mut self) {
         self.backlog.bytes.fetch_sub(self.bytes, SeqCst);
-        self.backlog.total_bytes.fetch_sub(self.bytes, SeqCst);
+        self.backlog.totals.bytes.fetch_sub(self.bytes, SeqCst);
     }
 }
 
@@ -188,14 +184,9 @@ impl TraceLines {
 }
 
 impl SessionTrace {
-    /// A trace of a session that was opened at this instant, and its reader's end. `totals` are the waiting bytes and the lost
-    /// records of all sessions.
-    pub(super) fn new(
-        opened: Instant,
-        audio: AudioRetention,
-        (total_bytes, total_lost): (Arc<AtomicUsize>, Arc<AtomicU64>),
-    ) -> (Self, TraceLines) {
-        let backlog = Arc::new(TraceBacklog { total_bytes, total_lost, ..TraceBacklog::default() });
+    /// A trace of a session that was opened at this instant, and its reader's end.
+    pub(super) fn new(opened: Instant, audio: AudioRetention, totals: TraceTotals) -> (Self, TraceLines) {
+        let backlog = Arc::new(TraceBacklog { totals, ..TraceBacklog::default() });
         let (lines, receiver) = mpsc::channel(PENDING_LINES_MAX);
         let session_trace = Self { watch: TraceTap::new(opened, audio), lines, backlog: backlog.clone() };
         (session_trace, TraceLines { receiver, backlog })
@@ -222,7 +213,7 @@ impl SessionTrace {
         let permit = self.backlog.reserve(line.memory_bytes());
         if permit.is_none_or(|permit| self.lines.try_send((line, permit)).is_err()) {
             self.backlog.lost.fetch_add(1, SeqCst);
-            self.backlog.total_lost.fetch_add(1, Relaxed);
+            self.backlog.totals.lost.fetch_add(1, Relaxed);
         }
     }
 }

@@ -54,7 +54,7 @@ async fn slow_disk_drops_lines_within_memory_bound_and_reports_them() {
     std::fs::remove_dir_all(traces.dir()).unwrap();
     assert_eq!(trace.records.len() as u64 + trace.lost_records, 6 * PENDING_LINES_MAX as u64);
     assert!(trace.lost_records >= 4 * PENDING_LINES_MAX as u64, "{}", trace.lost_records);
-    assert_eq!(traces.pending_bytes.load(SeqCst), 0, "all reserved memory is returned");
+    assert_eq!(traces.totals.bytes.load(SeqCst), 0, "all reserved memory is returned");
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn pending_bytes_limit_is_shared_by_all_sessions_and_released() {
     }
     drop(drain_guard);
     let kept = TOTAL_PENDING_BYTES_MAX / large.len();
-    let waiting = traces.pending_bytes.load(SeqCst);
+    let waiting = traces.totals.bytes.load(SeqCst);
     assert!(waiting <= TOTAL_PENDING_BYTES_MAX && waiting > kept * large.len(), "{waiting}");
     drop(sessions);
     assert_eq!(written.recv().await, None);
@@ -92,7 +92,7 @@ async fn pending_bytes_limit_is_shared_by_all_sessions_and_released() {
         3 * 8 - kept as u64,
         "short lines are kept"
     );
-    assert_eq!(traces.pending_bytes.load(SeqCst), 0);
+    assert_eq!(traces.totals.bytes.load(SeqCst), 0);
 }
 
 #[tokio::test]
@@ -107,9 +107,9 @@ async fn full_trace_holds_no_memory() {
         session_trace.record_input(now, &Input::Client(Frame::Text(&large)));
     }
     assert_eq!(written.recv().await, None);
-    assert_eq!(traces.pending_bytes.load(SeqCst), 0, "reserved memory is returned while the session goes on");
+    assert_eq!(traces.totals.bytes.load(SeqCst), 0, "reserved memory is returned while the session goes on");
     session_trace.record_input(now, &Input::Client(Frame::Text(&large)));
-    assert_eq!(traces.pending_bytes.load(SeqCst), 0);
+    assert_eq!(traces.totals.bytes.load(SeqCst), 0);
     assert!(read(&traces, "sess_a").is_truncated);
     std::fs::remove_dir_all(traces.dir()).unwrap();
 }
@@ -124,7 +124,7 @@ async fn stripped_audio_takes_no_backlog_memory() {
     for _ in 0..100 {
         session_trace.record_input(now, &Input::Client(Frame::Text(&text)));
     }
-    assert!(traces.pending_bytes.load(SeqCst) < 100_000);
+    assert!(traces.totals.bytes.load(SeqCst) < 100_000);
     drop(session_trace);
     assert_eq!(written.recv().await, None);
     let trace = read(&traces, "sess_a");
@@ -135,7 +135,7 @@ async fn stripped_audio_takes_no_backlog_memory() {
 
 #[tokio::test]
 async fn slow_reader_is_told_how_many_records_it_lost() {
-    let totals = (Arc::default(), Arc::default());
+    let totals = TraceTotals::default();
     let now = tokio::time::Instant::now().into_std();
     let (mut session_trace, mut lines) = SessionTrace::new(now, AudioRetention::All, totals.clone());
     for _ in 0..PENDING_LINES_MAX + 7 {
@@ -147,5 +147,5 @@ async fn slow_reader_is_told_how_many_records_it_lost() {
     assert_eq!(lost, None, "it is told once");
     drop(session_trace);
     while lines.next().await.is_some() {}
-    assert_eq!(totals.0.load(SeqCst), 0, "all reserved memory is returned");
+    assert_eq!(totals.bytes.load(SeqCst), 0, "all reserved memory is returned");
 }

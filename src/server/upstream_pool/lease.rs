@@ -64,11 +64,21 @@ impl Lease {
         upstream: Arc<PooledUpstream>,
         avoided: AvoidedUpstream,
         place: Place,
-        request: (LanePurpose, Mode),
+        purpose: LanePurpose,
+        mode: Mode,
     ) -> Self {
         let id = upstream.lane_opened();
         let stage = LeaseStage::Dialling(Instant::now());
-        Self { id, upstream, avoided, stage, queued_at: None, request, is_unneeded: false, place }
+        Self {
+            id,
+            upstream,
+            avoided,
+            stage,
+            queued_at: None,
+            request: (purpose, mode),
+            is_unneeded: false,
+            place,
+        }
     }
 
     /// Name of the upstream.

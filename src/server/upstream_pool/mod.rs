@@ -399,7 +399,7 @@ impl<D: Probe + Clone> Pool<D> {
         let standing_at = |place: usize| {
             let upstream = &members[order[place]].upstream;
             let has_room = upstream.places().has_place() && !line.has_earlier(number, upstream);
-            Standing::new((place, upstream), request.purpose, !has_room, self.avoided.is_avoided(upstream))
+            Standing::new(place, upstream, request.purpose, !has_room, self.avoided.is_avoided(upstream))
         };
         let best = best_standing(serving.map(standing_at).collect())?;
         let at = order[best.place];
@@ -411,8 +411,8 @@ impl<D: Probe + Clone> Pool<D> {
         order.remove(best.place);
         order.push(at);
         debug!(upstream = upstream.name(), "upstream chosen");
-        let serves = (request.purpose, request.mode);
-        let lease = Lease::new(upstream.clone(), self.avoided.clone(), place, serves);
+        let (avoided, DialRequest { purpose, mode, .. }) = (self.avoided.clone(), request);
+        let lease = Lease::new(upstream.clone(), avoided, place, *purpose, *mode);
         Some(Choice::Place(dialer.clone(), lease))
     }
 }
@@ -447,7 +447,8 @@ struct StandingClass {
 
 impl Standing {
     fn new(
-        (place, upstream): (usize, &PooledUpstream),
+        place: usize,
+        upstream: &PooledUpstream,
         purpose: LanePurpose,
         is_full: bool,
         is_avoided: bool,

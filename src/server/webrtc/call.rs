@@ -17,7 +17,7 @@ use tokio::{
 use tracing::{debug, info};
 
 use super::{
-    CallRejection, Joining, OpenSession, Packet, Place, Renewal, RenewedPeer, Request, Sideband,
+    CallRejection, Joining, NewPeer, OpenSession, Packet, Place, Renewal, RenewedPeer, Request, Sideband,
     answer::Answerer,
     codec::{self, Codec},
     downlink::Downlink,
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     server::{
-        CallProtocol, CallRates,
+        CallChannel, CallProtocol, CallRates,
         channel_rules::ChannelRules,
         client_port::{PortInput, PortOutput},
     },
@@ -53,8 +53,7 @@ pub(super) struct Call {
     id: String,
     rtc: Rtc,
     place: Place,
-    packets: mpsc::Receiver<Packet>,
-    hang_up: Arc<Notify>,
+    inbox: Inbox,
     /// Opens the session; `None` once it is open.
     open_session: Option<OpenSession>,
     session: Option<Session>,
@@ -65,7 +64,6 @@ pub(super) struct Call {
     protocol: CallProtocol,
     /// Events that the channel may carry.
     rules: ChannelRules,
-    requests: mpsc::Receiver<Request>,
     /// Commands for the session, which wait until it is open.
     commands: mpsc::Sender<PortInput>,
     queued: Option<mpsc::Receiver<PortInput>>,
@@ -85,6 +83,21 @@ pub(super) struct Call {
     silent_until: Instant,
     /// Why the call ends, once it does.
     end: Option<&'static str>,
+}
+
+/// The peer that a call begins with.
+pub(super) struct Peer {
+    pub(super) rtc: Rtc,
+    /// The client's offer.
+    pub(super) offer: String,
+    pub(super) channel: CallChannel,
+}
+
+/// What comes to a call's task from outside.
+pub(super) struct Inbox {
+    pub(super) packets: mpsc::Receiver<Packet>,
+    pub(super) requests: mpsc::Receiver<Request>,
+    pub(super) hang_up: Arc<Notify>,
 }
 
 /// The audio track.
@@ -109,10 +122,10 @@ enum Wakeup {
 
 impl Call {
     pub(super) fn new(
-        (id, (rtc, offer, (protocol, rules))): (String, (Rtc, &str, (CallProtocol, ChannelRules))),
+        id: String,
+        Peer { rtc, offer, channel: CallChannel { protocol, rules } }: Peer,
         place: Place,
-        (packets, requests): (mpsc::Receiver<Packet>, mpsc::Receiver<Request>),
-        hang_up: Arc<Notify>,
+        inbox: Inbox,
         open_session: OpenSession,
     ) -> Self {
         let (commands, queued) = mpsc::channel(QUEUED_MESSAGES_MAX);
@@ -120,8 +133,7 @@ impl Call {
             id,
             rtc,
             place,
-            packets,
-            hang_up,
+            inbox,
             open_session: Some(open_session),
             session: None,
             rates: None,
@@ -129,14 +141,13 @@ impl Call {
             channel: None,
             protocol,
             rules,
-            requests,
             commands,
             queued: Some(queued),
             sidebands: Vec::new(),
             outgoing: Outgoing::default(),
-            layout: Layout::of(offer),
+            layout: Layout::of(&offer),
             earlier_audio: Default::default(),
-            event_max_bytes: offer::event_max_bytes(offer),
+            event_max_bytes: offer::event_max_bytes(&offer),
             may_verify_hello: false,
             silent_until: Instant::now() + SILENCE_MAX,
             end: None,
@@ -232,10 +243,10 @@ impl Call {
             }
         };
         tokio::select! {
-            packet = self.packets.recv() => Wakeup::Packet(packet),
+            packet = self.inbox.packets.recv() => Wakeup::Packet(packet),
             output = output => Wakeup::Session(output),
-            Some(request) = self.requests.recv() => Wakeup::Request(request),
-            () = self.hang_up.notified() => Wakeup::HangUp,
+            Some(request) = self.inbox.requests.recv() => Wakeup::Request(request),
+            () = self.inbox.hang_up.notified() => Wakeup::HangUp,
             () = sleep_until(due.unwrap_or(self.silent_until)) => Wakeup::Timer,
         }
     }
@@ -340,7 +351,7 @@ impl Call {
         let fits = |codec: &Codec| self.rates.is_none_or(|rates| codec.rates() == rates);
         let (pt, codec) = *known.iter().find(|(_, codec)| fits(codec))?;
         let downlink = Downlink::new(Instant::now().into_std(), codec);
-        Some(Audio { mid, source: None, pt, codec, uplink: Uplink::new((pt, codec), known), downlink })
+        Some(Audio { mid, source: None, pt, codec, uplink: Uplink::new(pt, codec, known), downlink })
     }
 
     /// Opens the session, now that the client can hear of it.
@@ -419,7 +430,7 @@ impl Call {
     fn renew(&mut self, offer: &str, peer: RenewedPeer) -> Result<String, CallRejection> {
         match peer {
             RenewedPeer::Same(read) => self.renew_same(offer, *read),
-            RenewedPeer::New(rtc, answer, name) => self.restart(offer, (*rtc, answer, &name)),
+            RenewedPeer::New(peer) => self.restart(offer, *peer),
         }
     }
 
@@ -439,11 +450,8 @@ impl Call {
     }
 
     /// Continues with a new peer of a client that restarts.
-    fn restart(
-        &mut self,
-        offer: &str,
-        (rtc, answer, name): (Rtc, String, &str),
-    ) -> Result<String, CallRejection> {
+    fn restart(&mut self, offer: &str, peer: NewPeer) -> Result<String, CallRejection> {
+        let NewPeer { rtc, answer, name } = peer;
         let codecs = offer::audio_mids(offer).into_iter().flat_map(|mid| codec::negotiated(&rtc, mid));
         if self.rates.is_some_and(|rates| codecs.into_iter().all(|(_, codec)| codec.rates() != rates)) {
             let message = "The offer has no audio codec with the sample rates of the call";
@@ -457,7 +465,7 @@ impl Call {
         self.earlier_audio = self.heard_audio();
         (self.audio, self.channel) = (None, None);
         self.place.forget_addresses();
-        self.place.rename(name);
+        self.place.rename(&name);
         self.silent_until = Instant::now() + SILENCE_MAX;
         info!("call restarted by its client");
         Ok(answer)

@@ -29,13 +29,13 @@ pub(super) fn carried(event: &str, max_bytes: usize, protocol: CallProtocol) -> 
     let message = format!(
         "The event '{kind}' is left out: it has {bytes} bytes, and the data channel carries {max_bytes}."
     );
-    let error = protocol.error((&event_id, "event_too_long"), &message, false);
+    let error = protocol.error(&event_id, "event_too_long", &message, false);
     Some(error).filter(|error| error.len() <= max_bytes)
 }
 
 impl CallProtocol {
     /// An error event.
-    fn error(self, (event_id, code): (&str, &str), message: &str, is_fatal: bool) -> String {
+    fn error(self, event_id: &str, code: &str, message: &str, is_fatal: bool) -> String {
         let error = match self {
             Self::OpenAi => {
                 let error = json!({ "type": "server_error", "code": code, "message": message, "param": null, "event_id": null });
@@ -50,7 +50,7 @@ impl CallProtocol {
 
     /// The only event of a call that gets no session.
     pub(super) fn refusal(self, message: &str) -> String {
-        self.error(("event_refused", "session_refused"), message, true)
+        self.error("event_refused", "session_refused", message, true)
     }
 
     /// True for a sign of life, which a client of Pipecat sends each second (SmallWebRTCTransport of npm

@@ -88,8 +88,8 @@ pub struct AudioPacket<'p> {
 /// rate.
 pub fn decode_audio(preferred: u8, packets: &[AudioPacket<'_>]) -> (Vec<usize>, u32) {
     let types: Vec<_> = CODECS.iter().enumerate().map(|(pt, codec)| ((pt as u8).into(), *codec)).collect();
-    let first = types[usize::from(preferred) % CODECS.len()];
-    let (mut uplink, mut at) = (Uplink::new(first, types), Instant::now().into_std());
+    let (pt, codec) = types[usize::from(preferred) % CODECS.len()];
+    let (mut uplink, mut at) = (Uplink::new(pt, codec, types), Instant::now().into_std());
     let counts = packets.iter().map(|AudioPacket { number, time, codec, payload }| {
         let (pt, payload) = ((codec % 4).into(), Arc::from(*payload));
         uplink.push(at, *number, Packet { pt, time: *time, payload });
@@ -98,7 +98,7 @@ pub fn decode_audio(preferred: u8, packets: &[AudioPacket<'_>]) -> (Vec<usize>, 
         uplink.take(at, &mut samples);
         samples.len()
     });
-    (counts.collect(), first.1.rates().in_hz)
+    (counts.collect(), codec.rates().in_hz)
 }
 
 #[cfg(test)]

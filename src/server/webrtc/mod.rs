@@ -6,7 +6,7 @@
 //! answers it, [`stun`] finds the call of a packet, [`crypto`] is the cryptography, [`dtls`] knows its first packets.
 //! [`fuzzing`] has the entry points of the fuzz targets.
 //!
-//! Not here: the HTTP requests that begin and end calls ([`super::accept`]), and what the session does.
+//! Not here: the HTTP requests that begin and end calls ([`super::rest`]), and what the session does.
 //!
 //! Strangers get no packet: the socket answers only addresses that have proven the password of a call (ICE), and calls that
 //! never connect are bounded and end soon.
@@ -46,11 +46,13 @@ use tokio::{
 };
 use tracing::debug;
 
-use self::{answer::Answerer, call::Call};
+use self::{
+    answer::Answerer,
+    call::{Call, Inbox, Peer},
+};
 use super::{
-    CallProtocol, CallRates, WebRtcAddresses,
+    CallChannel, CallRates, WebRtcAddresses,
     access::quota::CallerName,
-    channel_rules::ChannelRules,
     client_port::{PortInput, PortOutput},
     codec_threads::CodecThreads,
     registry::{Waiting, WaitingEntry},
@@ -144,8 +146,16 @@ struct Renewal {
 enum RenewedPeer {
     /// The call's own, which gets this offer.
     Same(Box<SdpOffer>),
-    /// A new one, because the client has a new peer connection; with its answer, and the name that its ICE messages carry.
-    New(Box<Rtc>, String, String),
+    /// A new one, because the client has a new peer connection.
+    New(Box<NewPeer>),
+}
+
+/// A new peer of a call.
+struct NewPeer {
+    rtc: Rtc,
+    answer: String,
+    /// The name that the client's ICE messages carry.
+    name: String,
 }
 
 /// A packet from the network.
@@ -153,6 +163,15 @@ struct Packet {
     at: Instant,
     from: SocketAddr,
     bytes: Bytes,
+}
+
+/// An offer to begin a call.
+pub(crate) struct CallOffer {
+    pub(crate) sdp: String,
+    /// The client's address, and the name of its key.
+    pub(crate) address: IpAddr,
+    pub(crate) key: Option<Arc<str>>,
+    pub(crate) channel: CallChannel,
 }
 
 /// Opens the session of a call with this id, which takes these inputs: its outputs, or why there is none.
@@ -210,18 +229,18 @@ impl Calls {
         self.0.answerer.advertised
     }
 
-    /// Answers an offer from this address, made with this key, on one of the threads. `open_session` is called once the client's channel
+    /// Answers an offer on one of the threads. `open_session` is called once the client's channel
     /// is open.
     ///
     /// # Errors
     /// The offer is wrong, or too many calls wait for their clients. That is found out first.
     pub(crate) async fn accept(
         &self,
-        (offer, threads): (String, &CodecThreads),
-        (address, key): (IpAddr, Option<Arc<str>>),
-        channel: (CallProtocol, ChannelRules),
+        offer: CallOffer,
+        threads: &CodecThreads,
         open_session: OpenSession,
     ) -> Result<AcceptedCall, CallRejection> {
+        let CallOffer { sdp, address, key, channel } = offer;
         let id = format!("rtc_{}", random::<16>()?);
         let creds = new_credentials()?;
         let (sender, packets) = mpsc::channel(QUEUED_PACKETS_MAX);
@@ -238,12 +257,13 @@ impl Calls {
         };
         let place = self.register(creds.ufrag.as_str().into(), from, entry)?;
         // Making a peer takes milliseconds.
-        let (calls, read) = (self.clone(), offer.clone());
+        let (calls, read) = (self.clone(), sdp.clone());
         let answered = threads.run(move || calls.0.answerer.answer(&read, creds)).await;
         let failed = || CallRejection::Internal("The offer cannot be answered".to_owned());
         let (rtc, answer) = answered.ok_or_else(failed)??;
-        let peer = (rtc, offer.as_str(), channel);
-        let call = Call::new((id.clone(), peer), place, (packets, requests), hang_up, open_session);
+        let peer = Peer { rtc, offer: sdp, channel };
+        let inbox = Inbox { packets, requests, hang_up };
+        let call = Call::new(id.clone(), peer, place, inbox, open_session);
         Ok(AcceptedCall { id, answer, task: Box::pin(call.run()) })
     }
 
@@ -283,8 +303,10 @@ impl Calls {
     /// client with a new peer connection, as after a change of its network: the session goes on. `None` without such a call.
     pub(crate) async fn renew(
         &self,
-        (id, key): (&str, Option<&str>),
-        (offer, threads): (String, &CodecThreads),
+        id: &str,
+        key: Option<&str>,
+        offer: String,
+        threads: &CodecThreads,
         restarts: bool,
     ) -> Option<Result<String, CallRejection>> {
         let requests = self.find(id, key, |call| call.requests.clone())?;
@@ -307,7 +329,7 @@ impl Calls {
         let creds = new_credentials()?;
         let name = creds.ufrag.clone();
         let (rtc, answer) = self.0.answerer.answer(offer, creds)?;
-        Ok(RenewedPeer::New(Box::new(rtc), answer, name))
+        Ok(RenewedPeer::New(Box::new(NewPeer { rtc, answer, name })))
     }
 
     /// Joins the call with this id, if this key began it. Its client may still have to connect.

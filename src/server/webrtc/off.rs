@@ -11,15 +11,24 @@ use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::{
-    CallProtocol, CallRates, WebRtcAddresses,
-    channel_rules::ChannelRules,
+    CallChannel, CallRates, WebRtcAddresses,
     client_port::{PortInput, PortOutput},
+    codec_threads::CodecThreads,
 };
 
 pub(crate) type OpenSession = Box<
     dyn FnOnce(&str, CallRates, mpsc::Receiver<PortInput>) -> Result<mpsc::Receiver<PortOutput>, String>
         + Send,
 >;
+
+/// An offer to begin a call.
+#[expect(dead_code, reason = "there are no calls")]
+pub(crate) struct CallOffer {
+    pub(crate) sdp: String,
+    pub(crate) address: IpAddr,
+    pub(crate) key: Option<Arc<str>>,
+    pub(crate) channel: CallChannel,
+}
 
 /// No calls.
 #[derive(Clone)]
@@ -62,9 +71,8 @@ impl Calls {
 
     pub(crate) async fn accept(
         &self,
-        _: (String, &super::codec_threads::CodecThreads),
-        _: (IpAddr, Option<Arc<str>>),
-        _: (CallProtocol, ChannelRules),
+        _: CallOffer,
+        _: &CodecThreads,
         _: OpenSession,
     ) -> Result<AcceptedCall, CallRejection> {
         match self.0 {}
@@ -80,8 +88,10 @@ impl Calls {
 
     pub(crate) async fn renew(
         &self,
-        _: (&str, Option<&str>),
-        _: (String, &super::codec_threads::CodecThreads),
+        _: &str,
+        _: Option<&str>,
+        _: String,
+        _: &CodecThreads,
         _: bool,
     ) -> Option<Result<String, CallRejection>> {
         match self.0 {}

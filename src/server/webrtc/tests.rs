@@ -5,7 +5,7 @@ use std::time::Duration;
 use str0m::Rtc;
 
 use super::*;
-use crate::telemetry::metrics::scrape::ServerSnapshot;
+use crate::{server::CallProtocol, telemetry::metrics::scrape::ServerSnapshot};
 
 async fn calls() -> Calls {
     let localhost = IpAddr::from([127, 0, 0, 1]);
@@ -27,13 +27,14 @@ async fn accept(
     address: [u8; 4],
     held: &Arc<()>,
 ) -> Result<AcceptedCall, CallRejection> {
-    accept_with_key(calls, offer, (address.into(), None), held).await
+    accept_with_key(calls, offer, address.into(), None, held).await
 }
 
 async fn accept_with_key(
     calls: &Calls,
     offer: &str,
-    caller: (IpAddr, Option<Arc<str>>),
+    address: IpAddr,
+    key: Option<Arc<str>>,
     held: &Arc<()>,
 ) -> Result<AcceptedCall, CallRejection> {
     let held = held.clone();
@@ -41,8 +42,8 @@ async fn accept_with_key(
         drop(held);
         Ok(mpsc::channel(1).1)
     };
-    let offer = (offer.to_owned(), &CodecThreads::default());
-    calls.accept(offer, caller, (CallProtocol::OpenAi, ChannelRules::default()), Box::new(open)).await
+    let offer = CallOffer { sdp: offer.to_owned(), address, key, channel: CallProtocol::OpenAi.channel() };
+    calls.accept(offer, &CodecThreads::default(), Box::new(open)).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,8 +97,8 @@ async fn waiting_calls_count_for_their_key_whatever_the_address() {
     let (calls, offer, held) = (calls().await, offer(), Arc::new(()));
     let mut accepted = Vec::new();
     let mut begin = async |key: Option<&str>, at: u8| {
-        let caller = (IpAddr::from([10, 0, at, 1]), key.map(Arc::from));
-        let call = accept_with_key(&calls, &offer, caller, &held).await;
+        let address = IpAddr::from([10, 0, at, 1]);
+        let call = accept_with_key(&calls, &offer, address, key.map(Arc::from), &held).await;
         let words = call.as_ref().err().map(|rejection| format!("{rejection:?}"));
         accepted.extend(call);
         words

@@ -44,9 +44,8 @@ pub(super) struct Uplink {
 }
 
 impl Uplink {
-    /// Audio of these payload types. The first one's sample rate holds; others come only at the same rate.
-    pub(super) fn new(first: (Pt, Codec), types: Vec<(Pt, Codec)>) -> Self {
-        let (pt, codec) = first;
+    /// Audio of these payload types. The sample rate of `codec` holds; others come only at the same rate.
+    pub(super) fn new(pt: Pt, codec: Codec, types: Vec<(Pt, Codec)>) -> Self {
         Self {
             codec,
             types,
@@ -131,7 +130,7 @@ mod tests {
     #[test]
     fn another_source_is_heard_at_once() {
         let (pt, codec) = (0.into(), Codec::G711(Encoding::Mulaw));
-        let mut uplink = Uplink::new((pt, codec), vec![(pt, codec)]);
+        let mut uplink = Uplink::new(pt, codec, vec![(pt, codec)]);
         #[expect(clippy::disallowed_methods, reason = "any instant will do")]
         let (now, mut samples) = (Instant::now(), Vec::new());
         for first in [2000, 1000] {

@@ -136,21 +136,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
         let config = config.max_write_buffer_size(PONG_ROOM_BYTES);
         let frame_boundary = FrameBoundary::new(config.max_message_size.unwrap_or(usize::MAX));
         let wire = Wire::WebSocket(WebSocketContext::new(role, Some(config)));
-        Self::with_wire(io, early_bytes, role, (wire, frame_boundary))
+        Self::with_wire(io, early_bytes, role, wire, frame_boundary)
     }
 
     /// A bare TCP connection of a client whose messages are framed by these rules. They may have this length, bytes.
     pub(super) fn bare(io: S, protocol: Arc<TcpProtocol>, message_max: usize) -> Self {
         let wire = Wire::Tcp(Box::new(TcpFraming::new(protocol, message_max)));
-        Self::with_wire(io, Vec::new(), Role::Server, (wire, FrameBoundary::without_frames()))
+        Self::with_wire(io, Vec::new(), Role::Server, wire, FrameBoundary::without_frames())
     }
 
-    fn with_wire(
-        io: S,
-        early_bytes: Vec<u8>,
-        role: Role,
-        (wire, frame_boundary): (Wire, FrameBoundary),
-    ) -> Self {
+    fn with_wire(io: S, early_bytes: Vec<u8>, role: Role, wire: Wire, frame_boundary: FrameBoundary) -> Self {
         Self {
             io,
             traffic: Arc::default(),

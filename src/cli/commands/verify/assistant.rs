@@ -144,7 +144,7 @@ impl Calls {
             note.push_str(&format!("; {problem}"));
         }
         let well_formed = match self.error {
-            Some(_) => unmeasured(end, (WELL_FORMED, "share", WELL_FORMED_MIN), &note),
+            Some(_) => unmeasured(end, WELL_FORMED, "share", WELL_FORMED_MIN, &note),
             None => {
                 let share = self.well_formed as f64 / self.asked.max(1) as f64;
                 Figure::measured(WELL_FORMED, share, "share", WELL_FORMED_MIN).with_note(&note)

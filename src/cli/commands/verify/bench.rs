@@ -20,10 +20,11 @@ use crate::{
         recording::Recording,
         speak::{self, Speech},
         speech_audio::SpeechAudio,
-        transcribe,
+        transcribe::{self, rest_session::RecordingPart},
         view::Progress,
     },
     media::transcript::partial::Span,
+    server::queue_keeper::QueueWaits,
     session::measurement::SessionState,
     verify::figure::{Expectation, Figure},
     vocabulary::Setting,
@@ -61,10 +62,19 @@ impl EarlyEnd {
     }
 }
 
+/// The end of a run: whether it comes early, and the queues that are left then.
+#[derive(Clone)]
+pub(super) struct RunEnd {
+    pub(super) early: watch::Receiver<Option<EarlyEnd>>,
+    pub(super) leaving: QueueWaits,
+}
+
 /// A figure without a value: it failed with this problem, unless the run ended before it could be measured.
 pub(super) fn unmeasured(
     end: Option<EarlyEnd>,
-    (name, unit, expected): (&str, &str, Expectation),
+    name: &str,
+    unit: &str,
+    expected: Expectation,
     problem: &str,
 ) -> Figure {
     match end {
@@ -162,15 +172,10 @@ impl Bench<'_> {
                 _ => Ok(()),
             }
         };
-        let (recording, mut done) = ((&mut recording, Span::WHOLE), transcribe::Transcribed::default());
-        let asked = transcribe::rest_session::transcribe(
-            &self.bridge,
-            false,
-            settings,
-            recording,
-            &mut done,
-            on_progress,
-        );
+        let part = RecordingPart { recording: &mut recording, span: Span::WHOLE };
+        let mut done = transcribe::Transcribed::default();
+        let asked =
+            transcribe::rest_session::transcribe(&self.bridge, false, settings, part, &mut done, on_progress);
         self.while_progressing(&progressed, asked).await?;
         let texts: Vec<&str> = done.segments.iter().map(|segment| segment.text.trim()).collect();
         let (text, duration, utterances) = (texts.join(" "), done.duration, done.segments.len());
@@ -249,7 +254,7 @@ impl Bench<'_> {
         expected: Expectation,
         problem: &ClientError,
     ) -> Figure {
-        unmeasured(self.early_end(), (name, unit, expected), &problem.to_string())
+        unmeasured(self.early_end(), name, unit, expected, &problem.to_string())
     }
 
     /// Limits the time of one question. An early end of the run ends it at once.
@@ -325,7 +330,7 @@ mod tests {
 
     #[test]
     fn figure_that_an_early_end_prevented_is_skipped() {
-        let figure = |end| unmeasured(end, ("a.b", "s", Expectation::AtMost(1.0)), "no answer");
+        let figure = |end| unmeasured(end, "a.b", "s", Expectation::AtMost(1.0), "no answer");
         assert_eq!((figure(None).verdict, figure(None).note.as_str()), (Verdict::Fail, "no answer"));
         let skipped = figure(Some(EarlyEnd::Signal(15)));
         assert_eq!((skipped.verdict, skipped.note.as_str()), (Verdict::Skipped, "stopped by signal 15"));

@@ -98,7 +98,7 @@ impl Measured {
 
     fn figures(&self, sessions_max: usize, end: Option<EarlyEnd>) -> Vec<Figure> {
         if self.free == 0 && self.limit.is_none() {
-            return vec![unmeasured(end, ("capacity.sessions", "", SESSIONS_MIN), "nothing was tried")];
+            return vec![unmeasured(end, "capacity.sessions", "", SESSIONS_MIN, "nothing was tried")];
         }
         let (share, note) = match &self.failed {
             Some((share, note)) => (*share, note.clone()),

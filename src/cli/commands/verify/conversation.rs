@@ -86,7 +86,7 @@ fn figures_of_speech(talk: &Talk, end: Option<EarlyEnd>) -> [Figure; 4] {
     let audio = match seconds(name, audible, AUDIBLE_MIN) {
         // More may have come.
         figure if figure.verdict == Verdict::Fail && end.is_some() => {
-            unmeasured(end, (name, "s", AUDIBLE_MIN), "")
+            unmeasured(end, name, "s", AUDIBLE_MIN, "")
         }
         figure => figure,
     };
@@ -127,7 +127,7 @@ impl Measured {
     fn figures(&self, error: Option<&str>, end: Option<EarlyEnd>) -> Vec<Figure> {
         let figure = |name: &str, value: Option<Duration>, expected, missing: &str| match value {
             Some(value) => Figure::measured(name, value.as_secs_f64(), "s", expected),
-            None => unmeasured(end, (name, "s", expected), error.unwrap_or(missing)),
+            None => unmeasured(end, name, "s", expected, error.unwrap_or(missing)),
         };
         let mut figures = vec![self.answers(error, end)];
         let first_audio = "conversation.first_audio";
@@ -175,7 +175,7 @@ impl Measured {
         let name = "conversation.answers";
         let count = self.answered.iter().filter(|is_answered| **is_answered).count();
         if end.is_some() && count < self.answered.len() {
-            return unmeasured(end, (name, "", ANSWERS_MIN), "");
+            return unmeasured(end, name, "", ANSWERS_MIN, "");
         }
         let asked = ["the question", "the question after the rollover", "the interruption"];
         let [question, after_rollover] = self.answered;

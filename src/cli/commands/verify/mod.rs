@@ -20,7 +20,7 @@ use std::{cell::Cell, fs, path::PathBuf, pin::pin, time::Duration};
 use tokio::{sync::watch, time::sleep};
 
 use self::{
-    bench::{Bench, EarlyEnd, Plan},
+    bench::{Bench, EarlyEnd, Plan, RunEnd},
     ledger::Ledger,
     outcome::Report,
     server_check::Checked,
@@ -34,7 +34,7 @@ use crate::{
         local_bridge::{self, LocalBridge},
     },
     config::{Config, TraceConfig, UpstreamConfig},
-    server::{queue_keeper::QueueWaits, route::RouteConfig},
+    server::route::RouteConfig,
     session::DEFAULT_VOICE,
     spelling::compatibility::without_choice_of_profile,
     telemetry,
@@ -115,8 +115,8 @@ impl Run {
     ) -> Result<(), CommandError> {
         let (early_end, ended) = watch::channel(None);
         let end_early = |end| _ = early_end.send_if_modified(|known| known.replace(end).is_none());
-        let (ending, ended) = (ending()?, ended);
-        let sections = self.sections(plan, ledger, (ended, ending.leaving()));
+        let ending = ending()?;
+        let sections = self.sections(plan, ledger, RunEnd { early: ended, leaving: ending.leaving() });
         let limited = async {
             let mut sections = pin!(sections);
             tokio::select! {
@@ -142,48 +142,24 @@ impl Run {
         result
     }
 
-    async fn sections(
-        &mut self,
-        plan: Plan,
-        ledger: &mut Ledger,
-        (ended, leaving): (watch::Receiver<Option<EarlyEnd>>, QueueWaits),
-    ) -> Result<(), CommandError> {
+    async fn sections(&mut self, plan: Plan, ledger: &mut Ledger, end: RunEnd) -> Result<(), CommandError> {
         let voice = self.add_voice()?;
         let offers = ["speech", "assistant", "conversation"].map(|profile| self.check_offer(profile));
         self.config.routes = routes(&offers);
-        let mut checked = Checked::default();
-        if ledger.pending.first() == Some(&Section::Server) {
-            ledger.begin(Section::Server);
-            let service = self.config.build_service().map_err(CommandError::usage)?;
-            if voice.is_some() {
-                ledger.add([voice_figure()]);
-            }
-            checked =
-                server_check::run(&self.config, &service, (ended.clone(), leaving.clone()), ledger).await;
-            let end = *ended.borrow();
-            if let Some(end) = end {
-                cut_short((Section::Server, end), false, ledger);
-                return Ok(());
-            }
-            ledger.complete(Section::Server);
-            if !checked.has_session {
-                return Ok(());
-            }
-        }
+        let Some(checked) = self.check_servers(ledger, &end, voice.is_some()).await? else { return Ok(()) };
         let wanted = ledger.pending.clone();
         if wanted.is_empty() {
             return Ok(());
         }
         self.config.trace =
             TraceConfig { dir: Some(ledger.trace_dir()), audio: Some(true), ..TraceConfig::default() };
-        let bridge = LocalBridge::start_with(&self.config, Some(LISTEN), leaving).await?;
-        let server_init = checked.init;
+        let bridge = LocalBridge::start_with(&self.config, Some(LISTEN), end.leaving).await?;
         let mut bench = Bench {
             bridge,
             plan,
             ledger,
-            server_init,
-            ended,
+            server_init: checked.init,
+            ended: end.early,
             was_queued: Cell::new(false),
             is_warm: [false; 2],
         };
@@ -195,13 +171,38 @@ impl Run {
                 Ok(()) => measure(section, &offers, &mut bench).await,
             }
             if let Some(end) = bench.early_end() {
-                cut_short((section, end), bench.has_waited_in_queue(), bench.ledger);
+                cut_short(section, end, bench.has_waited_in_queue(), bench.ledger);
                 break;
             }
             bench.ledger.complete(section);
         }
         bench.bridge.stop().await;
         Ok(())
+    }
+
+    /// Runs section `server` if it is wanted. Returns what it says about the other sections; `None` if they cannot run.
+    async fn check_servers(
+        &self,
+        ledger: &mut Ledger,
+        end: &RunEnd,
+        adds_voice: bool,
+    ) -> Result<Option<Checked>, CommandError> {
+        if ledger.pending.first() != Some(&Section::Server) {
+            return Ok(Some(Checked::default()));
+        }
+        ledger.begin(Section::Server);
+        let service = self.config.build_service().map_err(CommandError::usage)?;
+        if adds_voice {
+            ledger.add([voice_figure()]);
+        }
+        let checked = server_check::run(&self.config, &service, end.clone(), ledger).await;
+        let early = *end.early.borrow();
+        if let Some(early) = early {
+            cut_short(Section::Server, early, false, ledger);
+            return Ok(None);
+        }
+        ledger.complete(Section::Server);
+        Ok(checked.has_session.then_some(checked))
     }
 
     /// Checks that the servers can serve a profile.
@@ -258,7 +259,7 @@ async fn measure(section: Section, offers: &[Offer; 3], bench: &mut Bench<'_>) {
 }
 
 /// Notes the early end of a section. The time limit is a failure; a signal was the user's wish.
-fn cut_short((section, end): (Section, EarlyEnd), is_queued: bool, ledger: &mut Ledger) {
+fn cut_short(section: Section, end: EarlyEnd, is_queued: bool, ledger: &mut Ledger) {
     if end == EarlyEnd::TimeOver {
         let name = format!("{}.time", section.name());
         let (problem, advice) = match is_queued {

@@ -30,6 +30,9 @@ use crate::{
     },
 };
 
+/// The program that writes pages.
+const MADE_BY: &str = concat!("voxbridge ", env!("BUILT_VERSION"));
+
 /// A run that is over.
 pub(super) struct Report<'r> {
     pub(super) args: &'r VerifyArgs,
@@ -68,7 +71,10 @@ impl Report<'_> {
         if let Some(path) = &args.html {
             let pictures = draw_failures(self.config, self.ledger);
             let compared = compared.as_deref().map(|compared| (earlier_name.as_str(), compared));
-            write_page(path, &servers, (figures, &pictures), compared)?;
+            write_page(
+                path,
+                &Page { servers: &servers, made_by: MADE_BY, figures, pictures: &pictures, compared },
+            )?;
         }
         if all_pass(figures) && !compared.is_some_and(|compared| has_new_failure(&compared)) {
             printed.map_err(CommandError::from)
@@ -93,7 +99,9 @@ pub(super) fn compare_reports(args: &VerifyArgs, reports: &[Vec<Figure>]) -> Res
         false => print(format_table(&compared, [&names[0], &names[1]])),
     };
     if let Some(path) = &args.html {
-        write_page(path, &names[1], (second, &[]), Some((&names[0], &compared)))?;
+        let compared = Some((names[0].as_str(), &compared[..]));
+        let page = Page { servers: &names[1], made_by: MADE_BY, figures: second, pictures: &[], compared };
+        write_page(path, &page)?;
     }
     if has_new_failure(&compared) {
         return Err(CommandError::already_reported());
@@ -129,14 +137,7 @@ fn unwritable(path: &Path, error: &std::io::Error) -> CommandError {
     CommandError::failed(format!("--html {}: {error}", path.display()))
 }
 
-fn write_page(
-    path: &Path,
-    servers: &str,
-    (figures, pictures): (&[Figure], &[(String, String)]),
-    compared: Option<(&str, &[Compared<'_>])>,
-) -> Result<(), CommandError> {
-    let made_by = concat!("voxbridge ", env!("BUILT_VERSION"));
-    let page = Page { servers, made_by, figures, pictures, compared };
+fn write_page(path: &Path, page: &Page<'_>) -> Result<(), CommandError> {
     fs::write(path, page.write()).map_err(|error| unwritable(path, &error))
 }
 

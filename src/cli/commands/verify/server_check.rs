@@ -5,7 +5,7 @@ use std::{pin::pin, time::Duration};
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
 
-use super::{super::doctor::check_targets, bench::EarlyEnd, ledger::Ledger};
+use super::{super::doctor::check_targets, bench::RunEnd, ledger::Ledger};
 use crate::{
     config::Config,
     doctor::{
@@ -14,7 +14,7 @@ use crate::{
         step::{DoctorStep, StepLimits, StepVerdict},
         symptom::Symptom,
     },
-    server::{ServiceConfig, queue_keeper::QueueWaits},
+    server::ServiceConfig,
     verify::figure::{Expectation, Figure},
     vocabulary::Mode,
 };
@@ -71,7 +71,7 @@ impl Checked {
 pub(super) async fn run(
     config: &Config,
     service: &ServiceConfig,
-    (mut ended, leaving): (watch::Receiver<Option<EarlyEnd>>, QueueWaits),
+    mut end: RunEnd,
     ledger: &mut Ledger,
 ) -> Checked {
     let targets = match check_targets(config, service) {
@@ -86,12 +86,12 @@ pub(super) async fn run(
         // The channel has room for all steps: none is read as it completes.
         let (live, _steps) = mpsc::channel(STEPS_MAX);
         let limits = StepLimits::with_timeout(STEP_TIMEOUT);
-        check_upstream(target, &service.library, limits, stopped.clone(), leaving.clone(), live)
+        check_upstream(target, &service.library, limits, stopped.clone(), end.leaving.clone(), live)
     });
     let mut checks = pin!(join_all(checks));
     let reports = tokio::select! {
         reports = &mut checks => reports,
-        _ = ended.wait_for(Option::is_some) => {
+        _ = end.early.wait_for(Option::is_some) => {
             stopping.send_replace(true);
             checks.await
         }

@@ -185,7 +185,7 @@ async fn speak_and_compare(
     };
     let failed = |what: &str, error: &ClientError| {
         let problem = format!("{what}: {error}");
-        unmeasured(bench.early_end(), (&text.name, unit, text.errors_max), &problem)
+        unmeasured(bench.early_end(), &text.name, unit, text.errors_max, &problem)
     };
     let figure = match (&spoken, &heard) {
         (Err(error), _) => failed("speaking", error),

@@ -98,7 +98,7 @@ async fn measure_latency(bench: &Bench<'_>, recording: &KnownRecording) -> Figur
         let length = samples.len() as f64 / f64::from(SPEECH_RATE_HZ);
         let limit = Duration::from_secs_f64(PATIENCE_SECONDS + length * PATIENCE_FACTOR);
         let mut client = bench.connect(&format!("language={}", recording.language), "speech").await?;
-        let live = transcribe_live(&mut client, (recording.open()?, speech_end));
+        let live = transcribe_live(&mut client, recording.open()?, speech_end);
         let transcribed = bench.within(limit, live).await;
         client.close(|_| {}).await;
         Ok((transcribed?.1.ok_or(ClientError::NoWords { first_utterance: None })?, length))

@@ -50,7 +50,7 @@ impl HeadScan {
 
 /// Finds the end of a body.
 #[derive(Debug)]
-pub(in super::super) enum BodyFraming {
+pub(in crate::server) enum BodyFraming {
     /// Bytes that are left.
     Length(u64),
     Chunked(Chunks),
@@ -58,7 +58,7 @@ pub(in super::super) enum BodyFraming {
 
 /// Position in a body of chunks.
 #[derive(Debug)]
-pub(in super::super) enum Chunks {
+pub(in crate::server) enum Chunks {
     /// In a line with the length of a chunk.
     Size {
         length: u64,
@@ -75,7 +75,7 @@ pub(in super::super) enum Chunks {
 
 impl BodyFraming {
     /// A body of this length; of chunks if it is not known.
-    pub(in super::super) const fn new(length: Option<u64>) -> Self {
+    pub(in crate::server) const fn new(length: Option<u64>) -> Self {
         match length {
             Some(length) => Self::Length(length),
             None => Self::Chunked(Chunks::START),

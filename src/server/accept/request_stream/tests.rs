@@ -8,13 +8,14 @@ use super::*;
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+const TIMEOUTS: RequestTimeouts = RequestTimeouts { head: HEAD_TIMEOUT, between: IDLE_TIMEOUT };
 
 const HEAD: &str = "\r\nPOST / HTTP/1.1\r\nHost: x\r\n\r\n";
 
 fn open() -> (DuplexStream, RequestStream<DuplexStream>, Gate) {
     let (near, far) = tokio::io::duplex(1 << 20);
     let gate = Gate::default();
-    (near, RequestStream::new(far, gate.clone(), (HEAD_TIMEOUT, IDLE_TIMEOUT)), gate)
+    (near, RequestStream::new(far, gate.clone(), TIMEOUTS), gate)
 }
 
 /// Everything that can be read now, in reads of this size, and whether the stream has ended.

@@ -19,7 +19,7 @@ async fn reload_keeps_load_and_new_credentials_reset_failures() {
     let upstream = old.shared.members[0].upstream.clone();
     let place = upstream.places().take().unwrap();
     let lane =
-        Lease::new(upstream.clone(), AvoidedUpstream::default(), place, (LanePurpose::Speak, Mode::Chat));
+        Lease::new(upstream.clone(), AvoidedUpstream::default(), place, LanePurpose::Speak, Mode::Chat);
     upstream.lane_failed(LaneFailure::Unreachable, "no answer");
     let status_of = |pool: &Pool| {
         let (_, UpstreamStatus { load, failures, .. }) = pool.statuses().remove(0);
