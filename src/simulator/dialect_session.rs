@@ -1,4 +1,4 @@
-//! Interface of the gateway to a session on a worker, in either dialect.
+//! Interface of the gateway to a session on a worker, in any dialect.
 
 use std::{fmt::Debug, time::Instant};
 
@@ -6,6 +6,7 @@ use super::{
     EngineAnswer, JobId,
     model::OrphanedGeneration,
     session_context::{SimContext, SimSessionEnd},
+    vllm_omni::ResumeRequest,
 };
 
 /// One session on a worker.
@@ -34,7 +35,24 @@ pub(super) trait DialectSession: Debug + Send {
     fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd>;
 
     /// End of the step that continues after the session ends.
-    fn step_end_time(&self) -> Option<Instant>;
+    fn step_end_time(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The client's connection has ended. True if the session waits for another.
+    fn detach(&mut self, _now: Instant) -> bool {
+        false
+    }
+
+    /// True while the session has no connection.
+    fn is_detached(&self) -> bool {
+        false
+    }
+
+    /// Continues on another connection, which is the context's. False if the session refuses, and has said why.
+    fn resume(&mut self, _request: &ResumeRequest, _ctx: &mut SimContext<'_>) -> bool {
+        false
+    }
 
     /// Returns the generation that outlives the session, if any.
     fn into_orphaned_generation(self: Box<Self>) -> Option<OrphanedGeneration> {
