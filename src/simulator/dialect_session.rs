@@ -6,8 +6,17 @@ use super::{
     EngineAnswer, JobId,
     model::OrphanedGeneration,
     session_context::{SimContext, SimSessionEnd},
-    vllm_omni::ResumeRequest,
 };
+
+/// A client's request to continue a session on its connection.
+#[derive(Debug)]
+pub(super) struct ResumeRequest {
+    pub(super) session_id: String,
+    /// Secret of the client whose session it is.
+    pub(super) token: String,
+    /// Number of the last event that the client has.
+    pub(super) last_sequence: u64,
+}
 
 /// One session on a worker.
 pub(super) trait DialectSession: Debug + Send {

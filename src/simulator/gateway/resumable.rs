@@ -6,9 +6,11 @@ use serde_json::{Map, Value};
 
 use super::{ClientFrame, Connection, Gateway, Worker};
 use crate::simulator::{
-    ConnId, FaultKind, SimMode, SimOutput, messages,
+    ConnId, FaultKind, SimMode, SimOutput,
+    dialect_session::ResumeRequest,
+    messages,
     model::WorkerModel,
-    vllm_omni::{FirstMessage, Refusal, ResumeRequest, VllmSession},
+    vllm_omni::{FirstMessage, Refusal, VllmSession},
 };
 
 /// Time within which the first message must come.

@@ -9,7 +9,7 @@ mod opening;
 mod session;
 
 pub(super) use self::{
-    opening::{FirstMessage, Refusal, ResumeRequest},
+    opening::{FirstMessage, Refusal},
     session::VllmSession,
 };
 

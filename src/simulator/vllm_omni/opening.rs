@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::events;
-use crate::simulator::VllmVersion;
+use crate::simulator::{VllmVersion, dialect_session::ResumeRequest};
 
 /// The first message of a connection.
 #[derive(Debug)]
@@ -14,15 +14,6 @@ pub(in crate::simulator) enum FirstMessage {
     Resume(ResumeRequest),
     /// Any other message.
     Other,
-}
-
-/// `session.resume`.
-#[derive(Debug)]
-pub(in crate::simulator) struct ResumeRequest {
-    pub(in crate::simulator) session_id: String,
-    pub(super) token: String,
-    /// Number of the last event that the client has.
-    pub(super) last_sequence: u64,
 }
 
 /// Error with which the server ends a connection.
@@ -44,7 +35,7 @@ impl FirstMessage {
             Err(_) => return Err(Refusal::new("invalid_json", "Invalid JSON in session.update")),
         };
         match message.get("type").and_then(Value::as_str) {
-            Some("session.resume") => ResumeRequest::read(&message).map(Self::Resume),
+            Some("session.resume") => read_resume(&message).map(Self::Resume),
             Some("session.update") => {
                 let session = message.get("session").and_then(Value::as_object).cloned();
                 Ok(Self::Update(session.unwrap_or(message)))
@@ -54,19 +45,18 @@ impl FirstMessage {
     }
 }
 
-impl ResumeRequest {
-    fn read(message: &Map<String, Value>) -> Result<Self, Refusal> {
-        let text = |key: &str| message.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let last = message.get("last_received_server_event_seq").map_or(Some(0), Value::as_u64);
-        match (text("session_id"), text("resume_token"), last) {
-            (Some(id), Some(token), Some(last_sequence)) => {
-                Ok(Self { session_id: id.to_owned(), token: token.to_owned(), last_sequence })
-            }
-            _ => Err(Refusal::new(
-                "invalid_session_resume",
-                "session.resume requires session_id, resume_token, and a non-negative event sequence",
-            )),
+/// Reads `session.resume`.
+fn read_resume(message: &Map<String, Value>) -> Result<ResumeRequest, Refusal> {
+    let text = |key: &str| message.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let last = message.get("last_received_server_event_seq").map_or(Some(0), Value::as_u64);
+    match (text("session_id"), text("resume_token"), last) {
+        (Some(id), Some(token), Some(last_sequence)) => {
+            Ok(ResumeRequest { session_id: id.to_owned(), token: token.to_owned(), last_sequence })
         }
+        _ => Err(Refusal::new(
+            "invalid_session_resume",
+            "session.resume requires session_id, resume_token, and a non-negative event sequence",
+        )),
     }
 }
 

@@ -23,11 +23,10 @@ use self::{
 use super::{
     MAX_EVENT_BYTES, Refusal,
     events::{self, Answer},
-    opening::ResumeRequest,
 };
 use crate::simulator::{
     ConnId, EngineAnswer, FaultKind, JobId, SimOutput,
-    dialect_session::DialectSession,
+    dialect_session::{DialectSession, ResumeRequest},
     duplex::{DuplexSession, DuplexUnit},
     legacy::decode_wav_to_base64_f32,
     python,

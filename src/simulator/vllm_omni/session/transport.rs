@@ -6,9 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{Refusal, VllmSession};
 use crate::simulator::{
-    SimOutput,
-    session_context::SimContext,
-    vllm_omni::{events, opening::ResumeRequest},
+    SimOutput, dialect_session::ResumeRequest, session_context::SimContext, vllm_omni::events,
 };
 
 /// Time for which sent events can be repeated (`resume_replay_ttl_s`).
