@@ -58,11 +58,8 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         .map_err(|error| CommandError::failed(format!("cannot start worker threads: {error}")))?;
     raise_fd_limit(&service, &workers);
     let access_log = config.access_log.open().map_err(CommandError::failed)?;
-    let turn_model = service.turn_model.clone();
     let mut server = Server::new(service);
-    if let Some(weights) = turn_model {
-        let wrong = |problem| CommandError::usage(format!("turn_model: {problem}"));
-        server.load_turn_model(&weights).map_err(wrong)?;
+    if let Some(weights) = config.load_turn_model(&mut server).map_err(CommandError::usage)? {
         info!(weights = %weights.display(), "a model judges the ends of turns");
     }
     let bare = bind_listeners(&mut server, &config).await?;
