@@ -1,11 +1,7 @@
 //! Lists what a configuration reload changes, for the log. Names keys but never values, because a URL may hold a
 //! secret.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use super::{Config, KEYS, access, table_path};
 use crate::{server::access::keys, spelling::Library, trace::redact::fnv1a_digest};
@@ -37,6 +33,15 @@ impl Config {
     }
 }
 
+/// A configuration with the mappings that it loads.
+#[derive(Debug, Clone, Copy)]
+pub struct Snapshot<'a> {
+    /// The configuration.
+    pub config: &'a Config,
+    /// Its mappings.
+    pub library: &'a Library,
+}
+
 /// Result of comparing two configurations.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
@@ -49,33 +54,34 @@ pub struct Changes {
 impl Changes {
     /// Compares two configurations with their mappings. `has_admin` means that an admin listener runs and
     /// applies its own keys.
-    pub fn between(old: (&Config, &Library), new: (&Config, &Library), has_admin: bool) -> Self {
+    pub fn between(old: Snapshot<'_>, new: Snapshot<'_>, has_admin: bool) -> Self {
         let mut changes = Self::default();
-        let (before, after) = (comparable_keys(old.0), comparable_keys(new.0));
+        let (before, after) = (comparable_keys(old.config), comparable_keys(new.config));
         let names = before.keys().chain(after.keys().filter(|key| !before.contains_key(*key)));
         for key in names.filter(|key| before.get(*key) != after.get(*key)) {
             let list =
                 if needs_restart(key, has_admin) { &mut changes.after_restart } else { &mut changes.applied };
             list.push(format!("`{key}`"));
         }
-        for (kind, name, _, source) in new.1.files() {
-            let words = match old.1.source(kind, name) {
+        for (kind, name, _, source) in new.library.files() {
+            let words = match old.library.source(kind, name) {
                 None => "is new",
                 Some(known) if known != source => "changed",
                 Some(_) => continue,
             };
             changes.applied.push(format!("{} {name} {words}", kind.name()));
         }
-        let gone = old.1.files().filter(|(kind, name, ..)| new.1.source(*kind, name).is_none());
+        let gone = old.library.files().filter(|(kind, name, ..)| new.library.source(*kind, name).is_none());
         changes.applied.extend(gone.map(|(kind, name, ..)| format!("{} {name} is gone", kind.name())));
         changes
     }
 
-    /// Adds the end-of-turn model that the new configuration needs, if this process has loaded none: only a restart loads it.
-    pub fn with_needed_turn_model(mut self, loaded: Option<&Path>, needed: Option<&Path>) -> Self {
-        let key = "`turn_model`";
-        if loaded.is_none() && needed.is_some() && !self.after_restart.iter().any(|known| known == key) {
-            self.after_restart.push(key.to_owned());
+    /// Adds the keys that profiles need now, and that the start of the process did not use: only a restart uses them.
+    pub(super) fn with_needed_keys(mut self, at_start: &[&str], now: &[&str]) -> Self {
+        for key in now.iter().filter(|key| !at_start.contains(key)).map(|key| format!("`{key}`")) {
+            if !self.after_restart.contains(&key) {
+                self.after_restart.push(key);
+            }
         }
         self
     }
@@ -166,14 +172,21 @@ fn comparable_keys(config: &Config) -> toml::Table {
 mod tests {
     use super::*;
 
+    const fn snapshot<'a>(config: &'a Config, library: &'a Library) -> Snapshot<'a> {
+        Snapshot { config, library }
+    }
+
     #[test]
     fn changed_secret_in_url_is_a_change() {
         let library = Library::embedded().unwrap();
         let config = |token: &str| {
             toml::from_str::<Config>(&format!("[[upstream]]\nurl = \"ws://a?token={token}\"")).unwrap()
         };
-        let applied =
-            |new| Changes::between((&config("one"), &library), (&config(new), &library), true).applied;
+        let old = config("one");
+        let applied = |token: &str| {
+            let new = config(token);
+            Changes::between(snapshot(&old, &library), snapshot(&new, &library), true).applied
+        };
         assert_eq!((applied("two"), applied("one")), (vec!["`upstream`".to_owned()], vec![]));
     }
 
@@ -186,10 +199,11 @@ mod tests {
         let mut other = library.clone();
         let source = library.source(crate::spelling::MappingKind::Profile, "speech").unwrap();
         other.add("s.toml", &source.replace("partials = true", "partials = false")).unwrap();
-        let changes = Changes::between((&old, &library), (&new, &other), true);
+        let changes = Changes::between(snapshot(&old, &library), snapshot(&new, &other), true);
         assert_eq!(changes.applied, ["`language`", "`upstream`", "`profile`", "profile speech changed"]);
         assert_eq!(changes.after_restart, ["`listen`"]);
-        assert_eq!(Changes::between((&old, &library), (&old, &library), true), Changes::default());
+        let same = snapshot(&old, &library);
+        assert_eq!(Changes::between(same, same, true), Changes::default());
     }
 
     #[test]
@@ -197,13 +211,14 @@ mod tests {
         let library = Library::embedded().unwrap();
         let config = |toml: &str| toml::from_str::<Config>(toml).unwrap();
         let old = config("workers = 1\n[admin]\nlisten = \"127.0.0.1:1\"");
-        let rest = "listen = \"b:1\"\nsessions_max = 3\nworkers = 2\nturn_model = \"a.onnx\"\n[log]\nlevel = \"debug\"\n[access_log]\npath = \"-\"\n[webrtc]\nlisten = \"a:1\"\n[[tcp]]\nprotocol = \"wyoming\"\nlisten = 1\n";
+        let rest = "listen = \"b:1\"\nsessions_max = 3\nworkers = 2\n[log]\nlevel = \"debug\"\n[access_log]\npath = \"-\"\n[webrtc]\nlisten = \"a:1\"\n[[tcp]]\nprotocol = \"wyoming\"\nlisten = 1\n";
         let new = config(&format!("{rest}[admin]\nlisten = \"127.0.0.1:2\"\nhosts = [\"a\"]"));
         let in_force = new.with_fixed_keys_of(&old, true);
-        let changes = Changes::between((&old, &library), (&in_force, &library), true);
+        let [old_one, running, next] = [&old, &in_force, &new].map(|config| snapshot(config, &library));
+        let changes = Changes::between(old_one, running, true);
         assert_eq!((changes.applied, changes.after_restart), (vec!["`admin.hosts`".to_owned()], vec![]));
-        let pending = Changes::between((&in_force, &library), (&new, &library), true).after_restart;
-        let fixed = "access_log admin.listen listen log sessions_max tcp turn_model webrtc workers";
+        let pending = Changes::between(running, next, true).after_restart;
+        let fixed = "access_log admin.listen listen log sessions_max tcp webrtc workers";
         let mut pending: Vec<&str> = pending.iter().map(|key| key.trim_matches('`')).collect();
         pending.sort_unstable();
         assert_eq!(pending, fixed.split(' ').collect::<Vec<_>>());
@@ -216,7 +231,8 @@ mod tests {
         let config = |toml: &str| toml::from_str::<Config>(&format!("[admin]\n{toml}")).unwrap();
         let old = config("listen = \"127.0.0.1:1\"\ntoken_env = \"A\"");
         let new = config("listen = \"127.0.0.1:2\"\nhosts = [\"a\"]\n[admin.tls]\ncert = \"c\"");
-        let changes = |has_admin| Changes::between((&old, &library), (&new, &library), has_admin);
+        let changes =
+            |has_admin| Changes::between(snapshot(&old, &library), snapshot(&new, &library), has_admin);
         let with_admin = changes(true);
         assert_eq!(with_admin.after_restart, ["`admin.listen`"]);
         assert_eq!(with_admin.applied, ["`admin.token_env`", "`admin.hosts`", "`admin.tls`"]);

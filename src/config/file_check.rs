@@ -218,7 +218,7 @@ mod tests {
             "t:17:1: [[upstream]]: two upstreams are named \"a\"",
             "t:21:1: unknown profile `speach`, did you mean `speech`?",
         ] {
-            assert!(found.iter().any(|it| it.starts_with(words)), "{words}: {found:#?}");
+            assert!(found.iter().any(|error| error.starts_with(words)), "{words}: {found:#?}");
         }
         assert_eq!(found.len(), 9, "{found:#?}");
     }
@@ -245,7 +245,7 @@ mod tests {
             "t:19:1: unknown profile `speach`",
             "t:20:1: [[route]] protocol: ",
         ] {
-            assert!(found.iter().any(|it| it.starts_with(words)), "{words}: {found:#?}");
+            assert!(found.iter().any(|error| error.starts_with(words)), "{words}: {found:#?}");
         }
         assert_eq!(found.len(), 12, "{found:#?}");
     }

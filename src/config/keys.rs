@@ -8,9 +8,9 @@ use std::{thread, time::Duration};
 use toml::Value;
 
 use self::OptionValues::{Address, Addresses, ConfigFile, Number, OneOf, Path, Switch, Text, Texts, Threads};
-use super::{Config, DEFAULT_LISTEN, DEFAULT_SESSIONS_MAX};
+use super::{Config, DEFAULT_LISTEN, DEFAULT_SESSIONS_MAX, table_path, turn_model};
 use crate::server::{
-    access::ClientLimits, memory::MemoryBudget, process::lifecycle::DrainPolicy, trace_files,
+    access::ClientLimits, memory::MemoryBudget, process::lifecycle::DrainPolicy, route::Routes, trace_files,
 };
 
 /// A key of the configuration.
@@ -22,6 +22,8 @@ pub struct Key {
     pub option: Option<KeyOption>,
     /// Only a restart changes it.
     pub needs_restart: bool,
+    /// True if a profile needs it, although it is not set.
+    needed_by: Option<fn(&Routes) -> bool>,
     /// The value without the key, where one holds for all sessions.
     pub(super) default: Option<fn(&Config) -> Option<Value>>,
     /// It names a file or directory, which a configuration file gives relative to its own directory.
@@ -100,7 +102,7 @@ pub static KEYS: &[Key] = &[
     key("workers").restart().default(|_| number(thread::available_parallelism().ok()?.get()))
         .option("workers N", "VOXBRIDGE_WORKERS", Threads,
             "Number of worker threads for sessions [default: one per core]"),
-    key("turn_model").restart().path().option("turn-model FILE", "VOXBRIDGE_TURN_MODEL", Path,
+    key("turn_model").restart().needed_by(turn_model::is_needed).path().option("turn-model FILE", "VOXBRIDGE_TURN_MODEL", Path,
         "Weights of the model that judges whether a user has finished, smart-turn-v3.2-cpu.onnx, as fetched by \
          examples/engines/setup"),
     key("upstream.*.ca").path().contents("the certificates of [[upstream]] {}")
@@ -155,7 +157,15 @@ pub static KEYS: &[Key] = &[
 ];
 
 const fn key(path: &'static str) -> Key {
-    Key { path, option: None, needs_restart: false, default: None, is_path: false, contents: None }
+    Key {
+        path,
+        option: None,
+        needs_restart: false,
+        needed_by: None,
+        default: None,
+        is_path: false,
+        contents: None,
+    }
 }
 
 impl Key {
@@ -171,6 +181,10 @@ impl Key {
 
     const fn restart(self) -> Self {
         Self { needs_restart: true, ..self }
+    }
+
+    const fn needed_by(self, needed_by: fn(&Routes) -> bool) -> Self {
+        Self { needed_by: Some(needed_by), ..self }
     }
 
     const fn default(self, default: fn(&Config) -> Option<Value>) -> Self {
@@ -196,6 +210,16 @@ impl KeyOption {
     pub fn value_name(&self) -> Option<&'static str> {
         self.usage.split(' ').nth(1)
     }
+}
+
+/// The keys that take effect at the start only, and do: they are set, or a profile needs them.
+pub(super) fn used_at_start(config: &Config, routes: &Routes) -> Vec<&'static str> {
+    let table = config.to_table();
+    let is_used = |key: &&Key| {
+        let is_set = || table_path::get(&table, key.path.split('.')).is_some();
+        key.needed_by.is_some_and(|is_needed| is_set() || is_needed(routes))
+    };
+    KEYS.iter().filter(is_used).map(|key| key.path).collect()
 }
 
 /// A whole number as a value; `None` beyond what TOML holds.

@@ -43,7 +43,7 @@ use self::problems::ConfigProblems;
 pub use self::{
     access::{AccessConfig, LimitsConfig, SignatureConfig},
     admin::{AdminConfig, AdminSettings},
-    changes::{Changes, ReferencedFiles},
+    changes::{Changes, ReferencedFiles, Snapshot},
     drain::DrainConfig,
     file_check::{CheckedConfig, ConfigFile, path_text},
     keys::{FILE, KEYS, Key, KeyOption, OptionValues},
@@ -311,10 +311,9 @@ impl Config {
         }
         let has_voice = self.voices.contains_key(DEFAULT_VOICE);
         let routes = routes::bind_all(planned, &upstreams, has_voice, problems);
-        let turn_model = problems.take(&["turn_model"], self.turn_model(&routes));
+        self.check_turn_model(&routes, problems);
         Some(ServiceConfig {
             routes,
-            turn_model: turn_model.flatten(),
             pool: upstreams.pool,
             voices: Arc::new(voices),
             idle_ms: self.idle_timeout_ms,

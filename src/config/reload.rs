@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use tracing::{info, warn};
 
-use super::{AdminSettings, Changes, Config, ReferencedFiles};
+use super::{AdminSettings, Changes, Config, ReferencedFiles, Snapshot, keys};
 use crate::{
     server::{
         ActiveConfig, ServiceConfig,
@@ -31,6 +31,8 @@ pub struct ConfigReloader {
     targets: ReloadTargets,
     /// The configuration in effect, with the running values of keys that only a restart changes. Locked during a reload, so that reloads run one at a time.
     applied: tokio::sync::Mutex<AppliedConfig>,
+    /// The keys that took effect at the start.
+    used_at_start: Vec<&'static str>,
     stats: Mutex<ReloadStats>,
 }
 
@@ -75,7 +77,9 @@ struct LoadedConfig {
 impl ConfigReloader {
     /// Starts with the configuration in effect.
     pub fn new(find: FindConfig, config: Config, targets: ReloadTargets) -> Self {
-        Self { find, targets, applied: AppliedConfig::read(config).into(), stats: Mutex::default() }
+        let used_at_start = keys::used_at_start(&config, &targets.current.get().routes);
+        let applied = AppliedConfig::read(config).into();
+        Self { find, targets, applied, used_at_start, stats: Mutex::default() }
     }
 
     /// Asks upstreams again whose dialects are not known yet; true once all are known.
@@ -137,12 +141,11 @@ impl ConfigReloader {
         let LoadedConfig { applied: mut next, mut service, admin_security } = loaded;
         let old = self.targets.current.get();
         let has_admin = self.targets.admin.is_some() && admin_security.is_some();
-        let (before, after) = ((&applied.config, &old.library), (&next.config, &service.library));
-        let changes = Changes::between(before, after, has_admin);
-        let changes = changes
+        let before = Snapshot { config: &applied.config, library: &old.library };
+        let after = Snapshot { config: &next.config, library: &service.library };
+        let changes = Changes::between(before, after, has_admin)
             .with_file_changes(&applied.files, &next.files, has_admin)
-            .with_needed_turn_model(old.turn_model.as_deref(), service.turn_model.as_deref());
-        service.turn_model.clone_from(&old.turn_model);
+            .with_needed_keys(&self.used_at_start, &keys::used_at_start(&next.config, &service.routes));
         if self.targets.lifecycle.is_shutting_down() {
             service.drain_policy = old.drain_policy;
         }
@@ -239,7 +242,13 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::server::Server;
+    use crate::{
+        server::{
+            Server,
+            route::{Route, Routes},
+        },
+        vocabulary::TurnEndRule::{self, Fixed, Semantic},
+    };
 
     /// A configuration with upstreams at these ports.
     fn loaded_with_upstreams(ports: &[u16]) -> LoadedConfig {
@@ -250,11 +259,16 @@ mod tests {
         LoadedConfig { applied: AppliedConfig::read(config), service, admin_security: None }
     }
 
-    /// A configuration whose profiles need these weights.
-    fn loaded(turn_model: Option<&str>) -> LoadedConfig {
+    /// A configuration whose profiles judge the ends of turns by this rule.
+    fn loaded(turn_end: TurnEndRule) -> LoadedConfig {
         let LoadedConfig { applied, service, admin_security } = loaded_with_upstreams(&[1]);
-        let service = ServiceConfig { turn_model: turn_model.map(Into::into), ..service };
-        LoadedConfig { applied, service, admin_security }
+        let with_rule = |route: &Route| {
+            let mut route = route.clone();
+            Arc::make_mut(&mut route.profile).listen.turn_end = turn_end;
+            route
+        };
+        let routes = Routes::new(service.routes.iter().map(with_rule).collect());
+        LoadedConfig { applied, service: ServiceConfig { routes, ..service }, admin_security }
     }
 
     /// Starts with the configuration, without an admin listener.
@@ -277,7 +291,7 @@ mod tests {
     #[tokio::test]
     async fn drain_that_has_begun_keeps_its_times() {
         let with_timeout = |timeout: Duration| {
-            let LoadedConfig { applied, mut service, admin_security } = loaded(None);
+            let LoadedConfig { applied, mut service, admin_security } = loaded(Fixed);
             service.drain_policy.timeout = timeout;
             LoadedConfig { applied, service, admin_security }
         };
@@ -296,15 +310,15 @@ mod tests {
     #[tokio::test]
     async fn model_that_was_not_loaded_at_the_start_takes_a_restart() {
         let pending = ["`turn_model`".to_owned()];
-        for (at_start, is_pending) in [(None, true), (Some("a.onnx"), false)] {
+        for (at_start, is_pending) in [(Fixed, true), (Semantic, false)] {
             let reloader = reloader(loaded(at_start));
             let mut applied = reloader.applied.lock().await;
             for _ in 0..2 {
-                let outcome = reloader.apply(loaded(Some("a.onnx")), &mut applied);
+                let outcome = reloader.apply(loaded(Semantic), &mut applied);
                 let expected = if is_pending { &pending[..] } else { &[] };
                 assert_eq!(outcome.after_restart, expected, "{at_start:?}");
             }
-            assert!(reloader.apply(loaded(None), &mut applied).after_restart.is_empty());
+            assert!(reloader.apply(loaded(Fixed), &mut applied).after_restart.is_empty());
         }
     }
 
@@ -339,7 +353,7 @@ mod tests {
         known.upstream[0].is_dialect_found = true;
         let reloaded = |text: String, known: &Config| {
             let (find, known) = (Arc::new(move || Ok(parse(&text))), known.clone());
-            let LoadedConfig { applied, service, .. } = loaded(None);
+            let LoadedConfig { applied, service, .. } = loaded(Fixed);
             let reloader = ConfigReloader::new(find, applied.config, targets(&Server::new(service)));
             async move { reloader.find_config(&known).await.unwrap().upstream[0].clone() }
         };

@@ -66,7 +66,7 @@ impl Config {
         }
         let planned = files.into_iter().enumerate().filter_map(|(at, (file, is_fallback))| {
             let index = Some(at).filter(|at| *at < self.routes.len());
-            let planned = self.plan_route(file, (index, is_fallback), library);
+            let planned = self.plan_route(file, index, is_fallback, library);
             let push = |(key, message)| push_route_problem(problems, index, key, message);
             planned.map_err(|found| found.into_iter().for_each(push)).ok()
         });
@@ -77,7 +77,8 @@ impl Config {
     fn plan_route(
         &self,
         file: RouteConfig,
-        (index, is_fallback): (Option<usize>, bool),
+        index: Option<usize>,
+        is_fallback: bool,
         library: &Library,
     ) -> Result<PlannedRoute, Vec<(&'static str, String)>> {
         let protocol = file.protocol.as_ref().map(|name| library.client(name)).transpose();
@@ -133,7 +134,8 @@ impl PlannedRoute {
         }
         let is_conversation = self.profile.dialogue.is_some();
         let needs_voice = matching.dialects.serving(LanePurpose::Converse, self.profile.mode);
-        let needs_voice = needs_voice.filter(|it| it.voice_required).map(|it| it.title.clone()).last();
+        let needs_voice =
+            needs_voice.filter(|dialect| dialect.voice_required).map(|dialect| dialect.title.clone()).last();
         if let Some(title) = needs_voice.filter(|_| is_conversation && !has_voice) {
             let message = format!(
                 "a conversation with {title} needs a voice sample; name one: [voices] default = \"FILE.wav\""
@@ -260,7 +262,10 @@ pub(super) fn route_notes(routes: &Routes, has_voice: bool) -> Vec<String> {
     };
     let voice_note = |route: &Route| {
         let dialects = route.upstreams.dialects.serving(LanePurpose::Converse, route.profile.mode);
-        let title = dialects.filter(|it| it.may_require_voice()).map(|it| it.title.clone()).last();
+        let title = dialects
+            .filter(|dialect| dialect.may_require_voice())
+            .map(|dialect| dialect.title.clone())
+            .last();
         let title = title.filter(|_| route.profile.dialogue.is_some() && !has_voice)?;
         Some(format!(
             "profile {:?}: {title} may refuse conversations without a voice sample; to give one: [voices] default = \"FILE.wav\"",

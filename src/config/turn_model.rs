@@ -1,37 +1,60 @@
-//! `turn_model`: the weights of the model that judges the ends of turns.
+//! `turn_model`: the weights of the model that judges the ends of turns. Only the start of the process loads them.
 
 use std::path::{Path, PathBuf};
 
-use super::Config;
+use super::{Config, problems::ConfigProblems};
 use crate::{
-    server::{route::Routes, turn_judge},
+    server::{
+        Server,
+        route::{Route, Routes},
+        turn_judge,
+    },
     vocabulary::TurnEndRule,
 };
 
 /// Where `examples/engines/setup` puts the weights.
 const FETCHED_WEIGHTS: &str = "target/engines/smart-turn/smart-turn-v3.2-cpu.onnx";
 
+/// The first route whose profile needs a model.
+fn route_with_model(routes: &Routes) -> Option<&Route> {
+    routes.iter().find(|route| route.profile.listen.turn_end == TurnEndRule::Semantic)
+}
+
+/// True if a profile needs a model, whether or not the key is set.
+pub(super) fn is_needed(routes: &Routes) -> bool {
+    route_with_model(routes).is_some()
+}
+
 impl Config {
-    /// The weights to load: those of the configuration. Without them, those that `examples/engines/setup` has fetched, if a
-    /// route's profile needs a model.
+    /// Checks the weights that the start loads, with a message that says what to do.
+    pub(super) fn check_turn_model(&self, routes: &Routes, problems: &mut ConfigProblems) {
+        let found = match (self.turn_weights(routes), route_with_model(routes)) {
+            (None, _) => return,
+            (Some(weights), Some(route)) if self.turn_model.is_none() && !weights.exists() => Err(format!(
+                "profile {:?} has turn_end = \"semantic\", which needs the weights of an end-of-turn model; fetch them with \
+                 examples/engines/setup, and name the file smart-turn-v3.2-cpu.onnx here or with --turn-model",
+                route.profile.name
+            )),
+            (Some(weights), _) => turn_judge::check(weights),
+        };
+        problems.take(&["turn_model"], found.map_err(|problem| format!("turn_model: {problem}")));
+    }
+
+    /// Loads the model into a server, if the key is set or a profile needs it. Returns the file of its weights.
     ///
     /// # Errors
-    /// A message that names the key and says what to do.
-    pub(super) fn turn_model(&self, routes: &Routes) -> Result<Option<PathBuf>, String> {
-        let needs_model = routes.iter().find(|route| route.profile.listen.turn_end == TurnEndRule::Semantic);
-        let weights = match (&self.turn_model, needs_model) {
-            (Some(weights), _) => weights.as_path(),
-            (None, Some(route)) if !Path::new(FETCHED_WEIGHTS).exists() => {
-                return Err(format!(
-                    "turn_model: profile {:?} has turn_end = \"semantic\", which needs the weights of an end-of-turn model; fetch \
-                     them with examples/engines/setup, and name the file smart-turn-v3.2-cpu.onnx here or with --turn-model",
-                    route.profile.name
-                ));
-            }
-            (None, Some(_)) => Path::new(FETCHED_WEIGHTS),
-            (None, None) => return Ok(None),
-        };
-        turn_judge::check(weights).map_err(|problem| format!("turn_model: {problem}"))?;
-        Ok(Some(weights.to_owned()))
+    /// A message that names the key and says what is wrong with the file, or that this program cannot run a model.
+    pub fn load_turn_model(&self, server: &mut Server) -> Result<Option<PathBuf>, String> {
+        let weights = self.turn_weights(&server.active_config().get().routes).map(Path::to_owned);
+        if let Some(weights) = &weights {
+            server.load_turn_model(weights).map_err(|problem| format!("turn_model: {problem}"))?;
+        }
+        Ok(weights)
+    }
+
+    /// The weights to load: those of the configuration. Without them, those that `examples/engines/setup` has fetched, if a
+    /// route's profile needs a model.
+    fn turn_weights(&self, routes: &Routes) -> Option<&Path> {
+        self.turn_model.as_deref().or_else(|| is_needed(routes).then_some(Path::new(FETCHED_WEIGHTS)))
     }
 }

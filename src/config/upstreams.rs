@@ -117,7 +117,7 @@ pub(super) fn resolve(
 ) -> Option<ResolvedUpstreams> {
     let mut dialects: Vec<(String, ServedDialect)> = Vec::new();
     let mut dialers: Vec<(String, Dialer)> = Vec::new();
-    let mut mode: Option<(&str, String)> = None;
+    let mut mode = None;
     for (at, upstream) in upstreams.iter().enumerate() {
         let at = at.to_string();
         let known = problems.take(&["upstream", &at, "dialect"], upstream.mapping(library));
@@ -148,7 +148,7 @@ pub(super) fn resolve(
     }
     let is_complete = !upstreams.is_empty() && dialers.len() == upstreams.len();
     is_complete.then(|| ResolvedUpstreams {
-        mode: mode.map(|(_, mode)| mode),
+        mode: mode.map(|named: NamedMode<'_>| named.mode),
         dialects,
         pool: Pool::new(dialers),
     })
@@ -163,22 +163,29 @@ fn key_in(message: &str) -> &'static str {
     keys.into_iter().find(is_named).or_else(by_words).unwrap_or("url")
 }
 
+/// The first mode that a URL names.
+struct NamedMode<'u> {
+    mode: String,
+    url: &'u str,
+}
+
 /// Checks that all URLs that name a mode name the same one.
 fn check_same_mode<'u>(
-    known: &mut Option<(&'u str, String)>,
+    known: &mut Option<NamedMode<'u>>,
     url: &'u str,
     mode: Option<String>,
 ) -> Result<(), String> {
     let Some(mode) = mode else { return Ok(()) };
     match known {
-        Some((first_url, first)) if *first != mode => Err(format!(
-            "[[upstream]]: {} names mode {first:?} and {} mode {mode:?}; they must agree",
-            redacted_url(first_url),
+        Some(first) if first.mode != mode => Err(format!(
+            "[[upstream]]: {} names mode {:?} and {} mode {mode:?}; they must agree",
+            redacted_url(first.url),
+            first.mode,
             redacted_url(url)
         )),
         Some(_) => Ok(()),
         None => {
-            *known = Some((url, mode));
+            *known = Some(NamedMode { mode, url });
             Ok(())
         }
     }
@@ -375,7 +382,7 @@ mod tests {
         assert_eq!(matching("new-*").unwrap(), ["new-1", "new-2"]);
         assert_eq!(matching("*").unwrap(), ["new-1", "new-2", "old-1"]);
         let dialects = all.matching("*").unwrap().dialects;
-        assert_eq!(dialects.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["minicpm-o", "other"]);
+        assert_eq!(dialects.iter().map(|dialect| &*dialect.name).collect::<Vec<_>>(), ["minicpm-o", "other"]);
         let problem = matching("new-3").unwrap_err();
         assert!(problem.contains("did you mean `new-"), "{problem}");
     }

@@ -65,7 +65,8 @@ mod tests {
 
     fn addresses(toml: &str) -> Result<Option<(String, String, Option<u16>)>, String> {
         let addresses = toml::from_str::<WebRtcConfig>(toml).unwrap().addresses()?;
-        Ok(addresses.map(|it| (it.listen.to_string(), it.advertise.0.to_string(), it.advertise.1)))
+        Ok(addresses
+            .map(|calls| (calls.listen.to_string(), calls.advertise.0.to_string(), calls.advertise.1)))
     }
 
     #[test]

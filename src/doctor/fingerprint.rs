@@ -26,7 +26,7 @@ pub fn recognize_client_protocol(library: &Library, messages: &[String]) -> Opti
 }
 
 fn is_event_of(client: &ClientMapping, event: EventName, message: &Value) -> bool {
-    client.event(event).iter().any(|it| is_rendered_by(&it.template, client, message))
+    client.event(event).iter().any(|spelled| is_rendered_by(&spelled.template, client, message))
 }
 
 fn is_rendered_by(template: &Template<EventSlot>, client: &ClientMapping, message: &Value) -> bool {

@@ -160,8 +160,9 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
         assert!(outcomes.is_sorted_by_key(|outcome| outcome.step), "{case}: {:?}", verdicts(&outcomes));
         let steps: Vec<DoctorStep> = outcomes.iter().map(|outcome| outcome.step).collect();
         assert!(steps.contains(&DoctorStep::Close) && !steps.is_empty(), "{case}: {steps:?}");
-        let ended_by_server =
-            outcomes.iter().any(|it| it.step == DoctorStep::Close && it.verdict == StepVerdict::Skipped);
+        let ended_by_server = outcomes
+            .iter()
+            .any(|outcome| outcome.step == DoctorStep::Close && outcome.verdict == StepVerdict::Skipped);
         gateway.gateway.handle_input(gateway.now, SimInput::ClearFaults);
         // If the server ended the session, its worker needs time to clean up.
         if ended_by_server {
@@ -271,8 +272,9 @@ fn check_ends_whatever_server_says() {
                     }
                 }
             }
-            let failures =
-                std::iter::from_fn(|| check.next_outcome()).filter(|it| it.failure().is_some()).count();
+            let failures = std::iter::from_fn(|| check.next_outcome())
+                .filter(|outcome| outcome.failure().is_some())
+                .count();
             assert!(failures >= 1, "{first} {second}");
         }
     }

@@ -81,7 +81,7 @@ mod tests {
         let text = "By nobody.\n\n# One\nIt began.\nIt went on.\n\n* * *\n  \nIt ended.\n## Two ##\n\nChapter 3: Three\n\nChapter 4, of \
             which nothing is known,\nis a paragraph.\n";
         let owned = |title: &str, paragraphs: &[&str]| {
-            (title.to_owned(), paragraphs.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
+            (title.to_owned(), paragraphs.iter().map(|paragraph| (*paragraph).to_owned()).collect::<Vec<_>>())
         };
         assert_eq!(
             chapters(text),

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -28,8 +27,6 @@ pub struct ServiceConfig {
     pub library: Library,
     /// Which profile and upstreams serve which connection.
     pub routes: Routes,
-    /// Weights of the model that judges the ends of turns. Loaded at the start; a reload changes nothing.
-    pub turn_model: Option<PathBuf>,
     /// All upstreams; each route uses a subset.
     pub pool: Pool,
     /// Voices by name.

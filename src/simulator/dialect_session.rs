@@ -1,4 +1,4 @@
-//! Interface of the gateway to a session on a worker, in either dialect.
+//! Interface of the gateway to a session on a worker, in any dialect.
 
 use std::{fmt::Debug, time::Instant};
 
@@ -7,6 +7,16 @@ use super::{
     model::OrphanedGeneration,
     session_context::{SimContext, SimSessionEnd},
 };
+
+/// A client's request to continue a session on its connection.
+#[derive(Debug)]
+pub(super) struct ResumeRequest {
+    pub(super) session_id: String,
+    /// Secret of the client whose session it is.
+    pub(super) token: String,
+    /// Number of the last event that the client has.
+    pub(super) last_sequence: u64,
+}
 
 /// One session on a worker.
 pub(super) trait DialectSession: Debug + Send {
@@ -34,7 +44,24 @@ pub(super) trait DialectSession: Debug + Send {
     fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd>;
 
     /// End of the step that continues after the session ends.
-    fn step_end_time(&self) -> Option<Instant>;
+    fn step_end_time(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The client's connection has ended. True if the session waits for another.
+    fn detach(&mut self, _now: Instant) -> bool {
+        false
+    }
+
+    /// True while the session has no connection.
+    fn is_detached(&self) -> bool {
+        false
+    }
+
+    /// Continues on another connection, which is the context's. False if the session refuses, and has said why.
+    fn resume(&mut self, _request: &ResumeRequest, _ctx: &mut SimContext<'_>) -> bool {
+        false
+    }
 
     /// Returns the generation that outlives the session, if any.
     fn into_orphaned_generation(self: Box<Self>) -> Option<OrphanedGeneration> {

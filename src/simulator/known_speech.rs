@@ -272,7 +272,7 @@ mod tests {
         for (name, words) in [("cards_005", CARDS), ("goforward", FORWARD)] {
             for (gain, shift) in [(1.0, 0), (0.3, 150)] {
                 let samples: Vec<f32> =
-                    vec![0.0; shift].into_iter().chain(recording(name)).map(|it| it * gain).collect();
+                    vec![0.0; shift].into_iter().chain(recording(name)).map(|sample| sample * gain).collect();
                 assert_eq!(engines.recognise(samples).await.unwrap(), words, "{gain} {shift}");
             }
         }

@@ -159,8 +159,9 @@ impl SimDialect {
                     let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
                     pairs.filter(|(key, _)| key == name).map(|(_, value)| value.into_owned()).last()
                 };
-                let waits = value("autostart").is_some_and(|it| ["0", "false", "no", "off"].contains(&&*it))
-                    || value("resume").is_some_and(|it| ["1", "true", "yes", "on"].contains(&&*it));
+                let waits = value("autostart")
+                    .is_some_and(|flag| ["0", "false", "no", "off"].contains(&&*flag))
+                    || value("resume").is_some_and(|flag| ["1", "true", "yes", "on"].contains(&&*flag));
                 if value("duplex").as_deref() == Some("0") {
                     return Ok(SimMode::Chat);
                 }

@@ -15,6 +15,10 @@ use super::{
 pub(super) enum SimSessionEnd {
     /// `session.closed` was sent; the gateway closes with 1000.
     Closed,
+    /// The server closes with 1000 and this reason.
+    ClosedFor(String),
+    /// The session had no connection.
+    Detached,
     /// The server closes without an event.
     Unanswered,
     /// The gateway itself failed, with this exception text.

@@ -35,9 +35,13 @@ fn names(text: &str, tool: &Value) -> bool {
 
 /// Arguments that fit the schema: the last word of the text, its first number, or the first value of an enum.
 fn arguments(schema: &Value, text: &str) -> Map<String, Value> {
-    let word =
-        text.split_whitespace().last().unwrap_or_default().trim_matches(|it: char| !it.is_alphanumeric());
-    let number = text.split(|it: char| !it.is_ascii_digit()).find_map(|digits| digits.parse::<u32>().ok());
+    let word = text
+        .split_whitespace()
+        .last()
+        .unwrap_or_default()
+        .trim_matches(|letter: char| !letter.is_alphanumeric());
+    let number =
+        text.split(|letter: char| !letter.is_ascii_digit()).find_map(|digits| digits.parse::<u32>().ok());
     let value = |property: &Value| match property["type"].as_str() {
         _ if property["enum"].is_array() => property["enum"][0].clone(),
         Some("number" | "integer") => number.unwrap_or(1).into(),

@@ -1,4 +1,4 @@
-//! Mapping files: the spelling of client protocols and upstream dialects, and the meaning that profiles give to
+//! Mapping files: the spelling of client protocols and upstream dialects, and in [`profile`] the meaning that profiles give to
 //! verbs.
 //!
 //! To change here: a new key, with its check; `mappings/reference.md` describes it. A new protocol or profile is a
@@ -7,24 +7,19 @@
 //! Files are read and compiled once at startup. They hold names, paths, types, units, limits, prompts and event
 //! tables; behaviour is Rust code. The schema of the three kinds is `mappings/reference.md`.
 
-mod answer;
 pub mod check;
 pub mod client;
 pub mod compatibility;
-pub mod dialogue;
 pub mod error_spelling;
 pub mod explain;
 pub mod extract;
 pub mod field;
-mod hear;
-mod inherit;
 pub mod language;
 pub mod profile;
 pub mod relay;
 pub mod scaffold;
 pub mod template;
 pub mod tested_with;
-mod tools;
 pub mod upstream;
 pub mod url_path;
 
@@ -124,7 +119,7 @@ impl Library {
                     Some(other) => {
                         let message = format!("{other} already defines {} {:?}", what.0.name(), what.1);
                         let document = Document::parse(&file, &source);
-                        problems.extend(document.map(|it| it.problem_at_key(&["name"], message)));
+                        problems.extend(document.map(|document| document.problem_at_key(&["name"], message)));
                     }
                 },
             }
@@ -233,7 +228,7 @@ impl Library {
             self.profiles.values().filter(extends).map(|dependent| dependent.name.clone()).collect();
         for dependent in dependents {
             if let Some((file, source)) =
-                self.sources.get(&(MappingKind::Profile, dependent)).map(|it| (**it).clone())
+                self.sources.get(&(MappingKind::Profile, dependent)).map(|source| (**source).clone())
             {
                 self.add(&file, &source)?;
             }
@@ -293,7 +288,7 @@ impl Library {
     /// Source text of a mapping.
     #[must_use]
     pub fn source(&self, kind: MappingKind, name: &str) -> Option<&str> {
-        self.sources.get(&(kind, name.to_owned())).map(|it| it.1.as_str())
+        self.sources.get(&(kind, name.to_owned())).map(|source| source.1.as_str())
     }
 
     /// True if the mapping is the embedded one.
@@ -308,7 +303,7 @@ impl Library {
     pub fn replaces_embedded(&self, kind: MappingKind, name: &str) -> bool {
         let file = format!("{}/{name}.toml", kind.name());
         EMBEDDED.iter().any(|(embedded, _)| *embedded == file)
-            && self.sources.get(&(kind, name.to_owned())).is_some_and(|it| it.0 != file)
+            && self.sources.get(&(kind, name.to_owned())).is_some_and(|source| source.0 != file)
     }
 
     /// Names of a profile and of the profiles it extends, in order.

@@ -96,7 +96,7 @@ fn check_name_is_free(library: &Library, kind: MappingKind, name: &str) -> Resul
     if name.is_empty()
         || name.len() > 64
         || !name.chars().all(fits)
-        || !name.starts_with(|it: char| it.is_ascii_alphanumeric())
+        || !name.starts_with(|first: char| first.is_ascii_alphanumeric())
     {
         return Err(format!(
             "{name:?} is not a valid name: use lowercase letters, digits and `-`, such as my-protocol"
@@ -150,7 +150,10 @@ mod tests {
                 .unwrap_or_else(|problem| panic!("{name}: {problem}"));
             assert!(library.is_embedded(kind, name) && !library.is_embedded(kind, "my-own"), "{name}");
             if kind == MappingKind::Client {
-                assert_eq!(library.clients_at("/my-own").next().map(|it| it.name.as_str()), Some("my-own"));
+                assert_eq!(
+                    library.clients_at("/my-own").next().map(|client| client.name.as_str()),
+                    Some("my-own")
+                );
             }
         }
     }

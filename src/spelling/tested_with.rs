@@ -66,7 +66,7 @@ impl TestedClient {
 /// # Errors
 /// The first client with both or neither.
 pub(super) fn check_drivers(tested: &[TestedClient], document: &Document<'_>) -> Result<(), FileError> {
-    match tested.iter().position(|it| it.script.is_some() != it.tests.is_empty()) {
+    match tested.iter().position(|entry| entry.script.is_some() != entry.tests.is_empty()) {
         None => Ok(()),
         Some(at) => Err(document.problem_at_key(
             &["tested_with", &at.to_string()],

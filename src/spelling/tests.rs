@@ -75,7 +75,10 @@ fn errors_of_every_file_in_a_directory_are_reported() {
         ("e.toml:1:", ""),
         ("g.toml:", "did you mean `closes`?"),
     ] {
-        assert!(told.iter().any(|it| it.starts_with(file) && it.contains(words)), "{file}: {told:#?}");
+        assert!(
+            told.iter().any(|problem| problem.starts_with(file) && problem.contains(words)),
+            "{file}: {told:#?}"
+        );
     }
 }
 

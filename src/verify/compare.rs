@@ -107,7 +107,9 @@ pub fn format_table(compared: &[Compared<'_>], names: [&str; 2]) -> String {
     let _ = writeln!(text, "  {:<36} {:>16} {:>16}  change", "figure", "first", "second");
     for one in compared {
         let cell = |figure: Option<&Figure>| {
-            figure.map_or_else(String::new, |it| format!("{} {}", it.display_value(), mark(it.verdict)))
+            figure.map_or_else(String::new, |figure| {
+                format!("{} {}", figure.display_value(), mark(figure.verdict))
+            })
         };
         let (first, second) = (cell(one.first), cell(one.second));
         let _ = writeln!(text, "  {:<36} {first:>16} {second:>16}  {}", one.name(), one.change.name());

@@ -120,9 +120,8 @@ impl Bench {
         }
         let mut service = config.build_service().unwrap_or_else(|problem| panic!("{problem}"));
         service.tap = options.tap;
-        let turn_model = service.turn_model.clone();
         let mut server = Server::bind("127.0.0.1:0", service).await.unwrap();
-        turn_model.into_iter().for_each(|weights| server.load_turn_model(&weights).unwrap());
+        config.load_turn_model(&mut server).unwrap();
         config.access_log.open().unwrap().into_iter().for_each(|log| server.set_access_log(log));
         if let Some(addresses) = config.webrtc.addresses().unwrap() {
             server.bind_calls(addresses).await.unwrap();

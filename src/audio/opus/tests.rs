@@ -112,8 +112,9 @@ fn lost_packets_are_recovered_or_concealed() {
     decoder.note_lost(3 * 960 + 77);
     decoder.decode(&packets[23], &mut audio);
     assert_eq!(audio.len(), 4 * 960, "a gap is filled in steps of 2.5 ms");
-    let level =
-        |samples: &[f32]| (samples.iter().map(|it| it * it).sum::<f32>() / samples.len() as f32).sqrt();
+    let level = |samples: &[f32]| {
+        (samples.iter().map(|sample| sample * sample).sum::<f32>() / samples.len() as f32).sqrt()
+    };
     for (heard, sent) in audio.chunks(960).zip(whole[20 * 960..].chunks(960)) {
         assert!(level(heard) > 0.3 * level(sent), "{} of {}", level(heard), level(sent));
     }

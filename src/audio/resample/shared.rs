@@ -19,10 +19,17 @@ thread_local! {
     static ENGINES: RefCell<SharedEngines> = const { RefCell::new(SharedEngines { engines: Vec::new(), input: Vec::new() }) };
 }
 
+/// Rates of the input and the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rates {
+    from_hz: u32,
+    to_hz: u32,
+}
+
 /// Engines and input buffer shared by the streams of a thread.
 struct SharedEngines {
     /// Engines by rates; the most recently used one stands last.
-    engines: Vec<((u32, u32), OverlapSave)>,
+    engines: Vec<(Rates, OverlapSave)>,
     /// As long as the longest input so far.
     input: Vec<f32>,
 }
@@ -30,7 +37,7 @@ struct SharedEngines {
 /// Resampling state of one stretch of audio.
 #[derive(Debug)]
 pub(super) struct ResampleStream {
-    rates: (u32, u32),
+    rates: Rates,
     /// Samples per chunk.
     chunk_samples: usize,
     /// The previous chunk, if there is one, followed by samples that are no whole chunk yet.
@@ -49,12 +56,13 @@ impl ResampleStream {
                 (sinc.chunk(), Some(Box::new(sinc)))
             }
         };
-        Self { rates: (from_hz, to_hz), chunk_samples, tail: Vec::new(), has_previous_chunk: false, sinc }
+        let rates = Rates { from_hz, to_hz };
+        Self { rates, chunk_samples, tail: Vec::new(), has_previous_chunk: false, sinc }
     }
 
     /// The filter's delay in output samples: the first ones are only the filter's beginning.
     pub(super) fn delay(&self) -> usize {
-        let (from_hz, to_hz) = self.rates;
+        let Rates { from_hz, to_hz } = self.rates;
         match &self.sinc {
             Some(sinc) => sinc.delay(),
             None => self.chunk_samples * to_hz as usize / from_hz as usize / 2,
@@ -110,7 +118,7 @@ impl ResampleStream {
 
     /// Output samples that become ready with `len` more input samples.
     pub(super) fn ready_len(&self, len: u64) -> u64 {
-        let (from_hz, to_hz) = self.rates;
+        let Rates { from_hz, to_hz } = self.rates;
         let chunk = self.chunk_samples as u64;
         (self.incomplete_len() as u64 + len) / chunk * chunk * u64::from(to_hz) / u64::from(from_hz)
     }
@@ -154,7 +162,7 @@ impl SharedEngines {
     /// Converts the first `whole_len` input samples and appends them to `sink`.
     fn overlap_save<S: OutputSample>(
         &mut self,
-        rates: (u32, u32),
+        rates: Rates,
         chunk_samples: usize,
         whole_len: usize,
         sink: &mut Vec<S>,
@@ -166,7 +174,7 @@ impl SharedEngines {
                 if engines.len() == MAX_ENGINES {
                     engines.remove(0);
                 }
-                engines.push((rates, OverlapSave::new(rates.0, rates.1, chunk_samples)));
+                engines.push((rates, OverlapSave::new(rates.from_hz, rates.to_hz, chunk_samples)));
             }
         }
         if let Some((_, engine)) = engines.last_mut() {

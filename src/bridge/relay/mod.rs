@@ -43,7 +43,7 @@ use crate::{
         outbox::Actions,
         timers::{Timer, Timers},
     },
-    spelling::{UpstreamMapping, relay::RelayRules},
+    spelling::{UpstreamMapping, profile::RelayRules},
     upstream::Dialect,
     vocabulary::{
         Lane, LaneRequest, Message, Mode,

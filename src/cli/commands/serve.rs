@@ -53,7 +53,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         .map_err(|error| CommandError::failed(format!("cannot start worker threads: {error}")))?;
     raise_fd_limit(&service, &workers);
     let access_log = config.access_log.open().map_err(CommandError::failed)?;
-    let mut server = new_server(service)?;
+    let mut server = new_server(&config, service)?;
     let bare = bind_listeners(&mut server, &config).await?;
     server.set_workers(workers);
     if let Some(log) = &access_log {
@@ -146,12 +146,9 @@ fn create_trace_directory(service: &ServiceConfig) -> Result<(), CommandError> {
 }
 
 /// The server, with the model that judges the ends of turns if one is configured.
-fn new_server(service: ServiceConfig) -> Result<Server, CommandError> {
-    let turn_model = service.turn_model.clone();
+fn new_server(config: &Config, service: ServiceConfig) -> Result<Server, CommandError> {
     let mut server = Server::new(service);
-    if let Some(weights) = turn_model {
-        let wrong = |problem| CommandError::usage(format!("turn_model: {problem}"));
-        server.load_turn_model(&weights).map_err(wrong)?;
+    if let Some(weights) = config.load_turn_model(&mut server).map_err(CommandError::usage)? {
         info!(weights = %weights.display(), "a model judges the ends of turns");
     }
     Ok(server)

@@ -14,7 +14,7 @@ use std::{
 use self::run::SessionRun;
 use crate::{
     bridge::Input,
-    spelling::{ClientMapping, Profile, UpstreamMapping, client::Verb, dialogue::AssistantText},
+    spelling::{ClientMapping, Profile, UpstreamMapping, client::Verb, profile::AssistantText},
     vocabulary::{EventName, Mode},
 };
 

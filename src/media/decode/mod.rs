@@ -16,7 +16,6 @@
 //! An upload may come from anyone. Memory and work are bounded by the size of the file: the demultiplexers keep no tables and read
 //! no metadata, and [`guard`] checks what symphonia would believe.
 
-mod choice;
 mod codec;
 mod container;
 mod demux;

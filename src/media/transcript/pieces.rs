@@ -75,7 +75,9 @@ pub(super) fn end_cost(pieces: &[Piece], at: usize) -> f32 {
 
 /// True if [`append`] puts a space between them.
 pub(super) fn has_space_between(text: &str, next: &str) -> bool {
-    [text.chars().next_back(), next.chars().next()].iter().all(|end| end.is_some_and(|it| !is_unspaced(it)))
+    [text.chars().next_back(), next.chars().next()]
+        .iter()
+        .all(|end| end.is_some_and(|letter| !is_unspaced(letter)))
 }
 
 /// Columns of a text. Chinese, Japanese, Korean and emoji have two, combining marks none.

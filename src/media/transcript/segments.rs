@@ -88,7 +88,8 @@ mod tests {
             );
             assert_eq!((segments[0].start_ms, segments[2].end_ms), (1000, 16_000));
             assert!(segments.windows(2).all(|pair| pair[0].end_ms <= pair[1].start_ms), "{segments:?}");
-            let words = segments.iter().map(|it| it.words.as_ref().map_or(0, Vec::len)).collect::<Vec<_>>();
+            let words =
+                segments.iter().map(|segment| segment.words.as_ref().map_or(0, Vec::len)).collect::<Vec<_>>();
             assert_eq!(words, if has_words { [6, 13, 12] } else { [0; 3] });
         }
     }
@@ -119,11 +120,11 @@ mod tests {
             let spaceless = |text: &str| text.split_whitespace().collect::<String>();
             let joined: String = segments.iter().map(|segment| spaceless(&segment.text)).collect();
             prop_assert_eq!(joined, spaceless(&whole.text));
-            let listed: Vec<Word> = segments.iter().flat_map(|it| it.words.clone().unwrap_or_default()).collect();
+            let listed: Vec<Word> = segments.iter().flat_map(|segment| segment.words.clone().unwrap_or_default()).collect();
             prop_assert_eq!(listed, whole.words.unwrap_or_default());
-            prop_assert!(segments.iter().all(|it| it.start_ms <= it.end_ms), "{segments:?}");
+            prop_assert!(segments.iter().all(|segment| segment.start_ms <= segment.end_ms), "{segments:?}");
             prop_assert!(segments.windows(2).all(|pair| pair[0].end_ms <= pair[1].start_ms), "{segments:?}");
-            let is_long = |it: &Segment| it.end_ms - it.start_ms > SEGMENT_MAX_MS && it.text.chars().count() > 12;
+            let is_long = |segment: &Segment| segment.end_ms - segment.start_ms > SEGMENT_MAX_MS && segment.text.chars().count() > 12;
             prop_assert!(!segments.iter().any(is_long), "{segments:?}");
         }
     }

@@ -22,11 +22,14 @@ const WORKER_REJECTION: &str = "server rejected WebSocket connection: HTTP 403";
 impl Gateway {
     pub(super) fn handle_connected(&mut self, conn: ConnId, mode: SimMode, now: Instant) {
         if self.cfg.dialect == SimDialect::LlamaCppOmni {
-            self.connections.insert(conn, Connection::Unplaced { mode });
+            self.connections.insert(conn, Connection::Unplaced { mode, expires_at: None });
             return;
         }
         if self.cfg.dialect == SimDialect::SglangOmni {
             return self.admit_connection(conn, mode, now);
+        }
+        if self.cfg.dialect == SimDialect::VllmOmni {
+            return self.connect_resumable(conn, mode, now);
         }
         let is_stuck = self.faults.trigger(FaultKind::StuckQueue);
         if self.faults.trigger(FaultKind::QueueFull) {
@@ -138,7 +141,7 @@ impl Gateway {
         self.workers[worker].task = Some(WorkerTask { mode, started_at: now });
         let limit = self.session_time_limit(mode).map(|limit| now + limit);
         let session: Box<dyn DialectSession> = match self.cfg.dialect {
-            // vLLM-Omni's sessions are its own.
+            // `resumable` opens those of vLLM-Omni.
             SimDialect::Current | SimDialect::LlamaCppOmni | SimDialect::VllmOmni => {
                 Box::new(CurrentSession::new(mode, limit))
             }

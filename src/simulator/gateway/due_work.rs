@@ -7,16 +7,12 @@ use crate::simulator::{ConnId, SimOutput, messages};
 
 impl Gateway {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.pending_deadlines()
-            .map(|(at, _)| at)
-            .chain(self.next_health_check())
-            .chain(self.vllm.deadline())
-            .min()
+        self.pending_deadlines().map(|(at, _)| at).chain(self.next_health_check()).min()
     }
 
     fn pending_deadlines(&self) -> impl Iterator<Item = (Instant, ConnId)> {
         self.connections.iter().filter_map(|(conn, connection)| match connection {
-            Connection::Unplaced { .. } => None,
+            Connection::Unplaced { expires_at, .. } => expires_at.map(|at| (at, *conn)),
             Connection::Queued { next_update_at, .. } => Some((*next_update_at, *conn)),
             Connection::Serving { session, .. } => session.next_deadline().map(|at| (at, *conn)),
         })
@@ -29,10 +25,6 @@ impl Gateway {
 
     /// Runs all due work, earliest first, each at its own instant. A late call therefore only delays the outputs.
     pub(super) fn run_due_work(&mut self, now: Instant) {
-        while let Some(at) = self.vllm.deadline().filter(|at| *at <= now) {
-            let (vllm, mut ctx) = self.vllm_parts(at);
-            vllm.handle_deadline(&mut ctx);
-        }
         loop {
             let deadline = self.pending_deadlines().min().filter(|(at, _)| *at <= now);
             let check = self.next_health_check().filter(|at| *at <= now);
@@ -68,6 +60,7 @@ impl Gateway {
                 let text = messages::queued(None, position, self.queue.len(), wait_s);
                 self.outputs.push_back(SimOutput::Text(conn, text));
             }
+            Some(Connection::Unplaced { .. }) => self.expire_connection(conn),
             _ => self.with_session(conn, at, |session, ctx| session.handle_deadline(ctx)),
         }
     }

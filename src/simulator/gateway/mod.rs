@@ -1,6 +1,7 @@
 //! Simulated gateway: connections, the queue, worker assignment, and the cleanup after an impolite end.
 //!
-//! `admission` leads a connection to its session, `sessions` are those in progress, and `due_work` is what happens in time.
+//! `admission` leads a connection to its session, `resumable` does so for sessions that outlast their connection, `sessions`
+//! are those in progress, and `due_work` is what happens in time.
 //!
 //! Source: mappings/notes/minicpm-o.md#queue. The gateway considers a worker free as soon as its socket ends. Only
 //! after `session.queue_done` does it learn whether the worker accepts the next session.
@@ -10,6 +11,7 @@
 
 mod admission;
 mod due_work;
+mod resumable;
 mod sessions;
 
 use std::{
@@ -25,7 +27,7 @@ use super::{
     fault::Faults,
     messages::UnixClock,
     model::{WorkerModel, WorkerTask},
-    vllm_omni::{VllmContext, VllmServer},
+    session_context::SimContext,
 };
 
 /// The simulated gateway with its workers; sans-IO.
@@ -41,8 +43,6 @@ pub struct Gateway {
     job_count: u64,
     turn_count: u64,
     answer_count: u64,
-    /// Used instead of the connections, queue and workers if the dialect is vLLM-Omni's.
-    vllm: VllmServer,
     outputs: VecDeque<SimOutput>,
 }
 
@@ -56,14 +56,10 @@ enum Connection {
         has_left: bool,
         held_frames: Backlog<ClientFrame<'static>>,
     },
-    /// Connected to a server without a queue, before the first message.
-    Unplaced {
-        mode: SimMode,
-    },
-    Serving {
-        worker: usize,
-        session: Box<dyn DialectSession>,
-    },
+    /// Connected to a server without a queue, before the first message, which must come until this instant.
+    Unplaced { mode: SimMode, expires_at: Option<Instant> },
+    /// Its session may outlast it, and then waits under its number.
+    Serving { worker: usize, session: Box<dyn DialectSession> },
 }
 
 /// A client frame; `None` is a binary one, whose content does not matter.
@@ -110,7 +106,6 @@ impl Gateway {
             job_count: 0,
             turn_count: 0,
             answer_count: 0,
-            vllm: VllmServer::default(),
             outputs: VecDeque::new(),
             cfg,
         }
@@ -119,7 +114,6 @@ impl Gateway {
     /// Handles one input and all work that is due. Ignores input for a forgotten connection.
     pub fn handle_input(&mut self, now: Instant, input: SimInput<'_>) {
         self.run_due_work(now);
-        let Some(input) = self.handle_vllm_input(now, input) else { return self.run_due_work(now) };
         match input {
             SimInput::Connected(conn, mode) => self.handle_connected(conn, mode, now),
             SimInput::Text(conn, text) => self.handle_frame(conn, Some(text.into()), now),
@@ -142,27 +136,21 @@ impl Gateway {
         self.outputs.pop_front().unwrap_or_else(|| SimOutput::Wait(self.next_deadline()))
     }
 
-    /// Passes an input to vLLM-Omni's server. Returns one that is not for it.
-    fn handle_vllm_input<'i>(&mut self, now: Instant, input: SimInput<'i>) -> Option<SimInput<'i>> {
-        if self.cfg.dialect != SimDialect::VllmOmni {
-            return Some(input);
+    /// What a session on this worker may use while it handles one input.
+    fn context(&mut self, conn: ConnId, worker: usize, now: Instant) -> SimContext<'_> {
+        SimContext {
+            now,
+            conn,
+            cfg: &self.cfg,
+            clock: &self.clock,
+            rng: &mut self.rng,
+            faults: &mut self.faults,
+            model: &mut self.workers[worker].model,
+            job_count: &mut self.job_count,
+            turn_count: &mut self.turn_count,
+            answer_count: &mut self.answer_count,
+            outputs: &mut self.outputs,
         }
-        let (vllm, mut ctx) = self.vllm_parts(now);
-        match input {
-            SimInput::Connected(conn, mode) => vllm.handle_connected(conn, mode, &mut ctx),
-            SimInput::Text(conn, text) => vllm.handle_text(conn, text, &mut ctx),
-            SimInput::Binary(conn) => vllm.handle_binary(conn, &mut ctx),
-            SimInput::Closed(conn) => vllm.handle_closed(conn, &ctx),
-            SimInput::EngineDone(job, answer) => vllm.handle_engine_done(job, &answer, &mut ctx),
-            other => return Some(other),
-        }
-        None
-    }
-
-    /// vLLM-Omni's server, and what it uses of the gateway.
-    const fn vllm_parts(&mut self, now: Instant) -> (&mut VllmServer, VllmContext<'_>) {
-        let Self { cfg, clock, rng, faults, job_count, turn_count, answer_count, outputs, vllm, .. } = self;
-        (vllm, VllmContext { now, cfg, clock, rng, faults, job_count, turn_count, answer_count, outputs })
     }
 
     /// Changes the processing times. Work in progress keeps its own.
@@ -170,9 +158,13 @@ impl Gateway {
         self.cfg.timing = timing;
     }
 
-    /// Number of sessions and queued connections.
+    /// Number of connections. A session that waits for a client to resume it has none.
     pub fn connection_count(&self) -> usize {
-        self.connections.len() + self.vllm.connection_count()
+        let is_connected = |connection: &&Connection| match connection {
+            Connection::Serving { session, .. } => !session.is_detached(),
+            Connection::Queued { .. } | Connection::Unplaced { .. } => true,
+        };
+        self.connections.values().filter(is_connected).count()
     }
 
     /// Number of workers, and of those that are idle, and of clients that wait for one.

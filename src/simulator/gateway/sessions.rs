@@ -16,7 +16,10 @@ const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 impl Gateway {
     pub(super) fn handle_frame(&mut self, conn: ConnId, frame: ClientFrame<'_>, now: Instant) {
         match (self.connections.get_mut(&conn), frame) {
-            (Some(Connection::Unplaced { mode }), frame) => {
+            (Some(Connection::Unplaced { .. }), frame) if self.cfg.dialect == SimDialect::VllmOmni => {
+                self.handle_first_message(conn, frame, now);
+            }
+            (Some(Connection::Unplaced { mode, .. }), frame) => {
                 let mode = *mode;
                 self.place_connection(conn, mode, frame, now);
             }
@@ -41,6 +44,11 @@ impl Gateway {
             && !self.faults.trigger(FaultKind::NoticesLeavers)
         {
             *has_left = true;
+            return;
+        }
+        if let Some(Connection::Serving { session, .. }) = self.connections.get_mut(&conn)
+            && session.detach(now)
+        {
             return;
         }
         match self.connections.remove(&conn) {
@@ -75,32 +83,32 @@ impl Gateway {
         now: Instant,
         action: impl FnOnce(&mut dyn DialectSession, &mut SimContext<'_>) -> Result<(), SimSessionEnd>,
     ) {
-        let Some(Connection::Serving { worker, session }) = self.connections.get_mut(&conn) else { return };
-        let worker = *worker;
-        let mut ctx = SimContext {
-            now,
-            conn,
-            cfg: &self.cfg,
-            clock: &self.clock,
-            rng: &mut self.rng,
-            faults: &mut self.faults,
-            model: &mut self.workers[worker].model,
-            job_count: &mut self.job_count,
-            turn_count: &mut self.turn_count,
-            answer_count: &mut self.answer_count,
-            outputs: &mut self.outputs,
+        let Some(Connection::Serving { worker, mut session }) = self.connections.remove(&conn) else {
+            return;
         };
-        if let Err(ending) = action(session.as_mut(), &mut ctx) {
-            self.end_session(conn, &ending, now);
+        match action(session.as_mut(), &mut self.context(conn, worker, now)) {
+            Ok(()) => {
+                self.connections.insert(conn, Connection::Serving { worker, session });
+            }
+            Err(ending) => {
+                let is_polite = self.close_connection(conn, ending);
+                self.release_worker(worker, session, !is_polite, now);
+            }
         }
     }
 
-    fn end_session(&mut self, conn: ConnId, ending: &SimSessionEnd, now: Instant) {
-        let Some(Connection::Serving { worker, session }) = self.connections.remove(&conn) else { return };
+    /// Ends the connection of a session that is over. True if the worker can take the next session at once.
+    fn close_connection(&mut self, conn: ConnId, ending: SimSessionEnd) -> bool {
+        let is_polite = self.cfg.dialect == SimDialect::VllmOmni
+            || matches!(ending, SimSessionEnd::Closed | SimSessionEnd::Unanswered);
         match ending {
             SimSessionEnd::Closed | SimSessionEnd::Unanswered => {
                 self.outputs.push_back(SimOutput::Close(conn, 1000, String::new()));
             }
+            SimSessionEnd::ClosedFor(reason) => {
+                self.outputs.push_back(SimOutput::Close(conn, 1000, reason));
+            }
+            SimSessionEnd::Detached => {}
             SimSessionEnd::GatewayFailed(message) => {
                 self.outputs.push_back(SimOutput::Text(conn, messages::error("session_failed", message)));
                 self.outputs.push_back(SimOutput::Close(conn, 1000, String::new()));
@@ -110,19 +118,21 @@ impl Gateway {
             }
             SimSessionEnd::Aborted => self.outputs.push_back(SimOutput::Abort(conn)),
         }
-        let is_polite = matches!(ending, SimSessionEnd::Closed | SimSessionEnd::Unanswered);
-        self.release_worker(worker, session, !is_polite, now);
+        is_polite
+    }
+
+    /// The connection of the session with this id, or its last one.
+    pub(super) fn connection_of(&self, session_id: &str) -> Option<ConnId> {
+        let is_its = |connection: &Connection| match connection {
+            Connection::Serving { session, .. } => session.id() == Some(session_id),
+            _ => false,
+        };
+        self.connections.iter().find_map(|(conn, connection)| is_its(connection).then_some(*conn))
     }
 
     /// Ends the session with this id at once, as a client of llama.cpp-omni may request. False if there is none.
     pub(in crate::simulator) fn end_session_by_id(&mut self, id: &str, now: Instant) -> bool {
-        let has_id = |connection: &Connection| match connection {
-            Connection::Serving { session, .. } => session.id() == Some(id),
-            _ => false,
-        };
-        let Some(conn) = self.connections.iter().find_map(|(conn, it)| has_id(it).then_some(*conn)) else {
-            return false;
-        };
+        let Some(conn) = self.connection_of(id) else { return false };
         self.with_session(conn, now, |_, ctx| {
             ctx.send_text(ctx.session_closed(id, "client_closed", None));
             Err(SimSessionEnd::Closed)

@@ -186,7 +186,25 @@ fn not_found() -> HttpPage {
     HttpPage { status: 404, json: json!({"detail": "Not Found"}).to_string() }
 }
 
-/// Has the gateway answer a question in a chat session.
+/// The piece of an answer in a message of the session; `None` for other messages.
+fn piece_of(message: &Value) -> Option<Piece> {
+    let failure = message.pointer("/diagnostic/message").and_then(Value::as_str);
+    match message["type"].as_str()? {
+        "response.output.delta" => match (message["text"].as_str(), message["audio"].as_str()) {
+            (_, Some(audio)) => Some(Piece::Audio(audio.to_owned())),
+            (text, None) => Some(Piece::Text(text.unwrap_or_default().to_owned())),
+        },
+        "response.done" => Some(Piece::Done),
+        // These servers have no answer that is an error because it is empty.
+        "session.closed" if failure.is_some_and(|words| words.starts_with("torch.cat")) => Some(Piece::Done),
+        "session.closed" => Some(Piece::Failed(failure.unwrap_or("the engine is gone").to_owned())),
+        "error" if message["error"]["code"] == "queue_full" => Some(Piece::Busy("Queue is full".to_owned())),
+        "error" => Some(Piece::Failed(message["error"]["message"].to_string())),
+        _ => None,
+    }
+}
+
+/// Has the gateway answer a question in a chat session. The question opens the session, as any first append does.
 async fn ask_gateway(question: Question, context: RequestContext, pieces: Sender<Piece>) {
     let RequestContext { conn, inbound, recorder, .. } = context;
     let (outgoing, mut received) = mpsc::channel(CAPACITY);
@@ -194,6 +212,7 @@ async fn ask_gateway(question: Question, context: RequestContext, pieces: Sender
     let text = |json: Value| OwnerMessage::Text(conn, json.to_string().into());
     // Sending fails only at shutdown.
     let _ = send(OwnerMessage::Connected(conn, SimMode::Chat, outgoing)).await;
+    let _ = send(text(json!({"type": "input.append", "input": question.input}))).await;
     let mut has_left = false;
     loop {
         let command = tokio::select! {
@@ -207,31 +226,8 @@ async fn ask_gateway(question: Question, context: RequestContext, pieces: Sender
             }
         };
         let Some(ConnectionCommand::Text(message)) = command else { break };
-        let message: Value = serde_json::from_str(&message).unwrap_or_default();
-        let piece = match message["type"].as_str().unwrap_or_default() {
-            "session.queue_done" => {
-                let _ = send(text(json!({"type": "session.init", "payload": {}}))).await;
-                continue;
-            }
-            "session.created" => {
-                let _ = send(text(json!({"type": "input.append", "input": question.input}))).await;
-                continue;
-            }
-            "response.output.delta" => match (message["text"].as_str(), message["audio"].as_str()) {
-                (_, Some(audio)) => Piece::Audio(audio.to_owned()),
-                (text, None) => Piece::Text(text.unwrap_or_default().to_owned()),
-            },
-            "response.done" => Piece::Done,
-            "session.closed" => match message.pointer("/diagnostic/message").and_then(Value::as_str) {
-                // These servers have no answer that is an error because it is empty.
-                Some(words) if words.starts_with("torch.cat") => Piece::Done,
-                Some(words) => Piece::Failed(words.to_owned()),
-                None => Piece::Failed("the engine is gone".to_owned()),
-            },
-            "error" if message["error"]["code"] == "queue_full" => Piece::Busy("Queue is full".to_owned()),
-            "error" => Piece::Failed(message["error"]["message"].to_string()),
-            _ => continue,
-        };
+        let message = serde_json::from_str(&message).unwrap_or_default();
+        let Some(piece) = piece_of(&message) else { continue };
         let is_last = !matches!(piece, Piece::Text(_) | Piece::Audio(_));
         let _gone = pieces.send(piece).await;
         if is_last {

@@ -159,7 +159,7 @@ fn frozen(session: &Map<String, Value>) -> Map<String, Value> {
 
 fn check_voices(session: &Map<String, Value>) -> Result<(), Rejected> {
     for field in ["reference_audio", "tts_reference_audio"] {
-        let data = session.get("sglang").and_then(|it| it.get(field)?.get("data")?.as_str());
+        let data = session.get("sglang").and_then(|extension| extension.get(field)?.get("data")?.as_str());
         if data.is_some_and(|data| read_voice(data).is_none()) {
             return Err(
                 Rejected::request("invalid session configuration").at(format!("session.sglang.{field}.data"))

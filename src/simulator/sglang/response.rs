@@ -42,14 +42,14 @@ impl OpenResponse {
         if !text.is_empty() {
             self.text.push_str(text);
             let name = self.text_event("delta");
-            self.send_content(name, Some(("delta", text.into())), Some(unit), ctx);
+            self.send_content(name, [("delta", text.into())], Some(unit), ctx);
         }
         if !audio.is_empty() && self.speaks() {
             self.has_audio = true;
             let mut bytes = Vec::new();
             pcm::encode_s16le(audio, &mut bytes);
             let delta = STANDARD.encode(bytes).into();
-            self.send_content("response.output_audio.delta", Some(("delta", delta)), Some(unit), ctx);
+            self.send_content("response.output_audio.delta", [("delta", delta)], Some(unit), ctx);
         }
     }
 
@@ -64,10 +64,10 @@ impl OpenResponse {
         let Some((id, item_id, modality)) = self.open.clone() else { return };
         let text = std::mem::take(&mut self.text);
         let key = if self.speaks() { "transcript" } else { "text" };
-        self.send_content(self.text_event("done"), Some((key, text.clone().into())), unit, ctx);
+        self.send_content(self.text_event("done"), [(key, text.clone().into())], unit, ctx);
         let has_audio = std::mem::take(&mut self.has_audio);
         if has_audio {
-            self.send_content("response.output_audio.done", None, unit, ctx);
+            self.send_content("response.output_audio.done", [], unit, ctx);
         }
         let written =
             (modality == OutputModality::Text).then(|| json!({"type": "output_text", "text": text}));
@@ -101,7 +101,7 @@ impl OpenResponse {
     fn send_content(
         &mut self,
         name: &'static str,
-        value: Option<(&'static str, Value)>,
+        more: impl IntoIterator<Item = (&'static str, Value)>,
         unit: Option<&Unit>,
         ctx: &mut SimContext<'_>,
     ) {
@@ -112,7 +112,7 @@ impl OpenResponse {
             ("output_index", 0.into()),
             ("content_index", 0.into()),
         ];
-        members.extend(value);
+        members.extend(more);
         self.send(name, members, unit, ctx);
     }
 

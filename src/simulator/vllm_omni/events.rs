@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     audio::pcm,
-    simulator::{hum_voice::SAMPLE_RATE_HZ, messages},
+    simulator::{hum_voice::SAMPLE_RATE_HZ, messages, session_context::SimContext},
 };
 
 /// Errors that are the server's, or of its load; all others are the client's (protocol/duplex/errors.py).
@@ -57,6 +57,20 @@ pub(super) fn event<'n>(
     let head = [("type", kind.into()), ("event_id", event_id.into())];
     let tail = sequence.map(|sequence| ("server_event_seq", sequence.into()));
     messages::to_json(head.into_iter().chain(members).chain(tail))
+}
+
+/// Sends an event of the transport, which has no number and is not repeated.
+pub(super) fn send<'n>(
+    ctx: &mut SimContext<'_>,
+    kind: &str,
+    members: impl IntoIterator<Item = (&'n str, Value)>,
+) {
+    let text = event(kind, &event_id(ctx.rng), members, None);
+    ctx.send_text(text);
+}
+
+pub(super) fn send_error(ctx: &mut SimContext<'_>, code: &str, message: &str, event_id: Option<&str>) {
+    send(ctx, "error", [("error", error_members(code, message, event_id))]);
 }
 
 pub(super) fn error_members(code: &str, message: &str, answers: Option<&str>) -> Value {

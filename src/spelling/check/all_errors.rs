@@ -196,7 +196,10 @@ mod tests {
             ("[audio_output]", "did you mean `audio_out`?"),
         ] {
             let place = format!("f.toml:{}:", line_of(&source, start));
-            assert!(told.iter().any(|it| it.starts_with(&place) && it.contains(hint)), "{start}: {told:#?}");
+            assert!(
+                told.iter().any(|error| error.starts_with(&place) && error.contains(hint)),
+                "{start}: {told:#?}"
+            );
         }
         assert_eq!(found.len(), 7, "an error was reported that only follows from another: {told:#?}");
     }
@@ -283,13 +286,16 @@ mod tests {
             ("rate_limited = ", "did you mean `delay_ms`?"),
         ] {
             let place = format!("f.toml:{}:", line_of(&source, start));
-            assert!(told.iter().any(|it| it.starts_with(&place) && it.contains(words)), "{start}: {told:#?}");
+            assert!(
+                told.iter().any(|error| error.starts_with(&place) && error.contains(words)),
+                "{start}: {told:#?}"
+            );
         }
         let upstream = include_str!("../../../mappings/upstream/minicpm-o.toml");
         let source = without(upstream, &["close = ", "init = "]);
         let told: Vec<String> = problems(&source).iter().map(ToString::to_string).collect();
         assert!(
-            told.iter().all(|it| it.starts_with(&format!("f.toml:{}:", line_of(&source, "[send]")))),
+            told.iter().all(|error| error.starts_with(&format!("f.toml:{}:", line_of(&source, "[send]")))),
             "{told:#?}"
         );
         assert!(told.len() == 2 && told[0].contains("`init`") && told[1].contains("`close`"), "{told:#?}");

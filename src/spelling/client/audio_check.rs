@@ -56,10 +56,10 @@ impl ClientMapping {
             bit_rate.filter(|rate| !rates.contains(rate)).map(|rate| {
                 ("bit_rate", format!("`bit_rate` is {rate} (expected {} to {})", rates.start(), rates.end()))
             }),
-            complexity.filter(|it| *it > PacketOptions::COMPLEXITY_MAX).map(|it| {
+            complexity.filter(|complexity| *complexity > PacketOptions::COMPLEXITY_MAX).map(|complexity| {
                 (
                     "complexity",
-                    format!("`complexity` is {it} (expected 0 to {})", PacketOptions::COMPLEXITY_MAX),
+                    format!("`complexity` is {complexity} (expected 0 to {})", PacketOptions::COMPLEXITY_MAX),
                 )
             }),
             frame_ms.filter(|ms| self.audio_out.encoding == Encoding::Opus && !one_of.contains(ms)).map(

@@ -21,7 +21,8 @@ use crate::{
 /// Reports a place in messages that one command reads as a list with `items`, whose value is taken as it stands, and another
 /// one in another way.
 pub(super) fn check_lists(commands: &[ProtocolCommand], document: &Document<'_>) -> Vec<FileError> {
-    let fields = || commands.iter().flat_map(|it| it.fields.iter().map(move |field| (&it.name, field)));
+    let fields =
+        || commands.iter().flat_map(|command| command.fields.iter().map(move |field| (&command.name, field)));
     let has_items = |field: &ProtocolField| field.file.items.is_some();
     let mixed = fields().filter(|(_, field)| {
         let other = |(_, other): (_, &ProtocolField)| other.slot == field.slot && !has_items(other);
@@ -182,7 +183,7 @@ impl CommandFile {
             (Verb::ToolResult, "tool_results", has_results),
             (Verb::Frame, "image", slot_of(FieldRole::Image).is_some()),
         ] {
-            if verbs.iter().any(|it| it.verb == verb) && !has_field {
+            if verbs.iter().any(|rule| rule.verb == verb) && !has_field {
                 let message = format!("command `{name}` needs a field with `to = \"{role}\"`");
                 return Err(document.problem(verb_at, message));
             }

@@ -56,7 +56,7 @@ impl ClientMapping {
     /// event whose messages do not have the slot.
     #[must_use]
     pub fn is_event(&self, name: EventName, slot: Slot, value: &str, message: &str) -> bool {
-        self.event(name).iter().any(|it| it.says(slot, value, message))
+        self.event(name).iter().any(|spelled| spelled.says(slot, value, message))
     }
 }
 

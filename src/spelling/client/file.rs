@@ -368,8 +368,8 @@ impl SetupPageFile {
             path: self.path.0,
             signature: self.signature,
             answer: compile(&self.answer, false)?,
-            call_answer: self.call_answer.as_ref().map(|it| compile(it, false)).transpose()?,
-            refusal: self.refusal.as_ref().map(|it| compile(it, true)).transpose()?,
+            call_answer: self.call_answer.as_ref().map(|template| compile(template, false)).transpose()?,
+            refusal: self.refusal.as_ref().map(|template| compile(template, true)).transpose()?,
             parameters: self.parameters.into_iter().map(|(name, pointer)| (name, pointer.0)).collect(),
         })
     }

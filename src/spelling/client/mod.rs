@@ -358,23 +358,23 @@ impl ClientMapping {
     /// Most segments in a message that repeats the last ones; `None` without such messages.
     #[must_use]
     pub fn segments_max(&self) -> Option<usize> {
-        let uses = |it: &EventMessage| it.template.uses_slot(EventSlot::Event(Slot::LastSegments));
+        let uses = |message: &EventMessage| message.template.uses_slot(EventSlot::Event(Slot::LastSegments));
         self.events.values().flatten().any(uses).then_some(self.transcripts.segments_max)
     }
 
     /// True if final transcripts can have word times.
     #[must_use]
     pub fn has_word_times(&self) -> bool {
-        let uses_words = |it: &EventMessage| it.template.uses_slot(EventSlot::Event(Slot::Words));
+        let uses_words = |message: &EventMessage| message.template.uses_slot(EventSlot::Event(Slot::Words));
         self.event(EventName::TranscriptFinal).iter().any(uses_words)
     }
 
     /// True if the elements of the slot `words` are words with times, which only some transcripts have.
     #[must_use]
     pub fn lists_timed_words(&self) -> bool {
-        let uses = |it: &EventMessage, slot| it.template.uses_slot(EventSlot::Event(slot));
+        let uses = |message: &EventMessage, slot| message.template.uses_slot(EventSlot::Event(slot));
         let element = self.event(EventName::TranscriptWord).first();
-        element.is_some_and(|it| uses(it, Slot::FromS) || uses(it, Slot::ToS))
+        element.is_some_and(|element| uses(element, Slot::FromS) || uses(element, Slot::ToS))
     }
 
     /// Query parameter in which clients must name a model; `None` if they need not.
@@ -439,7 +439,7 @@ fn is_top_level(pointer: &str) -> bool {
 }
 
 fn has_verb(commands: &[ProtocolCommand], verb: Verb) -> bool {
-    commands.iter().flat_map(|command| &command.verbs).any(|it| it.verb == verb)
+    commands.iter().flat_map(|command| &command.verbs).any(|rule| rule.verb == verb)
 }
 
 #[cfg(test)]

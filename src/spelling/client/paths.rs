@@ -86,9 +86,9 @@ impl PathPattern {
 fn is_language_tag(text: &str) -> bool {
     let mut parts = text.split(['-', '_']);
     let is_language =
-        |part: &str| (2..=3).contains(&part.len()) && part.bytes().all(|it| it.is_ascii_alphabetic());
+        |part: &str| (2..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphabetic());
     let is_part =
-        |part: &str| (1..=8).contains(&part.len()) && part.bytes().all(|it| it.is_ascii_alphanumeric());
+        |part: &str| (1..=8).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
     parts.next().is_some_and(is_language) && parts.all(is_part)
 }
 
@@ -130,7 +130,8 @@ impl ClientMapping {
 
     /// True if both protocols are served at some path.
     fn shares_a_path_with(&self, other: &Self) -> bool {
-        let is_shared = |pattern: &PathPattern| other.path_patterns.iter().any(|it| it.matches_like(pattern));
+        let is_shared =
+            |pattern: &PathPattern| other.path_patterns.iter().any(|known| known.matches_like(pattern));
         self.paths.iter().any(|path| other.paths.contains(path)) || self.path_patterns.iter().any(is_shared)
     }
 

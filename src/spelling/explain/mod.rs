@@ -182,9 +182,9 @@ pub fn matrix(
     let client = client.map(|name| library.client(name)).transpose()?;
     let profile = profile.map(|name| library.profile(name)).transpose()?;
     let mut cells = Vec::new();
-    for client in library.clients().filter(|it| client.as_ref().is_none_or(|only| only.name == it.name)) {
+    for client in library.clients().filter(|one| client.as_ref().is_none_or(|only| only.name == one.name)) {
         for profile in
-            library.profiles().filter(|it| profile.as_ref().is_none_or(|only| only.name == it.name))
+            library.profiles().filter(|one| profile.as_ref().is_none_or(|only| only.name == one.name))
         {
             cells.extend(library.upstreams().map(|dialect| matrix_cell(client, profile, dialect)));
         }
@@ -236,8 +236,8 @@ fn command_rows(
     profile: &Profile,
     dialect: &UpstreamMapping,
 ) -> Vec<ExplainRow> {
-    let describe = |it: &CommandVerb| {
-        let effect = match it.verb {
+    let describe = |rule: &CommandVerb| {
+        let effect = match rule.verb {
             Verb::Audio => audio.to_owned(),
             Verb::Configure => describe_configure(client),
             Verb::Commit if client.realtime.is_none() && profile.answers.is_some() => {
@@ -245,7 +245,7 @@ fn command_rows(
             }
             verb => describe_verb(verb, profile, dialect),
         };
-        if it.conditions.is_empty() { effect } else { format!("{}: {effect}", it.conditions) }
+        if rule.conditions.is_empty() { effect } else { format!("{}: {effect}", rule.conditions) }
     };
     let verbs: Vec<_> = command.verbs.iter().map(describe).collect();
     let message = match &command.exactly {
@@ -253,19 +253,19 @@ fn command_rows(
         Some(ExactMessage::Binary(bytes)) => format!("the binary message {bytes:?}: "),
         None => String::new(),
     };
-    let reply = command.reply.iter().map(|it| format!("`{}`", spelled_event(client, &it.template)));
+    let reply = command.reply.iter().map(|reply| format!("`{}`", spelled_event(client, &reply.template)));
     let reply = reply.collect::<Vec<_>>().join(" and ");
     let reply = if reply.is_empty() { reply } else { format!("answered at once by {reply}; ") };
     let effect = message + &reply + &verbs.join("; then, ");
     let mut rows = vec![ExplainRow::new(RowKind::Command, &command.name, effect)];
-    let speaks_only = command.verbs.iter().all(|it| it.verb == Verb::Speak);
+    let speaks_only = command.verbs.iter().all(|rule| rule.verb == Verb::Speak);
     let rejected = speaks_only && !can_speak(dialect);
     let field = |field: &ProtocolField| match rejected {
         true => ExplainRow::new(RowKind::Field, &field.name, "nothing: the command is rejected"),
         false => field_row(RowKind::Field, field, profile),
     };
     rows.extend(command.fields.iter().map(field));
-    if command.verbs.iter().any(|it| it.verb == Verb::SessionUpdate) {
+    if command.verbs.iter().any(|rule| rule.verb == Verb::SessionUpdate) {
         let calls_tools = |names: &RealtimeNames| profile.calls_tools() && names.reports_calls();
         let has_effect = |names, setting: &str| calls_tools(names) && TOOL_SETTINGS.contains(&setting);
         let ignored = client
@@ -361,8 +361,9 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
             describe_packets(audio)
         ),
     };
-    for (name, message) in
-        EventName::ALL.into_iter().flat_map(|name| client.event(name).iter().map(move |it| (name, it)))
+    for (name, message) in EventName::ALL
+        .into_iter()
+        .flat_map(|name| client.event(name).iter().map(move |message| (name, message)))
     {
         let spelled = spelled_message(client, message);
         let origin = match name {

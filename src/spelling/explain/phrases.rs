@@ -7,7 +7,7 @@ use super::super::{
     field::FieldRole,
 };
 use crate::{
-    spelling::dialogue::{AssistantText, ConverseRules},
+    spelling::profile::{AssistantText, ConverseRules},
     vocabulary::{EventName, Mode},
 };
 

@@ -25,7 +25,7 @@ pub(super) fn find_media_type<'m>(
 }
 
 fn get_rest(given: &str, start: &str) -> Option<String> {
-    let has_start = given.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start));
+    let has_start = given.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start));
     has_start.then(|| given[start.len()..].to_owned())
 }
 

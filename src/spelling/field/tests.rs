@@ -271,6 +271,6 @@ fn star_stands_at_the_end_of_a_word() {
     ] {
         let problem = field(&format!("to = \"voice\"\ntype = \"choice\"\n{words}")).validate(false);
         assert_eq!(problem.is_none(), is_valid, "{words}: {problem:?}");
-        assert!(problem.is_none_or(|it| it.contains("`*` stands at the end")), "{words}");
+        assert!(problem.is_none_or(|problem| problem.contains("`*` stands at the end")), "{words}");
     }
 }

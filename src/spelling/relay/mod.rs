@@ -7,18 +7,14 @@
 
 mod field;
 mod file;
-mod profile;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::Deserialize;
 
 pub(crate) use self::field::without_data_prefix;
+pub use self::field::{RelayField, RelayFieldRole, RelayFieldType};
 pub(super) use self::file::RelayProtocolFile;
-pub use self::{
-    field::{RelayField, RelayFieldRole, RelayFieldType},
-    profile::RelayRules,
-};
 use super::{
     check::values::deserialize_close_code,
     error_spelling::ErrorSpelling,

@@ -90,7 +90,7 @@ impl Dialects {
         let mut talking = self
             .iter()
             .filter(|dialect| dialect.modes.keys().any(|mode| *mode != Mode::Chat))
-            .map(|it| &it.duplex);
+            .map(|dialect| &dialect.duplex);
         let Some(first) = talking.next() else { return self.first().duplex.clone() };
         talking.fold(first.clone(), |limits, other| limits.strictest(other))
     }

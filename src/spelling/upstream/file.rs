@@ -193,7 +193,7 @@ impl RuleFile {
         };
         let when =
             self.when.into_iter().map(|(pointer, value)| (extractor.add(&pointer), values(value))).collect();
-        let require = self.require.into_iter().map(|it| it.compile(extractor)).collect();
+        let require = self.require.into_iter().map(|requirement| requirement.compile(extractor)).collect();
         let usage = self.take.usage.map(|pointer| extractor.add_raw(&pointer));
         let mut slot = |pointer: Option<String>| pointer.map(|pointer| extractor.add(&pointer));
         ReceiveRule {

@@ -91,8 +91,8 @@ impl Redactor {
     fn remember_secret(&mut self, secret: &str) {
         let quoted: String = secret.chars().take(QUOTED_CHARS).collect();
         for secret in [secret, quoted.as_str()] {
-            let is_new =
-                secret.chars().count() >= SECRET_MIN_CHARS && !self.secrets.iter().any(|it| it == secret);
+            let is_new = secret.chars().count() >= SECRET_MIN_CHARS
+                && !self.secrets.iter().any(|known| known == secret);
             if is_new && self.secrets.len() < SECRETS_MAX {
                 self.secrets.push(secret.to_owned());
             }

@@ -5,16 +5,14 @@ use serde_json::{Map, Value};
 
 use super::VllmSession;
 use crate::simulator::{
-    ConnId, FaultKind, SimOutput, VllmVersion,
+    FaultKind, VllmVersion,
     duplex::UnitOutput,
-    vllm_omni::{
-        VllmContext,
-        events::{self, Answer},
-    },
+    session_context::SimContext,
+    vllm_omni::events::{self, Answer},
 };
 
 impl VllmSession {
-    pub(super) fn cancel(&mut self, named: Option<&str>, event_id: Option<&str>, ctx: &mut VllmContext<'_>) {
+    pub(super) fn cancel(&mut self, named: Option<&str>, event_id: Option<&str>, ctx: &mut SimContext<'_>) {
         let active = self.answer.as_ref().map(|answer| answer.id.clone());
         let last = self.last_answer.as_ref().map(|(id, _)| id.clone());
         let target = named.map(str::to_owned).or(active.clone()).or(last.clone());
@@ -34,7 +32,7 @@ impl VllmSession {
     }
 
     /// Cancels the answer. The model's output for the old epoch is dropped.
-    fn end_cancelled(&mut self, ctx: &mut VllmContext<'_>) {
+    fn end_cancelled(&mut self, ctx: &mut SimContext<'_>) {
         self.epoch += 1;
         let late = self.model.cancel_turn();
         self.end_answer("cancelled", "client_cancelled", ctx);
@@ -47,15 +45,10 @@ impl VllmSession {
         }
     }
 
-    pub(super) fn acknowledge_playback(
-        &mut self,
-        conn: ConnId,
-        message: &Map<String, Value>,
-        ctx: &mut VllmContext<'_>,
-    ) {
+    pub(super) fn acknowledge_playback(&mut self, message: &Map<String, Value>, ctx: &mut SimContext<'_>) {
         let Some(played) = message.get("played_ms").and_then(Value::as_f64) else {
             let event_id = message.get("event_id").and_then(Value::as_str);
-            return ctx.send_error(conn, "bad_event", "playback.ack requires numeric played_ms", event_id);
+            return events::send_error(ctx, "bad_event", "playback.ack requires numeric played_ms", event_id);
         };
         let named = message.get("response_id").and_then(Value::as_str);
         let active = self.answer.as_ref().map(|answer| (answer.id.clone(), answer.audio_ms()));
@@ -69,7 +62,7 @@ impl VllmSession {
         self.emit("playback.acknowledged", [("event", event)], ctx);
     }
 
-    pub(super) fn finish_step(&mut self, ctx: &mut VllmContext<'_>) {
+    pub(super) fn finish_step(&mut self, ctx: &mut SimContext<'_>) {
         self.last_activity_at = ctx.now;
         for output in self.model.take_step() {
             match output {
@@ -82,17 +75,12 @@ impl VllmSession {
                 UnitOutput::Speech(text, audio) => self.speak(&text, &audio, ctx),
                 UnitOutput::TurnEnd => self.end_answer("completed", "stop", ctx),
                 UnitOutput::Crash(words) => return self.crash(&words, ctx),
-                UnitOutput::Drop => {
-                    if let Some(conn) = self.attached() {
-                        self.detached_at = Some(ctx.now);
-                        ctx.outputs.push_back(SimOutput::Abort(conn));
-                    }
-                }
+                UnitOutput::Drop => self.drop_connection(ctx),
             }
         }
     }
 
-    fn speak(&mut self, text: &str, audio: &[f32], ctx: &mut VllmContext<'_>) {
+    fn speak(&mut self, text: &str, audio: &[f32], ctx: &mut SimContext<'_>) {
         if self.answer.is_none() {
             let id = format!("resp-{}-{}-{:08x}", self.id, self.epoch, ctx.rng.u32(..));
             let answer = Answer::new(id);
@@ -110,14 +98,14 @@ impl VllmSession {
     }
 
     /// Ends the session, because too much of its output waits (engine/duplex/session/emitter.py `fail_output`).
-    fn end_unread(&mut self, ctx: &mut VllmContext<'_>) {
+    fn end_unread(&mut self, ctx: &mut SimContext<'_>) {
         const REASON: &str = "output_backpressure";
         self.emit_error(REASON, "duplex session pending output limit exceeded", None, ctx);
         self.end_answer("failed", REASON, ctx);
         self.close(REASON, ctx);
     }
 
-    fn end_answer(&mut self, status: &'static str, reason: &'static str, ctx: &mut VllmContext<'_>) {
+    fn end_answer(&mut self, status: &'static str, reason: &'static str, ctx: &mut SimContext<'_>) {
         let Some(answer) = self.answer.take() else { return };
         self.last_answer = Some((answer.id.clone(), answer.audio_ms()));
         let events = answer.ending(status, reason);
@@ -125,7 +113,7 @@ impl VllmSession {
     }
 
     /// A stage of the model failed, which ends the session.
-    fn crash(&mut self, words: &str, ctx: &mut VllmContext<'_>) {
+    fn crash(&mut self, words: &str, ctx: &mut SimContext<'_>) {
         let message = format!("Stage-1 input processor failed: RuntimeError: {words}");
         self.emit_error("runtime_data_plane_stream_failed", &message, None, ctx);
         self.end_answer("failed", "runtime_data_plane_stream_failed", ctx);

@@ -11,7 +11,7 @@ pub(super) fn check_config(config: &Map<String, Value>, version: VllmVersion) ->
     let has_audio = modalities.is_none_or(|list| list.iter().any(|one| one == "audio"));
     let has_own_voice = version >= VllmVersion::V0_32;
     if has_audio && !has_own_voice && !config.get("ref_audio").is_some_and(Value::is_string) {
-        return Err(("ref_audio_required", "MiniCPM-o duplex audio output requires ref_audio".to_owned()));
+        return Err(Refusal::new("ref_audio_required", "MiniCPM-o duplex audio output requires ref_audio"));
     }
     Ok(())
 }

@@ -54,7 +54,7 @@ pub(super) fn read_config(asked: &Map<String, Value>) -> Result<Map<String, Valu
     check_format(asked, "input", &INPUT_FORMATS)?;
     check_format(asked, "output", &OUTPUT_FORMATS)?;
     let modalities = [asked.get("modalities"), asked.get("output_modalities")];
-    let modalities = modalities.into_iter().flatten().find(|it| !is_falsy(it)).and_then(Value::as_array);
+    let modalities = modalities.into_iter().flatten().find(|list| !is_falsy(list)).and_then(Value::as_array);
     let modalities = modalities.filter(|list| list.iter().all(Value::is_string));
     config.insert("modalities".to_owned(), modalities.map_or(json!(["text", "audio"]), |list| json!(list)));
     for (key, is_right) in [
@@ -102,7 +102,7 @@ pub(super) fn decode_samples(format: &str, bytes: &[u8]) -> Option<Vec<f32>> {
 fn check_format(asked: &Map<String, Value>, direction: &str, known: &[&str]) -> Result<(), Refusal> {
     let key = format!("{direction}_audio_format");
     let nested = asked.get("audio").map(|audio| &audio[direction]["format"]);
-    let Some(given) = [asked.get(&key), nested].into_iter().flatten().find(|it| !it.is_null()) else {
+    let Some(given) = [asked.get(&key), nested].into_iter().flatten().find(|format| !format.is_null()) else {
         return Ok(());
     };
     let spelled = given.as_str().or_else(|| given["type"].as_str());
@@ -110,12 +110,12 @@ fn check_format(asked: &Map<String, Value>, direction: &str, known: &[&str]) -> 
         return Ok(());
     }
     let shown = given.as_str().map_or_else(|| given.to_string(), str::to_owned);
-    Err(("invalid_session_config", format!("Unsupported {key}: {shown}")))
+    Err(Refusal::new("invalid_session_config", format!("Unsupported {key}: {shown}")))
 }
 
 /// Checks the detection of turns, fills in its defaults, and derives what follows from it.
 fn read_detection(asked: &Map<String, Value>, config: &mut Map<String, Value>) -> Result<(), Refusal> {
-    let refuse = |words: String| Err(("invalid_session_config", words));
+    let refuse = |words: String| Err(Refusal::new("invalid_session_config", words));
     let nested = asked.get("audio").and_then(|audio| audio["input"].get("turn_detection"));
     let policy = asked.get("overlap_policy").and_then(Value::as_str);
     let (field, given) = match (nested, asked.get("turn_detection")) {
@@ -187,10 +187,12 @@ fn read_extra(config: &mut Map<String, Value>) -> Result<(), Refusal> {
     owned.sort_unstable();
     if !owned.is_empty() {
         let words = format!("duplex runtime configuration is server-owned: {}", owned.join(", "));
-        return Err(("invalid_duplex_runtime_config", words));
+        return Err(Refusal::new("invalid_duplex_runtime_config", words));
     }
-    let voice =
-        ["ref_audio", "tts_ref_audio"].iter().find_map(|key| extra.get(*key)).filter(|it| it.is_string());
+    let voice = ["ref_audio", "tts_ref_audio"]
+        .iter()
+        .find_map(|key| extra.get(*key))
+        .filter(|voice| voice.is_string());
     if let (Some(voice), false) = (voice, config.get("ref_audio").is_some_and(Value::is_string)) {
         config.insert("ref_audio".to_owned(), voice.clone());
     }

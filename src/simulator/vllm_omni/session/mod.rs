@@ -21,15 +21,16 @@ use self::{
     transport::Sent,
 };
 use super::{
-    VllmContext,
+    MAX_EVENT_BYTES, Refusal,
     events::{self, Answer},
 };
 use crate::simulator::{
     ConnId, EngineAnswer, FaultKind, JobId, SimOutput,
+    dialect_session::{DialectSession, ResumeRequest},
     duplex::{DuplexSession, DuplexUnit},
     legacy::decode_wav_to_base64_f32,
-    model::WorkerModel,
     python,
+    session_context::{SimContext, SimSessionEnd},
 };
 
 /// Samples of a unit.
@@ -41,15 +42,15 @@ const UNIT: Duration = Duration::from_secs(1);
 /// Loudness from which an append counts as speech (`overlap_silence_rms`).
 const SPEECH_RMS: f64 = 0.003;
 
+/// Time for which a session without a transport is kept (`disconnect_grace_s`).
+const DISCONNECT_GRACE: Duration = Duration::from_secs(30);
+
 /// Time without activity after which the session ends (`idle_ttl_s`), and default of `idle_timeout_s`.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// Code and message of an error.
-pub(super) type Refusal = (&'static str, String);
-
 /// One session.
 #[derive(Debug)]
-pub(super) struct VllmSession {
+pub(in crate::simulator) struct VllmSession {
     id: String,
     config: Map<String, Value>,
     conn: ConnId,
@@ -66,7 +67,6 @@ pub(super) struct VllmSession {
     last_frame_at: Instant,
     last_activity_at: Instant,
     model: DuplexSession,
-    worker: WorkerModel,
     /// Audio that is no whole unit yet, and the pictures of the appends.
     buffer: Vec<f32>,
     pictures: VecDeque<usize>,
@@ -77,31 +77,29 @@ pub(super) struct VllmSession {
     /// The last answer that is over, and the length of its audio.
     last_answer: Option<(String, u64)>,
     last_item: Option<String>,
-    is_over: bool,
+    /// The session is over, and ends like this.
+    ending: Option<SimSessionEnd>,
 }
 
 impl VllmSession {
     /// Opens a session. Its first events follow after the time of an initialisation.
-    pub(super) fn open(
-        conn: ConnId,
+    pub(in crate::simulator) fn open(
         asked: &Map<String, Value>,
-        ctx: &mut VllmContext<'_>,
+        ctx: &mut SimContext<'_>,
     ) -> Result<Self, Refusal> {
+        let bad_voice = || Refusal::new("invalid_duplex_runtime_config", "bad ref_audio");
         let mut config = read_config(asked)?;
         check_config(&config, ctx.cfg.vllm_version)?;
         let voice = config.get("ref_audio").and_then(Value::as_str).map(|url| {
             let (_, base64) = url.split_once(";base64,").unwrap_or_default();
-            decode_wav_to_base64_f32(base64)
-                .ok_or(("invalid_duplex_runtime_config", "bad ref_audio".to_owned()))
+            decode_wav_to_base64_f32(base64).ok_or_else(bad_voice)
         });
-        let mut worker = WorkerModel::default();
         let mut payload = json!({"system_prompt": config.get("instructions")});
         if let Some(voice) = voice.transpose()? {
             payload["ref_audio"] = voice.into();
         }
         let payload = payload.as_object().cloned().unwrap_or_default();
-        let model = DuplexSession::prepare(true, &payload, &mut ctx.for_model(conn, &mut worker));
-        let mut model = model.map_err(|_| ("invalid_duplex_runtime_config", "bad ref_audio".to_owned()))?;
+        let mut model = DuplexSession::prepare(true, &payload, ctx).map_err(|_| bad_voice())?;
         let forced = config.get("extra_body").and_then(|extra| extra["force_listen_count"].as_u64());
         model.force_listen_for(u32::try_from(forced.unwrap_or(0)).unwrap_or(u32::MAX));
         let slow = ctx.faults.trigger_with(|kind| match kind {
@@ -116,7 +114,7 @@ impl VllmSession {
         Ok(Self {
             id: format!("duplex-{:032x}", ctx.rng.u128(..)),
             config,
-            conn,
+            conn: ctx.conn,
             detached_at: None,
             token: events::resume_token(ctx.rng),
             generation: 1,
@@ -129,7 +127,6 @@ impl VllmSession {
             last_frame_at: ctx.now,
             last_activity_at: ctx.now,
             model,
-            worker,
             buffer: Vec::new(),
             pictures: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -138,19 +135,11 @@ impl VllmSession {
             answer: None,
             last_answer: None,
             last_item: None,
-            is_over: false,
+            ending: None,
         })
     }
 
-    pub(super) fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub(super) const fn is_over(&self) -> bool {
-        self.is_over
-    }
-
-    pub(super) const fn note_frame(&mut self, now: Instant) {
+    const fn note_frame(&mut self, now: Instant) {
         (self.last_frame_at, self.last_activity_at) = (now, now);
     }
 
@@ -158,34 +147,46 @@ impl VllmSession {
         events::public_session(&self.id, self.epoch, &self.config)
     }
 
-    /// Handles a message of the client.
-    pub(super) fn handle_message(
-        &mut self,
-        conn: ConnId,
-        message: &Map<String, Value>,
-        ctx: &mut VllmContext<'_>,
-    ) {
+    /// Reads a frame of the client.
+    fn read(&mut self, text: &str, ctx: &mut SimContext<'_>) {
+        self.note_frame(ctx.now);
+        if text.len() > MAX_EVENT_BYTES {
+            return events::send_error(ctx, "event_too_large", "Duplex event too large", None);
+        }
+        match serde_json::from_str(text) {
+            Ok(Value::Object(message)) if message.get("type").is_some_and(Value::is_string) => {
+                self.handle_message(&message, ctx);
+            }
+            Ok(_) => {
+                let words = "Duplex event must be a JSON object with a type";
+                events::send_error(ctx, "bad_event", words, None);
+            }
+            Err(_) => events::send_error(ctx, "invalid_json", "Invalid JSON event", None),
+        }
+    }
+
+    fn handle_message(&mut self, message: &Map<String, Value>, ctx: &mut SimContext<'_>) {
         let text = |key: &str| message.get(key).and_then(Value::as_str);
         let event_id = text("event_id");
         match text("type").unwrap_or_default() {
-            "session.event_ack" => self.acknowledge(conn, message, ctx),
+            "session.event_ack" => self.acknowledge(message, ctx),
             "session.resume" => {
                 let words = "session.resume must be the first message of a new connection";
-                ctx.send_error(conn, "unsupported_session_resume", words, event_id);
+                events::send_error(ctx, "unsupported_session_resume", words, event_id);
             }
             "session.update" => self.update(message, ctx),
             "session.heartbeat" => {
                 self.emit("session.heartbeat_ack", [("session_id", self.id.clone().into())], ctx);
             }
             "session.close" => self.close(text("reason").unwrap_or("client_close"), ctx),
-            "input_audio_buffer.append" => self.append(conn, message, ctx),
+            "input_audio_buffer.append" => self.append(message, ctx),
             "input_audio_buffer.clear" | "input.cancel" | "barge_in" => {
                 self.buffer.clear();
                 self.waiting.clear();
                 self.emit("input_audio_buffer.cleared", [], ctx);
             }
             "response.cancel" => self.cancel(text("response_id"), event_id, ctx),
-            "playback.ack" => self.acknowledge_playback(conn, message, ctx),
+            "playback.ack" => self.acknowledge_playback(message, ctx),
             "input.text.append" => {
                 let words = "The selected native duplex runtime accepts audio append only";
                 self.emit_error("native_text_append_unsupported", words, event_id, ctx);
@@ -200,13 +201,13 @@ impl VllmSession {
             }
             other => {
                 let words = format!("Unknown duplex event type: {other}");
-                ctx.send_error(conn, "unknown_event", &words, event_id);
+                events::send_error(ctx, "unknown_event", &words, event_id);
             }
         }
     }
 
     /// Nothing that the model was initialised with can change.
-    fn update(&mut self, message: &Map<String, Value>, ctx: &mut VllmContext<'_>) {
+    fn update(&mut self, message: &Map<String, Value>, ctx: &mut SimContext<'_>) {
         let patch = message.get("session").and_then(Value::as_object).unwrap_or(message);
         let event_id = message.get("event_id").and_then(Value::as_str);
         if patch.get("ref_audio").is_some_and(Value::is_string) {
@@ -220,15 +221,15 @@ impl VllmSession {
         self.emit("session.updated", [("session", self.public_session())], ctx);
     }
 
-    fn append(&mut self, conn: ConnId, message: &Map<String, Value>, ctx: &mut VllmContext<'_>) {
+    fn append(&mut self, message: &Map<String, Value>, ctx: &mut SimContext<'_>) {
         let event_id = message.get("event_id").and_then(Value::as_str);
         let frames = message.get("video_frames").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         if let Err(words) = check_frames(frames) {
-            return ctx.send_error(conn, "invalid_video_frames", words, event_id);
+            return events::send_error(ctx, "invalid_video_frames", words, event_id);
         }
         let Some(audio) = message.get("audio").and_then(Value::as_str) else {
             let words = "input_audio_buffer.append requires audio and/or video_frames";
-            return ctx.send_error(conn, "bad_event", words, event_id);
+            return events::send_error(ctx, "bad_event", words, event_id);
         };
         if ctx.faults.trigger(FaultKind::InputBackpressure) {
             let words = "Duplex session has too many pending input bytes";
@@ -257,14 +258,13 @@ impl VllmSession {
         self.start_steps(ctx);
     }
 
-    fn start_steps(&mut self, ctx: &mut VllmContext<'_>) {
+    fn start_steps(&mut self, ctx: &mut SimContext<'_>) {
         while !self.model.is_busy()
             && self.opens_at.is_none()
             && let Some(unit) = self.waiting.pop_front()
         {
-            let mut context = ctx.for_model(self.conn, &mut self.worker);
-            context.record(|conn| SimOutput::DuplexUnit(conn, unit.clone()));
-            self.model.begin_unit(unit, &mut context);
+            ctx.record(|conn| SimOutput::DuplexUnit(conn, unit.clone()));
+            self.model.begin_unit(unit, ctx);
             self.submitted_at = ctx.now;
         }
     }
@@ -276,50 +276,95 @@ impl VllmSession {
     }
 
     /// Ends the session at the client's wish, or for this reason.
-    fn close(&mut self, reason: &str, ctx: &mut VllmContext<'_>) {
+    fn close(&mut self, reason: &str, ctx: &mut SimContext<'_>) {
         let members =
             [("session_id", self.id.clone().into()), ("reason", reason.into()), ("event", json!({}))];
         self.emit("session.closed", members, ctx);
-        self.end(reason, ctx);
+        self.end(reason);
     }
 
-    fn expire(&mut self, reason: &str, ctx: &mut VllmContext<'_>) {
+    fn expire(&mut self, reason: &str, ctx: &mut SimContext<'_>) {
         self.emit(
             "session.expired",
             [("session_id", self.id.clone().into()), ("reason", reason.into())],
             ctx,
         );
-        self.end(reason, ctx);
+        self.end(reason);
     }
 
-    fn end(&mut self, reason: &str, ctx: &mut VllmContext<'_>) {
-        self.is_over = true;
-        if let Some(conn) = self.attached() {
-            ctx.outputs.push_back(SimOutput::Close(conn, 1000, reason.to_owned()));
+    fn end(&mut self, reason: &str) {
+        self.ending = Some(match self.detached_at {
+            None => SimSessionEnd::ClosedFor(reason.to_owned()),
+            Some(_) => SimSessionEnd::Detached,
+        });
+    }
+
+    /// The end of the session, if it is over.
+    fn outcome(&mut self) -> Result<(), SimSessionEnd> {
+        self.ending.take().map_or(Ok(()), Err)
+    }
+
+    /// Leaves the connection without a close frame.
+    fn drop_connection(&mut self, ctx: &mut SimContext<'_>) {
+        if self.detached_at.is_none() {
+            self.detached_at = Some(ctx.now);
+            ctx.outputs.push_back(SimOutput::Abort(ctx.conn));
         }
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    /// Instant at which a connection without input is dropped, or a session without a connection given up.
+    fn transport_deadline(&self) -> Instant {
+        match self.detached_at {
+            Some(at) => at + DISCONNECT_GRACE,
+            None => self.last_frame_at + self.idle_timeout,
+        }
+    }
+
+    fn announce(&mut self, ctx: &mut SimContext<'_>) {
+        let session = self.public_session();
+        let members = [
+            ("session", session.clone()),
+            ("attachment_generation", self.generation.into()),
+            ("resume_token", self.token.as_str().into()),
+        ];
+        if self.detached_at.is_none() {
+            events::send(ctx, "session.created", members);
+        }
+        self.emit("session.updated", [("session", session)], ctx);
+    }
+}
+
+impl DialectSession for VllmSession {
+    fn id(&self) -> Option<&str> {
+        Some(&self.id)
+    }
+
+    fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        if self.detached_at.is_none() {
+            self.read(text, ctx);
+        }
+        self.outcome()
+    }
+
+    fn handle_binary(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        let error = Refusal::binary_frame().to_event(ctx.rng);
+        ctx.send_text(error);
+        Err(SimSessionEnd::Aborted)
+    }
+
+    fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
+        self.model.handle_engine_answer(job, answer, ctx);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
         if let Some(opens_at) = self.opens_at {
             return Some(opens_at);
         }
-        let transport = match self.detached_at {
-            Some(at) => at + super::DISCONNECT_GRACE,
-            None => self.last_frame_at + self.idle_timeout,
-        };
-        [
-            self.model.step_deadline(),
-            self.silence_due_at(),
-            Some(transport),
-            Some(self.last_activity_at + IDLE),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let given_up = [self.transport_deadline(), self.last_activity_at + IDLE];
+        [self.model.step_deadline(), self.silence_due_at()].into_iter().flatten().chain(given_up).min()
     }
 
-    /// Does what is due. Returns the connection that the server left, because nothing came on it.
-    pub(super) fn handle_deadline(&mut self, ctx: &mut VllmContext<'_>) -> Option<ConnId> {
+    fn handle_deadline(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= ctx.now);
         if is_due(self.opens_at) {
             self.opens_at = None;
@@ -329,45 +374,40 @@ impl VllmSession {
         } else if is_due(self.silence_due_at()) {
             let samples = vec![0.0; UNIT_SAMPLES];
             let unit = DuplexUnit { samples, force_listen: false, frame_count: 0, input_id: None };
-            self.model.begin_unit(unit, &mut ctx.for_model(self.conn, &mut self.worker));
+            self.model.begin_unit(unit, ctx);
             self.submitted_at = ctx.now;
-        } else if self.detached_at.is_some_and(|at| at + super::DISCONNECT_GRACE <= ctx.now) {
+        } else if self.detached_at.is_some_and(|at| at + DISCONNECT_GRACE <= ctx.now) {
             self.expire("disconnect_grace_expired", ctx);
         } else if self.last_activity_at + IDLE <= ctx.now {
             self.expire("idle_ttl_expired", ctx);
-        } else if let Some(conn) =
-            self.attached().filter(|_| self.last_frame_at + self.idle_timeout <= ctx.now)
-        {
-            self.detached_at = Some(ctx.now);
-            ctx.outputs.push_back(SimOutput::Abort(conn));
-            return Some(conn);
+        } else if self.transport_deadline() <= ctx.now {
+            self.drop_connection(ctx);
+            return Ok(());
         }
-        if !self.is_over {
-            self.start_steps(ctx);
-        }
-        None
+        self.outcome()?;
+        self.start_steps(ctx);
+        Ok(())
     }
 
-    fn announce(&mut self, ctx: &mut VllmContext<'_>) {
-        let session = self.public_session();
-        let members = [
-            ("session", session.clone()),
-            ("attachment_generation", self.generation.into()),
-            ("resume_token", self.token.as_str().into()),
-        ];
-        if let Some(conn) = self.attached() {
-            ctx.send_event(conn, "session.created", members);
-        }
-        self.emit("session.updated", [("session", session)], ctx);
+    fn detach(&mut self, now: Instant) -> bool {
+        self.detached_at.get_or_insert(now);
+        true
     }
 
-    pub(super) fn handle_engine_answer(
-        &mut self,
-        job: JobId,
-        answer: &EngineAnswer,
-        ctx: &mut VllmContext<'_>,
-    ) {
-        self.model.handle_engine_answer(job, answer, &mut ctx.for_model(self.conn, &mut self.worker));
+    fn is_detached(&self) -> bool {
+        self.detached_at.is_some()
+    }
+
+    fn resume(&mut self, request: &ResumeRequest, ctx: &mut SimContext<'_>) -> bool {
+        let attached = self.attach(request, ctx);
+        if let Err(refusal) = &attached {
+            if let Some(refusal) = refusal {
+                let error = refusal.to_event(ctx.rng);
+                ctx.send_text(error);
+            }
+            ctx.outputs.push_back(SimOutput::Abort(ctx.conn));
+        }
+        attached.is_ok()
     }
 }
 

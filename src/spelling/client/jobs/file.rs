@@ -106,12 +106,16 @@ impl JobsFile {
             let message = "a job has fields for model, language, hot_words, transcription_prompt and task";
             return problem(&["jobs", "fields", &field.name], message);
         }
-        let transcripts = self.transcripts.into_iter().map(|it| it.compile(document));
+        let transcripts = self.transcripts.into_iter().map(|transcript| transcript.compile(document));
         Ok(JobApi {
             path: self.path.0,
             model: self.model,
             form: self.settings_field.zip(self.recording_field),
-            uploads: self.uploads.map(|it| UploadApi { path: it.path.0, field: it.field, status: it.status }),
+            uploads: self.uploads.map(|uploads| UploadApi {
+                path: uploads.path.0,
+                field: uploads.field,
+                status: uploads.status,
+            }),
             created_status: self.created_status,
             deleted_status: self.deleted_status,
             not_ready_status: self.not_ready_status,

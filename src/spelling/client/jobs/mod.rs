@@ -216,9 +216,15 @@ impl JobApi {
     /// The paths that the API has, for people.
     pub fn paths(&self) -> impl Iterator<Item = String> + '_ {
         let of_jobs = [self.path.clone(), format!("{}/{{id}}", self.path)];
-        let transcripts = self.transcripts.iter().map(|it| format!("{}/{{id}}{}", self.path, it.path));
-        let mut paths: Vec<_> =
-            self.uploads.iter().map(|it| it.path.clone()).chain(of_jobs).chain(transcripts).collect();
+        let transcripts =
+            self.transcripts.iter().map(|transcript| format!("{}/{{id}}{}", self.path, transcript.path));
+        let mut paths: Vec<_> = self
+            .uploads
+            .iter()
+            .map(|uploads| uploads.path.clone())
+            .chain(of_jobs)
+            .chain(transcripts)
+            .collect();
         paths.dedup();
         paths.into_iter()
     }
@@ -248,7 +254,9 @@ impl JobApi {
         for field in &self.fields {
             let value = field.read(found.get(field.slot));
             let value = value.map_err(|problem| format!("'{}': {problem}", field.name))?;
-            settings.extend(field.file.to.zip(value));
+            if let (Some(role), Some(value)) = (field.file.to, value) {
+                settings.set(role, value);
+            }
         }
         Ok(settings)
     }
@@ -256,17 +264,17 @@ impl JobApi {
 
 impl JobSettings {
     /// Takes a value; an earlier one counts.
-    fn extend(&mut self, value: Option<(FieldRole, FieldValue)>) {
-        match value {
-            Some((FieldRole::Model, FieldValue::Text(name))) => self.model = self.model.take().or(Some(name)),
-            Some((FieldRole::Language, FieldValue::Text(language))) => {
+    fn set(&mut self, role: FieldRole, value: FieldValue) {
+        match (role, value) {
+            (FieldRole::Model, FieldValue::Text(name)) => self.model = self.model.take().or(Some(name)),
+            (FieldRole::Language, FieldValue::Text(language)) => {
                 self.language = self.language.take().or(Some(language));
             }
-            Some((FieldRole::HotWords, FieldValue::Items(items))) => {
+            (FieldRole::HotWords, FieldValue::Items(items)) => {
                 self.hot_words.extend(items.iter().flat_map(|item| item.texts.iter().cloned()));
             }
-            Some((FieldRole::TranscriptionPrompt, FieldValue::Text(words))) => self.prompt = Some(words),
-            Some((FieldRole::Task, FieldValue::Text(name))) => self.translates = name == "translate",
+            (FieldRole::TranscriptionPrompt, FieldValue::Text(words)) => self.prompt = Some(words),
+            (FieldRole::Task, FieldValue::Text(name)) => self.translates = name == "translate",
             _ => {}
         }
     }

@@ -20,7 +20,7 @@ use self::edits::{Edit, OPEN};
 use self::fragments::Fragments;
 use self::table::{Cursor, Sample};
 use self::track::AudioTrack;
-use crate::media::decode::choice::choose;
+use crate::media::decode::codec::choose_track;
 use crate::media::decode::packet::{Demuxer, Event, Nanos, Packet, SECOND, Stream, nanos};
 
 /// Latest first fragment that is late and not part of a stream that was recorded from its middle.
@@ -63,7 +63,7 @@ impl Mp4 {
             .filter_map(|track| AudioTrack::parse(&file, track, ticks_per_s).transpose())
             .collect::<Result<Vec<_>, _>>()?;
         let candidates = tracks.iter().map(|track| (track.first_stream(), track.is_enabled));
-        let Some(chosen) = choose(candidates) else { return Ok(None) };
+        let Some(chosen) = choose_track(candidates) else { return Ok(None) };
         let choice = (chosen + 1, tracks.len());
         let mut track = tracks.swap_remove(chosen);
         let defaults = fragments::Defaults::find(&file, movie, track.id);

@@ -15,7 +15,7 @@ use symphonia::core::errors::Error;
 use self::block::{Block, frames};
 use self::element::*;
 use self::track::{AudioTrack, audio_tracks};
-use crate::media::decode::choice::choose;
+use crate::media::decode::codec::choose_track;
 use crate::media::decode::packet::{Demuxer, Event, Nanos, Packet, SECOND};
 
 /// Latest first block that is late and not part of a stream that was recorded from its middle.
@@ -120,7 +120,7 @@ impl Webm {
     fn choose_track(&mut self, tracks: Element) {
         let mut found = audio_tracks(&self.file, tracks);
         let candidates = found.iter().map(|track| (&track.stream, track.is_default));
-        let Some(chosen) = choose(candidates) else { return };
+        let Some(chosen) = choose_track(candidates) else { return };
         self.choice = (chosen + 1, found.len());
         let mut track = found.swap_remove(chosen);
         let mut stream = std::mem::take(&mut track.stream);

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{
+use crate::spelling::{
     check::{self, Document, FileError},
     language::primary_language,
     template::Template,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 
-use super::check::{Document, FileError};
+use crate::spelling::check::{Document, FileError};
 
 /// Keys that describe the file itself.
 pub(super) const OWN_KEYS: [&str; 5] = ["kind", "name", "title", "notes", "extends"];

@@ -1,27 +1,40 @@
 //! Profile files: what a client's verbs mean to the model. The schema is `mappings/reference.md`.
+//!
+//! To change here: a key of a section, or a new section, which the session's owner of that matter reads. Not here: how a
+//! protocol spells a verb, which is [`super::client`]'s.
+
+mod answer;
+mod dialogue;
+mod hear;
+mod inherit;
+mod relay;
+mod tools;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{
+use self::{
     answer::AnswerFile,
-    check::{self, Document, FileError},
     dialogue::ConverseFile,
     hear::HearFile,
     inherit::{OWN_KEYS, parse_extended},
+};
+use super::{
+    MappingKind,
+    check::{self, Document, FileError},
     language::primary_language,
-    relay::RelayRules,
     template::Template,
 };
 
-pub use super::{
+pub use self::{
     answer::AnswerRules,
     dialogue::{
         AgcRules, AssistantText, BargeInRules, ConverseRules, PlayoutPace, PlayoutRules, RolloverRules,
     },
     hear::{HearRules, PromptRequest},
+    relay::RelayRules,
     tools::{AskTools, ToolRules},
 };
 use crate::vocabulary::{MicrophoneMode, Mode, SlotValue, TurnEndRule};
@@ -30,7 +43,7 @@ use crate::vocabulary::{MicrophoneMode, Mode, SlotValue, TurnEndRule};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileFile {
-    kind: super::MappingKind,
+    kind: MappingKind,
     name: String,
     title: String,
     #[serde(default)]
@@ -277,7 +290,7 @@ impl Profile {
         let is_inherited = |key: &str| !is_relay || RELAY_SECTIONS.contains(&key);
         let (read, text): (ProfileFile, _) =
             parse_extended(document, base.map(|base| &*base.document), is_inherited)?;
-        super::check_kind(document, read.kind, super::MappingKind::Profile)?;
+        super::check_kind(document, read.kind, MappingKind::Profile)?;
         if is_relay {
             return read.compile_relay(document, text);
         }

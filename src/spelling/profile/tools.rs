@@ -7,11 +7,13 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{
-    check::{Document, FileError},
-    template::Template,
+use crate::{
+    spelling::{
+        check::{Document, FileError},
+        template::Template,
+    },
+    vocabulary::SlotValue,
 };
-use crate::vocabulary::SlotValue;
 
 /// How the model is asked for an answer that may have calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

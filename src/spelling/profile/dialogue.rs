@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{
+use crate::spelling::{
     check::{self, Document, FileError},
     template::Template,
 };

@@ -3,11 +3,13 @@
 use serde::Deserialize;
 
 use super::{
-    check::{self, Document, FileError},
     dialogue::BargeInRules,
     tools::{ToolRules, ToolsFile},
 };
-use crate::vocabulary::MicrophoneMode;
+use crate::{
+    spelling::check::{self, Document, FileError},
+    vocabulary::MicrophoneMode,
+};
 
 /// `[answer]`: how the model answers utterances and messages.
 #[derive(Debug, Clone, Deserialize)]
