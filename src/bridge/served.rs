@@ -205,7 +205,7 @@ impl BridgedSession for ServedSession {
     }
 
     fn is_lane_held(&self, lane: Lane) -> bool {
-        self.session.tools.lanes.is_held(lane)
+        self.session.is_lane_held(lane)
     }
 
     fn handle_order(&mut self, now: Instant, order: Input<'_>) {
@@ -213,7 +213,7 @@ impl BridgedSession for ServedSession {
         match order {
             Input::PlaceFound(lane) => session.handle_place(now, lane),
             Input::LaneReplaceable(lane) => session.handle_replaceable(lane),
-            Input::Unwritten(turn, waiting, total) => session.handle_unwritten(turn, (waiting, total)),
+            Input::Unwritten(turn, waiting, total) => session.handle_unwritten(turn, waiting, total),
             Input::Flow(flow) => session.handle_flow(now, flow),
             Input::Drain(within) => session.drain(now, within, CloseReason::Shutdown),
             Input::Close(within) => session.drain(now, within, CloseReason::Operator),
@@ -229,7 +229,7 @@ impl BridgedSession for ServedSession {
     }
 
     fn pop_action(&mut self) -> Option<Action> {
-        self.session.tools.pop_action()
+        self.session.pop_action()
     }
 
     fn to_output(&mut self, now: Instant, action: Action, outputs: &mut Outputs) -> Option<Output> {
@@ -267,7 +267,7 @@ impl BridgedSession for ServedSession {
     }
 
     fn next_timeout(&self, outputs: &Outputs) -> Option<Instant> {
-        let deadlines = [self.session.tools.timers.next(), self.still_here_at(outputs)];
+        let deadlines = [self.session.next_timeout(), self.still_here_at(outputs)];
         deadlines.into_iter().flatten().min()
     }
 

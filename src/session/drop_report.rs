@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use super::{
     millis,
-    outbox::Actions,
     timers::{Timer, Timers},
 };
 use crate::vocabulary::ClientEvent;
@@ -21,25 +20,34 @@ pub(super) struct DropReport {
 }
 
 impl DropReport {
-    /// Reports audio of this total length, or arms [`Timer::DropReport`] if the last report is too recent.
-    pub(super) fn report(&mut self, now: Instant, dropped: Duration, timers: &mut Timers, out: &mut Actions) {
+    /// Report of dropped audio of this total length, if one is due. Arms [`Timer::DropReport`] if the last one is too recent.
+    pub(super) fn report(
+        &mut self,
+        now: Instant,
+        dropped: Duration,
+        timers: &mut Timers,
+    ) -> Option<ClientEvent> {
         timers.take_expired(Timer::DropReport, now);
         if millis(dropped) == self.reported_ms {
-            return;
+            return None;
         }
         match self.reported_at.map(|at| at + REPORT_INTERVAL) {
-            Some(due_at) if now < due_at => timers.set(Timer::DropReport, due_at),
-            _ => self.flush(now, dropped, out),
+            Some(due_at) if now < due_at => {
+                timers.set(Timer::DropReport, due_at);
+                None
+            }
+            _ => self.flush(now, dropped),
         }
     }
 
-    /// Reports what was not reported yet.
-    pub(super) fn flush(&mut self, now: Instant, dropped: Duration, out: &mut Actions) {
+    /// Report of what was not reported yet.
+    pub(super) fn flush(&mut self, now: Instant, dropped: Duration) -> Option<ClientEvent> {
         let dropped_ms = millis(dropped).saturating_sub(self.reported_ms);
-        if dropped_ms > 0 {
-            self.reported_ms += dropped_ms;
-            self.reported_at = Some(now);
-            out.push_client(ClientEvent::FramesDropped { dropped_ms });
+        if dropped_ms == 0 {
+            return None;
         }
+        self.reported_ms += dropped_ms;
+        self.reported_at = Some(now);
+        Some(ClientEvent::FramesDropped { dropped_ms })
     }
 }

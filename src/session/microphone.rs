@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    vocabulary::ClientEvent,
+    vocabulary::{ClientEvent, PauseId},
 };
 
 /// The client's audio, from its arrival to the events found in it.
@@ -30,13 +30,15 @@ pub(super) struct AudioIntake {
 }
 
 /// A frame of the client's audio, as it was taken.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TakenFrame {
     pub(super) length: Duration,
     /// It arrived too fast.
     pub(super) is_dropped: bool,
     /// The user speaks in it.
     pub(super) has_speech: bool,
+    /// It starts or ends an utterance, or interrupts.
+    pub(super) is_decisive: bool,
 }
 
 impl AudioIntake {
@@ -53,12 +55,12 @@ impl AudioIntake {
             Ok(groups) => groups as u64,
             Err(error) => {
                 out.push_error(Error::new(ErrorKind::Invalid, error.to_string()));
-                return TakenFrame { length: Duration::ZERO, is_dropped: false, has_speech: false };
+                return TakenFrame::default();
             }
         };
         let length = Duration::from_secs_f64(groups as f64 / f64::from(converter.rate_hz().max(1)));
         self.audio_totals.received += length;
-        let mut frame = TakenFrame { length, is_dropped: false, has_speech: false };
+        let mut frame = TakenFrame { length, ..TakenFrame::default() };
         if groups > 0 {
             match self.rate_limiter.check_frame(now, length) {
                 RateDecision::Accept => {}
@@ -82,8 +84,32 @@ impl AudioIntake {
         } else {
             frame.has_speech = self.speech_input.push_frame(bytes, &mut self.speech_events);
         }
+        frame.is_decisive = !self.speech_events.is_empty();
         frame
     }
+
+    /// Takes a model's verdict on a pause: the probability that the user has finished, or `None` if there is none.
+    pub(super) fn judge_pause(&mut self, pause: PauseId, probability: Option<f32>) {
+        self.speech_input.judge_pause(pause, probability, &mut self.speech_events);
+    }
+
+    /// Tracks the end of the last utterance, for the report of silence.
+    pub(super) fn track_utterance_end(&mut self, event: &SpeechEvent) {
+        match event {
+            SpeechEvent::Started { .. } => self.last_utterance_end_ms = None,
+            SpeechEvent::Segment(segment) if segment.ends_utterance && segment.has_speech => {
+                let settings = &self.speech_input.settings;
+                // A pause that is judged has no fixed length.
+                let end_ms = match settings.pauses.judged {
+                    Some(_) => segment.speech_ms.1,
+                    None => segment.end_ms.saturating_sub(settings.end_silence_ms.into()),
+                };
+                self.last_utterance_end_ms = Some(end_ms);
+            }
+            _ => {}
+        }
+    }
+
     /// Skips a frame in the echo canceller.
     fn skip_echo(&mut self, length: Duration) {
         if let Some(echo) = &mut self.speech_input.echo {

@@ -2,26 +2,31 @@
 
 use std::time::Instant;
 
-use super::{Session, client_requests::NO_TOOLS, outbox::Observation};
+use super::{
+    client_requests::NO_TOOLS, outbox::Observation, owners::Owners, setup::SessionSetup, tools::Tools,
+    tts::voices::VoiceChoice,
+};
 use crate::{
     audio::output_converter::OutputFormat,
     error::{Error, ErrorKind},
-    session::tts::voices::VoiceChoice,
-    vocabulary::{ClientEvent, ClientSettings, Eagerness, Setting, TurnEnd, TurnEndRule, VoiceSample},
+    vocabulary::{ClientSettings, Eagerness, Setting, TurnEnd, TurnEndRule, VoiceSample},
 };
 
 /// Note on tools for operators.
 const TOOLS_NOTE: &str = "tools: the model is prompted, not trained, to call them; each call is checked against its schema, and a wrong one is asked for once more";
 
-impl Session {
+impl Owners {
+    /// Applies settings of the client. Settings without an effect are noted, and change nothing.
     pub(super) fn apply_settings(&mut self, now: Instant, settings: Vec<Setting>) {
-        let format = self.tools.settings.output_format();
+        let Tools { settings: in_force, out, .. } = &mut self.tools;
+        let format = in_force.output_format();
         let is_format_set = settings.iter().any(Setting::is_output_format);
         for setting in settings {
-            self.note_missing_parts(&setting);
-            match self.missing_effect(&setting) {
-                Some(note) => self.tools.out.observe(Observation::NoEffect(note)),
-                None => self.tools.settings.set(setting),
+            let note = self.setup.note_on(&setting, in_force);
+            note.into_iter().for_each(|note| out.observe(note));
+            match self.setup.missing_effect(&setting) {
+                Some(note) => out.observe(Observation::NoEffect(note)),
+                None => in_force.set(setting),
             }
         }
         if is_format_set {
@@ -30,7 +35,7 @@ impl Session {
         self.follow_settings(now);
     }
 
-    /// Has the parts of the session follow the settings. Those that only read them need nothing.
+    /// Has the owners follow the settings. Those that only read them need nothing.
     fn follow_settings(&mut self, now: Instant) {
         let settings = &self.tools.settings;
         let (detection, cancels_echo) = (settings.turn_detection, settings.cancels_echo);
@@ -50,7 +55,8 @@ impl Session {
             self.intake.speech_input.cancel_echo(cancels_echo, &mut self.intake.speech_events);
             self.tools.floor.log_playback(cancels_echo);
         }
-        self.tools.voice = self.choose_voice(None, None).ok().and_then(|choice| choice.voice);
+        let choice = self.setup.choose_voice(&self.tools.settings, None, None);
+        self.tools.voice = choice.ok().and_then(|choice| choice.voice);
         if let Some(assistant) = &mut self.assistant {
             // With these settings the question would be another.
             assistant.replace_early(now, &mut self.tools);
@@ -60,52 +66,41 @@ impl Session {
     }
 
     fn apply_input_settings(&mut self) {
-        let input = self.setup.input_settings(&self.tools.settings);
+        let Tools { settings, out, .. } = &mut self.tools;
+        let input = self.setup.input_settings(settings);
         if let Err(error) = self.intake.speech_input.apply_settings(input, &mut self.intake.speech_events) {
             let kept = &self.intake.speech_input.settings;
-            let settings = &mut self.tools.settings;
             settings.input_encoding = kept.encoding;
             (settings.input_rate_hz, settings.input_channels) = (kept.rate_hz, kept.channels);
-            self.report_error(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
+            out.push_error(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
         }
     }
 
     /// Applies the format of the audio to the client. The one `before` stays if it is wrong.
     fn apply_output_format(&mut self, before: OutputFormat) {
-        if let Err(error) = self.tools.floor.set_format(self.tools.settings.output_format()) {
+        let Tools { settings, floor, out, .. } = &mut self.tools;
+        if let Err(error) = floor.set_format(settings.output_format()) {
             let OutputFormat { encoding, rate_hz, bit_rate } = before;
-            let settings = &mut self.tools.settings;
             settings.output_encoding = encoding;
             (settings.output_rate_hz, settings.output_bit_rate) = (rate_hz, bit_rate);
             // The format before is valid. The floor of a new session does not have it yet.
-            let _ = self.tools.floor.set_format(before);
-            self.report_error(Error::new(ErrorKind::BadSetting, format!("audio to the client: {error}")));
+            let _ = floor.set_format(before);
+            out.push_error(Error::new(ErrorKind::BadSetting, format!("audio to the client: {error}")));
         }
     }
+}
 
-    /// Confirms a change of settings.
-    pub(super) fn report_settings(&mut self) {
-        let ClientSettings { hot_words, end_threshold, end_likely_threshold, end_wait_max_ms, .. } =
-            &self.tools.settings;
-        let configured = ClientEvent::Configured {
-            hot_words: hot_words.clone(),
-            end_threshold: *end_threshold,
-            end_likely_threshold: *end_likely_threshold,
-            end_wait_max_ms: *end_wait_max_ms,
-        };
-        self.tools.out.push_client(configured);
-    }
-
+impl SessionSetup {
     /// Why a setting has no effect, for the operator; `None` if it has one, or turns off what does not exist.
     fn missing_effect(&self, setting: &Setting) -> Option<String> {
-        let has_answers = self.assistant.is_some();
+        let has_answers = self.profile.answers.is_some();
         let (what, because) = match setting {
             Setting::SpeakModel(model) => {
-                let is_known = model.must_exist || self.setup.voice_catalog.is_known_model(&model.name);
+                let is_known = model.must_exist || self.voice_catalog.is_known_model(&model.name);
                 let note = || format!("speech model {:?} is not configured; it changes nothing", model.name);
                 return (!is_known).then(note);
             }
-            Setting::Microphone(_) if self.setup.profile.barge_in().is_none() => {
+            Setting::Microphone(_) if self.profile.barge_in().is_none() => {
                 return Some(
                     "microphone: it is muted while a text is spoken, as on the real server".to_owned(),
                 );
@@ -113,7 +108,7 @@ impl Session {
             Setting::Instructions(_) if !has_answers => {
                 ("instructions do nothing", "its prompts are in its file")
             }
-            Setting::Tools(offer) if !self.setup.profile.calls_tools() && !offer.tools.is_empty() => {
+            Setting::Tools(offer) if !self.profile.calls_tools() && !offer.tools.is_empty() => {
                 ("tools do nothing", NO_TOOLS)
             }
             Setting::MaxTokens(Some(_)) if !has_answers => {
@@ -122,12 +117,12 @@ impl Session {
             Setting::Temperature(Some(_)) if !has_answers => {
                 ("a temperature does nothing", "it is in its file")
             }
-            Setting::Temperature(Some(_)) if !self.setup.takes_temperature => {
+            Setting::Temperature(Some(_)) if !self.takes_temperature => {
                 ("a temperature does nothing", "its upstreams have none for single answers")
             }
             Setting::TranscribeUser(true)
-                if self.setup.profile.dialogue.is_some()
-                    && !(self.setup.can_transcribe || self.setup.profile.transcribes_user()) =>
+                if self.profile.dialogue.is_some()
+                    && !(self.can_transcribe || self.profile.transcribes_user()) =>
             {
                 ("a transcript of the user is not made", "no upstream transcribes")
             }
@@ -136,55 +131,61 @@ impl Session {
         Some(self.without_effect(what, because))
     }
 
-    /// Tells the operator what a setting lacks, or how it acts.
-    fn note_missing_parts(&mut self, setting: &Setting) {
+    /// Note on something that does nothing in this profile.
+    pub(super) fn without_effect(&self, what: &str, because: &str) -> String {
+        format!("{what} in profile {}: {because}", self.profile.name)
+    }
+
+    /// What a setting lacks, or how it acts, for the operator.
+    fn note_on(&self, setting: &Setting, in_force: &ClientSettings) -> Option<Observation> {
         match setting {
-            Setting::Language(language) => self.note_missing_prompt(language),
-            Setting::EndThreshold(_) => self.note_missing_judge(TurnEnd::Semantic(Eagerness::default())),
-            Setting::TurnDetection(detection) => self.note_missing_judge(detection.turn_end),
-            Setting::Tools(offer) if self.setup.profile.calls_tools() && !offer.tools.is_empty() => {
-                self.tools.out.observe(Observation::Note(TOOLS_NOTE.to_owned()));
+            Setting::Language(language) => self.missing_prompt(language, in_force),
+            Setting::EndThreshold(_) => self.missing_judge(TurnEnd::Semantic(Eagerness::default())),
+            Setting::TurnDetection(detection) => self.missing_judge(detection.turn_end),
+            Setting::Tools(offer) if self.profile.calls_tools() && !offer.tools.is_empty() => {
+                Some(Observation::Note(TOOLS_NOTE.to_owned()))
             }
-            _ => {}
+            _ => None,
         }
     }
 
-    /// Tells the operator that nothing judges pauses as the client or the profile wants, and why.
-    pub(super) fn note_missing_judge(&mut self, turn_end: TurnEnd) {
+    /// Why nothing judges pauses, although the client or the profile wants it; `None` otherwise.
+    pub(super) fn missing_judge(&self, turn_end: TurnEnd) -> Option<Observation> {
         let is_wanted = matches!(turn_end, TurnEnd::Semantic(_))
-            || turn_end == TurnEnd::OfProfile && self.setup.profile.listen.turn_end == TurnEndRule::Semantic;
+            || turn_end == TurnEnd::OfProfile && self.profile.listen.turn_end == TurnEndRule::Semantic;
         if !is_wanted {
-            return;
+            return None;
         }
-        if self.setup.profile.dialogue.is_some() {
-            self.note_no_effect("turn detection by meaning does nothing", "its model decides when it speaks");
-        } else if !self.setup.has_turn_judge {
-            let note = "turn detection by meaning: no end-of-turn model is loaded (--turn-model), so a fixed silence ends turns";
-            self.tools.out.observe(Observation::NoEffect(note.to_owned()));
-        }
+        let note = if self.profile.dialogue.is_some() {
+            self.without_effect("turn detection by meaning does nothing", "its model decides when it speaks")
+        } else if !self.has_turn_judge {
+            "turn detection by meaning: no end-of-turn model is loaded (--turn-model), so a fixed silence ends turns".to_owned()
+        } else {
+            return None;
+        };
+        Some(Observation::NoEffect(note))
     }
 
-    /// Tells the operator that the model will not be asked in this language.
-    fn note_missing_prompt(&mut self, language: &str) {
-        let hear = &self.setup.profile.hear;
-        let known = self.tools.settings.language.as_deref();
-        if known != Some(language) && hear.prompt_language(language).is_none() {
-            let note = format!(
+    /// Note that the model will not be asked in this language; `None` if it will, or was not before.
+    fn missing_prompt(&self, language: &str, in_force: &ClientSettings) -> Option<Observation> {
+        let hear = &self.profile.hear;
+        let is_new = in_force.language.as_deref() != Some(language);
+        (is_new && hear.prompt_language(language).is_none()).then(|| {
+            Observation::NoEffect(format!(
                 "language {language:?}: the profile has no transcription prompt for it, so its prompt for {:?} is used",
                 hear.language
-            );
-            self.tools.out.observe(Observation::NoEffect(note));
-        }
+            ))
+        })
     }
 
     /// The voice for a text with this sample or name, and for the model without either.
     pub(super) fn choose_voice(
         &self,
+        settings: &ClientSettings,
         sample: Option<VoiceSample>,
         name: Option<&str>,
     ) -> Result<VoiceChoice, Error> {
-        let ClientSettings { voice, speak_model, .. } = &self.tools.settings;
-        let model = speak_model.as_ref().map(|model| model.name.as_str());
-        self.setup.voice_catalog.choose(sample, name.or(voice.as_deref()), model)
+        let model = settings.speak_model.as_ref().map(|model| model.name.as_str());
+        self.voice_catalog.choose(sample, name.or(settings.voice.as_deref()), model)
     }
 }

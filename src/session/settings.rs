@@ -7,7 +7,7 @@ use super::{
 use crate::{
     audio::output_converter::OutputFormat,
     spelling::client::{EchoMode, LockStep},
-    vocabulary::{ClientSettings, Eagerness, JudgedEnd},
+    vocabulary::{ClientEvent, ClientSettings, Eagerness, JudgedEnd},
 };
 
 impl ClientSettings {
@@ -16,6 +16,17 @@ impl ClientSettings {
         let Self { output_encoding: encoding, output_rate_hz: rate_hz, output_bit_rate: bit_rate, .. } =
             *self;
         OutputFormat { encoding, rate_hz, bit_rate }
+    }
+
+    /// The confirmation of a change.
+    pub(super) fn configured(&self) -> ClientEvent {
+        let Self { hot_words, end_threshold, end_likely_threshold, end_wait_max_ms, .. } = self;
+        ClientEvent::Configured {
+            hot_words: hot_words.clone(),
+            end_threshold: *end_threshold,
+            end_likely_threshold: *end_likely_threshold,
+            end_wait_max_ms: *end_wait_max_ms,
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Session, SessionPhase,
+    Session,
     input::read_window::ReadWindow,
     lanes::Owner,
+    lifecycle::SessionPhase,
     measurement::{AudioTotals, SessionState},
+    owners::Owners,
 };
 use crate::{audio::SPEECH_RATE_HZ, spelling::profile::PlayoutPace};
 
@@ -54,19 +56,20 @@ impl SessionReport {
 
     /// The session's state, and what the driver takes into account.
     pub(crate) fn of(session: &Session, now: Instant) -> Self {
-        let pace = session.setup.audio_out.pace.unwrap_or(session.setup.profile.playout.pace);
+        let Session { owners, lifecycle, activity, .. } = session;
+        let Owners { setup, assistant, tools, .. } = owners;
+        let pace = setup.audio_out.pace.unwrap_or(setup.profile.playout.pace);
         Self {
             state: session.state,
             is_paced: pace == PlayoutPace::RealTime,
-            is_far_ahead: session.tools.floor.must_upstreams_wait(now),
-            unsent_bytes: session.tools.floor.unsent_bytes(),
-            needs_backpressure: session.phase == SessionPhase::Open && session.activity.had_backpressure,
+            is_far_ahead: tools.floor.must_upstreams_wait(now),
+            unsent_bytes: tools.floor.unsent_bytes(),
+            needs_backpressure: lifecycle.phase == SessionPhase::Open && activity.had_backpressure,
             waits_for_lanes: false,
-            only_waits_in_queue: session.phase == SessionPhase::Ended && session.only_waits_in_queue(),
-            kept_bytes: session
-                .assistant
-                .as_ref()
-                .map_or(0, |assistant| assistant.kept_bytes(&session.tools.settings)),
+            only_waits_in_queue: lifecycle.phase == SessionPhase::Ended
+                && owners.is_over()
+                && tools.lanes.only_wait_in_queue(),
+            kept_bytes: assistant.as_ref().map_or(0, |assistant| assistant.kept_bytes(&tools.settings)),
             read_window: ReadWindow::of(session, now),
         }
     }
@@ -74,25 +77,25 @@ impl SessionReport {
 
 /// Current state, computed after each input that may change it.
 pub(super) fn state(session: &Session) -> SessionState {
-    match session.phase {
+    let owners = &session.owners;
+    match session.lifecycle.phase {
         SessionPhase::Open => {}
         // A recording is complete, and its words still wait for a worker.
-        SessionPhase::Finishing(_) if is_queued(session) => return SessionState::Queued,
+        SessionPhase::Finishing(_) if is_queued(owners) => return SessionState::Queued,
         SessionPhase::Finishing(_) | SessionPhase::Ended => return SessionState::Ending,
     }
     if let Some(state) =
-        session.dialogue.as_ref().and_then(|dialogue| dialogue.connecting_state(&session.tools.lanes))
+        owners.dialogue.as_ref().and_then(|dialogue| dialogue.connecting_state(&owners.tools.lanes))
     {
         return state;
     }
-    if session.tools.floor.is_audible() {
+    if owners.tools.floor.is_audible() {
         SessionState::Speaking
-    } else if session.intake.speech_input.voice_activity.is_in_speech() {
+    } else if owners.intake.speech_input.voice_activity.is_in_speech() {
         SessionState::Listening
-    } else if is_queued(session) {
+    } else if is_queued(owners) {
         SessionState::Queued
-    } else if session.awaits_reply()
-        || session.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
+    } else if owners.awaits_reply() || owners.dialogue.as_ref().is_some_and(|dialogue| dialogue.is_speaking())
     {
         SessionState::Answering
     } else {
@@ -101,8 +104,8 @@ pub(super) fn state(session: &Session) -> SessionState {
 }
 
 /// True if a request waits in an upstream's queue.
-fn is_queued(session: &Session) -> bool {
-    let lanes = &session.tools.lanes;
+fn is_queued(owners: &Owners) -> bool {
+    let lanes = &owners.tools.lanes;
     let waits_for_transcript =
         lanes.owner_is_queued(Owner::Transcriber) && !lanes.owner_holds_worker(Owner::Transcriber);
     waits_for_transcript
@@ -112,15 +115,15 @@ fn is_queued(session: &Session) -> bool {
 }
 
 /// Audio totals so far.
-pub(super) fn audio_totals(session: &Session) -> AudioTotals {
-    let waiting = Duration::from_millis(session.transcriber.queue.backlog_ms());
+pub(super) fn audio_totals(owners: &Owners) -> AudioTotals {
+    let waiting = Duration::from_millis(owners.transcriber.queue.backlog_ms());
     let totals = AudioTotals {
-        dropped_backlog: dropped_backlog(session),
+        dropped_backlog: dropped_backlog(owners),
         waiting,
-        sent: session.tools.floor.sent_length(),
-        ..session.intake.audio_totals
+        sent: owners.tools.floor.sent_length(),
+        ..owners.intake.audio_totals
     };
-    let Some(uplink) = session.uplink_counts() else { return totals };
+    let Some(uplink) = owners.uplink_counts() else { return totals };
     AudioTotals {
         appended: length_of(uplink.appended),
         silenced: length_of(uplink.silenced),
@@ -130,14 +133,14 @@ pub(super) fn audio_totals(session: &Session) -> AudioTotals {
 }
 
 /// Audio dropped so far, for any reason.
-pub(super) fn dropped(session: &Session) -> Duration {
-    session.intake.audio_totals.dropped_too_fast + dropped_backlog(session)
+pub(super) fn dropped(owners: &Owners) -> Duration {
+    owners.intake.audio_totals.dropped_too_fast + dropped_backlog(owners)
 }
 
 /// Audio dropped so far because too much waited for an upstream.
-pub(super) fn dropped_backlog(session: &Session) -> Duration {
-    let uplink = session.uplink_counts().map_or(Duration::ZERO, |uplink| length_of(uplink.dropped));
-    Duration::from_millis(session.transcriber.queue.dropped_ms) + uplink
+fn dropped_backlog(owners: &Owners) -> Duration {
+    let uplink = owners.uplink_counts().map_or(Duration::ZERO, |uplink| length_of(uplink.dropped));
+    Duration::from_millis(owners.transcriber.queue.dropped_ms) + uplink
 }
 
 /// Duration of samples at 16 kHz.

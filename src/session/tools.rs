@@ -27,22 +27,12 @@ pub(crate) struct Tools {
 impl Tools {
     /// Takes the oldest action.
     pub(crate) fn pop_action(&mut self) -> Option<Action> {
-        pop_oldest(&mut self.out, &mut self.lanes)
+        self.lanes.pop_older(self.out.next_number()).map(Action::Lane).or_else(|| self.out.pop())
     }
 
     /// True if the bridge has taken every action.
     pub(super) fn is_drained(&self) -> bool {
-        self.out.is_empty() && self.lanes.next_action_number().is_none()
-    }
-}
-
-/// Takes the oldest action of the two outboxes of a session.
-pub(crate) fn pop_oldest(out: &mut Actions, lanes: &mut Lanes) -> Option<Action> {
-    match (lanes.next_action_number(), out.next_number()) {
-        (Some(of_lanes), of_client) if of_client.is_none_or(|of_client| of_lanes < of_client) => {
-            lanes.pop_action().map(Action::Lane)
-        }
-        _ => out.pop(),
+        self.out.is_empty() && self.lanes.is_drained()
     }
 }
 

@@ -4,41 +4,53 @@
 
 use std::time::Instant;
 
-use super::{Session, SessionPhase, timers::Timer};
+use super::{owners::Owners, timers::Timer};
 use crate::vocabulary::{AnswerRequest, ClientEvent};
 
-impl Session {
-    /// Arms [`Timer::UserSilence`] while the user is silent after an answer.
-    pub(super) fn track_user_silence(&mut self, now: Instant) {
-        let detection = self.tools.settings.turn_detection;
+/// The user's silence, while there is one.
+#[derive(Debug, Default)]
+pub(super) struct UserSilence(Option<SilenceStart>);
+
+/// Begin of a silence.
+#[derive(Debug, Clone, Copy)]
+struct SilenceStart {
+    at: Instant,
+    /// Position in the client's audio, ms.
+    position_ms: u64,
+}
+
+impl UserSilence {
+    /// Arms [`Timer::UserSilence`] while the user of an open session is silent after an answer.
+    pub(super) fn track(&mut self, now: Instant, is_open: bool, owners: &mut Owners) {
+        let detection = owners.tools.settings.turn_detection;
         let timeout = detection.idle_timeout.filter(|_| detection.answers_utterances());
-        let is_silent = self.phase == SessionPhase::Open
-            && !self.tools.floor.is_busy()
-            && self.intake.speech_input.current_recording().is_none()
-            && self
+        let is_silent = is_open
+            && !owners.tools.floor.is_busy()
+            && !owners.is_user_speaking()
+            && owners
                 .assistant
                 .as_ref()
                 .is_some_and(|assistant| assistant.has_answered && !assistant.is_busy());
-        let silence = &mut self.activity.user_silence;
+        let start = || SilenceStart { at: now, position_ms: owners.intake.speech_input.listened_ms() };
         match timeout.filter(|_| is_silent) {
-            Some(_) => drop(silence.get_or_insert((now, self.intake.speech_input.listened_ms()))),
-            None => *silence = None,
+            Some(_) => _ = self.0.get_or_insert_with(start),
+            None => self.0 = None,
         }
-        let due = silence.zip(timeout).map(|((since, _), timeout)| since + timeout);
-        self.tools.timers.set_or_clear(Timer::UserSilence, due);
+        let due = self.0.zip(timeout).map(|(start, timeout)| start.at + timeout);
+        owners.tools.timers.set_or_clear(Timer::UserSilence, due);
     }
 
     /// Lets the model answer the silence. Missing audio is no silence: the client's microphone may be off.
-    pub(super) fn answer_user_silence(&mut self, now: Instant) {
-        let Some((_, start_ms)) = self.activity.user_silence.take() else { return };
-        let end_ms = self.intake.speech_input.listened_ms();
-        let Some(assistant) = self.assistant.as_mut().filter(|_| end_ms > start_ms) else { return };
-        self.tools.out.push_client(ClientEvent::AudioCommitted {
-            segment_id: self.tools.segment_ids.next_id(),
+    pub(super) fn answer(&mut self, now: Instant, Owners { intake, assistant, tools, .. }: &mut Owners) {
+        let Some(SilenceStart { position_ms: start_ms, .. }) = self.0.take() else { return };
+        let end_ms = intake.speech_input.listened_ms();
+        let Some(assistant) = assistant.as_mut().filter(|_| end_ms > start_ms) else { return };
+        tools.out.push_client(ClientEvent::AudioCommitted {
+            segment_id: tools.segment_ids.next_id(),
             audio_ms: end_ms - start_ms,
             is_transcribed: false,
             silence_ms: Some((start_ms, end_ms)),
         });
-        assistant.request(now, AnswerRequest::default(), &mut self.tools);
+        assistant.request(now, AnswerRequest::default(), tools);
     }
 }

@@ -19,6 +19,13 @@ use crate::{
 /// others a whole answer. Longer audio ends the answer with an error.
 pub(super) const AUDIO_MAX_CHARS: usize = 600 * 24_000 * 4 / 3 * 4;
 
+/// Format of the samples in messages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SampleFormat {
+    pub(super) encoding: SampleEncoding,
+    pub(super) rate_hz: u32,
+}
+
 impl Dialect {
     /// Decodes one frame. An unreadable frame becomes [`LaneEvent::Unknown`], never an error.
     ///
@@ -26,7 +33,8 @@ impl Dialect {
     pub fn decode(&self, frame: Frame<'_>, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
         self.decode_as_sent(frame, |event, meta| {
             let mut samples = scratch::take();
-            let format = (self.mapping.output_encoding, self.mapping.output_rate_hz);
+            let UpstreamMapping { output_encoding: encoding, output_rate_hz: rate_hz, .. } = *self.mapping;
+            let format = SampleFormat { encoding, rate_hz };
             emit_decoded(event, format, &mut samples, |event| emit(event, meta));
             scratch::put_back(samples);
         });
@@ -64,7 +72,7 @@ impl Dialect {
             ReceiveName::Closed => {
                 let (reason, detail) = (text_of(found, rule.reason), text_of(found, rule.detail));
                 let end_reason = Some(end_reason(&self.mapping, reason));
-                let end = upstream_end(&self.mapping, (reason, detail), None);
+                let end = upstream_end(&self.mapping, reason, detail, None);
                 emit(LaneEvent::Closed(end), MessageMeta { end_reason, ..meta });
             }
             ReceiveName::Failed => self.read_failure(rule, found, meta, emit),
@@ -91,7 +99,7 @@ impl Dialect {
             Some(Node::Bool(is_retryable)) => Some(*is_retryable),
             _ => None,
         };
-        let end = upstream_end(&self.mapping, (code, text_of(found, rule.detail)), is_retryable);
+        let end = upstream_end(&self.mapping, code, text_of(found, rule.detail), is_retryable);
         if code.is_some_and(|code| matches_any(&self.mapping.meanings.non_fatal, code)) {
             let refused = end.kind.is_refusal().then_some(RefusedPart::Whole);
             emit(LaneEvent::RecoverableError(&end.detail), MessageMeta { refused, ..meta });
@@ -168,7 +176,7 @@ fn read_event<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> LaneEve
 /// that ends the unit: a second end could be counted for the next unit, which may be in flight by then.
 fn emit_decoded(
     event: LaneEvent<'_>,
-    format: (SampleEncoding, u32),
+    format: SampleFormat,
     samples: &mut Vec<f32>,
     mut emit: impl FnMut(LaneEvent<'_>),
 ) {
@@ -209,7 +217,7 @@ fn is_too_long(audio: &str) -> bool {
     without_data_prefix(audio).len() > AUDIO_MAX_CHARS
 }
 
-fn audio_event<'s>(text: &str, format: (SampleEncoding, u32), samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
+fn audio_event<'s>(text: &str, format: SampleFormat, samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
     match decode_audio(text, format, samples) {
         Ok(()) => LaneEvent::Audio(Sound::Samples(samples)),
         Err(problem) => LaneEvent::Unknown(problem),
@@ -229,17 +237,13 @@ fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
 }
 
 /// Replaces `samples` by the audio of a message, at most [`AUDIO_MAX_CHARS`], at the dialect's rate.
-pub(super) fn decode_audio(
-    text: &str,
-    (encoding, rate_hz): (SampleEncoding, u32),
-    samples: &mut Vec<f32>,
-) -> Result<(), String> {
+pub(super) fn decode_audio(text: &str, format: SampleFormat, samples: &mut Vec<f32>) -> Result<(), String> {
     let data = without_data_prefix(text);
     let data = data.get(..AUDIO_MAX_CHARS).unwrap_or(data);
-    let decoded = match encoding {
+    let decoded = match format.encoding {
         SampleEncoding::F32le => pcm::decode_base64_f32(data, samples),
         SampleEncoding::S16le => pcm::decode_base64_s16(data, samples),
-        SampleEncoding::Wav => return http::decode_base64_wav(data, rate_hz, samples),
+        SampleEncoding::Wav => return http::decode_base64_wav(data, format.rate_hz, samples),
     };
     decoded.map_err(|error| format!("audio of {} characters that was dropped: {error}", text.len()))
 }
@@ -279,7 +283,8 @@ fn matches_server_failure(mapping: &UpstreamMapping, reason: &str, detail: Optio
 /// Meaning of a session's end, by its reason and diagnostic. The server may say whether another attempt can succeed.
 fn upstream_end(
     mapping: &UpstreamMapping,
-    (reason, detail): (Option<&str>, Option<&str>),
+    reason: Option<&str>,
+    detail: Option<&str>,
     is_retryable: Option<bool>,
 ) -> UpstreamEnd {
     let (reason, detail) = (reason.map_or("no reason given", shortened), detail.map(shortened));

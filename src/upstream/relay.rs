@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{
     Dialect,
-    decode::{decode_audio, end_reason, without_data_prefix},
+    decode::{SampleFormat, decode_audio, end_reason, without_data_prefix},
 };
 use crate::{
     audio::{SPEECH_RATE_HZ, pcm, scratch},
@@ -53,7 +53,7 @@ impl RelayUnits {
             ));
         }
         let mut samples = scratch::take();
-        let format = (SampleEncoding::F32le, SPEECH_RATE_HZ);
+        let format = SampleFormat { encoding: SampleEncoding::F32le, rate_hz: SPEECH_RATE_HZ };
         let decoded = decode_audio(audio, format, &mut samples);
         self.rest.extend(samples.iter().map(|sample| pcm::to_i16(*sample)));
         scratch::put_back(samples);

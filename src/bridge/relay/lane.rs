@@ -87,7 +87,7 @@ impl RelayLane {
         event: &LaneEvent<'_>,
     ) -> ConnectionChange {
         let signal = self.lanes.handle_event(now, lane, event, MessageMeta::default());
-        signal.map_or(ConnectionChange::None, |(_, signal)| signal.change)
+        signal.map_or(ConnectionChange::None, |signal| signal.change)
     }
 
     /// Lets the connection of the lane in use handle a message.

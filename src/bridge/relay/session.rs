@@ -21,7 +21,6 @@ use crate::{
         measurement::{EndReason, Measurement, SessionState},
         outbox::{Action, Observation},
         timers::Timer,
-        tools::pop_oldest,
     },
     spelling::{ClientMapping, UpstreamMapping, upstream::Dialects},
     suggestion::quoted_list,
@@ -152,7 +151,7 @@ impl Relay {
         self.phase == RelayPhase::Over
             && !has_lane
             && self.client.out.is_empty()
-            && self.lane.lanes.next_action_number().is_none()
+            && self.lane.lanes.is_drained()
     }
 }
 
@@ -268,7 +267,8 @@ impl BridgedSession for Relay {
     }
 
     fn pop_action(&mut self) -> Option<Action> {
-        pop_oldest(&mut self.client.out, &mut self.lane.lanes)
+        let Self { client, lane, .. } = self;
+        lane.lanes.pop_older(client.out.next_number()).map(Action::Lane).or_else(|| client.out.pop())
     }
 
     fn to_output(&mut self, _now: Instant, action: Action, outputs: &mut Outputs) -> Option<Output> {

@@ -8,7 +8,7 @@ use crate::{
     error::{Error, ErrorKind},
     session::{
         drain_plan::DrainPlan,
-        lanes::{Owner, backoff::ConnectionFailure, connection::UpstreamConnection},
+        lanes::{LaneSignal, Owner, backoff::ConnectionFailure, connection::UpstreamConnection},
         measurement::{EndReason, Measurement},
         timers::Timer,
     },
@@ -220,8 +220,8 @@ impl Relay {
         }
         for id in self.lane.lanes.expired(now) {
             let signal = self.lane.lanes.handle_timeout(now, id);
-            if let Some((Owner::Relay, signal)) = signal {
-                self.handle_change(now, signal.change);
+            if let Some(LaneSignal { owner: Owner::Relay, change, .. }) = signal {
+                self.handle_change(now, change);
             }
         }
     }

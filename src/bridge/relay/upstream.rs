@@ -261,7 +261,7 @@ impl Relay {
             let detail = format!("the upstream {reason} in every attempt to open the session");
             return self.fail_permanently(now, ConnectionFailure::unused(ErrorKind::Unavailable, detail));
         }
-        self.handle_change(now, signal.map_or(ConnectionChange::None, |(_, signal)| signal.change));
+        self.handle_change(now, signal.map_or(ConnectionChange::None, |signal| signal.change));
     }
 
     /// Tries the next variant of the opening after a failed initialisation: this upstream may not accept the current

@@ -23,11 +23,11 @@ use crate::{
     error::{Error, ErrorKind},
     spelling::{
         Profile,
-        profile::{AnswerRules, AskTools, SpeakRules},
+        profile::{AnswerRules, SpeakRules},
     },
     vocabulary::{
-        AnswerRequest, ChatTurn, ClientSettings, Entry, EntryId, EntryPart, EntryPlace, LaneEvent,
-        MessageMeta, Role, TokenUsage, usage::output_audio_tokens,
+        AnswerRequest, ChatTurn, ClientEvent, ClientSettings, Entry, EntryId, EntryPart, EntryPlace,
+        LaneEvent, MessageMeta, Role, TokenUsage, usage::output_audio_tokens,
     },
 };
 
@@ -195,7 +195,7 @@ impl Answer {
             && has_news
             && is_report_due(self.turn.text.len(), &mut self.turn.reported_bytes)
         {
-            self.turn.report_partial(&mut tools.out);
+            tools.out.push_client(self.turn.partial());
         }
     }
 
@@ -220,12 +220,7 @@ impl Answer {
     }
 
     /// The model has answered. `text` and `audio` are the whole answer if the upstream did not stream.
-    pub(super) fn complete(
-        &mut self,
-        now: Instant,
-        (text, audio): (Option<&str>, &[f32]),
-        tools: &mut Tools,
-    ) {
+    pub(super) fn complete(&mut self, now: Instant, text: Option<&str>, audio: &[f32], tools: &mut Tools) {
         let is_empty = self.calling.as_ref().map_or(self.turn.text.is_empty(), Calling::is_unanswered);
         if let Some(text) = text.filter(|_| is_empty) {
             self.push_text(now, text, tools);
@@ -241,7 +236,7 @@ impl Answer {
             Some(spoken) => {
                 self.filter.finish(&mut spoken.waiting);
                 spoken.finish();
-                self.leave_lane(now, tools);
+                tools.lanes.finish(now, &mut self.ask);
             }
             None => {
                 self.filter.finish(&mut self.turn.text);
@@ -288,14 +283,8 @@ impl Answer {
         }
         self.turn.usage = self.take_usage();
         self.turn.report_complete(tools);
-        self.leave_lane(now, tools);
+        tools.lanes.finish(now, &mut self.ask);
         self.end(now, &mut tools.floor, &mut tools.out);
-    }
-
-    /// Leaves the lane of a question that was answered.
-    fn leave_lane(&mut self, now: Instant, tools: &mut Tools) {
-        self.ask.complete(&mut tools.lanes);
-        self.ask.leave(now, &mut tools.lanes);
     }
 
     /// Has words spoken that wait for it.
@@ -324,11 +313,11 @@ impl Answer {
         }
     }
 
-    /// Adds the answer, which was played, to the conversation.
-    pub(super) fn finish(self, entries: &mut Entries, out: &mut Actions) {
-        self.turn.report_end(false, out);
+    /// Adds the answer, which was played, to the conversation. Returns its end, unless the floor reports it.
+    pub(super) fn finish(self, entries: &mut Entries) -> Option<ClientEvent> {
         let (text, kept_ms) = self.turn.kept_words();
         self.remember(text.to_owned(), kept_ms, true, entries);
+        self.turn.end(false)
     }
 
     /// Ends the answer at once. Only what was heard becomes part of the conversation. Written words count as read once they are
@@ -357,12 +346,12 @@ impl Answer {
             }
             None => (String::new(), 0, false),
         };
-        self.ask.leave(now, lanes);
+        lanes.leave(now, &mut self.ask);
         if let Some(spoken) = &mut self.spoken {
             spoken.stop(now, lanes);
         }
         floor.cancel(now, SpeechSource::Model, out);
-        self.turn.report_end(true, out);
+        out.push_if_any(self.turn.end(true));
         self.remember(heard, heard_ms, is_whole, entries);
     }
 
@@ -408,7 +397,7 @@ impl Answer {
             is_possible: is_second || is_unheard,
             error_kind: ErrorKind::AnswerFailed,
         };
-        if let Some(error) = self.ask.fail(now, failure, again, &mut tools.lanes) {
+        if let Some(error) = tools.lanes.fail(now, &mut self.ask, failure, again) {
             return self.give_up(now, error, tools);
         }
         self.filter.clear();
@@ -429,7 +418,7 @@ impl Answer {
 
     /// Leaves the upstreams of the answer. It calls no tools, and keeps its usage so far.
     fn stop_making(&mut self, now: Instant, tools: &mut Tools) {
-        self.ask.leave(now, &mut tools.lanes);
+        tools.lanes.leave(now, &mut self.ask);
         if let Some(spoken) = &mut self.spoken {
             spoken.cut_words(&mut self.turn);
             spoken.stop(now, &mut tools.lanes);
@@ -444,7 +433,7 @@ impl Answer {
         let Tools { floor, out, .. } = tools;
         // Reports of a long answer come at intervals, so some of its words may not have been reported.
         if self.turn.reported_bytes > 0 && self.turn.text.len() > self.turn.reported_bytes {
-            self.turn.report_partial(out);
+            out.push_client(self.turn.partial());
         }
         if let Some(turn) = self.turn.playing {
             floor.truncate(turn);
@@ -470,7 +459,5 @@ pub(super) fn begin_calling(
     if offer.tools.is_empty() && !has_earlier_calls {
         return None;
     }
-    let may_be_silent = offer.allows_calls() && can_speak;
-    let is_silent = may_be_silent && tools.ask == AskTools::Silent;
-    Some(Calling::new(Arc::clone(rules), tools, offer.clone(), (is_silent, may_be_silent)))
+    Some(Calling::new(Arc::clone(rules), tools, offer.clone(), can_speak))
 }

@@ -89,7 +89,8 @@ impl Assistant {
     pub(crate) fn consider_early(
         &mut self,
         now: Instant,
-        (pause, audio): (PauseId, &Arc<Vec<i16>>),
+        pause: PauseId,
+        audio: &Arc<Vec<i16>>,
         tools: &mut Tools,
     ) {
         if let Some(id) = self.ready_lane(now, tools) {
@@ -129,7 +130,7 @@ impl Assistant {
         usage.begin_request(chat_input(&turn));
         let mut ask = Ask::new(Owner::Assistant);
         ask.use_lane(Some(lane));
-        ask.send(now, LaneRequest::Chat(Box::new(turn)), &mut tools.lanes);
+        tools.lanes.ask(now, &mut ask, LaneRequest::Chat(Box::new(turn)));
         tools.lanes.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Asked));
         self.early.asked = Some(AskedEarly { ask, usage, hit_limit: false, output: Vec::new(), bytes: 0 });
     }
@@ -164,8 +165,7 @@ impl Assistant {
             Output::Refused(failure) => failure.detail.len(),
         };
         if matches!(output, Output::Done(..) | Output::Refused(_)) {
-            asked.ask.complete(&mut tools.lanes);
-            asked.ask.leave(now, &mut tools.lanes);
+            tools.lanes.finish(now, &mut asked.ask);
         }
         asked.output.push(output);
         if asked.bytes > KEPT_MAX_BYTES {
@@ -179,7 +179,7 @@ impl Assistant {
         self.early.candidate = None;
         let Some(mut asked) = self.early.asked.take() else { return false };
         lanes.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Withdrawn));
-        asked.ask.leave(now, lanes);
+        lanes.leave(now, &mut asked.ask);
         true
     }
 

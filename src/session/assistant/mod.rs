@@ -101,7 +101,8 @@ impl Assistant {
         let expects_answer = settings.turn_detection.answers_utterances();
         let may_answer = floor.may_speak(Claim::Answer) == Permission::Now;
         if expects_answer && may_answer && self.dialled.is_none() && lanes.can_dial(Owner::Assistant) {
-            self.dialled = Some(dial(now, voice, lanes));
+            let init = LaneRequest::Init(voice);
+            self.dialled = Some(lanes.open(now, Owner::Assistant, Mode::Chat, Some(init)));
         }
     }
 
@@ -178,14 +179,14 @@ impl Assistant {
         self.advance_answers(now, tools);
         self.advance_speech(now, tools);
         let waiting = self.current.as_ref().and_then(Answer::awaited_lane);
-        tools.lanes.report_wait(now, waiting, &mut tools.timers, &mut tools.out);
+        tools.out.push_if_any(tools.lanes.wait_notice(now, waiting, &mut tools.timers));
     }
 
     fn advance_answers(&mut self, now: Instant, tools: &mut Tools) {
         if self.current.as_ref().is_some_and(|answer| answer.is_over(&tools.floor))
             && let Some(answer) = self.current.take()
         {
-            answer.finish(&mut self.entries, &mut tools.out);
+            tools.out.push_if_any(answer.finish(&mut self.entries));
             self.has_answered = true;
         }
         if self.current.is_none()
@@ -202,7 +203,7 @@ impl Assistant {
             let voice = tools.voice.clone().filter(|_| answer.question().speaks);
             let init = LaneRequest::Init(voice);
             answer.ask.use_lane(self.dialled.take_if(|id| tools.lanes.can_serve(*id, &init)));
-            let id = answer.ask.dial(now, init, &mut tools.lanes);
+            let id = tools.lanes.dial(now, &mut answer.ask, init);
             // The client begins to wait now.
             tools.lanes.restart_queue_wait(now, id);
             self.release_prepared(now, &mut tools.lanes);
@@ -211,7 +212,7 @@ impl Assistant {
             let question = answer.question();
             let turn = self.rules.chat_turn(&self.profile, tools, &question, &self.entries);
             answer.note_request(&turn);
-            answer.ask.send(now, LaneRequest::Chat(Box::new(turn)), &mut tools.lanes);
+            tools.lanes.ask(now, &mut answer.ask, LaneRequest::Chat(Box::new(turn)));
         }
     }
 
@@ -298,7 +299,7 @@ impl Assistant {
     /// Completes the answer: all of it was made. `text` and `audio` are all of it if the upstream did not stream.
     fn complete(&mut self, now: Instant, text: Option<&str>, audio: &[f32], tools: &mut Tools) {
         if let Some(answer) = &mut self.current {
-            answer.complete(now, (text, audio), tools);
+            answer.complete(now, text, audio, tools);
         }
         self.advance(now, tools);
     }
@@ -335,10 +336,6 @@ impl Assistant {
         }
         self.advance(now, tools);
     }
-}
-
-fn dial(now: Instant, voice: Option<VoiceSample>, lanes: &mut Lanes) -> LaneId {
-    lanes.open(now, Owner::Assistant, Mode::Chat, Some(LaneRequest::Init(voice)))
 }
 
 impl AnswerRules {

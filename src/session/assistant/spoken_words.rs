@@ -155,15 +155,25 @@ impl SpokenWords {
         turn: &mut AssistantTurn,
         tools: &mut Tools,
     ) -> Option<Error> {
-        match signal.into_reply() {
-            Reply::None | Reply::Queued | Reply::Ready | Reply::Text(_) => {}
-            Reply::QueueStuck(words) => tools.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
-            Reply::Audio(samples) => self.push_audio(now, samples, turn, tools),
-            Reply::Done { audio, .. } => self.finish_part(now, audio, turn, tools),
-            Reply::Empty => return self.handle_failure(now, ConnectionFailure::empty_answer(), tools),
-            Reply::Failed(failure) => return self.handle_failure(now, failure, tools),
-        }
-        None
+        let failure = match signal.into_reply() {
+            Reply::None | Reply::Queued | Reply::Ready | Reply::Text(_) => None,
+            Reply::QueueStuck(words) => {
+                tools.out.push_error(Error::new(ErrorKind::QueueStuck, words));
+                None
+            }
+            Reply::Audio(samples) => {
+                self.push_audio(now, samples, turn, tools);
+                None
+            }
+            Reply::Done { audio, .. } => {
+                self.finish_part(now, audio, turn, tools);
+                None
+            }
+            Reply::Empty => Some(ConnectionFailure::empty_answer()),
+            Reply::Failed(failure) => Some(failure),
+        };
+        let again = self.again();
+        tools.lanes.fail(now, &mut self.speaker.ask, failure?, again)
     }
 
     fn push_audio(&mut self, now: Instant, samples: &[f32], turn: &mut AssistantTurn, tools: &mut Tools) {
@@ -190,18 +200,12 @@ impl SpokenWords {
         }
     }
 
-    /// Has the words spoken again by another lane. Returns the failure if some of them were heard, or too many lanes failed.
-    fn handle_failure(
-        &mut self,
-        now: Instant,
-        failure: ConnectionFailure,
-        tools: &mut Tools,
-    ) -> Option<Error> {
-        let again = AskAgain {
+    /// Bounds on asking another lane to speak the words: not if some of them were heard.
+    const fn again(&self) -> AskAgain {
+        AskAgain {
             attempts_max: self.attempts_max,
             is_possible: !self.speaker.part_has_audio,
             error_kind: ErrorKind::AnswerFailed,
-        };
-        self.speaker.ask.fail(now, failure, again, &mut tools.lanes)
+        }
     }
 }

@@ -43,7 +43,7 @@ use super::{
         backoff::{ConnectionFailure, RetryState},
         connection::ConnectionChange,
     },
-    outbox::{Actions, Observation},
+    outbox::Observation,
     timers::Timer,
     tools::Tools,
 };
@@ -232,14 +232,14 @@ impl Dialogue {
             self.uplink.clear_unanswered();
         }
         if answered.is_some() {
-            self.report_answered(&mut tools.out);
+            tools.out.push_client(self.audio_answered());
         }
     }
 
-    /// Reports how much of the user's audio has been answered: all that was sent, because only one unit is in flight.
-    fn report_answered(&self, out: &mut Actions) {
+    /// How much of the user's audio has been answered: all that was sent, because only one unit is in flight.
+    fn audio_answered(&self) -> ClientEvent {
         let UplinkCounts { appended, silenced, dropped, .. } = self.uplink.counts();
-        out.push_client(ClientEvent::AudioAnswered { samples: appended + silenced + dropped });
+        ClientEvent::AudioAnswered { samples: appended + silenced + dropped }
     }
 
     /// Handles what happened on the standby's lane.
@@ -259,7 +259,7 @@ impl Dialogue {
         {
             session.end_reply(now, &self.limits, &mut tools.lanes);
             self.arm_reply(&mut tools.timers);
-            self.report_answered(&mut tools.out);
+            tools.out.push_client(self.audio_answered());
         }
     }
 
@@ -296,7 +296,7 @@ impl Dialogue {
             && unit.frame.is_some()
             && meta.input_id.is_none_or(|id| id.parse() == Ok(number))
         {
-            return self.leave_picture_out(&unit, part, detail, tools);
+            return tools.out.push_error(self.leave_picture_out(&unit, part, detail));
         }
         session.unit_errors += 1;
         if session.unit_errors < UNIT_ERRORS_MAX || !tools.lanes.is_engaged(session.id) {
@@ -310,10 +310,11 @@ impl Dialogue {
     }
 
     /// Sends a refused unit's audio again without its picture, because the picture may be the cause. What was accepted is not
-    /// sent again.
-    fn leave_picture_out(&mut self, unit: &UplinkUnit, part: RefusedPart, detail: &str, tools: &mut Tools) {
-        let DialogueUpstream::Active(session) = &mut self.upstream else { return };
-        session.leaves_picture_out = true;
+    /// sent again. Returns the error for the client.
+    fn leave_picture_out(&mut self, unit: &UplinkUnit, part: RefusedPart, detail: &str) -> Error {
+        if let DialogueUpstream::Active(session) = &mut self.upstream {
+            session.leaves_picture_out = true;
+        }
         let then = match part {
             RefusedPart::Whole => {
                 self.uplink.give_back(unit);
@@ -323,6 +324,6 @@ impl Dialogue {
             RefusedPart::Piece => "the audio that came with it is lost",
         };
         let words = format!("the upstream refused a picture; {then}: {detail}");
-        tools.out.push_error(Error::new(ErrorKind::Refused, words));
+        Error::new(ErrorKind::Refused, words)
     }
 }

@@ -331,7 +331,7 @@ impl Dialogue {
             usual_time: session.ready_at - granted_at,
         };
         let init = || init_command(&self.rules, voice.clone(), &self.turns.history);
-        self.standby.prepare(now, &prospects, (self.mode, init), lanes)
+        self.standby.prepare(now, &prospects, self.mode, init, lanes)
     }
 
     pub(super) fn rollover_due(&self, now: Instant, lanes: &Lanes) -> Option<RolloverDue> {

@@ -78,14 +78,15 @@ pub(super) struct Prospects<'a> {
 }
 
 impl StandbyPlace {
-    /// Opens the standby, or replaces one whose prompt misses a line, unless the rollover is due at once.
+    /// Opens the standby in this mode, or replaces one whose prompt misses a line, unless the rollover is due at once.
     ///
     /// Returns true if the rollover need not wait: the standby is ready, or there will be none.
     pub(super) fn prepare(
         &mut self,
         now: Instant,
         prospects: &Prospects<'_>,
-        (mode, init): (Mode, impl FnOnce() -> LaneRequest),
+        mode: Mode,
+        init: impl FnOnce() -> LaneRequest,
         lanes: &mut Lanes,
     ) -> bool {
         let rules = &prospects.rules.rollover;
@@ -195,7 +196,8 @@ impl StandbyPlace {
         if session.tracker.in_flight.is_some() {
             self.give_up(now, lanes);
         } else {
-            session.send_unit(now, UplinkUnit::silence(), lanes);
+            let request = session.begin_unit(now, UplinkUnit::silence());
+            lanes.send(lanes.lane(session.id), request);
             self.arm(rules, lanes, timers);
         }
     }

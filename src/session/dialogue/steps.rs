@@ -19,7 +19,7 @@ use crate::{
         floor::{Floor, SpeechSource},
         lanes::{Lanes, backoff::ConnectionFailure, connection::UpstreamConnection},
         millis,
-        outbox::{Actions, Observation},
+        outbox::Observation,
         timers::{Timer, Timers},
         tools::Tools,
         usage::unit_input,
@@ -49,8 +49,8 @@ impl Dialogue {
     /// 4. `check_limits`: replaces a session that reaches a limit ([`Timer::Limits`])
     /// 5. `standby.feed`: sends the standby its next unit ([`Timer::Standby`])
     /// 6. `redial_if_due`: dials the next session ([`Timer::Redial`])
-    /// 7. `report_connect_error`: informs the client of an outage, once
-    /// 8. `report_wait`: informs the client that it waits for a worker ([`Timer::QueueNotice`])
+    /// 7. `take_connect_error`: informs the client of an outage, once
+    /// 8. `wait_notice`: informs the client that it waits for a worker ([`Timer::QueueNotice`])
     /// 9. `send_due_unit`: sends the next unit ([`Timer::Unit`])
     /// 10. `arm_limits`: arms the timer of the limits
     ///
@@ -68,8 +68,10 @@ impl Dialogue {
         let Tools { lanes, timers, .. } = &mut *tools;
         self.standby.feed(now, &self.rules, lanes, timers);
         self.redial_if_due(now, tools);
-        self.report_connect_error(&tools.lanes, &mut tools.out);
-        tools.lanes.report_wait(now, self.upstream.id(), &mut tools.timers, &mut tools.out);
+        if let Some(error) = self.take_connect_error(&tools.lanes) {
+            tools.out.push_error(error);
+        }
+        tools.out.push_if_any(tools.lanes.wait_notice(now, self.upstream.id(), &mut tools.timers));
         self.send_due_unit(now, tools);
         self.arm_limits(now, &tools.floor, &tools.lanes, &mut tools.timers);
     }
@@ -115,15 +117,14 @@ impl Dialogue {
         }
     }
 
-    /// Reports once why no model is ready yet.
-    fn report_connect_error(&mut self, lanes: &Lanes, out: &mut Actions) {
-        let DialogueUpstream::Connecting(id) = self.upstream else { return };
-        let last_error = lanes.get(id).and_then(UpstreamConnection::last_error);
-        if let (Some(detail), false) = (last_error, self.outage_reported) {
-            self.outage_reported = true;
-            let detail = format!("no model is ready yet: {detail}; retrying");
-            out.push_error(Error::new(ErrorKind::Unavailable, detail));
-        }
+    /// Why no model is ready yet, once.
+    fn take_connect_error(&mut self, lanes: &Lanes) -> Option<Error> {
+        let DialogueUpstream::Connecting(id) = self.upstream else { return None };
+        let detail = lanes.get(id).and_then(UpstreamConnection::last_error)?;
+        let is_known = std::mem::replace(&mut self.outage_reported, true);
+        let error =
+            || Error::new(ErrorKind::Unavailable, format!("no model is ready yet: {detail}; retrying"));
+        (!is_known).then(error)
     }
 
     /// Sends the next unit if it is due.
@@ -146,7 +147,8 @@ impl Dialogue {
             unit.frame = self.video_frame.take();
         }
         self.turns.usage.begin_request(unit_input(unit.audio.len(), unit.frame.is_some()));
-        session.send_unit(now, unit, &mut tools.lanes);
+        let request = session.begin_unit(now, unit);
+        tools.lanes.send(tools.lanes.lane(session.id), request);
         self.arm_reply(&mut tools.timers);
     }
 

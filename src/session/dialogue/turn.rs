@@ -90,7 +90,7 @@ impl AssistantTurn {
         }
         if tools.settings.partials && self.text.trim().len() > self.reported_bytes {
             self.reported_bytes = self.text.len();
-            self.report_partial(&mut tools.out);
+            tools.out.push_client(self.partial());
         }
     }
 
@@ -137,15 +137,15 @@ impl AssistantTurn {
         }
     }
 
-    /// Reports the text so far.
-    pub(in crate::session) fn report_partial(&self, out: &mut Actions) {
-        out.push_client(ClientEvent::TranscriptPartial {
+    /// Partial transcript of the text so far.
+    pub(in crate::session) fn partial(&self) -> ClientEvent {
+        ClientEvent::TranscriptPartial {
             speaker: Speaker::Assistant,
             text: self.text.trim().to_owned(),
             segment_id: self.segment_id,
             audio_ms: self.audio_ms(),
             start_ms: 0,
-        });
+        }
     }
 
     /// Plays audio of the model.
@@ -176,9 +176,11 @@ impl AssistantTurn {
     /// played gets it now.
     pub(in crate::session) fn report_complete(&self, tools: &mut Tools) {
         let mut transcript = self.transcript(tools);
-        let Some(playing) = self.playing else { return transcript.report_all(&mut tools.out) };
+        let Some(playing) = self.playing else {
+            return transcript.all_events().for_each(|event| tools.out.push_client(event));
+        };
         if self.has_partials(tools) && self.text.len() > self.reported_bytes {
-            self.report_partial(&mut tools.out);
+            tools.out.push_client(self.partial());
             transcript.has_partials = true;
         }
         tools.floor.set_transcript(playing, transcript);
@@ -189,17 +191,16 @@ impl AssistantTurn {
         let transcript = self.transcript(tools);
         match self.playing {
             Some(playing) => tools.floor.set_transcript(playing, transcript),
-            None => transcript.report_unheard(&mut tools.out),
+            None => tools.out.push_if_any(transcript.unheard_event()),
         }
     }
 
-    /// Reports the end of a turn that was never played. The floor reports the end of the others.
-    pub(in crate::session) fn report_end(&self, cancelled: bool, out: &mut Actions) {
-        if self.playing.is_none() {
-            let Self { segment_id, usage, hit_limit, .. } = *self;
-            let audio_ms = self.audio_ms();
-            out.push_client(ClientEvent::AnswerEnded { segment_id, cancelled, audio_ms, usage, hit_limit });
-        }
+    /// The end of a turn that was never played. The floor reports the end of the others.
+    pub(in crate::session) fn end(&self, cancelled: bool) -> Option<ClientEvent> {
+        let Self { segment_id, usage, hit_limit, .. } = *self;
+        let audio_ms = self.audio_ms();
+        let end = ClientEvent::AnswerEnded { segment_id, cancelled, audio_ms, usage, hit_limit };
+        self.playing.is_none().then_some(end)
     }
 }
 

@@ -108,7 +108,7 @@ impl Turns {
         turn.push_text(&mut self.filter, delta);
         let has_news = !turn.text[before..].trim().is_empty();
         if turn.has_partials(tools) && has_news && is_report_due(turn.text.len(), &mut turn.reported_bytes) {
-            turn.report_partial(&mut tools.out);
+            tools.out.push_client(turn.partial());
         }
     }
 
@@ -212,7 +212,7 @@ impl Turns {
             unheard.usage = self.usage.take();
             unheard.follow_earlier(now, &mut tools.floor);
             unheard.report_cut(tools);
-            unheard.report_end(true, &mut tools.out);
+            tools.out.push_if_any(unheard.end(true));
             if let Some(playing) = unheard.playing {
                 tools.floor.truncate(playing);
                 tools.floor.finish(now, playing, &mut tools.out);
@@ -233,7 +233,7 @@ impl Turns {
         self.history.push(Speaker::Assistant, turn.segment_id, turn.kept_words().0);
         turn.follow_earlier(now, &mut tools.floor);
         turn.report_complete(tools);
-        turn.report_end(false, &mut tools.out);
+        tools.out.push_if_any(turn.end(false));
         if let Some(playing) = turn.playing {
             tools.floor.finish(now, playing, &mut tools.out);
         }
@@ -262,7 +262,7 @@ impl Turns {
         }
         turn.follow_earlier(now, &mut tools.floor);
         turn.report_cut(tools);
-        turn.report_end(true, &mut tools.out);
+        tools.out.push_if_any(turn.end(true));
         for id in turn.response_ids {
             self.remember_stale(id);
         }

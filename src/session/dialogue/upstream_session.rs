@@ -57,13 +57,12 @@ impl UpstreamSession {
         }
     }
 
-    /// Sends a unit.
-    pub(super) fn send_unit(&mut self, now: Instant, unit: UplinkUnit, lanes: &mut Lanes) {
+    /// Begins a unit. Returns the request that sends it.
+    pub(super) fn begin_unit(&mut self, now: Instant, unit: UplinkUnit) -> LaneRequest {
         self.frame_since_answer |= unit.frame.is_some();
         let (audio, force_listen, frame) = (unit.audio.clone(), unit.force_listen, unit.frame.clone());
         let input_id = self.tracker.record_sent(now, unit);
-        let append = UnitInput { audio, input_id, force_listen, frame };
-        lanes.send(lanes.lane(self.id), LaneRequest::Append(append));
+        LaneRequest::Append(UnitInput { audio, input_id, force_listen, frame })
     }
 
     /// Handles output of the model. Returns the unit that it completed.

@@ -287,8 +287,10 @@ impl Floor {
         let Some(speech) = self.speech_mut(id) else { return 0 };
         let kept = if speech.is_broken_off { 0 } else { samples.len().min(room) };
         speech.push_audio(&samples[..kept]);
-        if kept < samples.len() {
-            speech.break_off(out);
+        if kept < samples.len()
+            && let Some(error) = speech.break_off()
+        {
+            out.push_error(error);
         }
         self.advance(now, out);
         samples.len() - kept
@@ -359,8 +361,8 @@ impl Floor {
 
     /// Ends a speech that may have no audio. Reports its start, unless that was reported, and its end.
     pub(crate) fn finish_unspoken(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
-        if let Some(speech) = self.speech_mut(id).filter(|speech| !speech.start_reported) {
-            speech.announce(now, out);
+        if let Some(speech) = self.speech_mut(id) {
+            out.push_if_any(speech.announce(now));
         }
         self.finish(now, id, out);
     }
@@ -418,8 +420,8 @@ impl Floor {
         speech.sent_samples.saturating_sub(samples(self.pace.unplayed(now)).max(unwritten))
     }
 
-    /// Notes that this part of a speech's messages waits to be written to the client.
-    pub(crate) fn note_unwritten(&mut self, id: SpeechId, (waiting, total): (u64, u64)) {
+    /// Notes that `waiting` of the `total` bytes of a speech's messages wait to be written to the client.
+    pub(crate) fn note_unwritten(&mut self, id: SpeechId, waiting: u64, total: u64) {
         let sent = self.speech_mut(id).map_or(0, |speech| speech.sent_samples);
         let part = waiting.min(total) as f64 / total.max(1) as f64;
         self.unwritten = Some((id, (sent as f64 * part).round() as u64));
@@ -435,13 +437,13 @@ impl Floor {
         match &speech.transcript {
             // A turn without audio.
             Some(transcript) if audio_ms == 0 && transcript.audio_ms == 0 && !is_incomplete => {
-                transcript.report_all(out);
+                transcript.all_events().for_each(|event| out.push_client(event));
             }
             Some(transcript) => {
                 let heard_ms = if cancelled { self.heard_ms(now, &speech) } else { audio_ms };
-                transcript.report_heard(heard_ms, audio_ms, out);
+                out.push_if_any(transcript.heard_event(heard_ms, audio_ms));
                 if !is_incomplete {
-                    transcript.report_calls(out);
+                    transcript.call_events().for_each(|event| out.push_client(event));
                 }
             }
             None => {}

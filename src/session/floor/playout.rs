@@ -79,9 +79,9 @@ impl Floor {
             else {
                 return;
             };
-            speech.send_rest(out);
+            out.push_if_any(speech.take_rest());
             if self.options.reports_complete && speech.start_reported {
-                speech.report_complete(out);
+                out.push_if_any(speech.completion());
             }
             if self.played_at(now).is_some_and(|at| at > now) {
                 return;
@@ -196,7 +196,13 @@ impl Floor {
                 speech.converter.continue_file();
             }
             let frame = speech.converter.encode_frame(frame);
-            speech.send_frame(now, samples, frame, out);
+            if !speech.start_reported {
+                out.push_if_any(speech.announce(now));
+            }
+            speech.count_frame(now, samples);
+            if let Some(audio) = speech.audio_event(frame) {
+                out.push_client(audio);
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{FloorOptions, UNPLAYED_MAX, transcript::TurnTranscript};
 use crate::{
     audio::{MODEL_RATE_HZ, output_converter::OutputConverter, playout_queue::PlayoutQueue},
     error::{Error, ErrorKind},
-    session::{millis, outbox::Actions},
+    session::millis,
     spelling::profile::PlayoutPace,
     vocabulary::{ClientAudio, ClientEvent, SpeechId},
 };
@@ -121,15 +121,14 @@ impl Speech {
         self.model_samples * 1000 / u64::from(MODEL_RATE_HZ)
     }
 
-    /// Announces it.
-    pub(super) fn announce(&mut self, now: Instant, out: &mut Actions) {
-        self.start_reported = true;
-        out.push_client(ClientEvent::SpeakingStarted {
+    /// Its announcement, which is sent now; `None` if it was announced.
+    pub(super) fn announce(&mut self, now: Instant) -> Option<ClientEvent> {
+        (!std::mem::replace(&mut self.start_reported, true)).then(|| ClientEvent::SpeakingStarted {
             request_id: self.request_id.clone(),
             at_ms: millis(now - self.requested_at),
             text: std::mem::take(&mut self.text),
             is_requested: self.source == SpeechSource::Text,
-        });
+        })
     }
 
     /// Adds audio of the model. After the end, all of it leaves the converter at once.
@@ -141,22 +140,22 @@ impl Speech {
         }
     }
 
-    /// Drops the rest of the speech, because it is too far ahead of playback. The speech ends as incomplete; this is reported
-    /// once.
-    pub(super) fn break_off(&mut self, out: &mut Actions) {
+    /// Drops the rest of the speech, because it is too far ahead of playback. The speech ends as incomplete; returns the error
+    /// about that, once.
+    pub(super) fn break_off(&mut self) -> Option<Error> {
         if std::mem::replace(&mut self.is_broken_off, true) {
-            return;
+            return None;
         }
         self.truncated = true;
         let seconds = UNPLAYED_MAX.as_secs();
         let words =
             format!("the upstream is more than {seconds} s ahead of what is heard; the rest is dropped");
-        out.push_error(match self.source {
+        Some(match self.source {
             SpeechSource::Text => {
                 Error::new(ErrorKind::SpeakFailed, words).for_request(self.request_id.clone())
             }
             SpeechSource::Model => Error::new(ErrorKind::AnswerFailed, words),
-        });
+        })
     }
 
     /// No more of it is made.
@@ -219,35 +218,28 @@ impl Speech {
         if is_fixed { self.converter.fill_up(frame, samples) } else { frame }
     }
 
-    /// Sends a frame of this many samples, after its announcement.
-    pub(super) fn send_frame(&mut self, now: Instant, samples: usize, bytes: Bytes, out: &mut Actions) {
-        if !self.start_reported {
-            self.announce(now, out);
-        }
+    /// Counts a frame of this many samples, which is sent now, after its announcement.
+    pub(super) fn count_frame(&mut self, now: Instant, samples: usize) {
         self.first_sent_at.get_or_insert(now);
         self.sent_samples += samples as u64;
-        self.send_bytes(bytes, out);
     }
 
-    /// Sends the rest of a stream, once all samples were sent.
-    pub(super) fn send_rest(&mut self, out: &mut Actions) {
+    /// Takes the rest of a stream, once all samples were sent.
+    pub(super) fn take_rest(&mut self) -> Option<ClientEvent> {
         let rest = self.converter.finish_stream();
-        self.send_bytes(rest, out);
+        self.audio_event(rest)
     }
 
-    /// Sends encoded audio, if there is any: an encoder may need more samples for its next bytes.
-    fn send_bytes(&mut self, bytes: Bytes, out: &mut Actions) {
-        if !bytes.is_empty() {
-            self.sent_bytes += bytes.len() as u64;
-            out.push_client(ClientEvent::Audio(ClientAudio { bytes, turn: self.id }));
-        }
+    /// The event for encoded audio, if there is any: an encoder may need more samples for its next bytes.
+    pub(super) fn audio_event(&mut self, bytes: Bytes) -> Option<ClientEvent> {
+        self.sent_bytes += bytes.len() as u64;
+        (!bytes.is_empty()).then_some(ClientEvent::Audio(ClientAudio { bytes, turn: self.id }))
     }
 
-    /// Reports once that all audio was sent.
-    pub(super) fn report_complete(&mut self, out: &mut Actions) {
-        if !std::mem::replace(&mut self.complete_reported, true) {
-            out.push_client(ClientEvent::AudioComplete { turn: self.id });
-        }
+    /// The event that all audio was sent, once.
+    pub(super) fn completion(&mut self) -> Option<ClientEvent> {
+        let is_known = std::mem::replace(&mut self.complete_reported, true);
+        (!is_known).then_some(ClientEvent::AudioComplete { turn: self.id })
     }
 
     /// True if all audio was sent and the client knows it.

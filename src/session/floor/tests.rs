@@ -448,7 +448,7 @@ fn cut_speech_was_heard_no_further_than_written_and_than_sent() {
         let cut_at = now + ms(after_ms);
         floor.advance(cut_at, &mut out);
         let sent_ms = floor.speeches[0].sent_samples / 24;
-        floor.note_unwritten(turn, (waiting, total));
+        floor.note_unwritten(turn, waiting, total);
         client_events(&mut out);
         floor.cancel(cut_at, SpeechSource::Model, &mut out);
         let expected = if (waiting, total) == (50, 100) { sent_ms / 2 } else { heard_ms };
@@ -477,7 +477,7 @@ fn speech_that_was_played_to_its_end_is_not_cut_any_more() {
             floor.advance(at, &mut out);
         }
         if is_unwritten {
-            floor.note_unwritten(turn, (1, 2));
+            floor.note_unwritten(turn, 1, 2);
         }
         assert!(floor.is_audible(), "its end is not reported yet");
         client_events(&mut out);

@@ -1,9 +1,6 @@
 //! Words of a turn of the model, reported to the client when the turn has been played or cut.
 
-use crate::{
-    session::outbox::Actions,
-    vocabulary::{ClientEvent, Speaker, TokenUsage, ToolCall, heard_words},
-};
+use crate::vocabulary::{ClientEvent, Speaker, TokenUsage, ToolCall, heard_words};
 
 /// Final transcript of one turn.
 #[derive(Debug)]
@@ -34,35 +31,35 @@ impl TurnTranscript {
         if heard_ms == 0 { "" } else { heard_words(&self.text, heard_ms, self.audio_ms.max(made_ms)) }
     }
 
-    /// Reports all words of a turn without audio, and its calls.
-    pub(crate) fn report_all(&self, out: &mut Actions) {
-        self.report(&self.text, self.audio_ms, out);
-        self.report_calls(out);
+    /// All words of a turn without audio, and its calls.
+    pub(crate) fn all_events(&self) -> impl Iterator<Item = ClientEvent> {
+        self.event(&self.text, self.audio_ms).into_iter().chain(self.call_events())
     }
 
-    /// Reports the calls of a turn that was heard to its end.
-    pub(super) fn report_calls(&self, out: &mut Actions) {
-        for (entry_id, call) in &self.calls {
+    /// The calls of a turn that was heard to its end.
+    pub(super) fn call_events(&self) -> impl Iterator<Item = ClientEvent> {
+        self.calls.iter().map(|(entry_id, call)| {
             let (entry_id, call) = (*entry_id, call.clone());
-            out.push_client(ClientEvent::ToolCalled { segment_id: self.segment_id, entry_id, call });
-        }
+            ClientEvent::ToolCalled { segment_id: self.segment_id, entry_id, call }
+        })
     }
 
-    /// Reports no words of a turn that was never played.
-    pub(crate) fn report_unheard(&self, out: &mut Actions) {
-        self.report("", 0, out);
+    /// The end of the words of a turn that was never played: it has none.
+    pub(crate) fn unheard_event(&self) -> Option<ClientEvent> {
+        self.event("", 0)
     }
 
-    /// Reports the words in the first `heard_ms` of the audio.
-    pub(super) fn report_heard(&self, heard_ms: u64, made_ms: u64, out: &mut Actions) {
-        self.report(self.heard_text(heard_ms, made_ms), heard_ms, out);
+    /// The words in the first `heard_ms` of the audio.
+    pub(super) fn heard_event(&self, heard_ms: u64, made_ms: u64) -> Option<ClientEvent> {
+        self.event(self.heard_text(heard_ms, made_ms), heard_ms)
     }
 
-    fn report(&self, text: &str, duration_ms: u64, out: &mut Actions) {
+    /// The final transcript with these words; `None` if the client gets none.
+    fn event(&self, text: &str, duration_ms: u64) -> Option<ClientEvent> {
         if !self.is_reported || (text.is_empty() && !self.has_partials) {
-            return;
+            return None;
         }
-        out.push_client(ClientEvent::TranscriptFinal {
+        Some(ClientEvent::TranscriptFinal {
             speaker: Speaker::Assistant,
             text: text.to_owned(),
             segment_id: self.segment_id,
@@ -73,6 +70,6 @@ impl TurnTranscript {
             finalized: false,
             language: None,
             words: Vec::new(),
-        });
+        })
     }
 }

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES};
-use crate::session::{Session, SessionPhase};
+use crate::session::{Session, lifecycle::SessionPhase, owners::Owners};
 
 /// After words or the end of speech the client may answer with a command, so every message is read at once for this
 /// time.
@@ -32,28 +32,29 @@ pub struct ReadWindow {
 impl ReadWindow {
     /// The current read window; `None` if every message must be read at once.
     pub(in crate::session) fn of(session: &Session, now: Instant) -> Option<Self> {
-        let gather = session.setup.profile.read_window;
-        let max_delay_ms = if session.tools.floor.is_audible() { gather.playing_ms } else { gather.quiet_ms };
+        let Owners { setup, intake, dialogue, tools, .. } = &session.owners;
+        let gather = setup.profile.read_window;
+        let max_delay_ms = if tools.floor.is_audible() { gather.playing_ms } else { gather.quiet_ms };
         let max_delay = Duration::from_millis(max_delay_ms.into());
         if max_delay.is_zero()
-            || session.phase != SessionPhase::Open
-            || session.setup.answers_frames
+            || session.lifecycle.phase != SessionPhase::Open
+            || setup.answers_frames
             || expects_urgent_command(session, now)
         {
             return None;
         }
-        let until_unit = session.dialogue.as_ref().map_or(Duration::MAX, |dialogue| {
+        let until_unit = dialogue.as_ref().map_or(Duration::MAX, |dialogue| {
             // A complete unit waits for the model, so only the current one counts.
             let missing = UNIT_SAMPLES - dialogue.uplink.units.len() % UNIT_SAMPLES;
             Duration::from_micros(missing as u64 * 1_000_000 / u64::from(SPEECH_RATE_HZ))
         });
-        let until_edge = session.intake.speech_input.time_to_decision();
+        let until_edge = intake.speech_input.time_to_decision();
         Some(Self {
-            received: session.intake.audio_totals.received,
+            received: intake.audio_totals.received,
             last_frame_length: session.activity.last_frame_length,
             until_decision: until_edge.min(until_unit),
-            frame_max_bytes: match session.intake.speech_input.converter.can_join_frames() {
-                true => session.setup.audio_in.frame_max_bytes,
+            frame_max_bytes: match intake.speech_input.converter.can_join_frames() {
+                true => setup.audio_in.frame_max_bytes,
                 false => 0,
             },
             max_delay,
@@ -64,9 +65,10 @@ impl ReadWindow {
 /// True if an urgent command may come. In a conversation the model answers, not the client.
 fn expects_urgent_command(session: &Session, now: Instant) -> bool {
     let may_reply = session.activity.last_replied_at.is_some_and(|at| now < at + REPLY_WINDOW);
-    session.dialogue.is_none()
+    let owners = &session.owners;
+    owners.dialogue.is_none()
         && (may_reply
-            || session.is_speaking()
-            || session.tts_queue.has_waiting()
-            || session.transcriber.queue.backlog_ms() > 0)
+            || owners.is_speaking()
+            || owners.tts_queue.has_waiting()
+            || owners.transcriber.queue.backlog_ms() > 0)
 }

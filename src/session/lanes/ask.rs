@@ -99,29 +99,9 @@ impl Ask {
         self.lane = lane;
     }
 
-    /// Dials, unless it has a lane. Returns the lane.
-    pub(crate) fn dial(&mut self, now: Instant, init: LaneRequest, lanes: &mut Lanes) -> LaneId {
-        *self.lane.get_or_insert_with(|| lanes.open(now, self.owner, Mode::Chat, Some(init)))
-    }
-
     /// True if its lane is ready for it.
     pub(crate) fn is_ready(&self, lanes: &Lanes) -> bool {
         self.lane.is_some_and(|id| lanes.is_ready(id))
-    }
-
-    /// Sends it on its lane, which is ready.
-    pub(crate) fn send(&mut self, now: Instant, request: LaneRequest, lanes: &mut Lanes) {
-        if let Some(id) = self.lane {
-            lanes.request(now, id, request);
-            self.sent_at.get_or_insert(now);
-        }
-    }
-
-    /// Completes the answer. The lane is ready for another request.
-    pub(crate) fn complete(&self, lanes: &mut Lanes) {
-        if let Some(id) = self.lane {
-            lanes.complete_reply(id);
-        }
     }
 
     /// Forgets when it was sent, because the next request is another.
@@ -133,29 +113,55 @@ impl Ask {
     pub(crate) const fn reset_attempts(&mut self) {
         self.attempts = 0;
     }
-
-    /// Leaves the lane. An answer that is still outstanding is not heard.
-    pub(crate) fn leave(&mut self, now: Instant, lanes: &mut Lanes) {
-        if let Some(id) = self.lane.take() {
-            lanes.retire(now, id);
-        }
-    }
-
-    /// Leaves the lane after its failure. Returns the error if the request may not be asked again.
-    pub(crate) fn fail(
-        &mut self,
-        now: Instant,
-        failure: ConnectionFailure,
-        again: AskAgain,
-        lanes: &mut Lanes,
-    ) -> Option<Error> {
-        self.leave(now, lanes);
-        self.attempts += 1;
-        lanes.settle_failure(now, self.owner, failure, again, self.attempts, self.sent_at)
-    }
 }
 
 impl Lanes {
+    /// Dials for a request, unless it has a lane. Returns the lane.
+    pub(crate) fn dial(&mut self, now: Instant, ask: &mut Ask, init: LaneRequest) -> LaneId {
+        *ask.lane.get_or_insert_with(|| self.open(now, ask.owner, Mode::Chat, Some(init)))
+    }
+
+    /// Sends a request on its lane, which is ready.
+    pub(crate) fn ask(&mut self, now: Instant, ask: &mut Ask, request: LaneRequest) {
+        if let Some(id) = ask.lane {
+            self.request(now, id, request);
+            ask.sent_at.get_or_insert(now);
+        }
+    }
+
+    /// Completes the answer to a request. The lane is ready for another one.
+    pub(crate) fn complete(&mut self, ask: &Ask) {
+        if let Some(id) = ask.lane {
+            self.complete_reply(id);
+        }
+    }
+
+    /// Completes the answer to a request, and leaves its lane.
+    pub(crate) fn finish(&mut self, now: Instant, ask: &mut Ask) {
+        self.complete(ask);
+        self.leave(now, ask);
+    }
+
+    /// Leaves the lane of a request. An answer that is still outstanding is not heard.
+    pub(crate) fn leave(&mut self, now: Instant, ask: &mut Ask) {
+        if let Some(id) = ask.lane.take() {
+            self.retire(now, id);
+        }
+    }
+
+    /// Leaves the lane of a request after its failure. Returns the error if the request may not be asked again.
+    pub(crate) fn fail(
+        &mut self,
+        now: Instant,
+        ask: &mut Ask,
+        failure: ConnectionFailure,
+        again: AskAgain,
+    ) -> Option<Error> {
+        self.leave(now, ask);
+        ask.attempts += 1;
+        self.settle_failure(now, ask.owner, failure, again, ask.attempts, ask.sent_at)
+    }
+
     /// Settles the failure of this owner's request after so many attempts, which the client has waited for since an instant.
     /// Returns the error if it may not be asked again.
     pub(crate) fn settle_failure(

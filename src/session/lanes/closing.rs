@@ -100,7 +100,7 @@ impl Lanes {
 
     /// Like [`Lanes::can_dial`], for an owner that could have `spare` lanes beside the one that it dials.
     pub(super) fn can_dial_beside(&self, purpose: LanePurpose, spare: usize) -> bool {
-        let stays = |it: &&UpstreamConnection| it.is_unneeded_for_good() && it.purpose == purpose;
+        let stays = |it: &&UpstreamConnection| it.is_unneeded_for_good() && it.service.purpose == purpose;
         self.closing().filter(|it| it.is_draining()).count() <= MAX_DRAINING
             // A stuck queue for one purpose says nothing about the upstreams for another.
             && self.closing().filter(stays).count() < MAX_UNNEEDED

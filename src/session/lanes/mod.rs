@@ -27,7 +27,7 @@ use std::time::Instant;
 
 use self::{
     backoff::{BusyServers, ConnectionFailure, RetryState},
-    connection::{ConnectionChange, UpstreamConnection, is_progress},
+    connection::{ConnectionChange, LaneService, QueuePlace, UpstreamConnection, is_progress},
     voice_encoding::VoiceEncodingChoice,
 };
 use super::outbox::lane_outbox::LaneOutbox;
@@ -65,6 +65,7 @@ pub(crate) enum Owner {
 #[derive(Debug)]
 pub(crate) struct LaneSignal<'e> {
     pub(crate) id: LaneId,
+    pub(crate) owner: Owner,
     pub(crate) change: ConnectionChange,
     /// The message, if one came.
     pub(crate) message: Option<(&'e LaneEvent<'e>, MessageMeta<'e>)>,
@@ -188,23 +189,25 @@ impl Lanes {
         mode: Mode,
         init: Option<LaneRequest>,
     ) -> LaneId {
-        self.open_beside(now, (owner, 0), mode, init)
+        self.open_beside(now, 0, owner, mode, init)
     }
 
     /// Like [`Lanes::open`], for an owner that could have `spare` lanes beside this one.
     pub(crate) fn open_beside(
         &mut self,
         now: Instant,
-        (owner, spare): (Owner, usize),
+        spare: usize,
+        owner: Owner,
         mode: Mode,
         init: Option<LaneRequest>,
     ) -> LaneId {
         let purpose = owner.purpose();
+        let service = LaneService { purpose, mode };
         let id = self.allocate_id();
-        let place = self.place_in_queue(now, purpose, mode).map(|index| self.slots.remove(index).connection);
+        let place = self.place_in_queue(now, service).map(|index| self.slots.remove(index).connection);
         let lane = place.as_ref().map_or_else(|| self.shared.allocate_lane(), |place| place.lane);
         let can_dial = self.can_dial_beside(purpose, spare);
-        let mut connection = UpstreamConnection::new(now, lane, (purpose, mode), init);
+        let mut connection = UpstreamConnection::new(now, lane, service, init);
         match place {
             Some(place) => _ = connection.take_place_of(now, place, &mut self.shared),
             None if can_dial => {
@@ -282,7 +285,7 @@ impl Lanes {
     }
 
     /// Position of a lane in the upstream's queue, and the time since which it waits.
-    pub(crate) fn queue_position(&self, id: LaneId) -> Option<(u32, Instant)> {
+    pub(crate) fn queue_position(&self, id: LaneId) -> Option<QueuePlace> {
         self.get(id)?.queue_position()
     }
 
@@ -307,7 +310,7 @@ impl Lanes {
     /// Marks the answer on a lane as complete.
     pub(crate) fn complete_reply(&mut self, id: LaneId) {
         if let Some((connection, shared)) = self.get_mut(id) {
-            shared.busy.forget(connection.purpose);
+            shared.busy.forget(connection.service.purpose);
             shared.moves = 0;
             connection.complete_reply();
         }
@@ -390,14 +393,17 @@ impl Lanes {
         lane: Lane,
         event: &'e LaneEvent<'e>,
         meta: MessageMeta<'e>,
-    ) -> Option<(Owner, LaneSignal<'e>)> {
+    ) -> Option<LaneSignal<'e>> {
         if matches!(event, LaneEvent::Granted) {
             self.pass_on_worker(now, lane);
         }
         let slot = self.slots.iter_mut().find(|slot| slot.connection.lane == lane)?;
         let (id, owner) = (slot.id, slot.owner);
         let was_awaiting_reply = slot.connection.is_awaiting_reply();
-        if was_awaiting_reply && owner != Owner::Closing && is_progress(slot.connection.purpose, event) {
+        if was_awaiting_reply
+            && owner != Owner::Closing
+            && is_progress(slot.connection.service.purpose, event)
+        {
             self.last_output_at = Some(now);
         }
         let mut change = slot.connection.handle_event(now, event, &mut self.shared);
@@ -415,7 +421,7 @@ impl Lanes {
         if owner == Owner::Closing {
             self.forget_if_gone(id);
         }
-        Some((owner, LaneSignal { id, change, message: Some((event, meta)), was_awaiting_reply }))
+        Some(LaneSignal { id, owner, change, message: Some((event, meta)), was_awaiting_reply })
     }
 
     /// Handles the closed transport of a lane. `None` for an unknown lane.
@@ -424,14 +430,14 @@ impl Lanes {
         now: Instant,
         lane: Lane,
         reason: &DisconnectReason,
-    ) -> Option<(Owner, LaneSignal<'static>)> {
+    ) -> Option<LaneSignal<'static>> {
         let slot = self.slots.iter_mut().find(|slot| slot.connection.lane == lane)?;
         let (id, owner) = (slot.id, slot.owner);
         let change = slot.connection.handle_closed(now, reason, &mut self.shared);
         if owner == Owner::Closing {
             self.forget_if_gone(id);
         }
-        Some((owner, LaneSignal { id, change, message: None, was_awaiting_reply: false }))
+        Some(LaneSignal { id, owner, change, message: None, was_awaiting_reply: false })
     }
 
     /// Lanes whose deadline has expired, oldest first.
@@ -442,11 +448,7 @@ impl Lanes {
 
     /// Handles the expired deadline of a lane. The signal has no change if the deadline has not expired. `None` for an unknown
     /// lane.
-    pub(crate) fn handle_timeout(
-        &mut self,
-        now: Instant,
-        id: LaneId,
-    ) -> Option<(Owner, LaneSignal<'static>)> {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, id: LaneId) -> Option<LaneSignal<'static>> {
         let session_holds_worker = self.slots.iter().any(|slot| slot.connection.holds_worker());
         let slot = self.slots.iter_mut().find(|slot| slot.id == id)?;
         let owner = slot.owner;
@@ -454,7 +456,7 @@ impl Lanes {
         if owner == Owner::Closing {
             self.forget_if_gone(id);
         }
-        Some((owner, LaneSignal { id, change, message: None, was_awaiting_reply: false }))
+        Some(LaneSignal { id, owner, change, message: None, was_awaiting_reply: false })
     }
 
     /// Instant of the last output that an owner waited for.

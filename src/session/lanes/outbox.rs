@@ -30,13 +30,14 @@ impl Lanes {
         self.shared.out.numbers()
     }
 
-    /// Number of the oldest action.
-    pub(crate) fn next_action_number(&self) -> Option<u64> {
-        self.shared.out.next_number()
+    /// Takes the oldest action, if it is older than the client's oldest one, which has this number.
+    pub(crate) fn pop_older(&mut self, of_client: Option<u64>) -> Option<LaneAction> {
+        let own = self.shared.out.next_number()?;
+        if of_client.is_none_or(|of_client| own < of_client) { self.shared.out.pop() } else { None }
     }
 
-    /// Takes the oldest action.
-    pub(crate) fn pop_action(&mut self) -> Option<LaneAction> {
-        self.shared.out.pop()
+    /// True if the bridge has taken every action.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.shared.out.next_number().is_none()
     }
 }

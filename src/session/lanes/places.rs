@@ -6,19 +6,23 @@
 
 use std::time::Instant;
 
-use super::{LaneId, Lanes, Owner, Slot, closing::MAX_UNNEEDED, connection::UpstreamConnection};
-use crate::vocabulary::{Lane, LanePurpose, Mode};
+use super::{
+    LaneId, Lanes, Owner, Slot,
+    closing::MAX_UNNEEDED,
+    connection::{LaneService, UpstreamConnection},
+};
+use crate::vocabulary::{Lane, Mode};
 
 impl Lanes {
     /// True if a new request can take over an unneeded lane that waits in an upstream's queue.
     pub(crate) fn has_place_in_queue(&self, now: Instant, owner: Owner, mode: Mode) -> bool {
-        self.place_in_queue(now, owner.purpose(), mode).is_some()
+        self.place_in_queue(now, LaneService { purpose: owner.purpose(), mode }).is_some()
     }
 
-    /// The unneeded lane that waits in a queue, if there is one for this purpose.
-    pub(super) fn place_in_queue(&self, now: Instant, purpose: LanePurpose, mode: Mode) -> Option<usize> {
+    /// The unneeded lane that waits in a queue, if there is one for this service.
+    pub(super) fn place_in_queue(&self, now: Instant, service: LaneService) -> Option<usize> {
         let moves_at = Some(now).filter(|_| self.unneeded_count() < MAX_UNNEEDED);
-        self.unneeded_index(|connection| connection.can_return_to_queue(moves_at, purpose, mode))
+        self.unneeded_index(|connection| connection.can_return_to_queue(moves_at, service))
     }
 
     fn unneeded_index(&self, is_it: impl Fn(&UpstreamConnection) -> bool) -> Option<usize> {
@@ -36,15 +40,15 @@ impl Lanes {
         let waiting: Vec<LaneId> = self.slots.iter().filter(is_undialled).map(|slot| slot.id).collect();
         for id in waiting {
             let Some(at) = self.slots.iter().position(|slot| slot.id == id) else { continue };
-            let (purpose, mode) = self.slots[at].connection.serves();
-            let has_room = self.can_dial_beside(purpose, self.slots[at].spare);
-            let place = self.place_in_queue(now, purpose, mode);
+            let service = self.slots[at].connection.service;
+            let has_room = self.can_dial_beside(service.purpose, self.slots[at].spare);
+            let place = self.place_in_queue(now, service);
             let place = place.map(|index| self.slots.remove(index).connection);
             let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) else { continue };
             match place {
                 Some(place) => _ = slot.connection.take_place_of(now, place, &mut self.shared),
                 None if has_room => {
-                    let not_before = self.shared.busy.next_at(purpose);
+                    let not_before = self.shared.busy.next_at(service.purpose);
                     slot.connection.dial_held(now, not_before, &mut self.shared);
                 }
                 None => {}
@@ -71,15 +75,14 @@ impl Lanes {
     /// Gives a worker to a lane that needs one, when the worker was assigned to a lane that was left.
     pub(super) fn pass_on_worker(&mut self, now: Instant, lane: Lane) {
         let is_granted = |connection: &UpstreamConnection| {
-            let (purpose, mode) = connection.serves();
-            connection.lane == lane && connection.can_return_to_queue(None, purpose, mode)
+            connection.lane == lane && connection.can_return_to_queue(None, connection.service)
         };
         let Some(granted) = self.unneeded_index(is_granted) else { return };
-        let serves = self.slots[granted].connection.serves();
+        let service = self.slots[granted].connection.service;
         let needs_it = |slot: &Slot| {
             !matches!(slot.owner, Owner::Closing | Owner::Standby | Owner::Relay)
                 && slot.connection.needs_worker()
-                && slot.connection.serves() == serves
+                && slot.connection.service == service
         };
         let Some(needy) = self.slots.iter().find(|slot| needs_it(slot)).map(|slot| slot.id) else { return };
         let granted = self.slots.remove(granted).connection;

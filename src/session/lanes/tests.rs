@@ -32,7 +32,7 @@ impl Bench {
 
     fn actions(&mut self) -> Vec<LaneAction> {
         let is_told = |action: &LaneAction| !matches!(action, LaneAction::Observe(_));
-        std::iter::from_fn(|| self.lanes.pop_action()).filter(is_told).collect()
+        std::iter::from_fn(|| self.lanes.pop_older(None)).filter(is_told).collect()
     }
 
     fn open_transport(&mut self) {
@@ -46,13 +46,13 @@ impl Bench {
 
     fn close_transport(&mut self, reason: &DisconnectReason) -> ConnectionChange {
         let lane = self.lanes.lane(self.id);
-        self.lanes.handle_closed(self.now, lane, reason).unwrap().1.change
+        self.lanes.handle_closed(self.now, lane, reason).unwrap().change
     }
 
     /// Lets the deadline of the lane expire.
     fn time_out(&mut self) -> ConnectionChange {
         self.now = self.lanes.deadline().unwrap();
-        self.lanes.handle_timeout(self.now, self.id).unwrap().1.change
+        self.lanes.handle_timeout(self.now, self.id).unwrap().change
     }
 }
 

@@ -212,6 +212,13 @@ impl Actions {
         }
     }
 
+    /// Sends an event if there is one.
+    pub(crate) fn push_if_any(&mut self, event: Option<ClientEvent>) {
+        if let Some(event) = event {
+            self.push_client(event);
+        }
+    }
+
     /// Sends a message, and those that are due after it.
     fn send(&mut self, event: ClientEvent) {
         let complete = self.completions.note(&event);
@@ -280,12 +287,17 @@ impl Actions {
         self.queue.push(Action::Observe(Observation::Measured(measurement)));
     }
 
+    /// Reports a measurement if there is one.
+    pub(crate) fn measure_if_any(&mut self, measurement: Option<Measurement>) {
+        measurement.into_iter().for_each(|measurement| self.measure(measurement));
+    }
+
     pub(crate) fn pop(&mut self) -> Option<Action> {
         self.queue.pop()
     }
 
     /// Number of the oldest action.
-    pub(super) fn next_number(&self) -> Option<u64> {
+    pub(crate) fn next_number(&self) -> Option<u64> {
         self.queue.next_number()
     }
 

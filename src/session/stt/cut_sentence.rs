@@ -5,6 +5,8 @@
 //! model has a reason for them. A capital stays unless the word is written with one only at the start of sentences: names and
 //! the nouns of German keep theirs. A word that is cut in two is often heard twice.
 
+use std::ops::Range;
+
 use super::utterance::Transcript;
 use crate::{
     audio::sentence_marks::{ends_sentence, is_full_stop},
@@ -28,15 +30,15 @@ pub(super) struct CutSentence {
 
 impl CutSentence {
     /// Joins the transcript of speech between these times to the one before, and opens its end if it `is_cut`.
-    pub(super) fn join(&mut self, piece: &mut Transcript, (from_ms, to_ms): (u64, u64), is_cut: bool) {
-        if self.open_at_ms.take().is_some_and(|at_ms| from_ms.abs_diff(at_ms) <= JOINED_MS) {
+    pub(super) fn join(&mut self, piece: &mut Transcript, speech_ms: Range<u64>, is_cut: bool) {
+        if self.open_at_ms.take().is_some_and(|at_ms| speech_ms.start.abs_diff(at_ms) <= JOINED_MS) {
             remove_doubled_word(piece, &self.last_word);
             lower_start(piece);
         }
         if is_cut && !piece.text.trim().is_empty() {
             remove_false_stop(piece);
             if !ends_sentence(&piece.text) || is_inside_sentence(&piece.text, "") {
-                self.open_at_ms = Some(to_ms);
+                self.open_at_ms = Some(speech_ms.end);
                 self.last_word = piece.text.split_whitespace().next_back().map(bare).unwrap_or_default();
             }
         }
@@ -199,7 +201,7 @@ mod tests {
         let join = |(at, text): (u64, &&str)| {
             let mut piece = transcript(text, language);
             let is_cut = (at + 1) < pieces.len() as u64;
-            sentence.join(&mut piece, (at * 1000, at * 1000 + 1000), is_cut);
+            sentence.join(&mut piece, at * 1000..at * 1000 + 1000, is_cut);
             let words: String = piece.words.iter().map(|word: &WordTime| word.word.as_str()).collect();
             assert_eq!(
                 words,
@@ -257,9 +259,9 @@ mod tests {
             [(true, 1101, "And so."), (false, 1000, "And so."), (true, 1100, "and so.")]
         {
             let mut sentence = CutSentence::default();
-            sentence.join(&mut transcript("Yes.", "en"), (0, 1000), is_cut);
+            sentence.join(&mut transcript("Yes.", "en"), 0..1000, is_cut);
             let mut next = transcript("And so.", "en");
-            sentence.join(&mut next, (from_ms, 2000), false);
+            sentence.join(&mut next, from_ms..2000, false);
             assert_eq!(next.text, text);
         }
     }

@@ -6,9 +6,8 @@ use super::{recognition::Recognition, transcriber::Transcriber, utterance::Utter
 use crate::session::{
     growing_text::GrowingText,
     lanes::{LaneId, Lanes, Owner},
-    tools::Tools,
 };
-use crate::vocabulary::LaneRequest;
+use crate::vocabulary::{ClientEvent, LaneRequest, Mode};
 
 /// Longest time that a further lane stays in the upstream's queue, where it takes a place from other clients. A worker that
 /// only cleans up after the last session is free within this time.
@@ -43,38 +42,38 @@ impl Transcriber {
     /// Sends the next requests, and dials or leaves lanes as needed. The request for an answer is first.
     pub(super) fn update_lanes(&mut self, now: Instant, lanes: &mut Lanes) {
         if !self.awaits_request {
-            self.send_requests(now, lanes);
-            self.send_pause_request(now, lanes);
+            while let Some((id, request)) =
+                self.next_request(lanes).or_else(|| self.take_pause_request(lanes))
+            {
+                lanes.request(now, id, request);
+            }
         }
-        self.leave_queue(now, lanes);
-        self.retire_unneeded(now, lanes);
+        while let Some(id) = self.late_lane(now, lanes) {
+            self.leave(now, id, lanes);
+        }
+        while let Some(id) = self.unneeded_lane(lanes) {
+            self.retire(now, id, lanes);
+        }
         if !self.awaits_request {
             self.dial_needed(now, lanes);
         }
     }
 
-    /// Sends the oldest waiting utterances on the ready lanes.
-    fn send_requests(&mut self, now: Instant, lanes: &mut Lanes) {
-        for Recognition { id, .. } in &self.recognitions {
-            if !lanes.is_ready(*id) {
-                continue;
-            }
-            let Some(utterance) = self.queue.first_waiting() else { return };
-            let UtteranceState::Waiting(audio) = &utterance.state else { return };
-            let audio = audio.clone();
-            let request = LaneRequest::Transcribe { prompt: utterance.prompt.clone(), audio: audio.clone() };
-            lanes.request(now, *id, request);
-            utterance.state = UtteranceState::Requested(*id, audio, GrowingText::default());
-        }
+    /// The request for the oldest waiting utterance, and the ready lane that it goes on.
+    fn next_request(&mut self, lanes: &Lanes) -> Option<(LaneId, LaneRequest)> {
+        let id = self.recognitions.iter().map(|recognition| recognition.id).find(|id| lanes.is_ready(*id))?;
+        let utterance = self.queue.first_waiting()?;
+        let UtteranceState::Waiting(audio) = &utterance.state else { return None };
+        let audio = audio.clone();
+        let request = LaneRequest::Transcribe { prompt: utterance.prompt.clone(), audio: audio.clone() };
+        utterance.state = UtteranceState::Requested(id, audio, GrowingText::default());
+        Some((id, request))
     }
 
-    /// Leaves the upstream's queue with further lanes that have waited for too long.
-    fn leave_queue(&mut self, now: Instant, lanes: &mut Lanes) {
-        let is_late =
-            |it: &&Recognition, lanes: &Lanes| queue_deadline(it, lanes).is_some_and(|at| at <= now);
-        while let Some(late) = self.recognitions.iter().skip(1).find(|it| is_late(it, lanes)) {
-            self.leave(now, late.id, lanes);
-        }
+    /// A further lane that has waited for too long in the upstream's queue.
+    fn late_lane(&self, now: Instant, lanes: &Lanes) -> Option<LaneId> {
+        let is_late = |further: &&Recognition| queue_deadline(further, lanes).is_some_and(|at| at <= now);
+        self.recognitions.iter().skip(1).find(is_late).map(|late| late.id)
     }
 
     /// True for a lane that is not the first.
@@ -88,15 +87,11 @@ impl Transcriber {
         self.lane_limit = self.recognitions.len().max(1);
     }
 
-    /// Leaves unused lanes for which no utterance waits. One is kept while the user speaks.
-    fn retire_unneeded(&mut self, now: Instant, lanes: &mut Lanes) {
+    /// An unused lane for which no utterance waits. One is kept while the user speaks.
+    fn unneeded_lane(&self, lanes: &Lanes) -> Option<LaneId> {
         let expects_utterance = self.wants_transcript && self.queue.is_recording();
         let needed = self.queue.waiting_count().max(usize::from(expects_utterance));
-        while self.unused_count(lanes) > needed
-            && let Some(id) = self.last_unused(lanes)
-        {
-            self.retire(now, id, lanes);
-        }
+        self.last_unused(lanes).filter(|_| self.unused_count(lanes) > needed)
     }
 
     /// Dials for utterances that wait. The first lane is dialled at the first sound, so that queueing and initialisation
@@ -111,30 +106,32 @@ impl Transcriber {
         while self.unused_count(lanes) < needed && self.recognitions.len() < self.lane_limit {
             self.worker_released = false;
             let spare = self.lane_limit - self.recognitions.len() - 1;
-            self.recognitions.push(Recognition::open(now, spare, lanes));
+            let init = Some(LaneRequest::Init(None));
+            let id = lanes.open_beside(now, spare, Owner::Transcriber, Mode::Chat, init);
+            self.recognitions.push(Recognition::new(id));
         }
     }
 
     fn unused_count(&self, lanes: &Lanes) -> usize {
-        self.recognitions.iter().filter(|it| !lanes.is_awaiting_reply(it.id)).count()
+        self.recognitions.iter().filter(|lane| !lanes.is_awaiting_reply(lane.id)).count()
     }
 
     /// The newest lane without an outstanding answer, if possible one without a worker.
     fn last_unused(&self, lanes: &Lanes) -> Option<LaneId> {
-        let unused = || self.recognitions.iter().map(|it| it.id).filter(|id| !lanes.is_awaiting_reply(*id));
+        let unused =
+            || self.recognitions.iter().map(|lane| lane.id).filter(|id| !lanes.is_awaiting_reply(*id));
         unused().rfind(|id| !lanes.holds_worker(*id)).or_else(|| unused().next_back())
     }
 
-    /// Reports the queue position of the first lane while no lane has a worker. The others only make transcripts faster.
-    pub(super) fn report_queue(&self, now: Instant, id: LaneId, tools: &mut Tools) {
+    /// Notice of the first lane's place in the queue while no lane has a worker. The others only make transcripts faster.
+    pub(super) fn queue_notice(&self, now: Instant, id: LaneId, lanes: &Lanes) -> Option<ClientEvent> {
         let is_first = self.recognitions.first().is_some_and(|first| first.id == id);
-        if is_first && !tools.lanes.owner_holds_worker(Owner::Transcriber) {
-            tools.lanes.report_queue(now, id, &mut tools.out);
-        }
+        let may_wait = is_first && !lanes.owner_holds_worker(Owner::Transcriber);
+        lanes.queue_notice(now, id).filter(|_| may_wait)
     }
 }
 
 /// When a further lane leaves the upstream's queue.
 fn queue_deadline(recognition: &Recognition, lanes: &Lanes) -> Option<Instant> {
-    lanes.queue_position(recognition.id).map(|(_, since)| since + FURTHER_LANE_QUEUE_MAX)
+    lanes.queue_position(recognition.id).map(|place| place.since + FURTHER_LANE_QUEUE_MAX)
 }

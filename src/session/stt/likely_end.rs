@@ -3,62 +3,54 @@
 //! If the user says no more, they are the turn's final words, and nothing is asked again. If the user goes on, they are one
 //! interim decode more.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use super::{
     pause_transcript::{PauseTranscript, PauseTranscriptState, PauseWords},
-    recognition::Recognition,
     transcriber::Transcriber,
     utterance::{Utterance, UtteranceState, length_ms},
 };
 use crate::{
     session::{
+        input::speech_input::UtteranceSoFar,
         lanes::{LaneId, Lanes},
-        outbox::Actions,
     },
-    vocabulary::{ClientEvent, ClientSettings},
+    vocabulary::{ClientEvent, ClientSettings, LaneRequest},
 };
 
 /// Confidence that is reported where no model has judged the pause.
 const UNJUDGED_CONFIDENCE: f32 = 0.5;
 
 impl Transcriber {
-    /// The turn is likely over: wants its words. `audio` (16 kHz) is all of it so far and ends at `end_ms`.
+    /// The turn is likely over: wants the words of all of it so far.
     pub(crate) fn want_pause_transcript(
         &mut self,
-        audio: &[i16],
-        end_ms: u64,
+        utterance: UtteranceSoFar<'_>,
         probability: Option<f32>,
         settings: &ClientSettings,
     ) {
-        let audio = Arc::new(audio.to_vec());
+        let (audio, end_ms) = (Arc::new(utterance.audio.to_vec()), utterance.end_ms);
         let state = PauseTranscriptState::Wanted(self.prompt(settings));
         self.pause = self.wants_transcript.then_some(PauseTranscript { probability, audio, end_ms, state });
     }
 
-    /// The user goes on.
-    pub(crate) fn resume_turn(&mut self, out: &mut Actions) {
-        if let Some(PauseTranscript { audio, end_ms, state, .. }) = self.pause.take()
-            && let PauseTranscriptState::Reported(text) = state
-            && let Some(utterance) = self.queue.utterances.back()
-        {
-            let (segment_id, audio_ms) = (utterance.segment_id, length_ms(&audio));
-            let start_ms = end_ms.saturating_sub(audio_ms);
-            out.push_client(ClientEvent::TurnResumed { text, segment_id, start_ms, audio_ms });
-        }
+    /// The user goes on. Returns the event for a client that has the likely end of the turn.
+    pub(crate) fn resume_turn(&mut self) -> Option<ClientEvent> {
+        let PauseTranscript { audio, end_ms, state, .. } = self.pause.take()?;
+        let PauseTranscriptState::Reported(text) = state else { return None };
+        let (segment_id, audio_ms) = (self.queue.utterances.back()?.segment_id, length_ms(&audio));
+        let start_ms = end_ms.saturating_sub(audio_ms);
+        Some(ClientEvent::TurnResumed { text, segment_id, start_ms, audio_ms })
     }
 
-    /// Asks for the words once a lane is ready that no complete utterance needs.
-    pub(super) fn send_pause_request(&mut self, now: Instant, lanes: &mut Lanes) {
-        let is_ready = |it: &&mut Recognition| lanes.is_ready(it.id);
-        if let Some(pause) = &mut self.pause
-            && let PauseTranscriptState::Wanted(prompt) = &pause.state
-            && let Some(recognition) = self.recognitions.iter_mut().find(is_ready)
-        {
-            let prompt = prompt.clone();
-            recognition.request_interim(now, prompt, (Arc::clone(&pause.audio), pause.end_ms), lanes);
-            pause.state = PauseTranscriptState::Asked(recognition.id);
-        }
+    /// The request for the words, and the ready lane that it goes on: one that no complete utterance needs.
+    pub(super) fn take_pause_request(&mut self, lanes: &Lanes) -> Option<(LaneId, LaneRequest)> {
+        let pause = self.pause.as_mut()?;
+        let PauseTranscriptState::Wanted(prompt) = &pause.state else { return None };
+        let recognition = self.recognitions.iter_mut().find(|lane| lanes.is_ready(lane.id))?;
+        let request = recognition.begin_interim(prompt.clone(), Arc::clone(&pause.audio), pause.end_ms);
+        pause.state = PauseTranscriptState::Asked(recognition.id);
+        Some((recognition.id, request))
     }
 
     /// Takes the words that were asked for on this lane. Returns false if none were.
@@ -76,23 +68,22 @@ impl Transcriber {
         self.pause.take_if(|pause| pause.is_asked_on(lane));
     }
 
-    /// Reports the likely end of the turn, once the client has everything before it.
-    pub(super) fn report_likely_end(&mut self, out: &mut Actions) {
-        let front = self.queue.utterances.front();
-        let is_current = |it: &&Utterance| matches!(it.state, UtteranceState::Recording) && it.start_reported;
-        if let (Some(pause), Some(utterance)) = (&mut self.pause, front.filter(is_current))
-            && let PauseTranscriptState::Known(text) = &mut pause.state
-        {
-            let (text, audio_ms) = (std::mem::take(text), length_ms(&pause.audio));
-            out.push_client(ClientEvent::TurnEndLikely {
-                text: text.clone(),
-                segment_id: utterance.segment_id,
-                confidence: pause.probability.unwrap_or(UNJUDGED_CONFIDENCE),
-                start_ms: pause.end_ms.saturating_sub(audio_ms),
-                audio_ms,
-            });
-            pause.state = PauseTranscriptState::Reported(text);
-        }
+    /// Takes the event of the turn's likely end, once the client has everything before it.
+    pub(super) fn likely_end(&mut self) -> Option<ClientEvent> {
+        let pause = self.pause.as_mut()?;
+        let PauseTranscriptState::Known(text) = &mut pause.state else { return None };
+        let is_current =
+            |front: &&Utterance| matches!(front.state, UtteranceState::Recording) && front.start_reported;
+        let utterance = self.queue.utterances.front().filter(is_current)?;
+        let (text, audio_ms) = (std::mem::take(text), length_ms(&pause.audio));
+        pause.state = PauseTranscriptState::Reported(text.clone());
+        Some(ClientEvent::TurnEndLikely {
+            text,
+            segment_id: utterance.segment_id,
+            confidence: pause.probability.unwrap_or(UNJUDGED_CONFIDENCE),
+            start_ms: pause.end_ms.saturating_sub(audio_ms),
+            audio_ms,
+        })
     }
 
     /// Takes the words of the segment that is complete now, because the user has said no more.

@@ -1,14 +1,11 @@
 //! Recognition: one lane of the transcriber, and what it was asked.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use super::utterance::length_ms;
 use crate::{
-    session::{
-        growing_text::GrowingText,
-        lanes::{LaneId, Lanes, Owner},
-    },
-    vocabulary::{LaneRequest, Mode, TranscribePrompt},
+    session::{growing_text::GrowingText, lanes::LaneId},
+    vocabulary::{LaneRequest, TranscribePrompt},
 };
 
 /// A lane that transcribes one utterance, or waits for one.
@@ -31,23 +28,22 @@ pub(crate) struct InterimDecode {
 }
 
 impl Recognition {
-    /// Dials, with room for `spare` more.
-    pub(crate) fn open(now: Instant, spare: usize, lanes: &mut Lanes) -> Self {
-        let (owner, init) = ((Owner::Transcriber, spare), Some(LaneRequest::Init(None)));
-        Self { id: lanes.open_beside(now, owner, Mode::Chat, init), interim: None }
+    /// A lane that waits for an utterance.
+    pub(super) const fn new(id: LaneId) -> Self {
+        Self { id, interim: None }
     }
 
-    /// Sends the audio of an unfinished utterance, which ends at `end_ms`, on a ready lane.
-    pub(crate) fn request_interim(
+    /// Begins an interim decode on a ready lane. Returns its request, with the audio of an unfinished utterance, which ends at
+    /// `end_ms`.
+    pub(super) fn begin_interim(
         &mut self,
-        now: Instant,
         prompt: TranscribePrompt,
-        (audio, end_ms): (Arc<Vec<i16>>, u64),
-        lanes: &mut Lanes,
-    ) {
+        audio: Arc<Vec<i16>>,
+        end_ms: u64,
+    ) -> LaneRequest {
         let audio_ms = length_ms(&audio);
-        lanes.request(now, self.id, LaneRequest::Transcribe { prompt, audio });
         let audio_start_ms = end_ms.saturating_sub(audio_ms);
         self.interim = Some(InterimDecode { text: GrowingText::default(), audio_ms, audio_start_ms });
+        LaneRequest::Transcribe { prompt, audio }
     }
 }

@@ -30,7 +30,7 @@ impl Transcriber {
         let has_changed = match signal.into_reply() {
             Reply::None | Reply::Audio(_) => false,
             Reply::Queued => {
-                self.report_queue(now, id, tools);
+                tools.out.push_if_any(self.queue_notice(now, id, &tools.lanes));
                 false
             }
             Reply::Text(text) => self.append_text(now, id, text, tools),
@@ -78,7 +78,9 @@ impl Transcriber {
         let Some((index, utterance)) = requested else { return false };
         let UtteranceState::Requested(_, audio, reply) = &mut utterance.state else { return false };
         if !reply.push(text) {
-            self.fail_endless_reply(now, lane, &mut tools.lanes);
+            let cause = format!("its transcript has more than {TEXT_MAX_BYTES} bytes");
+            utterance.fail(ErrorKind::TranscribeFailed, &cause);
+            self.retire(now, lane, &mut tools.lanes);
             return true;
         }
         // An answer starts at the first word, which the client may have got from an interim decode or a failed attempt.
@@ -89,19 +91,10 @@ impl Transcriber {
                 reply.due_report().filter(|text| !may_have_record(text)).filter(is_long_enough)
         {
             let (text, audio_ms) = (text.to_owned(), length_ms(audio));
-            utterance.first_transcript.record(now, utterance.completed_at, &mut tools.out);
-            utterance.push_partial(text, audio_ms, utterance.audio_start_ms, &mut tools.out);
+            tools.out.measure_if_any(utterance.first_transcript.take(now, utterance.completed_at));
+            tools.out.push_client(utterance.partial(text, audio_ms, utterance.audio_start_ms));
         }
         false
-    }
-
-    /// Ends an answer that does not end by itself.
-    fn fail_endless_reply(&mut self, now: Instant, lane: LaneId, lanes: &mut Lanes) {
-        if let Some(utterance) = self.queue.requested_on(lane) {
-            let cause = format!("its transcript has more than {TEXT_MAX_BYTES} bytes");
-            utterance.fail(ErrorKind::TranscribeFailed, &cause);
-        }
-        self.retire(now, lane, lanes);
     }
 
     /// Completes an answer. `text` is the whole answer if the upstream repeats it.
@@ -111,8 +104,8 @@ impl Transcriber {
         tools.lanes.complete_reply(lane);
         if let Some(interim) = recognition.interim.take() {
             let text = without_record(text.unwrap_or(interim.text.as_str()));
-            if !self.complete_pause(lane, text) {
-                self.report_interim(text, &interim, tools);
+            if !self.complete_pause(lane, text) && tools.settings.partials {
+                tools.out.push_if_any(self.interim_partial(text, &interim));
             }
         } else if let Some(utterance) = self.queue.requested_on(lane)
             && let UtteranceState::Requested(_, audio, reply) = &utterance.state

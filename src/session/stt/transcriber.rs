@@ -19,10 +19,9 @@ use super::{
     utterance_queue::{Excess, UtteranceQueue},
 };
 use crate::session::{
-    input::speech_input::{SpeechEvent, SpeechSegment},
-    outbox::Actions,
+    input::speech_input::{SpeechEvent, SpeechSegment, UtteranceSoFar},
     setup::SessionSetup,
-    timers::{Timer, Timers},
+    timers::Timer,
     tools::Tools,
 };
 use crate::{
@@ -32,7 +31,7 @@ use crate::{
         language::primary_language,
         profile::{HearRules, PromptRequest, SensitivityPreset},
     },
-    vocabulary::{ClientSettings, TranscribePrompt},
+    vocabulary::{ClientEvent, ClientSettings, TranscribePrompt},
 };
 
 /// Shortest time between two interim decodes.
@@ -216,13 +215,8 @@ impl Transcriber {
         }
     }
 
-    /// Sends the unfinished utterance's audio, which ends at `end_ms`, if the lane is ready; schedules the next decode.
-    pub(crate) fn request_interim(
-        &mut self,
-        now: Instant,
-        (audio, end_ms): (&[i16], u64),
-        tools: &mut Tools,
-    ) {
+    /// Sends the unfinished utterance's audio, if a lane is ready; schedules the next decode.
+    pub(crate) fn request_interim(&mut self, now: Instant, utterance: UtteranceSoFar<'_>, tools: &mut Tools) {
         tools.timers.set(Timer::Interim, now + self.rules().interim.max(MIN_INTERIM_INTERVAL));
         let prompt = self.prompt(&tools.settings);
         // Words of a likely end are not followed by fewer words.
@@ -230,25 +224,23 @@ impl Transcriber {
             self.pause.is_some() || self.recognitions.iter().any(|recognition| recognition.interim.is_some());
         let ready = self.recognitions.iter_mut().find(|recognition| tools.lanes.is_ready(recognition.id));
         if let Some(recognition) = ready.filter(|_| !is_pending) {
-            recognition.request_interim(now, prompt, (Arc::new(audio.to_vec()), end_ms), &mut tools.lanes);
+            let request =
+                recognition.begin_interim(prompt, Arc::new(utterance.audio.to_vec()), utterance.end_ms);
+            tools.lanes.request(now, recognition.id, request);
         }
     }
 
-    pub(super) fn report_interim(&mut self, text: &str, interim: &InterimDecode, tools: &mut Tools) {
-        let front = self
-            .queue
-            .utterances
-            .front_mut()
-            .filter(|utterance| matches!(utterance.state, UtteranceState::Recording));
-        if let (Some(utterance), true, false) = (front, tools.settings.partials, text.trim().is_empty()) {
-            let (audio_ms, start_ms) = (interim.audio_ms, interim.audio_start_ms);
-            utterance.push_partial(text.trim().to_owned(), audio_ms, start_ms, &mut tools.out);
-        }
+    /// The partial transcript that an interim decode gives; `None` without words, or for an earlier utterance.
+    pub(super) fn interim_partial(&mut self, text: &str, interim: &InterimDecode) -> Option<ClientEvent> {
+        let front = self.queue.utterances.front_mut();
+        let utterance = front.filter(|utterance| matches!(utterance.state, UtteranceState::Recording))?;
+        let (text, InterimDecode { audio_ms, audio_start_ms, .. }) = (text.trim(), interim);
+        (!text.is_empty()).then(|| utterance.partial(text.to_owned(), *audio_ms, *audio_start_ms))
     }
 
     /// Reports every start and end of speech now: an interruption does not wait for earlier transcripts.
-    pub(crate) fn report_speech_edges(&mut self, now: Instant, timers: &mut Timers, out: &mut Actions) {
-        self.queue.report_progress(now, Duration::ZERO, timers, out);
+    pub(crate) fn report_speech_edges(&mut self, now: Instant, tools: &mut Tools) {
+        self.queue.report_progress(now, Duration::ZERO, tools);
     }
 
     /// Makes the audio so far final. The client gets one more final transcript, which may be empty. Returns false, and does
@@ -268,9 +260,9 @@ impl Transcriber {
     }
 
     /// Reports each utterance that waits for its transcript as lost, because the session ends.
-    pub(crate) fn report_lost(&mut self, now: Instant, timers: &mut Timers, out: &mut Actions) {
+    pub(crate) fn report_lost(&mut self, now: Instant, tools: &mut Tools) {
         self.queue.fail_unanswered();
-        self.queue.report_progress(now, self.speech_end_wait, timers, out);
+        self.queue.report_progress(now, self.speech_end_wait, tools);
     }
 
     /// Gives up all pending transcripts: reports every end of speech, an open one at `at_ms`, and leaves the lane.
@@ -287,8 +279,8 @@ impl Transcriber {
 
     /// Reports finished utterances, sends the next requests, and dials or leaves lanes as needed.
     pub(crate) fn advance(&mut self, now: Instant, tools: &mut Tools) {
-        self.queue.report_progress(now, self.speech_end_wait, &mut tools.timers, &mut tools.out);
-        self.report_likely_end(&mut tools.out);
+        self.queue.report_progress(now, self.speech_end_wait, tools);
+        tools.out.push_if_any(self.likely_end());
         self.update_lanes(now, &mut tools.lanes);
     }
 }

@@ -70,11 +70,10 @@ pub(crate) struct SpeechStart {
 pub(crate) struct FirstTranscriptTimer(bool);
 
 impl FirstTranscriptTimer {
-    /// Records that words were sent. Words before the utterance's end do not count.
-    pub(crate) fn record(&mut self, now: Instant, completed_at: Option<Instant>, out: &mut Actions) {
-        if let Some(at) = completed_at.filter(|_| !std::mem::replace(&mut self.0, true)) {
-            out.measure(Measurement::FirstTranscript { after: now - at });
-        }
+    /// Measures that words are sent. Words before the utterance's end do not count.
+    pub(crate) fn take(&mut self, now: Instant, completed_at: Option<Instant>) -> Option<Measurement> {
+        let at = completed_at.filter(|_| !std::mem::replace(&mut self.0, true))?;
+        Some(Measurement::FirstTranscript { after: now - at })
     }
 }
 
@@ -174,15 +173,15 @@ impl Utterance {
         match result {
             Some(Ok(transcript)) => {
                 words.push(UserWords { segment_id: self.segment_id, text: transcript.text.clone() });
-                self.first_transcript.record(now, self.completed_at, out);
-                self.push_final(transcript, out);
+                out.measure_if_any(self.first_transcript.take(now, self.completed_at));
+                out.push_client(self.final_transcript(transcript));
             }
             Some(Err(error)) => out.push_error(error),
             None => {}
         }
         // The client asked for this final and waits for it.
         if is_empty && self.finalized {
-            self.push_final(Transcript::default(), out);
+            out.push_client(self.final_transcript(Transcript::default()));
         }
         if let Some(end_ms) = self.speech_end_ms {
             out.push_client(ClientEvent::TurnEnded {
@@ -200,16 +199,16 @@ impl Utterance {
         true
     }
 
-    /// Sends a partial transcript: the words of this audio so far.
-    pub(crate) fn push_partial(&mut self, text: String, audio_ms: u64, start_ms: u64, out: &mut Actions) {
+    /// A partial transcript: the words of this audio so far.
+    pub(crate) fn partial(&mut self, text: String, audio_ms: u64, start_ms: u64) -> ClientEvent {
         self.longest_partial_chars = self.longest_partial_chars.max(text.chars().count());
         let (speaker, segment_id) = (Speaker::User, self.segment_id);
-        out.push_client(ClientEvent::TranscriptPartial { speaker, text, segment_id, audio_ms, start_ms });
+        ClientEvent::TranscriptPartial { speaker, text, segment_id, audio_ms, start_ms }
     }
 
-    fn push_final(&self, transcript: Transcript, out: &mut Actions) {
+    fn final_transcript(&self, transcript: Transcript) -> ClientEvent {
         let Transcript { text, duration_ms, language, words } = transcript;
-        out.push_client(ClientEvent::TranscriptFinal {
+        ClientEvent::TranscriptFinal {
             speaker: Speaker::User,
             text,
             segment_id: self.segment_id,
@@ -220,7 +219,7 @@ impl Utterance {
             finalized: self.finalized,
             language,
             words,
-        });
+        }
     }
 }
 

@@ -15,9 +15,8 @@ use crate::{
     error::ErrorKind,
     session::{
         lanes::LaneId,
-        outbox::Actions,
-        timers::{Timer, Timers},
-        tools::SegmentIds,
+        timers::Timer,
+        tools::{SegmentIds, Tools},
     },
     vocabulary::ClientEvent,
 };
@@ -195,8 +194,7 @@ impl UtteranceQueue {
         &mut self,
         now: Instant,
         max_wait: Duration,
-        timers: &mut Timers,
-        out: &mut Actions,
+        Tools { timers, out, .. }: &mut Tools,
     ) {
         let mut index = 0;
         while let Some(utterance) = self.utterances.get_mut(index) {
@@ -208,7 +206,8 @@ impl UtteranceQueue {
                 out.push_client(ClientEvent::SpeechStarted { at_ms, from_ms, segment_id });
             }
             if let UtteranceState::Settled(Some(Ok(transcript))) = &mut utterance.state {
-                self.cut_sentence.join(transcript, utterance.speech_ms, utterance.is_cut_in_speech);
+                let (from_ms, to_ms) = utterance.speech_ms;
+                self.cut_sentence.join(transcript, from_ms..to_ms, utterance.is_cut_in_speech);
             }
             if utterance.report_if_settled(now, &mut self.words, out) {
                 self.utterances.remove(index);

@@ -57,7 +57,7 @@ impl Speaker {
         lanes: &mut Lanes,
     ) {
         if self.ask.lane().is_none() {
-            self.ask.dial(now, LaneRequest::Init(style.voice.cloned()), lanes);
+            lanes.dial(now, &mut self.ask, LaneRequest::Init(style.voice.cloned()));
             return;
         }
         // Audio made far ahead of playout would be wasted by a cancel, or by a client that does not read.
@@ -66,20 +66,20 @@ impl Speaker {
             && !lanes.are_held()
             && !floor.is_far_ahead(now)
         {
-            self.ask.send(now, style.request(part), lanes);
+            lanes.ask(now, &mut self.ask, style.request(part));
         }
     }
 
     /// Completes a part. Returns true if it had audio.
     pub(crate) fn complete_part(&mut self, lanes: &mut Lanes) -> bool {
-        self.ask.complete(lanes);
+        lanes.complete(&self.ask);
         self.ask.begin_next();
         std::mem::take(&mut self.part_has_audio)
     }
 
     /// Leaves the lane.
     pub(crate) fn stop(&mut self, now: Instant, lanes: &mut Lanes) {
-        self.ask.leave(now, lanes);
+        lanes.leave(now, &mut self.ask);
         self.ask.begin_next();
         self.part_has_audio = false;
     }

@@ -108,8 +108,10 @@ impl Synthesizer {
         let id = signal.id;
         match signal.into_reply() {
             Reply::None | Reply::Text(_) => {}
-            Reply::Queued => tools.lanes.report_queue(now, id, &mut tools.out),
-            Reply::QueueStuck(words) => self.report_error(Error::new(ErrorKind::QueueStuck, words), tools),
+            Reply::Queued => tools.out.push_if_any(tools.lanes.queue_notice(now, id)),
+            Reply::QueueStuck(words) => {
+                tools.out.push_error(self.named(Error::new(ErrorKind::QueueStuck, words)));
+            }
             Reply::Ready => self.advance(now, tools),
             Reply::Audio(samples) => {
                 if !self.push_audio(now, samples, tools) {
@@ -134,7 +136,7 @@ impl Synthesizer {
     /// Completes a part whose answer was empty. The lane ended with it; the remaining parts need another.
     fn skip_part(&mut self, now: Instant, tools: &mut Tools) {
         if let Some(active) = &mut self.current {
-            active.speaker.ask.leave(now, &mut tools.lanes);
+            tools.lanes.leave(now, &mut active.speaker.ask);
         }
         self.finish_part(now, &[], tools);
     }
@@ -165,7 +167,7 @@ impl Synthesizer {
             // The back-end hides its speech errors (mappings/notes/minicpm-o.md#chat): it answers with text and no
             // audio.
             let words = format!("the upstream answered {silent} of {parts} parts of the text without audio");
-            self.report_error(Error::new(ErrorKind::SpeakFailed, words), tools);
+            tools.out.push_error(self.named(Error::new(ErrorKind::SpeakFailed, words)));
         }
         tools.floor.finish(now, speech, &mut tools.out);
         self.stop(now, tools);
@@ -179,13 +181,13 @@ impl Synthesizer {
             is_possible: !tools.floor.is_announced(speech),
             error_kind: ErrorKind::SpeakFailed,
         };
-        let Some(error) = active.speaker.ask.fail(now, failure, again, &mut tools.lanes) else {
+        let Some(error) = tools.lanes.fail(now, &mut active.speaker.ask, failure, again) else {
             // No audio was audible yet, so the text is repeated from its start.
             (active.speaker.part_has_audio, active.parts_done, active.silent_parts) = (false, 0, 0);
             tools.floor.restart(speech);
             return self.advance(now, tools);
         };
-        self.report_error(error, tools);
+        tools.out.push_error(self.named(error));
         // The error goes first. A text that failed in its upstream has a normal end, if it was heard
         // (tests/golden/macaw/c10k_tts_crash_before_audio.json, tests/golden/macaw/c10l_tts_crash_mid.json).
         if was_in_use {
@@ -196,12 +198,12 @@ impl Synthesizer {
         self.current = None;
     }
 
-    /// Reports an error that concerns the current text.
-    fn report_error(&self, error: Error, tools: &mut Tools) {
-        tools.out.push_error(match &self.current {
+    /// The error with the name of the current text.
+    fn named(&self, error: Error) -> Error {
+        match &self.current {
             Some(active) => error.for_request(active.job.request_id.clone()),
             None => error,
-        });
+        }
     }
 
     /// Dials, or sends the next part to a ready lane.

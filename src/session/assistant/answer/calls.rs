@@ -6,10 +6,7 @@ use super::Answer;
 use crate::{
     error::{Error, ErrorKind},
     session::{
-        assistant::{
-            calling::{Calling, Outcome},
-            spoken_words::SpokenWords,
-        },
+        assistant::{calling::Outcome, spoken_words::SpokenWords},
         dialogue::turn::AssistantTurn,
         outbox::Observation,
         pace::Pace,
@@ -50,26 +47,17 @@ impl Answer {
                     let call = ToolCall { call_id, name: call.name, arguments: call.arguments };
                     self.turn.calls.push((entry_id, call));
                 }
-                true
+                return true;
             }
             Outcome::AskAgain(mistake) => {
-                self.filter.clear();
-                self.leave_lane(now, tools);
-                if self.calling.as_mut().is_some_and(Calling::ask_silently) && self.speaks {
-                    self.spoken.get_or_insert_with(|| SpokenWords::new(self.speak_attempts));
-                }
-                let has_all_words = self.calling.as_ref().is_some_and(|calling| calling.had_words);
-                if let Some(spoken) = self.spoken.as_mut().filter(|_| has_all_words) {
-                    // The second answer's words come all at once. Until then, its lane may need the only worker.
-                    spoken.finish();
-                }
+                tools.lanes.finish(now, &mut self.ask);
+                self.prepare_second_question();
                 tools.out.observe(Observation::ModelMistake(mistake));
                 let note = "the model's call of a tool could not be used".to_owned();
                 tools.out.observe(Observation::AskedAgain(note));
-                false
             }
             Outcome::Failed(mistake) => {
-                self.leave_lane(now, tools);
+                tools.lanes.finish(now, &mut self.ask);
                 let detail = "the model's call of a tool could not be used, twice";
                 let error = Error {
                     segment_id: Some(self.turn.segment_id),
@@ -78,8 +66,21 @@ impl Answer {
                 tools.out.push_quoting_error(error, &mistake);
                 tools.out.observe(Observation::ModelMistake(mistake));
                 self.end_failed(now, tools);
-                false
             }
+        }
+        false
+    }
+
+    /// Prepares for another answer of the model, after a mistake in its calls.
+    fn prepare_second_question(&mut self) {
+        self.filter.clear();
+        let Some(calling) = &mut self.calling else { return };
+        if calling.ask_silently() && self.speaks {
+            self.spoken.get_or_insert_with(|| SpokenWords::new(self.speak_attempts));
+        }
+        if let Some(spoken) = self.spoken.as_mut().filter(|_| calling.had_words) {
+            // The second answer's words come all at once. Until then, its lane may need the only worker.
+            spoken.finish();
         }
     }
 

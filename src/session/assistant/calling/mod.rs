@@ -22,7 +22,7 @@ use self::{
 };
 use crate::{
     session::growing_text::TEXT_MAX_BYTES,
-    spelling::profile::{AnswerRules, ToolRules},
+    spelling::profile::{AnswerRules, AskTools, ToolRules},
     vocabulary::{ChatMessage, EntryPart, Role, ToolChoice, ToolOffer},
 };
 
@@ -63,17 +63,13 @@ pub(super) enum Outcome {
 }
 
 impl Calling {
-    /// `is_silent` and `may_be_silent` are about the first question, and a second one.
-    pub(super) fn new(
-        rules: Arc<AnswerRules>,
-        tools: &ToolRules,
-        offer: ToolOffer,
-        (is_silent, may_be_silent): (bool, bool),
-    ) -> Self {
+    /// The calls of an answer with this offer. `can_speak` if an upstream speaks given texts.
+    pub(super) fn new(rules: Arc<AnswerRules>, tools: &ToolRules, offer: ToolOffer, can_speak: bool) -> Self {
+        let may_be_silent = offer.allows_calls() && can_speak;
         Self {
             parser: CallParser::new(&tools.call_begin, &tools.call_end, &offer),
             rules,
-            is_silent,
+            is_silent: may_be_silent && tools.ask == AskTools::Silent,
             may_be_silent,
             answer: String::new(),
             withheld: String::new(),

@@ -95,16 +95,19 @@ impl Schema {
     fn compile(schema: Value) -> Self {
         let Value::Object(mut fields) = schema else { return Self::default() };
         let allowed = match fields.remove("enum") {
-            Some(Value::Array(values)) => Some((format!("one of {}", show_values(&values)), values)),
+            Some(Value::Array(values)) => {
+                Some(ValueList::new(format!("one of {}", show_values(&values)), values))
+            }
             _ => None,
         };
-        let constant = fields.remove("const").map(|value| (quoted(&value.to_string()), vec![value]));
+        let constant =
+            fields.remove("const").map(|value| ValueList::new(quoted(&value.to_string()), vec![value]));
         let alternatives = ["anyOf", "oneOf"].into_iter().filter_map(|key| match fields.remove(key) {
             Some(Value::Array(options)) => Some(options.into_iter().map(Self::compile).collect()),
             _ => None,
         });
         Self {
-            values: allowed.into_iter().chain(constant).map(ValueList::from).collect(),
+            values: allowed.into_iter().chain(constant).collect(),
             alternatives: alternatives.collect(),
             types: read_types(fields.get("type")),
             items: fields
@@ -181,20 +184,19 @@ impl Schema {
 }
 
 impl ValueList {
+    /// A list of these values, which an error shows like this.
+    fn new(shown: String, values: Vec<Value>) -> Self {
+        let (composite, mut plain): (Vec<Value>, Vec<Value>) = values.into_iter().partition(is_composite);
+        plain.sort_unstable_by(|one, other| compare(one, other, &mut Budget { steps: u32::MAX }));
+        Self { plain: plain.into(), composite: composite.into(), shown: shown.into() }
+    }
+
     /// True if the value is in the list.
     fn contains(&self, value: &Value, budget: &mut Budget) -> bool {
         match is_composite(value) {
             true => self.composite.iter().any(|known| compare(known, value, budget).is_eq()),
             false => self.plain.binary_search_by(|known| compare(known, value, budget)).is_ok(),
         }
-    }
-}
-
-impl From<(String, Vec<Value>)> for ValueList {
-    fn from((shown, values): (String, Vec<Value>)) -> Self {
-        let (composite, mut plain): (Vec<Value>, Vec<Value>) = values.into_iter().partition(is_composite);
-        plain.sort_unstable_by(|one, other| compare(one, other, &mut Budget { steps: u32::MAX }));
-        Self { plain: plain.into(), composite: composite.into(), shown: shown.into() }
     }
 }
 

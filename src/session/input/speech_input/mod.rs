@@ -85,6 +85,15 @@ pub(crate) struct SpeechSegment {
     pub(crate) end_ms: u64,
 }
 
+/// Audio of the current segment, which goes on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UtteranceSoFar<'a> {
+    /// int16 mono 16 kHz.
+    pub(crate) audio: &'a [i16],
+    /// End position in the audio listened to, ms.
+    pub(crate) end_ms: u64,
+}
+
 /// Settings of the speech input: the profile's values until the client changes them.
 #[derive(Debug, Clone)]
 pub(crate) struct InputSettings {
@@ -386,6 +395,12 @@ impl SpeechInput {
     pub(crate) fn current_recording(&self) -> Option<&[i16]> {
         let recording = self.recording.as_ref().filter(|_| self.manual_max_samples.is_none());
         recording.map(|recording| recording.audio.as_slice())
+    }
+
+    /// The utterance in progress, like [`SpeechInput::current_recording`].
+    pub(crate) fn utterance_so_far(&self) -> Option<UtteranceSoFar<'_>> {
+        let audio = self.current_recording()?;
+        Some(UtteranceSoFar { audio, end_ms: self.listened_ms() })
     }
 
     /// Drops the current recording, because the session ends.

@@ -77,12 +77,27 @@ struct QueueState {
     stuck_reported: bool,
 }
 
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LaneService {
+    pub(super) purpose: LanePurpose,
+    pub(super) mode: Mode,
+}
+
+/// Place in the upstream's queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueuePlace {
+    /// Position, from 1.
+    pub(crate) position: u32,
+    /// Since when the connection waits.
+    pub(crate) since: Instant,
+}
+
 /// One upstream connection.
 #[derive(Debug)]
 pub(crate) struct UpstreamConnection {
     pub(crate) lane: Lane,
-    pub(super) purpose: LanePurpose,
-    mode: Mode,
+    pub(super) service: LaneService,
     /// Initialisation, once it is known.
     init: Option<LaneRequest>,
     /// Encoding of the voice in the initialisation, until the upstream accepts it.
@@ -114,13 +129,12 @@ impl UpstreamConnection {
     pub(super) const fn new(
         now: Instant,
         lane: Lane,
-        (purpose, mode): (LanePurpose, Mode),
+        service: LaneService,
         init: Option<LaneRequest>,
     ) -> Self {
         Self {
             lane,
-            purpose,
-            mode,
+            service,
             init,
             voice_encoding: None,
             phase: ConnectionPhase::Gone,
@@ -146,10 +160,10 @@ impl UpstreamConnection {
     }
 
     /// Position in the upstream's queue, and the time since which it waits.
-    pub(crate) const fn queue_position(&self) -> Option<(u32, Instant)> {
+    pub(crate) const fn queue_position(&self) -> Option<QueuePlace> {
         match &self.phase {
             ConnectionPhase::Queued(QueueState { since, position: Some(position), .. }) => {
-                Some((*position, *since))
+                Some(QueuePlace { position: *position, since: *since })
             }
             _ => None,
         }

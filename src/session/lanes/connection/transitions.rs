@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ConnectionChange, ConnectionPhase, UpstreamConnection, millis};
+use super::{ConnectionChange, ConnectionPhase, LaneService, UpstreamConnection, millis};
 use crate::session::lanes::backoff::{ConnectionFailure, RetryState};
 use crate::session::{
     lanes::{LaneShared, voice_encoding::VoiceEncodingChoice},
@@ -12,6 +12,7 @@ use crate::session::{
 use crate::{
     error::ErrorKind,
     foreign::shortened,
+    spelling::profile::LaneTimeouts,
     vocabulary::{
         DisconnectReason, EndKind, Lane, LaneEvent, LanePurpose, LaneRequest, UpstreamEnd, describe_queue,
     },
@@ -39,26 +40,18 @@ impl UpstreamConnection {
         event: &LaneEvent<'_>,
         shared: &mut LaneShared,
     ) -> ConnectionChange {
-        match (&mut self.phase, event) {
+        match (&self.phase, event) {
             (_, LaneEvent::Unknown(detail)) => {
                 shared.out.observe(Observation::UnknownFromLane { lane: self.lane, words: detail.clone() });
                 ConnectionChange::None
             }
             (ConnectionPhase::Unneeded { .. }, event) => self.handle_unneeded_event(now, event, shared),
-            (ConnectionPhase::Queued(queue), LaneEvent::Queued { position, length, wait_s, .. }) => {
-                if queue.position != *position || queue.position.is_none() {
-                    queue.position = *position;
-                    if !queue.stuck_reported {
-                        self.deadline = Some(queue.stuck_deadline(now, &shared.times));
-                    }
-                }
-                self.retry = None;
-                self.queued_since.get_or_insert(now);
-                let detail = describe_queue(*position, *length, *wait_s);
+            (ConnectionPhase::Queued(_), LaneEvent::Queued { position, length, wait_s, .. }) => {
+                self.note_queue_position(now, *position, &shared.times);
                 shared.out.observe(Observation::LaneQueued {
                     lane: self.lane,
                     position: *position,
-                    words: detail,
+                    words: describe_queue(*position, *length, *wait_s),
                 });
                 ConnectionChange::Queued
             }
@@ -78,31 +71,11 @@ impl UpstreamConnection {
                 ConnectionChange::None
             }
             (ConnectionPhase::Initialising, LaneEvent::Ready { session_id }) => {
-                self.enter(ConnectionPhase::Ready, None);
-                (self.retry, self.queued_since) = (None, None);
-                if let Some(granted_at) = self.granted_at {
-                    let after = now - granted_at;
-                    shared.out.measure(Measurement::LaneInitialised { lane: self.lane, after });
-                }
-                if let Some(encoding) = self.voice_encoding.take() {
-                    shared.voice_encoding.mark_worked(encoding);
-                }
-                shared.out.observe(Observation::LaneReady {
-                    lane: self.lane,
-                    session_id: session_id.map(|id| shortened(id).to_owned()),
-                    waited_ms: millis(now - self.opened_at),
-                });
+                self.finish_initialisation(now, *session_id, shared);
                 ConnectionChange::Ready
             }
-            (ConnectionPhase::AwaitingReply, event) if is_progress(self.purpose, event) => {
-                self.has_output = true;
-                if let Some(problem) = self.endless_text(now, event) {
-                    shared.out.observe(Observation::LaneTrouble { lane: self.lane, words: problem.clone() });
-                    self.close(now, shared);
-                    return ConnectionChange::Failed(ConnectionFailure::endless(problem));
-                }
-                self.await_reply(now, shared.times.answer_max_ms);
-                ConnectionChange::None
+            (ConnectionPhase::AwaitingReply, event) if is_progress(self.service.purpose, event) => {
+                self.handle_progress(now, event, shared)
             }
             (
                 ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged,
@@ -111,12 +84,11 @@ impl UpstreamConnection {
                 shared.out.measure(Measurement::LaneAnswered { lane: self.lane });
                 ConnectionChange::None
             }
-            (ConnectionPhase::Draining, LaneEvent::Done { .. }) if self.pending_replies > 1 => {
-                self.pending_replies -= 1;
-                ConnectionChange::None
-            }
             (ConnectionPhase::Draining, LaneEvent::Done { .. }) => {
-                self.send_close(now, shared);
+                match self.pending_replies {
+                    0 | 1 => self.send_close(now, shared),
+                    _ => self.pending_replies -= 1,
+                }
                 ConnectionChange::None
             }
             (_, LaneEvent::RecoverableError(detail)) => {
@@ -128,6 +100,54 @@ impl UpstreamConnection {
             (_, LaneEvent::Closed(end)) => self.handle_session_end(now, end, shared),
             _ => ConnectionChange::None,
         }
+    }
+
+    /// Notes its position in the queue. A queue that moves is not stuck.
+    fn note_queue_position(&mut self, now: Instant, position: Option<u32>, times: &LaneTimeouts) {
+        let ConnectionPhase::Queued(queue) = &mut self.phase else { return };
+        if queue.position != position || queue.position.is_none() {
+            queue.position = position;
+            if !queue.stuck_reported {
+                self.deadline = Some(queue.stuck_deadline(now, times));
+            }
+        }
+        self.retry = None;
+        self.queued_since.get_or_insert(now);
+    }
+
+    /// The upstream is initialised.
+    fn finish_initialisation(&mut self, now: Instant, session_id: Option<&str>, shared: &mut LaneShared) {
+        self.enter(ConnectionPhase::Ready, None);
+        (self.retry, self.queued_since) = (None, None);
+        if let Some(granted_at) = self.granted_at {
+            let after = now - granted_at;
+            shared.out.measure(Measurement::LaneInitialised { lane: self.lane, after });
+        }
+        if let Some(encoding) = self.voice_encoding.take() {
+            shared.voice_encoding.mark_worked(encoding);
+        }
+        shared.out.observe(Observation::LaneReady {
+            lane: self.lane,
+            session_id: session_id.map(|id| shortened(id).to_owned()),
+            waited_ms: millis(now - self.opened_at),
+        });
+    }
+
+    /// Handles a part of the answer. Ends an answer whose text goes on without an end.
+    fn handle_progress(
+        &mut self,
+        now: Instant,
+        event: &LaneEvent<'_>,
+        shared: &mut LaneShared,
+    ) -> ConnectionChange {
+        self.has_output = true;
+        if let Some(problem) = self.endless_text(now, event) {
+            shared.out.observe(Observation::LaneTrouble { lane: self.lane, words: problem.clone() });
+            self.close(now, shared);
+            return ConnectionChange::Failed(ConnectionFailure::endless(problem));
+        }
+        self.await_reply(now, shared.times.answer_max_ms);
+        ConnectionChange::None
     }
 
     /// The problem with text that does not end, although no audio comes with it.
@@ -368,8 +388,9 @@ impl UpstreamConnection {
         self.lane = lane;
         (self.granted_at, self.is_replaceable) = (None, false);
         self.voice_encoding = None;
-        shared.out.measure(Measurement::LaneDialled { lane: self.lane, purpose: self.purpose });
-        shared.out.push(LaneAction::Open(self.lane, self.mode, self.purpose));
+        let LaneService { purpose, mode } = self.service;
+        shared.out.measure(Measurement::LaneDialled { lane: self.lane, purpose });
+        shared.out.push(LaneAction::Open(self.lane, mode, purpose));
         let deadline = now + Duration::from_millis(shared.times.dial_max_ms);
         self.enter(ConnectionPhase::Dialling, Some(deadline));
     }

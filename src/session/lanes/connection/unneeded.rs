@@ -6,10 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection};
+use super::{ConnectionChange, ConnectionPhase, LaneService, QueueState, UpstreamConnection};
 use crate::{
     session::{lanes::LaneShared, outbox::Observation},
-    vocabulary::{LaneEvent, LanePurpose, Mode},
+    vocabulary::LaneEvent,
 };
 
 impl UpstreamConnection {
@@ -23,18 +23,17 @@ impl UpstreamConnection {
         matches!(self.phase, ConnectionPhase::Unneeded { is_close_sent: true, .. })
     }
 
-    /// True if a request for this purpose and mode can use it instead of a new connection. With `moves_at`, only if the
+    /// True if a request for this service can use it instead of a new connection. With `moves_at`, only if the
     /// queue is not stuck then: a new connection may reach another upstream.
-    pub(crate) fn can_return_to_queue(
+    pub(in crate::session::lanes) fn can_return_to_queue(
         &self,
         moves_at: Option<Instant>,
-        purpose: LanePurpose,
-        mode: Mode,
+        service: LaneService,
     ) -> bool {
         let ConnectionPhase::Unneeded { stuck_at, is_close_sent: false, .. } = self.phase else {
             return false;
         };
-        moves_at.is_none_or(|at| at < stuck_at) && (self.purpose, self.mode) == (purpose, mode)
+        moves_at.is_none_or(|at| at < stuck_at) && self.service == service
     }
 
     /// Stays in the queue until a worker is assigned, although nothing needs the connection.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ConnectionChange, ConnectionPhase, QueueState, UpstreamConnection};
+use super::{ConnectionChange, ConnectionPhase, QueuePlace, QueueState, UpstreamConnection};
 use crate::{
     error::ErrorKind,
     session::{
@@ -10,15 +10,10 @@ use crate::{
         outbox::{Observation, lane_outbox::LaneAction},
     },
     spelling::profile::LaneTimeouts,
-    vocabulary::{Lane, LanePurpose, Mode},
+    vocabulary::Lane,
 };
 
 impl UpstreamConnection {
-    /// Purpose and mode.
-    pub(in crate::session::lanes) const fn serves(&self) -> (LanePurpose, Mode) {
-        (self.purpose, self.mode)
-    }
-
     /// True while it is not dialled because too many lanes of the session are closing.
     pub(in crate::session::lanes) const fn is_held(&self) -> bool {
         matches!(self.phase, ConnectionPhase::Held(_))
@@ -82,7 +77,7 @@ impl UpstreamConnection {
         lane: Lane,
         shared: &mut LaneShared,
     ) -> Self {
-        let mut next = Self::new(self.opened_at, lane, self.serves(), self.init.clone());
+        let mut next = Self::new(self.opened_at, lane, self.service, self.init.clone());
         next.queued_since = self.waits_since();
         let mut left = std::mem::replace(self, next);
         left.close(now, shared);
@@ -146,7 +141,7 @@ impl UpstreamConnection {
     fn describe_wait(&self, now: Instant) -> String {
         let waited = self.waits_since().map_or(Duration::ZERO, |since| now - since).as_secs_f64();
         let status = match self.queue_position() {
-            Some((position, _)) => format!("stayed at position {position}"),
+            Some(QueuePlace { position, .. }) => format!("stayed at position {position}"),
             None if self.is_held() => "held earlier requests of this session".to_owned(),
             None => "sent nothing".to_owned(),
         };
