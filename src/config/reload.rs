@@ -308,6 +308,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn traces_keep_the_count_of_lost_lines() {
+        let dir = std::env::temp_dir().join(format!("voxbridge-reload-{}", std::process::id()));
+        let toml = format!("[[upstream]]\nurl = \"ws://127.0.0.1:1\"\n[trace]\ndir = {dir:?}\n");
+        let config = || toml::from_str::<Config>(&toml).unwrap();
+        let before = config().build_service().unwrap();
+        before.traces.as_ref().unwrap().lose_lines(3);
+        let LoadedConfig { service, .. } = load(config(), &before, None).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        let traces = service.traces.unwrap();
+        before.traces.as_ref().unwrap().lose_lines(4);
+        assert_eq!(traces.lost_lines(), 7, "sessions of both may still lose lines");
+    }
+
+    #[tokio::test]
     async fn model_that_was_not_loaded_at_the_start_takes_a_restart() {
         let pending = ["`turn_model`".to_owned()];
         for (at_start, is_pending) in [(Fixed, true), (Semantic, false)] {

@@ -303,6 +303,8 @@ impl InFlightAppends {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn append(id: &str) -> AppendMeta {
@@ -419,5 +421,79 @@ mod tests {
         let mut in_flight = InFlightAppends::new(2);
         ["a", "b", "c"].iter().for_each(|id| in_flight.push(id, append(id)));
         assert_eq!(in_flight.take_unanswered(), (vec![message("b"), message("a")], 1));
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Push(usize),
+        PushFront(usize),
+        Pop,
+        DropOldest(usize, u64),
+        Reply(ReplyStage, Option<usize>),
+        WholeAnswer,
+        CompleteAnswer(Option<usize>),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let stage = prop_oneof![
+            Just(ReplyStage::Text),
+            Just(ReplyStage::Speech),
+            Just(ReplyStage::Listening),
+            Just(ReplyStage::Done)
+        ];
+        prop_oneof![
+            4 => (0_usize..40).prop_map(Step::Push),
+            1 => (0_usize..40).prop_map(Step::PushFront),
+            1 => Just(Step::Pop),
+            1 => (0_usize..80, 0_u64..5000).prop_map(|(bytes, ms)| Step::DropOldest(bytes, ms)),
+            2 => (stage, proptest::option::of(0_usize..40)).prop_map(|(stage, id)| Step::Reply(stage, id)),
+            1 => Just(Step::WholeAnswer),
+            1 => proptest::option::of(0_usize..40).prop_map(Step::CompleteAnswer),
+        ]
+    }
+
+    proptest! {
+        /// Too many bytes would hold the client back for ever, and too few never.
+        #[test]
+        fn bytes_are_those_of_the_messages_that_are_kept(steps in proptest::collection::vec(step(), 0..60)) {
+            let (mut pending, mut in_flight) = (Pending::default(), InFlightAppends::new(100));
+            for (number, step) in steps.into_iter().enumerate() {
+                let id = |id: Option<usize>| id.map(|id| id.to_string());
+                match step {
+                    Step::Push(length) => {
+                        let append = append(&number.to_string());
+                        let text = "x".repeat(length);
+                        in_flight.push(&text, append.clone());
+                        pending.push(ClientMessage { text, append: Some(append) });
+                    }
+                    Step::PushFront(length) => {
+                        pending.push_front(ClientMessage { text: "x".repeat(length), append: None });
+                    }
+                    Step::Pop => drop(pending.pop()),
+                    Step::DropOldest(bytes_max, audio_max_ms) => {
+                        pending.drop_oldest(bytes_max, audio_max_ms);
+                        prop_assert!(pending.bytes() <= bytes_max && pending.audio_ms <= audio_max_ms);
+                    }
+                    Step::Reply(stage, input) => drop(in_flight.match_reply(stage, id(input).as_deref(), None, true)),
+                    Step::WholeAnswer => drop(in_flight.match_whole_answer()),
+                    Step::CompleteAnswer(input) => in_flight.complete_answer(id(input).as_deref()),
+                }
+                prop_assert_eq!(pending.bytes(), pending.messages.iter().map(|kept| kept.text.len()).sum::<usize>());
+                let audio_ms = pending.messages.iter().filter_map(|kept| kept.append.as_ref()).map(|it| it.audio_ms);
+                prop_assert_eq!(pending.audio_ms, audio_ms.sum::<u64>());
+                let texts = in_flight.sent.iter().filter_map(|sent| sent.text.as_ref());
+                prop_assert_eq!(in_flight.bytes(), texts.map(String::len).sum::<usize>());
+                prop_assert!(in_flight.bytes() <= 100);
+            }
+            in_flight.take_unanswered();
+            prop_assert_eq!(in_flight.bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn appends_in_flight_are_bounded() {
+        let mut in_flight = InFlightAppends::new(2 * SENT_MAX);
+        (0..=SENT_MAX).for_each(|_| in_flight.push("x", AppendMeta::default()));
+        assert_eq!((in_flight.len(), in_flight.bytes()), (SENT_MAX, SENT_MAX));
     }
 }

@@ -228,6 +228,25 @@ mod tests {
         drop(kept);
         assert_eq!(replayed(&open(None, true).unwrap()), (2, vec![1, 0, 2, 0, 4, 0]));
 
+        // As after a crash or on a full disk. The second part has 2 bytes behind 8 of its length.
+        let file = path_beside(&audio);
+        let whole = std::fs::read(&file).unwrap();
+        for (missing, complete) in [(0, 2), (1, 1), (2, 1), (3, 1), (10, 1), (11, 0), (12, 0)] {
+            std::fs::write(&file, &whole[..whole.len() - missing]).unwrap();
+            let speech = [1, 0, 2, 0, 4, 0][..[0, 4, 6][complete]].to_vec();
+            let mut kept = open(None, true).unwrap();
+            assert_eq!(replayed(&kept), (complete, speech.clone()), "{missing} bytes are missing");
+            let rest: &[Speech<'_>] = match complete {
+                0 => &[Speech::Part(0), Speech::Audio(&[1, 0, 2, 0]), Speech::Part(1)],
+                _ => &[Speech::Part(complete)],
+            };
+            rest.iter().for_each(|speech| kept.add(speech).unwrap());
+            drop(kept);
+            let expected = if complete == 0 { (1, vec![1, 0, 2, 0]) } else { (complete, speech) };
+            assert_eq!(replayed(&open(None, true).unwrap()), expected, "{missing} bytes were missing");
+        }
+        std::fs::write(&file, &whole).unwrap();
+
         assert_eq!(replayed(&open(Some("anna"), true).unwrap()), (0, vec![]), "another voice");
         assert!(!path_beside(&audio).exists(), "nothing is kept");
     }

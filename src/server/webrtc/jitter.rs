@@ -216,6 +216,22 @@ mod tests {
     }
 
     #[test]
+    fn as_many_packets_wait_as_are_held_at_most() {
+        for (count, leaves_ms) in [(HELD_MAX - 1, 21), (HELD_MAX, 1)] {
+            let held = (0..count as u64).map(|at| (1, 5 + at));
+            let (left, _) = run(&[(0, 0)].into_iter().chain(held).collect::<Vec<_>>());
+            assert_eq!(left[1], (leaves_ms, 5, 4), "{count} packets after a gap");
+        }
+        // Late packets of less than 100 ms do not begin a stream yet. As many as are held at most are forgotten with the next.
+        for (late, is_whole) in [(HELD_MAX - 1, true), (HELD_MAX, false)] {
+            let first = (0..=50).map(|at| (at, 1000 + at));
+            let second = (0..late as u64).map(|at| (100 + at, 500 + at)).chain([(200, 500 + late as u64)]);
+            let (left, _) = run(&first.chain(second).collect::<Vec<_>>());
+            assert_eq!(left.len(), 51 + if is_whole { late + 1 } else { 0 }, "{late} late packets");
+        }
+    }
+
+    #[test]
     fn stream_that_begins_anew_slightly_lower_loses_nothing() {
         for lower in [10, 50, 999] {
             let first = (0..50).map(|at| (at * 20, 1000 + at));

@@ -381,6 +381,33 @@ fn cancel_silences_one_source() {
 }
 
 #[test]
+fn resampled_speech_is_heard_to_its_last_sample() {
+    // One piece, and pieces of which the last comes after the end.
+    for (rate_hz, pieces, is_late) in [8_000, 16_000, 44_100, 48_000]
+        .into_iter()
+        .flat_map(|rate_hz| [(rate_hz, 1, false), (rate_hz, 7, false), (rate_hz, 2, true)])
+    {
+        let (mut floor, now, mut out) = floor();
+        floor.set_format(format(Encoding::S16le, rate_hz)).unwrap();
+        let speech = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
+        for (at, piece) in SECOND.chunks(SECOND.len().div_ceil(pieces)).enumerate() {
+            if is_late && at == 1 {
+                floor.finish(now, speech, &mut out);
+            }
+            floor.push_audio(now, speech, piece, &mut out);
+        }
+        floor.finish(now, speech, &mut out);
+        play(&mut floor, now, &mut out);
+        let heard = client_audio(&mut out);
+        let samples: Vec<i16> = heard.as_chunks().0.iter().map(|two| i16::from_le_bytes(*two)).collect();
+        assert_eq!(samples.len(), rate_hz as usize, "{rate_hz} Hz in {pieces} pieces");
+        // The filter rings for a few samples at the end of a constant.
+        let end = &samples[samples.len() - rate_hz as usize / 100..samples.len() - rate_hz as usize / 500];
+        assert!(end.iter().all(|sample| (7_000..9_400).contains(sample)), "{rate_hz} Hz: {end:?}");
+    }
+}
+
+#[test]
 fn late_audio_of_a_finished_speech_leaves_nothing_for_the_next() {
     for rate_hz in [16_000, 44_100, 48_000] {
         let (mut floor, now, mut out) = floor();

@@ -39,6 +39,21 @@ impl Bench {
         self.lanes.handle_opened(self.now, self.lanes.lane(self.id));
     }
 
+    /// Opens the transport, and initialises a worker.
+    fn make_ready(&mut self) {
+        self.open_transport();
+        self.receive(&LaneEvent::Granted);
+        self.receive(&LaneEvent::Ready { session_id: None });
+    }
+
+    /// A ready lane whose upstream was asked.
+    fn asked() -> Self {
+        let mut bench = Self::new();
+        bench.make_ready();
+        bench.lanes.request(bench.now, bench.id, LaneRequest::Cancel);
+        bench
+    }
+
     fn receive(&mut self, event: &LaneEvent<'_>) {
         let lane = self.lanes.lane(self.id);
         self.lanes.handle_event(self.now, lane, event, MessageMeta::default());
@@ -64,13 +79,13 @@ fn request_is_asked_again_while_that_is_possible_and_attempts_are_left() {
         let again = AskAgain { attempts_max, is_possible, error_kind: ErrorKind::SpeakFailed };
         let mut attempts = 0;
         let error = loop {
-            bench.id = ask.dial(bench.now, LaneRequest::Init(None), &mut bench.lanes);
+            bench.id = bench.lanes.dial(bench.now, &mut ask, LaneRequest::Init(None));
             bench.open_transport();
             bench.receive(&LaneEvent::Granted);
             assert!(!ask.is_ready(&bench.lanes), "not initialised");
             bench.receive(&LaneEvent::Ready { session_id: None });
             assert!(ask.is_ready(&bench.lanes));
-            ask.send(bench.now, LaneRequest::Cancel, &mut bench.lanes);
+            bench.lanes.ask(bench.now, &mut ask, LaneRequest::Cancel);
             attempts += 1;
             bench.now += Duration::from_secs(1);
             let ConnectionChange::Failed(failure) =
@@ -78,7 +93,7 @@ fn request_is_asked_again_while_that_is_possible_and_attempts_are_left() {
             else {
                 panic!("the lane was in use")
             };
-            if let Some(error) = ask.fail(bench.now, failure, again, &mut bench.lanes) {
+            if let Some(error) = bench.lanes.fail(bench.now, &mut ask, failure, again) {
                 break error;
             }
             assert_eq!(ask.lane(), None, "the next attempt has another lane");
@@ -87,6 +102,62 @@ fn request_is_asked_again_while_that_is_possible_and_attempts_are_left() {
         let count = format!("({attempts} attempts in {attempts}.0 s)");
         assert_eq!(error.detail.ends_with(&count), attempts > 1, "{}", error.detail);
     }
+}
+
+#[test]
+fn request_that_an_upstream_refuses_is_not_asked_again() {
+    for (kind, is_asked_again) in [
+        (EndKind::Other, true),
+        (EndKind::BackendLost, true),
+        (EndKind::QueueFull, true),
+        (EndKind::TimeLimitReached, true),
+        (EndKind::LimitReached, true),
+        (EndKind::Refused, false),
+        (EndKind::RefusedForGood, false),
+        // No other upstream could serve it.
+        (EndKind::Misconfigured, false),
+    ] {
+        let mut bench = Bench::asked();
+        let mut ask = Ask::new(Owner::Synthesizer);
+        ask.use_lane(Some(bench.id));
+        let lane = bench.lanes.lane(bench.id);
+        let end = LaneEvent::Closed(UpstreamEnd { kind, detail: String::new() });
+        let signal = bench.lanes.handle_event(bench.now, lane, &end, MessageMeta::default());
+        let Some(LaneSignal { change: ConnectionChange::Failed(failure), .. }) = signal else {
+            panic!("{kind:?}: the lane was in use")
+        };
+        let again = AskAgain { attempts_max: 3, is_possible: true, error_kind: ErrorKind::SpeakFailed };
+        let error = bench.lanes.fail(bench.now, &mut ask, failure, again);
+        assert_eq!(error.is_none(), is_asked_again, "{kind:?}: {error:?}");
+    }
+}
+
+#[test]
+fn abandoned_dial_that_still_succeeds_is_closed_politely() {
+    let mut bench = Bench::new();
+    let lane = bench.lanes.lane(bench.id);
+    bench.actions();
+    bench.lanes.close(bench.now, bench.id);
+    assert_eq!(bench.actions(), [], "nothing can be sent yet, and nothing is dropped");
+    bench.open_transport();
+    assert_eq!(bench.actions(), [LaneAction::Send(lane, LaneRequest::Close)]);
+    assert!(!bench.lanes.get(bench.id).unwrap().is_gone(), "the upstream confirms the close");
+    bench.close_transport(&DisconnectReason::Closed(1000, String::new()));
+    assert!(bench.lanes.get(bench.id).unwrap().is_gone());
+}
+
+#[test]
+fn reply_deadline_stands_still_while_lanes_are_held_and_begins_anew_after_it() {
+    let mut bench = Bench::asked();
+    let wait = bench.lanes.deadline().unwrap() - bench.now;
+    bench.lanes.set_held(bench.now, true);
+    assert_eq!(bench.lanes.deadline(), None);
+    bench.now += 10 * wait;
+    bench.lanes.set_held(bench.now, true);
+    assert_eq!(bench.lanes.deadline(), None);
+    bench.lanes.set_held(bench.now, false);
+    assert_eq!(bench.lanes.deadline(), Some(bench.now + wait));
+    assert!(matches!(bench.time_out(), ConnectionChange::Failed(_)));
 }
 
 #[test]
@@ -152,9 +223,7 @@ fn abandoned_transport_is_dropped_once() {
 fn unwanted_answer_is_not_drained_after_the_drain_deadline() {
     for (late, drains) in [(0, true), (11, false)] {
         let mut bench = Bench::new();
-        bench.open_transport();
-        bench.receive(&LaneEvent::Granted);
-        bench.receive(&LaneEvent::Ready { session_id: None });
+        bench.make_ready();
         bench.lanes.request(bench.now, bench.id, LaneRequest::Close);
         bench.lanes.set_drain_deadline(bench.now + Duration::from_secs(10));
         bench.actions();
@@ -179,12 +248,7 @@ fn output_without_audible_or_visible_progress_does_not_prolong_an_answer() {
         ("empty audio", LaneEvent::Audio(Sound::NONE), false),
         ("listen", listen, false),
     ] {
-        let mut bench = Bench::new();
-        bench.open_transport();
-        bench.receive(&LaneEvent::Granted);
-        bench.receive(&LaneEvent::Ready { session_id: None });
-        let request = LaneRequest::Init(None);
-        bench.lanes.request(bench.now, bench.id, request);
+        let mut bench = Bench::asked();
         bench.receive(&LaneEvent::Text("first"));
         let due = bench.lanes.deadline().unwrap();
         for _ in 0..1000 {
@@ -234,22 +298,14 @@ fn push_endless_text(bench: &mut Bench, chars: usize, interval: Duration) -> Dur
 
 #[test]
 fn text_without_audio_ends_an_answer_by_its_length_and_by_time() {
-    let speaking = || {
-        let mut bench = Bench::new();
-        bench.open_transport();
-        bench.receive(&LaneEvent::Granted);
-        bench.receive(&LaneEvent::Ready { session_id: None });
-        bench.lanes.request(bench.now, bench.id, LaneRequest::Cancel);
-        bench
-    };
     let second = Duration::from_secs(1);
-    let mut bench = speaking();
+    let mut bench = Bench::asked();
     assert_eq!(push_endless_text(&mut bench, 1000, second), 68 * second, "66 Ki characters");
-    let mut bench = speaking();
+    let mut bench = Bench::asked();
     let took = push_endless_text(&mut bench, 1, second);
     assert!(took > 600 * second && took <= 602 * second, "{took:?}");
     // Audio begins the count anew.
-    let mut bench = speaking();
+    let mut bench = Bench::asked();
     for _ in 0..50 {
         let text = "a".repeat(60_000);
         bench.now += second;

@@ -304,9 +304,13 @@ mod tests {
         let mut queue = TtsQueue::default();
         let piece = "a".repeat(2000);
         let accepted = (0..100).take_while(|_| queue.append(fragment(&piece, None)).is_ok()).count();
-        assert_eq!(accepted, MAX_CHARS / 2000);
+        assert_eq!((accepted, queue.chars), (MAX_CHARS / 2000, MAX_CHARS));
+        assert!(queue.append(fragment("a", None)).is_err());
+        // The first flush adds the text, too.
         let flushed = (0..1000).take_while(|_| queue.flush(None).is_ok()).count();
-        assert!(flushed <= MAX_WAITING && queue.has_waiting());
+        assert_eq!((flushed, queue.waiting.len()), (MAX_WAITING - 1, MAX_WAITING));
+        queue.pop();
+        assert!(queue.flush(None).is_ok() && queue.flush(None).is_err(), "room for one more");
         assert_eq!((queue.clear(None), queue.clear(None)), (0, 1));
         assert!(queue.pop().is_none() && queue.append(fragment(&piece, None)).is_ok());
         queue.discard_all();

@@ -170,3 +170,50 @@ fn everything_that_needs_held_audio_gets_it() {
         assert!((0..=400).contains(&(placed(after) - placed(before))), "{before:?}, then {after:?}");
     }
 }
+
+/// However an utterance ends: 20 ms of the resampler's delay, or a hop, must not be missing from it.
+#[test]
+fn utterance_has_its_last_sample_however_it_ends() {
+    type Act = fn(&mut SpeechInput, &mut Vec<SpeechEvent>);
+    let to_manual: Act = |input, out| {
+        let settings = InputSettings { is_manual: true, ..input.settings.clone() };
+        input.apply_settings(settings, out).unwrap();
+    };
+    let to_other_rate: Act = |input, out| {
+        let settings = InputSettings { rate_hz: 24_000, ..input.settings.clone() };
+        input.apply_settings(settings, out).unwrap();
+    };
+    let room = room_with_speech(RECORDINGS[2], 0.0, -72.0, 0.9);
+    // In the middle of the first sentence, and of a frame.
+    let audio = &room[..6 * 96_000 + 962];
+    let ends: [(&str, Option<Act>, Act); 6] = [
+        ("commit", Some(to_manual), |input, out| input.commit_manual(out)),
+        ("cut", None, |input, out| input.commit_segment(out)),
+        ("end", None, |input, out| input.end_utterance(EndCause::Timeout, out)),
+        ("detection off", None, to_manual),
+        ("another rate, end", None, to_other_rate),
+        ("muted, end", None, |input, out| input.mute_frame(&[0; 1_920], out)),
+    ];
+    for (name, before, end) in ends {
+        let (mut input, mut events) = (speech_input(750), Vec::new());
+        before.into_iter().for_each(|act| act(&mut input, &mut events));
+        for frame in audio.chunks(FRAME_BYTES) {
+            input.push_frame(frame, &mut events);
+        }
+        let received = (audio.len() as u64 / 2).div_ceil(3);
+        let waits = input.sample_counts();
+        assert!(waits.recorded + waits.silent + waits.pending < received, "{name}: the resampler has a rest");
+        end(&mut input, &mut events);
+        if name.ends_with(", end") {
+            input.end_utterance(EndCause::Timeout, &mut events);
+        }
+        let placed = input.sample_counts();
+        assert_eq!(placed.recorded + placed.silent + placed.pending, received, "{name}: {placed:?}");
+        let segment = events.iter().rev().find_map(|event| match event {
+            SpeechEvent::Segment(segment) => Some(segment),
+            _ => None,
+        });
+        assert_eq!(segment.map(|segment| segment.audio.len() as u64), Some(placed.recorded), "{name}");
+        assert_eq!(placed.pending, 0, "{name}");
+    }
+}
