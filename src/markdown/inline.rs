@@ -106,7 +106,8 @@ impl<'t> Scan<'t> {
         // Calculations have operators between single letters and numbers, and names have lines between words.
         let joins_names =
             is_word(before) && is_word(after) && (mark == '_' || length == 1 && is_ascii_word(before));
-        let joins_numbers = [before, after].iter().all(|it| it.is_some_and(|letter| letter.is_ascii_digit()));
+        let joins_numbers =
+            [before, after].iter().all(|neighbour| neighbour.is_some_and(|letter| letter.is_ascii_digit()));
         if joins_numbers || joins_names && !self.is_stressed_part(mark, length) {
             return kept;
         }

@@ -1,13 +1,18 @@
-//! The guides' configuration examples are valid, their links lead somewhere, the reference of mapping files is complete, its
-//! table equals the output of `mappings explain`, and first pages stay short. `UPDATE_README=1 cargo test --test program
-//! readme` writes the table.
+//! The guides' configuration examples are valid, their links lead somewhere, the reference of mapping files is complete, and
+//! first pages stay short. Tables that come from the mapping files are compared; `UPDATE_README=1 cargo test --test program
+//! readme` writes them.
 
 use std::{fs, path::Path};
 
 use voxbridge::{
     config::{Config, FILE, KEYS},
     error::ErrorKind,
-    spelling::{Library, MappingKind, check::parse_toml, client::RealtimeEvent, explain::explain_markdown},
+    spelling::{
+        Library, MappingKind,
+        check::parse_toml,
+        client::RealtimeEvent,
+        explain::{explain_markdown, page},
+    },
     vocabulary::{EventName, FieldRole},
 };
 use voxbridge_test_support::bench::scratch;
@@ -162,17 +167,26 @@ fn shown_tables_match_program_output() {
     let tables = printed.split_once("## ").unwrap().1;
     let tables = format!("### {}", tables.replace("\n## ", "\n### "));
 
-    let reference = read(MAPPINGS_REFERENCE);
-    let mut expected = reference.clone();
-    for (name, tables) in [("explain", tables), ("roles", role_table())] {
-        let (before, rest) = expected.split_once(&format!("<!-- {name} -->\n")).unwrap();
-        let (_, after) = rest.split_once(&format!("<!-- /{name} -->")).unwrap();
-        expected = format!("{before}<!-- {name} -->\n{tables}<!-- /{name} -->{after}");
+    let protocols = page::protocols_table(library.clients().map(AsRef::as_ref));
+    for (guide, name, table) in [
+        (MAPPINGS_REFERENCE, "explain", tables),
+        (MAPPINGS_REFERENCE, "roles", role_table()),
+        (CLIENTS_GUIDE, "protocols", protocols),
+    ] {
+        check_table(guide, name, &table);
     }
+}
+
+/// Compares a generated table of a guide, or writes it if the environment has `UPDATE_README`.
+fn check_table(guide: &str, name: &str, table: &str) {
+    let shown = read(guide);
+    let (before, rest) = shown.split_once(&format!("<!-- {name} -->\n")).unwrap();
+    let (_, after) = rest.split_once(&format!("<!-- /{name} -->")).unwrap();
+    let expected = format!("{before}<!-- {name} -->\n{table}<!-- /{name} -->{after}");
     if std::env::var_os("UPDATE_README").is_some() {
-        return fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(MAPPINGS_REFERENCE), expected).unwrap();
+        return fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(guide), expected).unwrap();
     }
-    assert_eq!(reference, expected, "run UPDATE_README=1 cargo test --test program readme");
+    assert_eq!(shown, expected, "{guide}: run UPDATE_README=1 cargo test --test program readme");
 }
 
 /// The table of the roles of fields.

@@ -6,6 +6,9 @@ use std::fmt::Write as _;
 use super::ClientMapping;
 use crate::spelling::{field::ProtocolField, tested_with::TestCell};
 
+/// Paths of a protocol in the table of all protocols.
+const TABLE_PATHS_MAX: usize = 3;
+
 /// Profile of protocols that name none.
 const USUAL_PROFILE: &str = "speech";
 
@@ -18,7 +21,7 @@ pub fn client_page(client: &ClientMapping) -> String {
         "From `client/{}.toml`, printed by `voxbridge mappings page {0}`. Served {}, in the profile `{}` unless the \
          configuration says otherwise.",
         client.name,
-        places_of(client),
+        places_of(client, usize::MAX),
         profile_of(client)
     );
     if client.tested_with.is_empty() {
@@ -90,9 +93,27 @@ pub fn clients_page<'c>(clients: impl Iterator<Item = &'c ClientMapping>) -> Str
     out
 }
 
-/// Where the protocol is served.
-fn places_of(client: &ClientMapping) -> String {
-    let paths: Vec<_> = client.paths.iter().map(|path| format!("`{path}`")).collect();
+/// The table of all protocols for the guide beside the folder of the pages, Markdown.
+#[must_use]
+pub fn protocols_table<'c>(clients: impl Iterator<Item = &'c ClientMapping>) -> String {
+    let mut clients: Vec<_> = clients.collect();
+    clients.sort_by_key(|client| (&client.family, &client.name));
+    let mut out =
+        "| family | protocol | served | profile | stock clients tested |\n|---|---|---|---|---|\n".to_owned();
+    for client in clients {
+        let ClientMapping { family, title, name, tested_with, .. } = client;
+        let (places, profile) = (places_of(client, TABLE_PATHS_MAX), profile_of(client));
+        let tested = tested_with.len();
+        let _ =
+            writeln!(out, "| {family} | [{title}](pages/{name}.md) | {places} | `{profile}` | {tested} |");
+    }
+    out
+}
+
+/// Where the protocol is served, with at most this many of its paths.
+fn places_of(client: &ClientMapping, paths_max: usize) -> String {
+    let mut paths: Vec<_> = client.paths.iter().take(paths_max).map(|path| format!("`{path}`")).collect();
+    paths.extend((client.paths.len() > paths_max).then(|| "…".to_owned()));
     let at_paths = (!paths.is_empty()).then(|| format!("at {}", paths.join(", ")));
     let on_tcp = client.tcp.as_ref().map(|tcp| format!("by `[[tcp]]` listeners of `{}`", tcp.listener));
     let places: Vec<_> = at_paths.into_iter().chain(on_tcp).collect();

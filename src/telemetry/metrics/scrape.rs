@@ -93,38 +93,42 @@ impl ScrapeCollector {
 
     fn upstreams(snapshot: &ServerSnapshot, writer: &mut MetricWriter<'_>) -> fmt::Result {
         let per_upstream = |value: fn(&UpstreamSnapshot) -> i64| -> Vec<_> {
-            snapshot.upstreams.iter().map(|it| ([("upstream", it.name.as_str())], value(it))).collect()
+            snapshot
+                .upstreams
+                .iter()
+                .map(|upstream| ([("upstream", upstream.name.as_str())], value(upstream)))
+                .collect()
         };
-        let dialect_of = |it| {
-            let UpstreamSnapshot { name, dialect, .. }: &UpstreamSnapshot = it;
+        let dialect_of = |upstream| {
+            let UpstreamSnapshot { name, dialect, .. }: &UpstreamSnapshot = upstream;
             ([("upstream", name.as_str()), ("dialect", dialect.as_str())], 1)
         };
         let dialects: Vec<_> = snapshot.upstreams.iter().map(dialect_of).collect();
         writer.gauges("upstream_dialect", "1 for the dialect of an upstream.", None, &dialects)?;
-        let in_service = per_upstream(|it| it.in_service.into());
+        let in_service = per_upstream(|upstream| upstream.in_service.into());
         writer.gauges(
             "upstream_in_service",
             "1 if the upstream is in service, 0 while it is ejected.",
             None,
             &in_service,
         )?;
-        let load = per_upstream(|it| it.load.into());
+        let load = per_upstream(|upstream| upstream.load.into());
         writer.gauges(
             "upstream_load",
             "Lanes on an upstream, plus those reported by its queue.",
             None,
             &load,
         )?;
-        let unneeded = per_upstream(|it| it.unneeded.into());
+        let unneeded = per_upstream(|upstream| upstream.unneeded.into());
         writer.gauges(
             "upstream_lanes_unneeded",
             "Lanes in an upstream's queue that nothing needs any more. They close once they have a worker.",
             None,
             &unneeded,
         )?;
-        let failures = per_upstream(|it| it.failures.cast_signed());
+        let failures = per_upstream(|upstream| upstream.failures.cast_signed());
         writer.counters("upstream_failures", "Lanes that failed on an upstream.", &failures)?;
-        let ejections = per_upstream(|it| it.ejections.cast_signed());
+        let ejections = per_upstream(|upstream| upstream.ejections.cast_signed());
         writer.counters("upstream_ejections", "Ejections of an upstream.", &ejections)
     }
 

@@ -1,11 +1,12 @@
 //! One session: its beginning, its input, what it does in time, and its end.
 //!
-//! `transport` is the session's connection with the journal of its events; `answers` are the model's answers; `config` is the
-//! client's configuration, and `checks` checks it and each append.
+//! `transport` is the session's connection with the journal of its events; `input` is what the client sends for the model, and
+//! `answers` are the model's answers; `config` is the client's configuration, and `checks` checks it and each append.
 
 mod answers;
 mod checks;
 mod config;
+mod input;
 mod transport;
 
 use std::{
@@ -15,11 +16,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use self::{
-    checks::{check_config, check_frames},
-    config::{decode_samples, read_config},
-    transport::Sent,
-};
+use self::{checks::check_config, config::read_config, transport::Sent};
 use super::{
     MAX_EVENT_BYTES, Refusal,
     events::{self, Answer},
@@ -29,18 +26,8 @@ use crate::simulator::{
     dialect_session::{DialectSession, ResumeRequest},
     duplex::{DuplexSession, DuplexUnit},
     legacy::decode_wav_to_base64_f32,
-    python,
     session_context::{SimContext, SimSessionEnd},
 };
-
-/// Samples of a unit.
-const UNIT_SAMPLES: usize = 16_000;
-
-/// Length of a unit; the server adds silence by itself that long after the last one.
-const UNIT: Duration = Duration::from_secs(1);
-
-/// Loudness from which an append counts as speech (`overlap_silence_rms`).
-const SPEECH_RMS: f64 = 0.003;
 
 /// Time for which a session without a transport is kept (`disconnect_grace_s`).
 const DISCONNECT_GRACE: Duration = Duration::from_secs(30);
@@ -221,60 +208,6 @@ impl VllmSession {
         self.emit("session.updated", [("session", self.public_session())], ctx);
     }
 
-    fn append(&mut self, message: &Map<String, Value>, ctx: &mut SimContext<'_>) {
-        let event_id = message.get("event_id").and_then(Value::as_str);
-        let frames = message.get("video_frames").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        if let Err(words) = check_frames(frames) {
-            return events::send_error(ctx, "invalid_video_frames", words, event_id);
-        }
-        let Some(audio) = message.get("audio").and_then(Value::as_str) else {
-            let words = "input_audio_buffer.append requires audio and/or video_frames";
-            return events::send_error(ctx, "bad_event", words, event_id);
-        };
-        if ctx.faults.trigger(FaultKind::InputBackpressure) {
-            let words = "Duplex session has too many pending input bytes";
-            return self.emit_error("input_backpressure", words, event_id, ctx);
-        }
-        let format = self.config.get("input_audio_format").and_then(Value::as_str).unwrap_or("pcm16");
-        let bytes = python::decode_base64(audio).unwrap_or_default();
-        let Some(samples) = decode_samples(format, &bytes) else {
-            let words = format!("input_audio_buffer.append {format} audio could not be decoded");
-            return self.emit_error("bad_audio", &words, None, ctx);
-        };
-        if !self.has_heard_speech && rms(&samples) >= SPEECH_RMS {
-            self.has_heard_speech = true;
-            let item = format!("item_{:032x}", ctx.rng.u128(..));
-            let members = [("audio_start_ms", 0.into()), ("item_id", item.into())];
-            self.emit("input_audio_buffer.speech_started", members, ctx);
-        }
-        self.buffer.extend(samples);
-        self.pictures.extend(Some(frames.len()).filter(|count| *count > 0));
-        // At most one unit for each append.
-        if self.buffer.len() >= UNIT_SAMPLES {
-            let samples = self.buffer.drain(..UNIT_SAMPLES).collect();
-            let frame_count = self.pictures.pop_front().unwrap_or(0);
-            self.waiting.push_back(DuplexUnit { samples, force_listen: false, frame_count, input_id: None });
-        }
-        self.start_steps(ctx);
-    }
-
-    fn start_steps(&mut self, ctx: &mut SimContext<'_>) {
-        while !self.model.is_busy()
-            && self.opens_at.is_none()
-            && let Some(unit) = self.waiting.pop_front()
-        {
-            ctx.record(|conn| SimOutput::DuplexUnit(conn, unit.clone()));
-            self.model.begin_unit(unit, ctx);
-            self.submitted_at = ctx.now;
-        }
-    }
-
-    /// The server adds a unit of silence while the model speaks and no audio waits.
-    fn silence_due_at(&self) -> Option<Instant> {
-        let is_waiting = self.model.is_busy() || !self.buffer.is_empty() || !self.waiting.is_empty();
-        (self.answer.is_some() && !is_waiting).then(|| self.submitted_at + UNIT)
-    }
-
     /// Ends the session at the client's wish, or for this reason.
     fn close(&mut self, reason: &str, ctx: &mut SimContext<'_>) {
         let members =
@@ -372,10 +305,7 @@ impl DialectSession for VllmSession {
         } else if is_due(self.model.step_deadline()) {
             self.finish_step(ctx);
         } else if is_due(self.silence_due_at()) {
-            let samples = vec![0.0; UNIT_SAMPLES];
-            let unit = DuplexUnit { samples, force_listen: false, frame_count: 0, input_id: None };
-            self.model.begin_unit(unit, ctx);
-            self.submitted_at = ctx.now;
+            self.begin_silence(ctx);
         } else if self.detached_at.is_some_and(|at| at + DISCONNECT_GRACE <= ctx.now) {
             self.expire("disconnect_grace_expired", ctx);
         } else if self.last_activity_at + IDLE <= ctx.now {
@@ -409,9 +339,4 @@ impl DialectSession for VllmSession {
         }
         attached.is_ok()
     }
-}
-
-fn rms(samples: &[f32]) -> f64 {
-    let power: f64 = samples.iter().map(|sample| f64::from(*sample).powi(2)).sum();
-    (power / samples.len().max(1) as f64).sqrt()
 }
