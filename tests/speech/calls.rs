@@ -9,7 +9,9 @@ use voxbridge::{
 };
 use voxbridge_test_support::{bench::Bench, wait::wait_until};
 
-use crate::client_programs::{installed_clients, node, project, python, recording, run};
+use crate::client_programs::{
+    ClientWeight, installed_clients, node, project, python, recording, run, run_in_turn,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_library_talks_and_interrupts_in_a_browser() {
@@ -25,7 +27,7 @@ async fn agents_library_talks_and_interrupts_in_a_browser() {
     let mut page = node("call_page.cjs");
     page.arg(format!("http://{}", bench.address())).arg(recording("goforward_16k.wav"));
     page.args(["gpt-realtime", "duplex"]);
-    let reports: Vec<Value> = serde_json::from_str(&run(page).await).unwrap();
+    let reports: Vec<Value> = serde_json::from_str(&run_in_turn(page, ClientWeight::Browser).await).unwrap();
     let [assistant, duplex] = reports.as_slice() else { panic!("{reports:?}") };
     assert_eq!(assistant["statuses"], json!(["cancelled", "completed"]));
     assert_eq!(assistant["users"].as_array().unwrap().len(), 2);
@@ -52,7 +54,7 @@ async fn browser_converses_by_openais_live_api_while_its_server_attaches() {
         Bench::with_config(SimulatorConfig { workers: 4, ..SimulatorConfig::default() }, config).await;
     let mut page = node("live_page.cjs");
     page.arg(format!("http://{}", bench.address())).arg(recording("goforward_16k.wav"));
-    let report: Value = serde_json::from_str(&run(page).await).unwrap();
+    let report: Value = serde_json::from_str(&run_in_turn(page, ClientWeight::Browser).await).unwrap();
     assert_eq!(report["errors"], json!([]), "{report}");
     assert_eq!(report["closed"], "close_requested");
     assert!(report["id"].as_str().unwrap().starts_with("rtc_") && report["id"] == report["attached"]["id"]);

@@ -1,7 +1,7 @@
 //! Unmodified public client libraries of other protocols, on the `speech` profile with real engines:
 //! transcripts and spoken texts are right.
 
-use crate::client_programs::{node, project, python, recording, run_in_turn};
+use crate::client_programs::{ClientWeight, node, project, python, recording, run_in_turn};
 use crate::engines::word_error_rate;
 use crate::readme_rows::{page_row, row};
 use crate::rest_clients::start_bench;
@@ -18,7 +18,7 @@ const SPOKEN: [&str; 2] = [
 ];
 
 async fn run_client(command: Command) -> Value {
-    serde_json::from_str(&run_in_turn(command).await).unwrap()
+    serde_json::from_str(&run_in_turn(command, ClientWeight::Script).await).unwrap()
 }
 
 /// All final texts a client received, joined.

@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::{process::Command, sync::Semaphore, time::timeout};
+use tokio::{
+    process::Command,
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
 use voxbridge_test_support::programs::{installed, set_up};
 
 /// Longer than any client takes on a busy machine.
@@ -61,10 +65,23 @@ pub(crate) fn recording(name: &str) -> PathBuf {
     project().join("examples/speech").join(name)
 }
 
-/// Like [`run`], but a few clients at a time, because the engines compute on this machine, too.
-pub(crate) async fn run_in_turn(command: Command) -> String {
+/// Computing of a client beside that of others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ClientWeight {
+    Script = 1,
+    /// Its audio has gaps when it gets no processor for a while.
+    Browser = 3,
+}
+
+/// Waits until this client may run: a few at a time, because the engines compute on this machine, too.
+pub(crate) async fn client_turn(weight: ClientWeight) -> SemaphorePermit<'static> {
     static TURNS: Semaphore = Semaphore::const_new(5);
-    let _turn = TURNS.acquire().await.unwrap();
+    TURNS.acquire_many(weight as u32).await.unwrap()
+}
+
+/// Like [`run`], but a few clients at a time.
+pub(crate) async fn run_in_turn(command: Command, weight: ClientWeight) -> String {
+    let _turn = client_turn(weight).await;
     run(command).await
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::{process::Command, sync::Semaphore, task::JoinSet, time::timeout};
+use tokio::{process::Command, task::JoinSet, time::timeout};
 use voxbridge::{
     audio::pcm,
     config::{Config, TcpConfig},
@@ -29,7 +29,7 @@ use voxbridge_test_support::{
     programs::{ensure, fetch_packages, installed},
 };
 
-use crate::client_programs::{installed_clients, project, recording};
+use crate::client_programs::{ClientWeight, client_turn, installed_clients, project, recording};
 use crate::engines::{SharedEngines, shared_engines, word_error_rate};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
@@ -300,7 +300,8 @@ async fn run_cell(
         }
     };
     client.args([cell.name(), &url]).arg(recording(RECORDING)).arg(&heard).arg(TEXT);
-    let came = run(client).await?;
+    let weight = if family_of(&script) == BROWSER { ClientWeight::Browser } else { ClientWeight::Script };
+    let came = run(client, weight).await?;
     let words = |of: &str| came[of].as_str().unwrap_or_default().to_owned();
     let spoken = || async {
         let samples = decoded(std::fs::read(&heard).unwrap_or_default());
@@ -348,9 +349,8 @@ fn decoded(file: Vec<u8>) -> Vec<f32> {
 }
 
 /// Last line that the client's script printed. The error is what it complained about.
-async fn run(mut client: Command) -> Result<Value, String> {
-    static TURNS: Semaphore = Semaphore::const_new(5);
-    let _turn = TURNS.acquire().await.unwrap();
+async fn run(mut client: Command, weight: ClientWeight) -> Result<Value, String> {
+    let _turn = client_turn(weight).await;
     let running = client.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = timeout(PATIENCE, running).await.map_err(|_| "the client does not end".to_owned())?.unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -8,7 +8,7 @@ use voxbridge_test_support::bench::profile_with_numbers;
 use voxbridge_test_support::bench::{Bench, Options};
 
 use crate::{
-    client_programs::{project, python, recording, run_in_turn},
+    client_programs::{ClientWeight, project, python, recording, run_in_turn},
     engines::{shared_engines_for_clients, word_error_rate},
     readme_rows::row,
 };
@@ -31,7 +31,7 @@ async fn run_client(config: Config, file: &str, waits: Option<&str>) -> Option<V
     let mut client = python(&[&library, "deepgram", "websockets-17.4"]);
     client.arg(project().join("tests/clients/deepgram_flux_client.py"));
     client.arg(row.program_for(bench.address())).arg(recording(file)).args(waits);
-    Some(serde_json::from_str(&run_in_turn(client).await).unwrap())
+    Some(serde_json::from_str(&run_in_turn(client, ClientWeight::Script).await).unwrap())
 }
 
 fn names(turn: &Value) -> Vec<&str> {

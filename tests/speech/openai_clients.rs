@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tokio::{process::Command, sync::Semaphore, task::JoinSet};
+use tokio::{process::Command, task::JoinSet};
 use voxbridge::simulator::{SimulatorConfig, socket::RecordedInput};
 use voxbridge::{config::Config, server::route::RouteConfig};
 use voxbridge_test_support::{
@@ -12,7 +12,9 @@ use voxbridge_test_support::{
     certs,
 };
 
-use crate::client_programs::{installed_clients, node, project, python, recording, run};
+use crate::client_programs::{
+    ClientWeight, installed_clients, node, project, python, recording, run, run_in_turn,
+};
 use crate::engines::{SharedEngines, shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::{page_row, row};
 
@@ -55,12 +57,10 @@ fn with_service(packages: &[&str], script: &str, service: &str) -> Command {
     client
 }
 
-/// Runs a driver with all recordings. A few at a time, because the engines compute on this machine, too.
+/// Runs a driver with all recordings.
 async fn run_talk(mut driver: Command, code: String) -> Value {
-    static TALKS: Semaphore = Semaphore::const_new(4);
-    let _talk = TALKS.acquire().await.unwrap();
     driver.arg(code).args(QUESTIONS.map(|(file, _)| recording(file)));
-    serde_json::from_str(&run(driver).await).unwrap()
+    serde_json::from_str(&run_in_turn(driver, ClientWeight::Script).await).unwrap()
 }
 
 fn assert_transcripts(came: &Value, name: &str) {

@@ -8,7 +8,9 @@ use voxbridge::{
 };
 use voxbridge_test_support::bench::{Bench, Options, scratch};
 
-use crate::client_programs::{installed_clients, node, project, python, recording, run};
+use crate::client_programs::{
+    ClientWeight, installed_clients, node, project, python, recording, run, run_in_turn,
+};
 use crate::engines::{shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::row;
 
@@ -90,7 +92,7 @@ async fn talk_in_a_browser(transport: &str) -> Option<Value> {
     let bench = Bench::with_config(simulator, config).await;
     let mut page = node("pipecat_page.cjs");
     page.arg(format!("http://{}", bench.address())).arg(recording("goforward_16k.wav")).arg(transport);
-    let report: Value = serde_json::from_str(&run(page).await).unwrap();
+    let report: Value = serde_json::from_str(&run_in_turn(page, ClientWeight::Browser).await).unwrap();
     assert_eq!(report["ready"], json!({"version": "2.1.0", "about": {"library": "voxbridge"}}));
     assert_eq!((&report["errors"], &report["state"]), (&json!([]), &json!("disconnected")), "{report}");
     assert_eq!(report["failures"], json!([{"error": "Unsupported type 'client-message'"}]));

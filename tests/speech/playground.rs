@@ -12,7 +12,7 @@ use voxbridge::{
 };
 use voxbridge_test_support::bench::{Bench, Options, scratch};
 
-use crate::client_programs::{node, project, recording, run};
+use crate::client_programs::{ClientWeight, node, project, recording, run_in_turn};
 use crate::engines::{shared_engines_for_clients, word_error_rate};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
@@ -43,7 +43,7 @@ async fn page_talks_is_interrupted_and_keeps_the_session() {
     let mut page = node("playground_page.cjs");
     page.arg(format!("http://{}/playground", bench.address())).arg(recording(RECORDING)).arg(&dir);
     page.arg(format!("http://{}/playground", locked.address())).arg(KEY);
-    let shown: Value = serde_json::from_str(&run(page).await).unwrap();
+    let shown: Value = serde_json::from_str(&run_in_turn(page, ClientWeight::Browser).await).unwrap();
 
     for nothing in ["violations", "errors", "otherSites"] {
         assert_eq!(shown[nothing], json!([]), "{nothing}");

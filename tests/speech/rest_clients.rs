@@ -5,7 +5,7 @@ use tokio::{process::Command, task::JoinSet};
 use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::bench::{Bench, Options, recording as samples_of};
 
-use crate::client_programs::{node, project, python, recording, run, run_in_turn};
+use crate::client_programs::{ClientWeight, node, project, python, recording, run, run_in_turn};
 use crate::engines::{shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::{ReadmeRow, page_row, row};
 
@@ -97,7 +97,7 @@ async fn rest_clients_upload_recordings_and_have_texts_spoken() {
     let mut running = JoinSet::new();
     for (name, mut driver, code) in drivers {
         driver.arg(code).arg(recording(RECORDING));
-        running.spawn(async move { (name, run_in_turn(driver).await) });
+        running.spawn(async move { (name, run_in_turn(driver, ClientWeight::Script).await) });
     }
     for (name, output) in running.join_all().await {
         let came: Value = serde_json::from_str(&output).unwrap();
