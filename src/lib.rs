@@ -45,7 +45,7 @@
 //!    [`bridge::Bridge::report`]
 //! 2. `server::websocket`: `pausable_stream` reads, `frame_boundary` takes whole messages at once, `session_socket` takes the
 //!    message, and the reader joins messages that arrived together
-//! 3. `session_task/inputs`, [`bridge::Bridge::handle_input`] and `client/decode`: to the vocabulary
+//! 3. `session_task/inputs`, [`bridge::Bridge::handle_input`] and `client/mapped/decode`: to the vocabulary
 //! 4. `session/microphone` and `session/input/rate_limiter`: `handle_audio`
 //! 5. `session/input/speech_input`: `push_frame`, `process_audio`, `process_hop`, with `audio/input_converter`, `audio/resample`
 //!    and the detector in `audio/vad`. In the profile `speech`, a frame as quiet as the room ends here: `audio/input_converter`
@@ -65,7 +65,7 @@
 //! 4. `session/floor`, `audio/playout`, `audio/output_converter` and `audio/playout_queue`, which make and hold the client's
 //!    bytes
 //! 5. `session/follow_up` and `session/timers`: `follow`
-//! 6. [`bridge::Bridge::poll_output`] and `client/encode`. The turn tag lets the socket discard the frame after a barge-in
+//! 6. [`bridge::Bridge::poll_output`] and `client/mapped/encode`. The turn tag lets the socket discard the frame after a barge-in
 //! 7. `session_task`: `send_client`; `session_socket`: the `outbox` and its write
 //!
 //! # Vocabulary

@@ -11,7 +11,7 @@ use super::{
     session::BridgedSession,
 };
 use crate::{
-    client::{Codec, ConnectQuery, IgnoredField},
+    client::{Abilities, Codec, ConnectQuery, IgnoredField, check_request, spell_request},
     session::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
         SessionSetup, UplinkCounts, outbox::Action,
@@ -39,13 +39,12 @@ pub(super) struct ServedSession {
 impl ServedSession {
     /// Opens a session for an accepted connection.
     pub(super) fn open(now: Instant, mut codec: Codec, connect: ConnectQuery, setup: SessionSetup) -> Self {
-        if setup.profile.answers.is_none() {
-            codec.set_full_duplex(setup.profile.mode == Mode::Video);
-        }
-        if !setup.profile.calls_tools() {
-            codec.refuse_tools();
-        }
-        codec.set_transcribes(setup.can_transcribe || setup.profile.transcribes_user());
+        codec.set_abilities(Abilities {
+            takes_turns: setup.profile.answers.is_some(),
+            sees: setup.profile.mode == Mode::Video,
+            transcribes: setup.can_transcribe || setup.profile.transcribes_user(),
+            calls_tools: setup.profile.calls_tools(),
+        });
         codec.set_voices(setup.voice_catalog.voices_and_models().0.keys().map(String::as_str));
         let model = connect.model.unwrap_or_default();
         let seed = setup.seed;
@@ -150,14 +149,14 @@ impl BridgedSession for ServedSession {
     }
 
     fn handle_client_request(&mut self, now: Instant, request: ClientRequest<'_>) {
-        match self.codec.check_request(&request) {
+        match check_request(self.codec.mapping(), &request) {
             Ok(()) => self.session.handle_client_request(now, request),
             Err(error) => self.session.report_error(error),
         }
     }
 
     fn spell_request(&self, request: &ClientRequest<'_>) -> Option<String> {
-        self.codec.spell_request(request)
+        spell_request(self.codec.mapping(), request)
     }
 
     fn spell_event(&mut self, now: Instant, event: &ClientEvent) -> Vec<Message> {

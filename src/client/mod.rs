@@ -3,142 +3,75 @@
 //! To change here: what a protocol needs beyond its mapping file. Not here: what a message leads to, which is
 //! [`crate::session`]'s.
 //!
-//! A mapping file holds the spelling of a protocol. Most protocols need no more; [`realtime`] and [`live`] know what the messages of
-//! OpenAI's protocols contain. Audio is binary frames or base64 in a field; ids are
-//! remembered, generated or counted here ([`values`]). The codec knows nothing of sessions.
+//! A mapping file holds the spelling of a protocol, and [`mapped`] is its codec. Most protocols need no more. What a protocol
+//! does beyond its file is a [`ClientCodec`]: [`realtime`] and [`live`] know what the messages of OpenAI's protocols contain,
+//! and [`numbered`] wraps the first for clients that number their input. A codec knows nothing of sessions.
 
-mod decode;
-mod decode_announced;
-mod encode;
-mod field_values;
-mod framing;
 pub(crate) mod json_text;
 mod live;
-mod messages;
+mod mapped;
+mod numbered;
 mod picture;
-mod query;
 mod realtime;
 pub mod reference;
 pub mod relay;
-mod segments;
-mod sentences;
-mod slot_values;
 mod spell_request;
-mod spoken;
-mod tools;
-mod user_words;
-pub(crate) mod values;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-pub use self::query::ConnectQuery;
-#[cfg(feature = "io")]
-pub(crate) use self::reference::decode_voice_sample;
+pub use self::mapped::ConnectQuery;
+pub(crate) use self::spell_request::{check_request, spell_request};
 use self::{
-    framing::{AudioFormat, announced::AnnouncedAudio},
     live::Live,
-    realtime::Realtime,
-    segments::Segments,
-    sentences::Sentences,
-    slot_values::EventSource,
-    spoken::SpokenAmounts,
-    tools::AwaitedCalls,
-    user_words::UserWords,
-    values::ConnectionValues,
+    mapped::{ClientCodec, MappedCodec, Plain, error_close_frame},
+    numbered::NumberedInput,
+    realtime::{NoLabels, Realtime},
 };
 #[cfg(feature = "io")]
-pub(crate) use self::{live::check_live_session, realtime::check_session};
-use crate::{
-    spelling::{
-        ClientMapping,
-        client::{EventSlot, Framing},
-    },
-    vocabulary::{EventName, Message, Setting},
+pub(crate) use self::{
+    live::check_live_session, mapped::answer_headers, realtime::check_session, reference::decode_voice_sample,
 };
-
-/// Name of the voice that every configuration has.
-const DEFAULT_VOICE: &str = "default";
+use crate::{
+    error::Error,
+    spelling::ClientMapping,
+    vocabulary::{ClientEvent, ClientRequest, CloseReason, EventName, Frame, Message, SpeechId},
+};
 
 /// One connection's codec.
 #[derive(Debug)]
 pub struct Codec {
-    mapping: Arc<ClientMapping>,
-    /// Wall clock at the start of the session, seconds since 1970; times in events are based on it.
-    opened_unix_s: f64,
-    /// The same time as RFC 3339, once an event needs it.
-    opened_at: OnceLock<String>,
-    /// Session id and requested model, which every event may use.
-    session_id: String,
-    model: String,
-    /// Contents of the protocol's `[values]`.
-    values: ConnectionValues,
-    /// Buffer for the client's audio, decoded from base64.
-    audio_bytes: Vec<u8>,
-    /// The words of an event, as elements of a JSON array.
-    words_json: String,
-    /// The last segments, for protocols that repeat them, and as elements of a JSON array.
-    segments: Option<Segments>,
-    segments_json: String,
-    /// The voices that the client may name, as elements of a JSON array.
-    voices_json: String,
-    /// How messages are framed in both directions.
-    framing: Framing,
-    /// A binary message may be a command.
-    has_binary_commands: bool,
-    /// Rate of the audio to the client, as its frames say it, Hz.
-    rate_out_hz: u32,
-    /// Format of the client's audio, where its messages say it.
-    frame_format: AudioFormat,
-    /// Where in an utterance the client's audio is, with [`Framing::Announced`].
-    announced: AnnouncedAudio,
-    /// The model's words, for protocols with [`crate::vocabulary::EventName::AnswerSentence`].
-    sentences: Sentences,
-    /// The answer whose first audio has not been announced, and the answer's words so far, which wait for the announcement.
-    unannounced_words: Option<(u32, String)>,
-    /// The client knows of a speech that has not ended.
-    is_speaking: bool,
-    /// The same words, for protocols with [`crate::vocabulary::EventName::AnswerDelta`].
-    deltas: Sentences,
-    /// The client's name for the text or turn being spoken.
-    speaking_id: String,
-    /// How much was spoken.
-    spoken: SpokenAmounts,
-    /// The user's words, for protocols with [`crate::vocabulary::EventName::UserDelta`].
-    user_words: UserWords,
-    /// The transcript that is being sent, behind a space if it is not the first of the user's turn.
-    joined_text: String,
-    /// The user's turn has a transcript.
-    has_user_text: bool,
-    /// The time of the event that is rendered as RFC 3339, once its message needs it.
-    event_time: OnceLock<String>,
-    /// The model takes texts of the user.
-    takes_text: bool,
-    /// The profile calls tools.
-    calls_tools: bool,
-    /// Calls of tools whose results have not come.
-    calls: AwaitedCalls,
-    /// Answers are spoken.
-    speaks: bool,
-    /// The words of spoken answers are sent.
-    sends_answer_words: bool,
-    /// Texts of the user so far.
-    asked: u32,
-    /// Messages that answer the client's commands at once.
-    replies: Vec<Message>,
-    /// Fields without effect since the last [`Codec::take_ignored_fields`].
-    ignored: Vec<IgnoredField>,
-    kind: CodecKind,
+    mapped: MappedCodec,
+    /// What the protocol does beyond its mapping file.
+    protocol: Box<dyn ClientCodec>,
 }
 
-/// The part of the codec that knows what messages contain.
-#[derive(Debug)]
-enum CodecKind {
-    /// The mapping file says all.
-    Mapped,
-    /// OpenAI's Realtime protocol.
-    Realtime(Box<Realtime>),
-    /// OpenAI's Live protocol.
-    Live(Box<Live>),
+/// What a session can do, as far as it concerns the client's messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Abilities {
+    /// The session answers requests. In full duplex, the model speaks unasked and takes no texts.
+    pub(crate) takes_turns: bool,
+    /// The model sees pictures.
+    pub(crate) sees: bool,
+    /// The session can transcribe the user.
+    pub(crate) transcribes: bool,
+    /// The profile calls tools.
+    pub(crate) calls_tools: bool,
+}
+
+/// What the codec has to report beside requests.
+#[derive(Debug, Default)]
+struct Notes {
+    /// Messages that answer the client's own at once.
+    replies: Vec<Message>,
+    /// Fields without effect.
+    ignored: Vec<IgnoredField>,
+}
+
+impl Notes {
+    fn append(&mut self, others: &mut Self) {
+        self.replies.append(&mut others.replies);
+        self.ignored.append(&mut others.ignored);
+    }
 }
 
 /// An accepted field without effect.
@@ -158,177 +91,114 @@ impl Codec {
     /// A codec for one connection, opened at `opened_unix_s` seconds since 1970.
     #[must_use]
     pub fn new(mapping: Arc<ClientMapping>, opened_unix_s: f64) -> Self {
-        let kind = match &mapping.realtime {
-            Some(_) => CodecKind::Realtime(Box::new(Realtime::new(mapping.clone(), opened_unix_s))),
-            None if mapping.is_live => CodecKind::Live(Box::new(Live::new(opened_unix_s))),
-            None => CodecKind::Mapped,
+        let protocol: Box<dyn ClientCodec> = match &mapping.realtime {
+            Some(names) if names.numbers_input() => {
+                Box::new(NumberedInput::new(mapping.clone(), opened_unix_s))
+            }
+            Some(_) => Box::new(Realtime::<NoLabels>::new(mapping.clone(), opened_unix_s)),
+            None if mapping.is_live => Box::new(Live::new(opened_unix_s)),
+            None => Box::new(Plain),
         };
-        Self {
-            values: ConnectionValues::new(&mapping.values, 0),
-            audio_bytes: Vec::new(),
-            words_json: String::new(),
-            segments: mapping.segments_max().map(Segments::new),
-            segments_json: String::new(),
-            voices_json: String::new(),
-            framing: mapping.framing,
-            has_binary_commands: mapping.has_binary_commands(mapping.framing),
-            rate_out_hz: mapping.audio_out.rate_hz,
-            frame_format: AudioFormat::default(),
-            announced: AnnouncedAudio::default(),
-            sentences: Sentences::default(),
-            unannounced_words: None,
-            is_speaking: false,
-            deltas: Sentences::default(),
-            speaking_id: String::new(),
-            spoken: SpokenAmounts::default(),
-            user_words: UserWords::default(),
-            joined_text: String::new(),
-            has_user_text: false,
-            event_time: OnceLock::new(),
-            takes_text: true,
-            calls_tools: true,
-            calls: AwaitedCalls::default(),
-            speaks: true,
-            sends_answer_words: true,
-            asked: 0,
-            kind,
-            mapping,
-            opened_unix_s,
-            opened_at: OnceLock::new(),
-            session_id: String::new(),
-            model: String::new(),
-            replies: Vec::new(),
-            ignored: Vec::new(),
-        }
+        Self { mapped: MappedCodec::new(mapping, opened_unix_s), protocol }
     }
 
     /// Sets the session id and model for later events, and the seed of generated ids.
     pub fn set_session(&mut self, session_id: &str, model: &str, seed: u64) {
-        session_id.clone_into(&mut self.session_id);
-        model.clone_into(&mut self.model);
-        self.values.begin_session(&self.mapping.values, seed);
-        match &mut self.kind {
-            CodecKind::Mapped => {}
-            CodecKind::Realtime(realtime) => realtime.set_session(session_id, model, seed),
-            CodecKind::Live(live) => live.set_session(session_id, seed),
-        }
+        self.mapped.events.slots.begin_session(session_id, model, seed);
+        self.protocol.begin_session(session_id, model, seed);
     }
 
-    /// Notes a setting that concerns messages to the client.
-    const fn note_setting(&mut self, setting: &Setting) {
-        match setting {
-            Setting::OutputRateHz(rate_hz) => self.rate_out_hz = *rate_hz,
-            Setting::SpokenAnswers(on) => self.speaks = *on,
-            _ => {}
-        }
+    /// Sets what the session can do. A session that says nothing can do everything but see.
+    pub(crate) fn set_abilities(&mut self, abilities: Abilities) {
+        self.mapped.set_abilities(abilities);
+        self.protocol.set_abilities(abilities);
     }
 
     /// Sets the configured voices, for protocols that list them.
     pub(crate) fn set_voices<'v>(&mut self, names: impl Iterator<Item = &'v str>) {
-        let mapping = self.mapping.clone();
-        let Some(entry) = mapping.event(EventName::VoiceEntry).first() else { return };
-        let others = names.filter(|name| *name != DEFAULT_VOICE);
-        let mut json = String::new();
-        for name in std::iter::once(DEFAULT_VOICE).chain(others) {
-            if !json.is_empty() {
-                json.push(',');
-            }
-            let source = EventSource::Voice(name);
-            entry.template.render(&mut json, |slot| match slot {
-                EventSlot::Event(slot) => self.slot_value(&source, slot, 0.0),
-                EventSlot::Value(at) => self.values.get(at),
-            });
-        }
-        self.voices_json = json;
+        self.mapped.events.slots.set_voices(names);
     }
 
-    /// Notes that the profile calls no tools.
-    pub(crate) fn refuse_tools(&mut self) {
-        self.calls_tools = false;
-        if let Some(realtime) = self.realtime_mut() {
-            realtime.refuse_tools();
+    /// Reads the query string (percent-encoded, without `?`). Unknown parameters are ignored, as clients expect, and noted.
+    #[must_use]
+    pub fn decode_query(&mut self, query: &str) -> ConnectQuery {
+        self.mapped.decode_query(query, &mut *self.protocol)
+    }
+
+    /// Reads one frame and passes its requests on, in their order. A frame may have several, or none.
+    ///
+    /// # Errors
+    /// The mistake in the frame. The session continues unless the protocol ends it.
+    pub fn decode(
+        &mut self,
+        frame: Frame<'_>,
+        mut handle: impl FnMut(ClientRequest<'_>),
+    ) -> Result<(), Error> {
+        self.protocol.decode(&mut self.mapped, frame, &mut handle)
+    }
+
+    /// Encodes an event that is sent `at_s` seconds after the session opened, and passes its messages on. A protocol has
+    /// one message for an event, several, or none. A message with a turn is discarded when the user interrupts that turn.
+    pub fn encode(
+        &mut self,
+        event: &ClientEvent,
+        at_s: f64,
+        mut send: impl FnMut(Message, Option<SpeechId>),
+    ) {
+        self.protocol.encode(&mut self.mapped, event, at_s, &mut send);
+    }
+
+    /// True for an event that the protocol has. Audio needs no template.
+    pub(crate) fn has_event(&self, event: &ClientEvent) -> bool {
+        event.name() == EventName::Audio || !self.mapping().event(event.name()).is_empty()
+    }
+
+    /// The close frame that ends the session for this reason.
+    #[must_use]
+    pub fn close_frame(&self, why: CloseReason) -> Message {
+        match self.mapping().close(why) {
+            Some(spelling) => Message::Close(spelling.code, spelling.text.clone()),
+            None => Message::Close(1000, String::new()),
         }
     }
 
-    /// Notes that the session answers no requests, because its model speaks unasked; and whether it sees pictures.
-    pub(crate) fn set_full_duplex(&mut self, sees: bool) {
-        self.takes_text = false;
-        match &mut self.kind {
-            CodecKind::Mapped => {}
-            CodecKind::Realtime(realtime) => realtime.set_full_duplex(sees),
-            CodecKind::Live(live) => live.set_full_duplex(),
-        }
-    }
-
-    /// Notes whether the session can transcribe the user.
-    pub(crate) const fn set_transcribes(&mut self, transcribes: bool) {
-        if let CodecKind::Live(live) = &mut self.kind {
-            live.set_transcribes(transcribes);
-        }
+    /// The close frame after an error that ends the connection; `None` for one that does not.
+    #[must_use]
+    pub fn error_close_frame(&self, error: &Error) -> Option<Message> {
+        let (code, reason) = error_close_frame(self.mapping().error(error.kind)?, &error.detail)?;
+        Some(Message::Close(code, reason))
     }
 
     /// Memory of what the client gave and the codec keeps, bytes.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        match &self.kind {
-            CodecKind::Realtime(realtime) => realtime.kept_bytes(),
-            // Twice, because the words are rendered, too.
-            CodecKind::Mapped => self.segments.as_ref().map_or(0, |segments| 2 * segments.bytes()),
-            CodecKind::Live(_) => 0,
-        }
+        self.mapped.events.kept_bytes() + self.protocol.kept_bytes()
     }
 
     /// Forgets the conversation, because the client has left.
     pub(crate) fn forget(&mut self) {
-        if let Some(realtime) = self.realtime_mut() {
-            realtime.forget();
-        }
-    }
-
-    fn realtime_mut(&mut self) -> Option<&mut Realtime> {
-        match &mut self.kind {
-            CodecKind::Realtime(realtime) => Some(realtime),
-            CodecKind::Mapped | CodecKind::Live(_) => None,
-        }
+        self.protocol.forget();
     }
 
     /// True if a binary message may be a command, or end the audio.
     pub(crate) const fn has_binary_commands(&self) -> bool {
-        self.has_binary_commands
-    }
-
-    /// Sets how messages are framed.
-    fn set_framing(&mut self, framing: Framing) {
-        self.framing = framing;
-        self.has_binary_commands = self.mapping.has_binary_commands(framing);
+        self.mapped.has_binary_commands
     }
 
     /// Mapping of the protocol.
     #[must_use]
     pub const fn mapping(&self) -> &Arc<ClientMapping> {
-        &self.mapping
+        &self.mapped.mapping
     }
 
     /// Takes the fields without effect since the last call.
     pub fn take_ignored_fields(&mut self) -> Vec<IgnoredField> {
-        let mut ignored = std::mem::take(&mut self.ignored);
-        match &mut self.kind {
-            CodecKind::Mapped => {}
-            CodecKind::Realtime(realtime) => ignored.append(&mut realtime.ignored),
-            CodecKind::Live(live) => ignored.append(&mut live.ignored),
-        }
-        ignored
+        std::mem::take(&mut self.mapped.notes.ignored)
     }
 
     /// Takes the codec's own answers to the client's messages since the last call.
     pub fn take_replies(&mut self) -> Vec<Message> {
-        let mut replies = std::mem::take(&mut self.replies);
-        match &mut self.kind {
-            CodecKind::Mapped => {}
-            CodecKind::Realtime(realtime) => replies.append(&mut realtime.replies),
-            CodecKind::Live(live) => replies.append(&mut live.replies),
-        }
-        replies
+        std::mem::take(&mut self.mapped.notes.replies)
     }
 }
 

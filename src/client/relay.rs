@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::encode::error_close_frame;
+use super::mapped::error_close_frame;
 use crate::{
     error::{Error, ErrorKind},
     spelling::{

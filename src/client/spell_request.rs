@@ -8,14 +8,15 @@ use std::borrow::Cow;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
-use super::{Codec, decode::invalid_error};
+use super::mapped::invalid_error;
 use crate::{
     error::Error,
     spelling::{
+        ClientMapping,
         client::{ProtocolCommand, Verb},
         field::{FieldRole, ProtocolField},
     },
-    vocabulary::{ClientEvent, ClientRequest, EventName, Node, Setting, SpeakRequest, VoiceSample},
+    vocabulary::{ClientRequest, Node, Setting, SpeakRequest, VoiceSample},
 };
 
 /// A value of a command.
@@ -24,53 +25,45 @@ struct SpelledField<'s> {
     value: Node<'s>,
 }
 
-impl Codec {
-    /// Checks a request against the limits of the protocol's fields.
-    ///
-    /// # Errors
-    /// The mistakes, as in a message of the protocol.
-    pub(crate) fn check_request(&self, request: &ClientRequest<'_>) -> Result<(), Error> {
-        let Some((command, fields)) = self.find_request(request) else { return Ok(()) };
-        let problems = fields.iter().filter_map(|it| Some((it.field, it.field.read(Some(&it.value)).err()?)));
-        let problems: Vec<_> = problems.collect();
-        if problems.is_empty() { Ok(()) } else { Err(invalid_error(&command.name, problems)) }
-    }
+/// Checks a request against the limits of the protocol's fields.
+///
+/// # Errors
+/// The mistakes, as in a message of the protocol.
+pub(crate) fn check_request(mapping: &ClientMapping, request: &ClientRequest<'_>) -> Result<(), Error> {
+    let Some((command, fields)) = find_request(mapping, request) else { return Ok(()) };
+    let problems = fields.iter().filter_map(|it| Some((it.field, it.field.read(Some(&it.value)).err()?)));
+    let problems: Vec<_> = problems.collect();
+    if problems.is_empty() { Ok(()) } else { Err(invalid_error(&command.name, problems)) }
+}
 
-    /// The message that asks for the same; `None` for audio, and for a request that the protocol does not have.
-    pub(crate) fn spell_request(&self, request: &ClientRequest<'_>) -> Option<String> {
-        let (command, fields) = self.find_request(request)?;
-        let name = self.mapping.command_key.trim_start_matches('/').to_owned();
-        let mut message = Map::from_iter([(name, Value::from(command.name.as_str()))]);
-        message.extend(fields.iter().map(|it| (it.field.name.clone(), to_json(&it.value))));
-        Some(Value::Object(message).to_string())
-    }
+/// The message that asks for the same; `None` for audio, and for a request that the protocol does not have.
+pub(crate) fn spell_request(mapping: &ClientMapping, request: &ClientRequest<'_>) -> Option<String> {
+    let (command, fields) = find_request(mapping, request)?;
+    let name = mapping.command_key.trim_start_matches('/').to_owned();
+    let mut message = Map::from_iter([(name, Value::from(command.name.as_str()))]);
+    message.extend(fields.iter().map(|it| (it.field.name.clone(), to_json(&it.value))));
+    Some(Value::Object(message).to_string())
+}
 
-    /// True for an event that the protocol has. Audio needs no template.
-    pub(crate) fn has_event(&self, event: &ClientEvent) -> bool {
-        event.name() == EventName::Audio || !self.mapping.event(event.name()).is_empty()
-    }
-
-    /// The command of a request with its fields.
-    fn find_request<'s>(
-        &'s self,
-        request: &'s ClientRequest<'_>,
-    ) -> Option<(&'s ProtocolCommand, Vec<SpelledField<'s>>)> {
-        let (verb, mut values): (_, Vec<_>) = match request {
-            ClientRequest::Configure(settings) => {
-                (Verb::Configure, settings.iter().filter_map(setting_value).collect())
-            }
-            ClientRequest::Speak(request) => (Verb::Speak, speak_values(request)),
-            ClientRequest::Finish => (Verb::Finish, Vec::new()),
-            _ => return None,
-        };
-        let command =
-            self.mapping.commands.iter().find(|command| command.verbs.iter().any(|it| it.verb == verb))?;
-        let mut with_value = |field: &'s ProtocolField| {
-            let at = values.iter().position(|(role, _)| Some(*role) == field.file.to)?;
-            Some(SpelledField { field, value: values.swap_remove(at).1 })
-        };
-        Some((command, command.fields.iter().filter_map(&mut with_value).collect()))
-    }
+/// The command of a request with its fields.
+fn find_request<'s>(
+    mapping: &'s ClientMapping,
+    request: &'s ClientRequest<'_>,
+) -> Option<(&'s ProtocolCommand, Vec<SpelledField<'s>>)> {
+    let (verb, mut values): (_, Vec<_>) = match request {
+        ClientRequest::Configure(settings) => {
+            (Verb::Configure, settings.iter().filter_map(setting_value).collect())
+        }
+        ClientRequest::Speak(request) => (Verb::Speak, speak_values(request)),
+        ClientRequest::Finish => (Verb::Finish, Vec::new()),
+        _ => return None,
+    };
+    let command = mapping.commands.iter().find(|command| command.verbs.iter().any(|it| it.verb == verb))?;
+    let mut with_value = |field: &'s ProtocolField| {
+        let at = values.iter().position(|(role, _)| Some(*role) == field.file.to)?;
+        Some(SpelledField { field, value: values.swap_remove(at).1 })
+    };
+    Some((command, command.fields.iter().filter_map(&mut with_value).collect()))
 }
 
 fn setting_value(setting: &Setting) -> Option<(FieldRole, Node<'_>)> {
@@ -125,7 +118,7 @@ fn to_json(value: &Node<'_>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{error::ErrorKind, spelling::Library, vocabulary::Frame};
+    use crate::{client::Codec, error::ErrorKind, spelling::Library, vocabulary::Frame};
 
     fn codec() -> Codec {
         Codec::new(Library::embedded().unwrap().client("rest").unwrap(), 0.0)
@@ -164,8 +157,8 @@ mod tests {
             ClientRequest::Finish,
         ] {
             let mut codec = codec();
-            codec.check_request(&request).unwrap();
-            let message = codec.spell_request(&request).unwrap();
+            check_request(codec.mapping(), &request).unwrap();
+            let message = spell_request(codec.mapping(), &request).unwrap();
             let mut read = 0;
             let decoded = codec.decode(Frame::Text(&message), |decoded| {
                 assert_eq!(format!("{decoded:?}"), format!("{request:?}"), "{message}");
@@ -184,9 +177,9 @@ mod tests {
             ClientRequest::Speak(Box::new(SpeakRequest { voice: Some("x".repeat(300)), ..speak("x") })),
         ] {
             let mut codec = codec();
-            let message = codec.spell_request(&request).unwrap();
+            let message = spell_request(codec.mapping(), &request).unwrap();
             let of_message = codec.decode(Frame::Text(&message), |_| ()).unwrap_err();
-            assert_eq!(codec.check_request(&request), Err(of_message.clone()));
+            assert_eq!(check_request(codec.mapping(), &request), Err(of_message.clone()));
             assert_eq!(of_message.kind, ErrorKind::Invalid);
         }
     }

@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     error::{Error, ErrorKind},
     spelling::Library,
-    vocabulary::{ClientEvent, ClientRequest, EntryPart, Frame, Speaker, TokenUsage, ToolCall},
+    vocabulary::{ClientEvent, ClientRequest, EntryPart, Frame, Setting, Speaker, TokenUsage, ToolCall},
 };
 
 fn gemini() -> Codec {

@@ -15,15 +15,16 @@ use self::{
     words::{Fragment, Words},
 };
 use super::{
-    IgnoredField,
-    json_text::{Fields, read_str},
-    realtime::error_type,
+    Abilities, IgnoredField, Notes,
+    json_text::read_str,
+    mapped::{ClientCodec, CommandMessage, MappedCodec, RequestHandler},
+    realtime::{error_type, name_message, read_message},
 };
 use crate::{
     audio::encoding::Encoding,
     error::{Error, ErrorKind},
-    spelling::{ClientMapping, client::Verb},
-    vocabulary::{ClientEvent, ClientRequest, CloseReason, Message, Setting, Speaker},
+    spelling::{ClientMapping, client::Verb, field::FieldRole},
+    vocabulary::{ClientEvent, ClientRequest, CloseReason, Frame, Message, Setting, Speaker, SpeechId},
 };
 
 /// OpenAI's sessions end after an hour.
@@ -39,7 +40,7 @@ pub(crate) fn check_live_session(session: &str) -> Result<(), Error> {
     Live { is_call: true, ..Live::new(0.0) }.start_call(session).map(drop)
 }
 
-/// State of one connection.
+/// Codec of one connection.
 #[derive(Debug)]
 pub(super) struct Live {
     seed: u32,
@@ -49,7 +50,7 @@ pub(super) struct Live {
     /// `None` before `session.start`.
     config: Option<LiveConfig>,
     /// The session is a call: its audio is binary, in the format of the call.
-    pub(super) is_call: bool,
+    is_call: bool,
     /// The user's words are transcribed.
     transcribes: bool,
     /// The model takes no texts.
@@ -62,14 +63,85 @@ pub(super) struct Live {
     client_event_id: Option<String>,
     /// The microphone is muted: silence stands for its audio.
     is_muted: bool,
+    /// Buffer for that silence.
+    silence: Vec<u8>,
     /// The client knows that its texts reach no model.
     has_noted_texts: bool,
     /// Words of the user and of the model.
     words: [Words; 2],
-    /// Answers to the client's own messages, for the caller to take.
-    pub(super) replies: Vec<Message>,
-    /// Fields without effect, for the caller to take.
-    pub(super) ignored: Vec<IgnoredField>,
+    notes: Notes,
+}
+
+impl ClientCodec for Live {
+    fn decode(
+        &mut self,
+        mapped: &mut MappedCodec,
+        frame: Frame<'_>,
+        handle: &mut RequestHandler<'_>,
+    ) -> Result<(), Error> {
+        let decoded = match self.is_muted {
+            true => self.decode_muted(mapped, frame, handle),
+            false => mapped.decode(frame, self, handle),
+        };
+        name_message(frame, decoded)
+    }
+
+    fn decode_command(
+        &mut self,
+        mapped: &mut MappedCodec,
+        message: &CommandMessage<'_>,
+        handle: &mut RequestHandler<'_>,
+    ) -> Result<(), Error> {
+        match message.first_verb() {
+            Some(verb) if verb.is_live() => {
+                self.decode_verb(verb, &message.command.name, message.text, handle)
+            }
+            _ => mapped.pass_command(message, handle),
+        }
+    }
+
+    /// Of audio, only a call's is encoded here; the mapping file has an event for the audio of a WebSocket.
+    fn encode(
+        &mut self,
+        mapped: &mut MappedCodec,
+        event: &ClientEvent,
+        at_s: f64,
+        send: &mut dyn FnMut(Message, Option<SpeechId>),
+    ) {
+        let turn = event.turn();
+        let send: &mut dyn FnMut(Message) = &mut |message| send(message, turn);
+        match event {
+            ClientEvent::Audio(_) if !self.is_call => mapped.events.encode(event, at_s, send),
+            _ => self.encode_event(&mapped.mapping, event, at_s, send),
+        }
+    }
+
+    fn apply_parameter(
+        &mut self,
+        mapped: &mut MappedCodec,
+        role: FieldRole,
+        value: &str,
+    ) -> Result<Vec<Setting>, Error> {
+        match role {
+            FieldRole::Session if self.is_call => return self.start_call(value),
+            FieldRole::Transport => (self.is_call, mapped.is_call) = (true, true),
+            _ => {}
+        }
+        Ok(Vec::new())
+    }
+
+    fn set_abilities(&mut self, abilities: Abilities) {
+        (self.is_full_duplex, self.transcribes) = (!abilities.takes_turns, abilities.transcribes);
+    }
+
+    fn begin_session(&mut self, session_id: &str, _model: &str, seed: u64) {
+        session_id.clone_into(&mut self.session_id);
+        self.seed = fastrand::Rng::with_seed(seed).u32(..);
+    }
+
+    fn take_notes(&mut self, notes: &mut Notes) {
+        notes.append(&mut self.notes);
+    }
 }
 
 impl Live {
@@ -88,54 +160,48 @@ impl Live {
             next_usage_ms: USAGE_INTERVAL_MS,
             client_event_id: None,
             is_muted: false,
+            silence: Vec::new(),
             has_noted_texts: false,
             words: Default::default(),
-            replies: Vec::new(),
-            ignored: Vec::new(),
+            notes: Notes::default(),
         }
     }
 
-    pub(super) fn set_session(&mut self, session_id: &str, seed: u64) {
-        session_id.clone_into(&mut self.session_id);
-        self.seed = fastrand::Rng::with_seed(seed).u32(..);
-    }
-
-    /// The model speaks unasked.
-    pub(super) const fn set_full_duplex(&mut self) {
-        self.is_full_duplex = true;
-    }
-
-    /// Whether the user's words are transcribed.
-    pub(super) const fn set_transcribes(&mut self, transcribes: bool) {
-        self.transcribes = transcribes;
-    }
-
-    /// Replaces the client's audio with silence while the microphone is muted, so that the user's transcripts keep their times.
-    pub(super) fn mute(&self, audio: &mut [u8]) {
-        if self.is_muted {
-            audio.fill(match self.config.as_ref().map_or(Encoding::S16le, |config| config.encoding) {
-                Encoding::Mulaw => 0xff,
-                Encoding::Alaw => 0xd5,
-                _ => 0,
-            });
-        }
-    }
-
-    /// True if the client's audio must pass [`Self::mute`].
-    pub(super) const fn is_muted(&self) -> bool {
-        self.is_muted
+    /// Reads a frame while the microphone is muted. Silence stands for the client's audio, so that the user's transcripts keep
+    /// their times.
+    fn decode_muted(
+        &mut self,
+        mapped: &mut MappedCodec,
+        frame: Frame<'_>,
+        handle: &mut RequestHandler<'_>,
+    ) -> Result<(), Error> {
+        let silent_byte = match self.config.as_ref().map_or(Encoding::S16le, |config| config.encoding) {
+            Encoding::Mulaw => 0xff,
+            Encoding::Alaw => 0xd5,
+            _ => 0,
+        };
+        let mut silence = std::mem::take(&mut self.silence);
+        let decoded = mapped.decode(frame, self, &mut |request| match request {
+            ClientRequest::Audio(audio) => {
+                silence.clear();
+                silence.resize(audio.len(), silent_byte);
+                handle(ClientRequest::Audio(&silence));
+            }
+            request => handle(request),
+        });
+        self.silence = silence;
+        decoded
     }
 
     /// Reads a message.
-    pub(super) fn decode(
+    fn decode_verb(
         &mut self,
         verb: Verb,
         name: &str,
         text: &str,
-        handle: &mut impl FnMut(ClientRequest<'_>),
+        handle: &mut RequestHandler<'_>,
     ) -> Result<(), Error> {
-        let malformed = |error: serde_json::Error| Error::new(ErrorKind::MalformedJson, error.to_string());
-        let message: Fields<'_> = serde_json::from_str(text).map_err(malformed)?;
+        let message = read_message(text)?;
         let event_id = message.get("event_id").and_then(read_str).filter(|id| id.len() <= ID_MAX_BYTES);
         let event_id = event_id.map(std::borrow::Cow::into_owned);
         let session = || {
@@ -176,12 +242,12 @@ impl Live {
         };
         self.client_event_id = event_id;
         let reply = self.message(&reply, fields);
-        self.replies.push(reply);
+        self.notes.replies.push(reply);
         Ok(())
     }
 
     /// Begins the session of a call with this configuration.
-    pub(super) fn start_call(&mut self, session: &str) -> Result<Vec<Setting>, Error> {
+    fn start_call(&mut self, session: &str) -> Result<Vec<Setting>, Error> {
         let malformed = |error: serde_json::Error| Error::new(ErrorKind::MalformedJson, error.to_string());
         self.start(serde_json::from_str(session).map_err(malformed)?)
     }
@@ -190,7 +256,7 @@ impl Live {
     fn start(&mut self, session: &RawValue) -> Result<Vec<Setting>, Error> {
         let (config, settings) = LiveConfig::read(session, self.is_call)?;
         for field in &config.without_effect {
-            self.ignored.push(IgnoredField {
+            self.notes.ignored.push(IgnoredField {
                 command: "session.start".to_owned(),
                 field: (*field).to_owned(),
                 because: "MiniCPM-o has nothing like it".to_owned(),
@@ -203,7 +269,7 @@ impl Live {
 
     /// Notes a text for the model: for operators each time, for the client once.
     fn note_text(&mut self, command: &str) {
-        self.ignored.push(IgnoredField {
+        self.notes.ignored.push(IgnoredField {
             command: command.to_owned(),
             field: "content".to_owned(),
             because: "MiniCPM-o takes no text while it converses".to_owned(),
@@ -212,18 +278,17 @@ impl Live {
         if !std::mem::replace(&mut self.has_noted_texts, true) {
             let message = "Appended texts have no effect: MiniCPM-o takes no text while it converses.";
             let info = self.info("context_without_effect", message);
-            self.replies.push(info);
+            self.notes.replies.push(info);
         }
     }
 
-    /// Encodes an event that is sent `at_s` seconds after the connection opened. Of audio, only a call's comes here; the mapping file
-    /// has an event for the audio of a WebSocket.
-    pub(super) fn encode(
+    /// Encodes an event that is sent `at_s` seconds after the connection opened.
+    fn encode_event(
         &mut self,
         mapping: &ClientMapping,
         event: &ClientEvent,
         at_s: f64,
-        send: &mut impl FnMut(Message),
+        send: &mut dyn FnMut(Message),
     ) {
         self.now_ms = (at_s * 1000.0) as u64;
         match event {
@@ -268,7 +333,7 @@ impl Live {
     }
 
     /// Reports the start of the session, and what of it has no effect.
-    fn report_start(&mut self, send: &mut impl FnMut(Message)) {
+    fn report_start(&mut self, send: &mut dyn FnMut(Message)) {
         if self.started_ms.is_some() {
             return;
         }
@@ -297,7 +362,7 @@ impl Live {
         segment_id: u32,
         start_ms: u64,
         audio_ms: u64,
-        send: &mut impl FnMut(Message),
+        send: &mut dyn FnMut(Message),
     ) {
         let now_ms = self.position_ms();
         let (words, name) = match speaker {
@@ -316,7 +381,7 @@ impl Live {
         send(self.message(name, json!({ "delta": text, "start_ms": start_ms, "end_ms": end_ms })));
     }
 
-    fn send_error(&mut self, mapping: &ClientMapping, error: &Error, send: &mut impl FnMut(Message)) {
+    fn send_error(&mut self, mapping: &ClientMapping, error: &Error, send: &mut dyn FnMut(Message)) {
         let Some(spelling) = mapping.error(error.kind) else { return };
         let mut fields = json!({
             "type": error_type(error.kind), "code": spelling.code, "message": spelling.message(&error.detail),

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::{
     Realtime,
+    events::EventLabels,
     items::{Item, call_json},
-    numbered_input::NumberedInput,
     response::Response,
     with,
 };
@@ -15,7 +15,7 @@ use crate::{
     vocabulary::{ClientAudio, EntryId, Message, SpeechId, TokenUsage, ToolCall},
 };
 
-impl Realtime {
+impl<L: EventLabels> Realtime<L> {
     /// Begins a response, or lets it wait for the end of the one in progress.
     pub(super) fn begin_response(&mut self, segment_id: u32, by_client: bool, send: &mut dyn FnMut(Message)) {
         let requested = if by_client { self.requests.pop_front() } else { None };
@@ -81,9 +81,9 @@ impl Realtime {
         if self.is_call {
             return send(Message::Binary(audio.bytes.clone()), Some(audio.turn));
         }
-        let position = self.events.numbered.as_mut().map(NumberedInput::label);
+        let label = self.events.labels.audio_field();
         let Some((name, event_id)) = self.events.begin(RealtimeEvent::AudioDelta) else { return };
-        let delta = response.audio_delta(name, &event_id, &audio.bytes, position);
+        let delta = response.audio_delta(name, &event_id, &audio.bytes, label);
         send(Message::Text(delta), Some(audio.turn));
     }
 

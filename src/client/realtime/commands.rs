@@ -4,25 +4,34 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Item, Realtime,
+    Realtime,
     added_item::read_item,
+    events::EventLabels,
     fields::{missing, read_object, read_text, shortened, wrong_type, wrong_value},
+    items::Item,
 };
 use crate::{
     client::{
         json_text::{Fields, read_str},
-        messages::NO_TEXT,
+        mapped::{ClientCodec as _, NO_TEXT, RequestHandler},
     },
     error::{Error, ErrorKind},
-    spelling::client::{RealtimeEvent, Verb},
-    vocabulary::{ClientRequest, Entry, EntryId, EntryPart, EntryPlace},
+    spelling::client::{ProtocolCommand, RealtimeEvent, Verb},
+    vocabulary::{ClientRequest, Entry, EntryId, EntryPart, EntryPlace, Frame},
 };
 
 /// Longest id of an item, bytes.
 const ID_MAX_BYTES: usize = 256;
 
-/// An error about a message, with the client's name for the message.
-pub(in crate::client) fn name_message(error: Error, text: &str) -> Error {
+/// What the decoder gave for a frame. An error about a text message gets the client's name for the message.
+pub(in crate::client) fn name_message(frame: Frame<'_>, decoded: Result<(), Error>) -> Result<(), Error> {
+    match frame {
+        Frame::Binary(_) => decoded,
+        Frame::Text(text) => decoded.map_err(|error| with_message(error, text)),
+    }
+}
+
+fn with_message(error: Error, text: &str) -> Error {
     let is_of_type = matches!(error.kind, ErrorKind::MissingCommand | ErrorKind::UnknownCommand);
     let param = if is_of_type { Some("type".to_owned()) } else { error.param };
     Error { request_id: event_id_of(text), param, ..error }
@@ -39,28 +48,27 @@ fn event_id_of(text: &str) -> Option<String> {
     serde_json::from_str::<Named>(text).ok()?.event_id.filter(|id| id.len() <= ID_MAX_BYTES)
 }
 
-impl Realtime {
+impl<L: EventLabels> Realtime<L> {
     /// Reads a message, and passes on what the session must do. Answers of the codec's own go to the replies.
-    pub(in crate::client) fn decode(
+    pub(in crate::client) fn decode_verb(
         &mut self,
         verb: Verb,
         text: &str,
-        handle: &mut impl FnMut(ClientRequest<'_>),
+        handle: &mut RequestHandler<'_>,
     ) -> Result<(), Error> {
-        let malformed = |error: serde_json::Error| Error::new(ErrorKind::MalformedJson, error.to_string());
-        let message: Fields<'_> = serde_json::from_str(text).map_err(malformed)?;
+        let message = read_message(text)?;
         match verb {
-            Verb::SessionUpdate => self.update_session(&message, handle),
+            Verb::SessionUpdate => {
+                self.update_session(&message)?;
+                handle(ClientRequest::Configure(self.settings()));
+                Ok(())
+            }
             Verb::ItemCreate => self.create_item(&message, handle),
             Verb::ItemRetrieve => self.retrieve_item(&message),
             Verb::ItemTruncate => self.truncate_item(&message, handle),
             Verb::ItemDelete => self.delete_item(&message, handle),
             Verb::ResponseCreate => self.create_response(&message, handle),
             Verb::ResponseCancel => self.cancel_response(&message, handle),
-            Verb::EndInput => {
-                self.end_input();
-                Ok(())
-            }
             Verb::Commit => {
                 self.commit_event_id = event_id_of(text);
                 handle(ClientRequest::Commit { may_be_empty: false });
@@ -70,22 +78,20 @@ impl Realtime {
         }
     }
 
-    pub(super) fn reply(&mut self, event: RealtimeEvent, fields: Value) {
+    /// Answers the client's message.
+    pub(in crate::client) fn reply(&mut self, event: RealtimeEvent, fields: Value) {
         let message = self.events.message(event, fields);
-        self.replies.extend(message);
+        self.notes.replies.extend(message);
     }
 
     /// Replies with an item, given as JSON.
     fn reply_item(&mut self, event: RealtimeEvent, fields: Value, item: &str) {
         let message = self.events.message_with(event, fields, "item", item);
-        self.replies.extend(message);
+        self.notes.replies.extend(message);
     }
 
-    fn update_session(
-        &mut self,
-        message: &Fields<'_>,
-        handle: &mut impl FnMut(ClientRequest<'_>),
-    ) -> Result<(), Error> {
+    /// Changes the settings as `session.update` says.
+    pub(in crate::client) fn update_session(&mut self, message: &Fields<'_>) -> Result<(), Error> {
         let update = object_field(message, "session")?;
         let has = |key: &str| update.get(key).is_some();
         if message.get("type").and_then(read_str).as_deref() == Some("transcription_session.update") {
@@ -96,16 +102,10 @@ impl Realtime {
         if !has("audio") && (has("modalities") || has("input_audio_format")) {
             self.use_beta();
         }
-        self.open_input()?;
-        handle(ClientRequest::Configure(self.settings()));
         Ok(())
     }
 
-    fn create_item(
-        &mut self,
-        message: &Fields<'_>,
-        handle: &mut impl FnMut(ClientRequest<'_>),
-    ) -> Result<(), Error> {
+    fn create_item(&mut self, message: &Fields<'_>, handle: &mut RequestHandler<'_>) -> Result<(), Error> {
         let fields = object_field(message, "item")?;
         let number = self.items.allocate();
         let id = match fields.given("id") {
@@ -132,7 +132,7 @@ impl Realtime {
         let added = read_item(&fields, "item", id, number, self.session.input)?;
         self.check_result(&added.parts)?;
         let is_text = |part: &EntryPart| matches!(part, EntryPart::Text(_));
-        if self.hears_only() && added.parts.iter().any(is_text) {
+        if self.hears_only && added.parts.iter().any(is_text) {
             self.ignore("conversation.item.create", "item", NO_TEXT);
         }
         if added.parts.is_empty() {
@@ -167,16 +167,12 @@ impl Realtime {
         let at = self.find_item(message, ErrorKind::UnknownEntryRead)?;
         if let Some(item) = self.items.at(at).map(Item::json) {
             let message = self.events.message_with(RealtimeEvent::ItemRetrieved, json!({}), "item", &item);
-            self.replies.extend(message);
+            self.notes.replies.extend(message);
         }
         Ok(())
     }
 
-    fn delete_item(
-        &mut self,
-        message: &Fields<'_>,
-        handle: &mut impl FnMut(ClientRequest<'_>),
-    ) -> Result<(), Error> {
+    fn delete_item(&mut self, message: &Fields<'_>, handle: &mut RequestHandler<'_>) -> Result<(), Error> {
         let at = self.find_item(message, ErrorKind::UnknownEntryRemoved)?;
         let item = self.items.remove(at);
         handle(ClientRequest::RemoveEntry(item.number));
@@ -184,11 +180,7 @@ impl Realtime {
         Ok(())
     }
 
-    fn truncate_item(
-        &mut self,
-        message: &Fields<'_>,
-        handle: &mut impl FnMut(ClientRequest<'_>),
-    ) -> Result<(), Error> {
+    fn truncate_item(&mut self, message: &Fields<'_>, handle: &mut RequestHandler<'_>) -> Result<(), Error> {
         let at = self.find_item(message, ErrorKind::UnknownEntryCut)?;
         let played = message.get("audio_end_ms").ok_or_else(|| missing("audio_end_ms"))?;
         let played_ms = serde_json::from_str::<f64>(played.get())
@@ -244,7 +236,7 @@ impl Realtime {
     fn cancel_response(
         &mut self,
         message: &Fields<'_>,
-        handle: &mut impl FnMut(ClientRequest<'_>),
+        handle: &mut RequestHandler<'_>,
     ) -> Result<(), Error> {
         let wanted = message.get("response_id").and_then(read_str);
         let active = self.responses.front().filter(|active| wanted.is_none_or(|id| id == active.id()));
@@ -255,6 +247,17 @@ impl Realtime {
         handle(ClientRequest::CancelSpeech);
         Ok(())
     }
+}
+
+/// The verb of a command that is read here.
+pub(in crate::client) fn own_verb(command: &ProtocolCommand) -> Option<Verb> {
+    let mut verbs = command.verbs.iter().map(|spelled| spelled.verb);
+    verbs.find(|verb| verb.is_realtime() || *verb == Verb::Commit)
+}
+
+/// Reads the fields of a message.
+pub(in crate::client) fn read_message(text: &str) -> Result<Fields<'_>, Error> {
+    serde_json::from_str(text).map_err(|error| Error::new(ErrorKind::MalformedJson, error.to_string()))
 }
 
 fn object_field<'m>(message: &Fields<'m>, key: &str) -> Result<Fields<'m>, Error> {

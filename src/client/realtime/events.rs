@@ -1,36 +1,56 @@
 //! Writes events: their names and ids.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 
-use super::numbered_input::NumberedInput;
 use crate::{
     client::json_text::write_field,
-    spelling::{
-        ClientMapping,
-        client::{RealtimeEvent, RealtimeNames},
-    },
+    spelling::{ClientMapping, client::RealtimeEvent},
     vocabulary::{EntryId, Message},
 };
 
+/// Fields that a protocol of this kind adds to events.
+pub(in crate::client) trait EventLabels: fmt::Debug + Default + Send + Sync {
+    /// The field of an event with audio.
+    fn audio_field(&mut self) -> Option<ExtraField> {
+        None
+    }
+
+    /// Adds the fields of any other event.
+    fn add_fields(&mut self, _event: RealtimeEvent, _fields: &mut Value) {}
+
+    /// Adds the fields of an error, which may end the session.
+    fn add_error_fields(&self, _is_fatal: bool, _fields: &mut Value) {}
+}
+
+/// No fields, as with OpenAI.
+#[derive(Debug, Default)]
+pub(in crate::client) struct NoLabels;
+
+impl EventLabels for NoLabels {}
+
+/// A field whose value is JSON.
+#[derive(Debug)]
+pub(in crate::client) struct ExtraField {
+    pub(in crate::client) key: &'static str,
+    pub(in crate::client) json: String,
+}
+
 /// Writer of one connection's events.
 #[derive(Debug)]
-pub(super) struct EventWriter {
+pub(super) struct EventWriter<L> {
     pub(super) mapping: Arc<ClientMapping>,
     pub(super) is_beta: bool,
     /// Makes the ids of sessions differ.
     pub(super) seed: u32,
     count: u32,
-    /// Number and position of the client's input, in protocols that have them.
-    pub(super) numbered: Option<NumberedInput>,
+    pub(super) labels: L,
 }
 
-impl EventWriter {
+impl<L: EventLabels> EventWriter<L> {
     pub(super) fn new(mapping: Arc<ClientMapping>) -> Self {
-        let numbers_input = mapping.realtime.as_ref().is_some_and(RealtimeNames::numbers_input);
-        let numbered = numbers_input.then(NumberedInput::default);
-        Self { mapping, is_beta: false, seed: 0, count: 0, numbered }
+        Self { mapping, is_beta: false, seed: 0, count: 0, labels: L::default() }
     }
 
     /// Name of an event, and its id; `None` for an event that this shape does not have.
@@ -46,21 +66,8 @@ impl EventWriter {
         let (name, id) = self.begin(event)?;
         fields["type"] = name.into();
         fields["event_id"] = id.into();
-        self.add_position(event, &mut fields);
+        self.labels.add_fields(event, &mut fields);
         Some(Message::Text(fields.to_string()))
-    }
-
-    /// Adds the position in the client's input, and the client's name for the message that an event answers.
-    fn add_position(&mut self, event: RealtimeEvent, fields: &mut Value) {
-        let Some(input) = &mut self.numbered else { return };
-        if event.is_output()
-            && let Ok(label) = serde_json::from_str(&input.label())
-        {
-            fields["sglang"] = label;
-        }
-        if event.is_answer() && fields["client_event_id"].is_null() {
-            fields["client_event_id"] = input.event_id.as_str().into();
-        }
     }
 
     /// A message with these fields, and one more that is given as JSON.
@@ -74,7 +81,7 @@ impl EventWriter {
         let (name, id) = self.begin(event)?;
         fields["type"] = name.into();
         fields["event_id"] = id.into();
-        self.add_position(event, &mut fields);
+        self.labels.add_fields(event, &mut fields);
         let fields = fields.to_string();
         let mut text = String::with_capacity(key.len() + json.len() + fields.len() + 8);
         write_field(&mut text, key, json);

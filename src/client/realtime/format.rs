@@ -7,9 +7,9 @@ use crate::{audio::encoding::Encoding, error::Error};
 
 /// An audio format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct AudioFormat {
-    pub(super) encoding: Encoding,
-    pub(super) rate_hz: u32,
+pub(in crate::client) struct AudioFormat {
+    pub(in crate::client) encoding: Encoding,
+    pub(in crate::client) rate_hz: u32,
 }
 
 /// 24 kHz: OpenAI's only rate of linear audio.

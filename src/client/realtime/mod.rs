@@ -4,47 +4,56 @@
 //! (mappings/notes/openai-realtime.md#what-clients-break-on). The session knows utterances and answers by number; here
 //! they become items and responses with ids. [`session`] holds the client's settings ([`detection`] those of turn
 //! detection, [`tools`] those of tools, [`shape`] their types and ranges), [`items`] the conversation, and [`response`]
-//! the answer in progress. [`answers`] sends answers, [`commands`] reads the client's messages, with [`added_item`] and
-//! [`requests`], by [`fields`]. [`numbered_input`] is for the protocol of this kind whose input is numbered.
+//! the answer in progress. [`utterances`] and [`answers`] send what the user and the model say, [`errors`] errors.
+//! [`commands`] reads the client's messages, with [`added_item`] and [`requests`], by [`fields`].
 
 mod added_item;
 mod answers;
 mod commands;
 mod detection;
+mod errors;
 mod events;
 mod fields;
 mod format;
 mod items;
-mod numbered_input;
 mod requests;
 mod response;
 mod session;
 mod shape;
 mod tools;
 mod transcription;
+mod utterances;
 
 use std::{collections::VecDeque, sync::Arc};
 
 use serde_json::{Value, json};
 
-pub(super) use self::commands::name_message;
+pub(super) use self::{
+    commands::{name_message, own_verb, read_message},
+    errors::error_type,
+    events::{EventLabels, ExtraField, NoLabels},
+    format::AudioFormat,
+};
 use self::{
     events::EventWriter,
-    items::{Item, ItemStore},
+    items::ItemStore,
     response::{RequestedResponse, Response},
     session::{SessionConfig, WithoutEffect},
+    utterances::PartialTranscript,
 };
 use super::{
-    IgnoredField,
+    Abilities, IgnoredField, Notes,
     json_text::{Fields, write_field},
+    mapped::{ClientCodec, CommandMessage, MappedCodec, RequestHandler},
 };
 use crate::{
-    error::{Error, ErrorKind, Origin},
+    error::{Error, ErrorKind},
     spelling::{
         ClientMapping,
-        client::{RealtimeEvent, RealtimeNames, ReportedAs},
+        client::{RealtimeEvent, RealtimeNames},
+        field::FieldRole,
     },
-    vocabulary::{ClientEvent, CloseReason, EntryId, Message, Setting, Speaker, SpeechId},
+    vocabulary::{ClientEvent, EntryId, Frame, Message, Setting, Speaker, SpeechId},
 };
 
 /// Settings that only the beta shape has at their place.
@@ -81,10 +90,10 @@ fn check_no_beta_field(update: &Fields<'_>) -> Result<(), Error> {
     }
 }
 
-/// State of one connection.
+/// Codec of one connection.
 #[derive(Debug)]
-pub(super) struct Realtime {
-    events: EventWriter,
+pub(super) struct Realtime<L> {
+    events: EventWriter<L>,
     session_id: String,
     opened_unix_s: f64,
     session: SessionConfig,
@@ -92,9 +101,11 @@ pub(super) struct Realtime {
     /// Answers, oldest first. Only the first is sent to the client; the others wait for its end.
     responses: VecDeque<Response>,
     /// The session is a call: its audio is binary, in the format of the call.
-    pub(super) is_call: bool,
+    is_call: bool,
     /// The session answers requests. In full duplex, the model speaks unasked.
     takes_turns: bool,
+    /// Requests and texts are refused, because the model only hears.
+    hears_only: bool,
     /// Number of the client's requests that failed at once.
     failed_requests: u32,
     /// The client's requests, until their answers begin.
@@ -103,21 +114,101 @@ pub(super) struct Realtime {
     cancel_requested: bool,
     /// The client's name for its last commit, whose audio may be too short.
     commit_event_id: Option<String>,
-    /// Words so far of the utterance that is being transcribed.
-    partial: (u32, String),
-    /// Answers to the client's own messages, for the caller to take.
-    pub(super) replies: Vec<Message>,
-    /// Fields without effect, for the caller to take.
-    pub(super) ignored: Vec<IgnoredField>,
+    partial: PartialTranscript,
+    notes: Notes,
 }
 
-impl Realtime {
+impl<L: EventLabels> ClientCodec for Realtime<L> {
+    fn decode(
+        &mut self,
+        mapped: &mut MappedCodec,
+        frame: Frame<'_>,
+        handle: &mut RequestHandler<'_>,
+    ) -> Result<(), Error> {
+        name_message(frame, mapped.decode(frame, self, handle))
+    }
+
+    fn decode_command(
+        &mut self,
+        mapped: &mut MappedCodec,
+        message: &CommandMessage<'_>,
+        handle: &mut RequestHandler<'_>,
+    ) -> Result<(), Error> {
+        match own_verb(message.command) {
+            Some(verb) => self.decode_verb(verb, message.text, handle),
+            None => mapped.pass_command(message, handle),
+        }
+    }
+
+    /// Events that these clients do not know have no message. Only audio is discarded at an interruption, because every other
+    /// event belongs to a pair.
+    fn encode(
+        &mut self,
+        _mapped: &mut MappedCodec,
+        event: &ClientEvent,
+        _at_s: f64,
+        send: &mut dyn FnMut(Message, Option<SpeechId>),
+    ) {
+        match event {
+            ClientEvent::Audio(audio) => self.send_audio(audio, send),
+            _ => self.encode_event(event, &mut |message| send(message, None)),
+        }
+    }
+
+    fn apply_parameter(
+        &mut self,
+        mapped: &mut MappedCodec,
+        role: FieldRole,
+        value: &str,
+    ) -> Result<Vec<Setting>, Error> {
+        match role {
+            FieldRole::Shape if value == "beta" => self.use_beta(),
+            FieldRole::Intent if value == "transcription" => self.session.is_transcription = true,
+            FieldRole::Session => self.apply_session(value)?,
+            FieldRole::Transport => (self.is_call, mapped.is_call) = (true, true),
+            _ => {}
+        }
+        Ok(Vec::new())
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let mut settings = self.session.settings();
+        if self.is_call {
+            // The call has agreed on its own format.
+            settings.retain(|setting| !setting.is_audio_format());
+        }
+        settings
+    }
+
+    fn set_abilities(&mut self, abilities: Abilities) {
+        (self.takes_turns, self.hears_only) = (abilities.takes_turns, !abilities.takes_turns);
+        self.session.refuses_tools |= !abilities.calls_tools;
+    }
+
+    fn begin_session(&mut self, session_id: &str, model: &str, seed: u64) {
+        session_id.clone_into(&mut self.session_id);
+        model.clone_into(&mut self.session.model);
+        self.events.seed = fastrand::Rng::with_seed(seed).u32(..);
+    }
+
+    fn take_notes(&mut self, notes: &mut Notes) {
+        notes.append(&mut self.notes);
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.items.bytes() + self.session.bytes()
+    }
+
+    fn forget(&mut self) {
+        self.items.clear();
+        self.requests = VecDeque::new();
+    }
+}
+
+impl<L: EventLabels> Realtime<L> {
     pub(super) fn new(mapping: Arc<ClientMapping>, opened_unix_s: f64) -> Self {
         let mut session = SessionConfig::default();
-        let events = EventWriter::new(mapping);
-        if events.numbered.is_some() {
-            session.input.rate_hz = events.mapping.audio_in.rate_hz;
-        }
+        let events = EventWriter::<L>::new(mapping);
         if let Some(names) = &events.mapping.realtime {
             session.semantic_detection.clone_from(&names.semantic_detection);
         }
@@ -134,58 +225,23 @@ impl Realtime {
             responses: VecDeque::new(),
             is_call: false,
             takes_turns: true,
+            hears_only: false,
             failed_requests: 0,
             requests: VecDeque::new(),
             cancel_requested: false,
             commit_event_id: None,
-            partial: (0, String::new()),
-            replies: Vec::new(),
-            ignored: Vec::new(),
+            partial: PartialTranscript::default(),
+            notes: Notes::default(),
         }
-    }
-
-    /// Sets the session's id and model, and the seed of generated ids.
-    pub(super) fn set_session(&mut self, session_id: &str, model: &str, seed: u64) {
-        session_id.clone_into(&mut self.session_id);
-        model.clone_into(&mut self.session.model);
-        self.events.seed = fastrand::Rng::with_seed(seed).u32(..);
-    }
-
-    /// The model speaks unasked; and may see pictures.
-    pub(super) const fn set_full_duplex(&mut self, sees: bool) {
-        self.takes_turns = false;
-        if let Some(input) = &mut self.events.numbered {
-            input.sees = sees;
-        }
-    }
-
-    /// True if the model takes neither texts nor requests for answers. Clients of numbered input make none that would matter.
-    pub(super) const fn hears_only(&self) -> bool {
-        !self.takes_turns && self.events.numbered.is_none()
-    }
-
-    /// The profile calls no tools.
-    pub(super) const fn refuse_tools(&mut self) {
-        self.session.refuses_tools = true;
     }
 
     /// Uses the older shape of the protocol.
-    pub(super) const fn use_beta(&mut self) {
+    const fn use_beta(&mut self) {
         self.events.is_beta = true;
     }
 
-    /// The session is a call.
-    pub(super) const fn set_call(&mut self) {
-        self.is_call = true;
-    }
-
-    /// The session only transcribes.
-    pub(super) const fn set_transcription(&mut self) {
-        self.session.is_transcription = true;
-    }
-
     /// Applies the settings of a client secret. The model was chosen before.
-    pub(super) fn apply_session(&mut self, json: &str) -> Result<(), Error> {
+    fn apply_session(&mut self, json: &str) -> Result<(), Error> {
         let malformed = |error: serde_json::Error| Error::new(ErrorKind::MalformedJson, error.to_string());
         let update: Fields<'_> = serde_json::from_str(json).map_err(malformed)?;
         self.update_settings("connect", &update.without("model"))
@@ -206,38 +262,11 @@ impl Realtime {
         Ok(())
     }
 
-    /// Memory of what the client gave and the connection keeps, bytes.
-    pub(super) fn kept_bytes(&self) -> usize {
-        self.items.bytes() + self.session.bytes()
-    }
-
-    /// Forgets the conversation, because the client has left.
-    pub(super) fn forget(&mut self) {
-        self.items.clear();
-        self.requests = VecDeque::new();
-    }
-
-    /// Settings that differ from those of other protocols.
-    pub(super) fn settings(&self) -> Vec<Setting> {
-        let mut settings = self.session.settings();
-        if self.is_call {
-            // The call has agreed on its own format.
-            settings.retain(|setting| !setting.is_audio_format());
-        }
-        settings
-    }
-
-    /// Encodes an event. Events that these clients do not know have no message. Only audio is discarded at an
-    /// interruption, because every other event belongs to a pair.
-    pub(super) fn encode(&mut self, event: &ClientEvent, mut send: impl FnMut(Message, Option<SpeechId>)) {
+    fn encode_event(&mut self, event: &ClientEvent, send: &mut dyn FnMut(Message)) {
         use RealtimeEvent as E;
-        if let ClientEvent::Audio(audio) = event {
-            return self.send_audio(audio, &mut send);
-        }
-        let send: &mut dyn FnMut(Message) = &mut |message| send(message, None);
         match event {
-            ClientEvent::SessionCreated { .. } => self.send_session(E::SessionCreated, send),
-            ClientEvent::Configured { .. } => self.send_session(E::SessionUpdated, send),
+            ClientEvent::SessionCreated { .. } => self.send_session(E::SessionCreated, None, send),
+            ClientEvent::Configured { .. } => self.send_session(E::SessionUpdated, None, send),
             ClientEvent::SpeechStarted { at_ms, segment_id, .. } => {
                 let item_id = self.events.item_id(EntryId(*segment_id));
                 self.send(E::SpeechStarted, json!({ "audio_start_ms": at_ms, "item_id": item_id }), send);
@@ -255,13 +284,7 @@ impl Realtime {
                 }
                 self.add_utterance(*segment_id, *is_transcribed, send);
             }
-            ClientEvent::AudioCleared => {
-                // The model hears all audio, so that none is discarded.
-                let discarded = json!({ "sglang": { "discarded_ms": 0.0 } });
-                let fields = if self.events.numbered.is_some() { discarded } else { json!({}) };
-                self.send(E::BufferCleared, fields, send);
-            }
-            ClientEvent::AudioAnswered { samples } => self.report_units(*samples, send),
+            ClientEvent::AudioCleared => self.send(E::BufferCleared, json!({}), send),
             ClientEvent::TranscriptPartial { speaker: Speaker::User, text, segment_id, .. } => {
                 self.send_user_words(*segment_id, text, send);
             }
@@ -270,6 +293,16 @@ impl Realtime {
             } => {
                 self.complete_transcription(*segment_id, text, *duration_ms, send);
             }
+            ClientEvent::Error(error) => self.send_error(error, send),
+            ClientEvent::SessionClosed { reason, .. } => self.send_close_reason(*reason, send),
+            _ => self.encode_answer(event, send),
+        }
+    }
+
+    /// Encodes an event of an answer.
+    fn encode_answer(&mut self, event: &ClientEvent, send: &mut dyn FnMut(Message)) {
+        use RealtimeEvent as E;
+        match event {
             ClientEvent::AnswerStarted { segment_id, by_client } => {
                 self.begin_response(*segment_id, *by_client, send);
             }
@@ -290,15 +323,13 @@ impl Realtime {
             ClientEvent::AnswerEnded { segment_id, cancelled, audio_ms, usage, hit_limit } => {
                 self.note_usage(*segment_id, *usage, *hit_limit);
                 self.end_response(*segment_id, *cancelled, *audio_ms, send);
-                self.report_units(0, send);
             }
-            ClientEvent::Error(error) => self.send_error(error, send),
-            ClientEvent::SessionClosed { reason, .. } => self.send_close_reason(*reason, send),
             _ => {}
         }
     }
 
-    fn send(&mut self, event: RealtimeEvent, fields: Value, send: &mut dyn FnMut(Message)) {
+    /// Sends an event with these fields.
+    pub(super) fn send(&mut self, event: RealtimeEvent, fields: Value, send: &mut dyn FnMut(Message)) {
         self.events.message(event, fields).into_iter().for_each(send);
     }
 
@@ -313,139 +344,50 @@ impl Realtime {
         self.events.message_with(event, fields, key, json).into_iter().for_each(send);
     }
 
-    fn send_session(&mut self, event: RealtimeEvent, send: &mut dyn FnMut(Message)) {
+    /// Sends the session's settings, and perhaps another field of the session.
+    pub(super) fn send_session(
+        &mut self,
+        event: RealtimeEvent,
+        more: Option<ExtraField>,
+        send: &mut dyn FnMut(Message),
+    ) {
         let mut session = self.session.to_text(&self.session_id, self.opened_unix_s, self.events.is_beta);
-        if let Some(granted) = self.granted() {
+        if let Some(more) = more {
             session.pop();
-            write_field(&mut session, "sglang", &json!({ "granted": granted }).to_string());
+            write_field(&mut session, more.key, &more.json);
             session.push('}');
         }
         self.send_with(event, json!({}), "session", &session, send);
     }
 
-    /// Makes an item of an utterance, before the items of answers that began after it. It is done with its transcript, if one
-    /// follows.
-    fn add_utterance(&mut self, segment_id: u32, is_transcribed: bool, send: &mut dyn FnMut(Message)) {
-        let number = EntryId(segment_id);
-        let awaits_transcript = is_transcribed && self.session.transcribes();
-        let item = Item::utterance(self.events.item_id(number), number, awaits_transcript);
-        // In full duplex, the model may begin to answer before the utterance has ended.
-        let at = if self.takes_turns { self.items.len() } else { self.items.position_for(number) };
-        let previous = at.checked_sub(1).and_then(|before| self.items.at(before)).map(|item| item.id.clone());
-        let fields = json!({ "item_id": item.id, "previous_item_id": previous });
-        self.send(RealtimeEvent::BufferCommitted, fields, send);
-        let fields = json!({ "previous_item_id": previous });
-        self.send_with(RealtimeEvent::ItemAdded, fields, "item", &item.json(), send);
-        self.items.insert(at, item);
-        if !awaits_transcript {
-            self.send_item_done(number, send);
-        }
+    /// Fields that are added to events.
+    pub(super) const fn labels_mut(&mut self) -> &mut L {
+        &mut self.events.labels
     }
 
-    fn send_item_done(&mut self, number: EntryId, send: &mut dyn FnMut(Message)) {
-        let Some((previous, item)) = self.items.find(number) else { return };
-        let fields = json!({ "previous_item_id": previous });
-        let message = self.events.message_with(RealtimeEvent::ItemDone, fields, "item", &item.json());
-        message.into_iter().for_each(send);
+    /// Settings of the session.
+    pub(super) const fn session_mut(&mut self) -> &mut SessionConfig {
+        &mut self.session
     }
 
-    /// Sends the new words of an utterance. Words that replace earlier ones wait for the complete transcript.
-    fn send_user_words(&mut self, segment_id: u32, text: &str, send: &mut dyn FnMut(Message)) {
-        if self.partial.0 != segment_id {
-            self.partial = (segment_id, String::new());
-        }
-        let number = EntryId(segment_id);
-        let new_words = text.strip_prefix(self.partial.1.as_str()).unwrap_or_default();
-        if new_words.is_empty() || !self.items.awaits_transcript(number) {
-            return;
-        }
-        let item_id = self.events.item_id(number);
-        let fields = json!({ "item_id": item_id, "content_index": 0, "delta": new_words });
-        self.partial.1.push_str(new_words);
-        self.send(RealtimeEvent::TranscriptionDelta, fields, send);
+    /// Passes on requests for answers and texts in full duplex, too.
+    pub(super) const fn pass_all_requests(&mut self) {
+        self.hears_only = false;
     }
 
-    fn complete_transcription(
-        &mut self,
-        segment_id: u32,
-        text: &str,
-        duration_ms: u64,
-        send: &mut dyn FnMut(Message),
-    ) {
-        let number = EntryId(segment_id);
-        if !self.items.awaits_transcript(number) {
-            return;
-        }
-        self.send_user_words(segment_id, text, send);
-        self.items.complete_transcript(number, Some(text));
-        let fields = json!({
-            "item_id": self.events.item_id(number), "content_index": 0, "transcript": text,
-            "usage": { "type": "duration", "seconds": duration_ms as f64 / 1000.0 },
-        });
-        self.send(RealtimeEvent::TranscriptionCompleted, fields, send);
-        self.send_item_done(number, send);
+    /// True if the session answers requests.
+    pub(super) const fn takes_turns(&self) -> bool {
+        self.takes_turns
     }
 
-    /// Sends an error: of an utterance as its failed transcription, of an answer as its failed response.
-    fn send_error(&mut self, error: &Error, send: &mut dyn FnMut(Message)) {
-        let (code, message) = self.spell_error(error);
-        if let Some(segment_id) = error.segment_id {
-            if let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) {
-                response.failure = Some((error_type(error.kind), code, message));
-                return;
-            }
-            let number = EntryId(segment_id);
-            if self.items.awaits_transcript(number) {
-                self.items.complete_transcript(number, None);
-                let fields = json!({
-                    "item_id": self.events.item_id(number), "content_index": 0,
-                    "error": { "type": error_type(error.kind), "code": code, "message": message, "param": null },
-                });
-                self.send(RealtimeEvent::TranscriptionFailed, fields, send);
-                return self.send_item_done(number, send);
-            }
-        }
-        // Clients that only transcribe, such as LiveKit's, end at any error, so they get no error for a notice.
-        if error.kind == ErrorKind::QueueStuck && self.session.is_transcription {
-            return;
-        }
-        let event_id = match error.kind {
-            ErrorKind::EmptyCommit => self.commit_event_id.take(),
-            _ => error.request_id.clone(),
-        };
-        let mut fields = json!({ "error": {
-            "type": error_type(error.kind), "code": code, "message": message, "param": error.param,
-            "event_id": event_id,
-        } });
-        if self.events.numbered.is_some() {
-            let spelling = self.events.mapping.error(error.kind);
-            fields["sglang"] = json!({ "fatal": spelling.is_some_and(|spelling| !spelling.recoverable) });
-        }
-        self.send(RealtimeEvent::Error, fields, send);
+    /// Adds answers to the client's message.
+    pub(super) fn add_replies(&mut self, replies: Vec<Message>) {
+        self.notes.replies.extend(replies);
     }
 
-    /// Code and message of an error.
-    fn spell_error(&self, error: &Error) -> (String, String) {
-        let Some(spelling) = self.events.mapping.error(error.kind) else { return Default::default() };
-        (spelling.code.clone(), spelling.message(&error.detail))
-    }
-
-    fn send_close_reason(&mut self, why: CloseReason, send: &mut dyn FnMut(Message)) {
-        let Some(spelling) = self.events.mapping.close(why) else { return };
-        match spelling.reported_as {
-            ReportedAs::Error => {
-                let error = json!({
-                    "type": "invalid_request_error", "code": spelling.reason, "message": spelling.text,
-                    "param": null, "event_id": null,
-                });
-                self.send(RealtimeEvent::Error, json!({ "error": error }), send);
-            }
-            ReportedAs::SessionClosed => {
-                let reason = spelling.reason.clone();
-                self.send(RealtimeEvent::SessionClosed, json!({ "reason": reason }), send);
-            }
-            ReportedAs::Nothing => {}
-        }
+    /// True while an answer is in progress or waits.
+    pub(super) fn has_answer(&self) -> bool {
+        !self.responses.is_empty()
     }
 
     /// Notes a field without effect.
@@ -456,17 +398,9 @@ impl Realtime {
             because: because.to_owned(),
             is_needed: field == "tools",
         };
-        if !self.ignored.contains(&ignored) {
-            self.ignored.push(ignored);
+        if !self.notes.ignored.contains(&ignored) {
+            self.notes.ignored.push(ignored);
         }
-    }
-}
-
-/// OpenAI's type of an error.
-pub(super) const fn error_type(kind: ErrorKind) -> &'static str {
-    match kind.origin() {
-        Origin::Client => "invalid_request_error",
-        Origin::Bridge | Origin::Upstream => "server_error",
     }
 }
 

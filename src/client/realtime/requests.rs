@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 use super::{
     Realtime,
     added_item::{ITEM_MAX_BYTES, read_item},
+    events::EventLabels,
     fields::{TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, wrong_type, wrong_value},
     response::{RequestedResponse, Response},
     session::{check_tool_choice, max_tokens, read_modalities, read_temperature},
@@ -12,7 +13,10 @@ use super::{
     tools::{TOOL_FIELDS, settle_choice, update_offer},
 };
 use crate::{
-    client::json_text::{Fields, read_str},
+    client::{
+        json_text::{Fields, read_str},
+        mapped::RequestHandler,
+    },
     error::{Error, ErrorKind},
     spelling::client::RealtimeEvent,
     vocabulary::{AnswerRequest, ClientRequest, Entry, ToolOffer},
@@ -34,11 +38,11 @@ const NO_REQUESTS: (&str, &str) = (
      answers requests.",
 );
 
-impl Realtime {
+impl<L: EventLabels> Realtime<L> {
     pub(super) fn create_response(
         &mut self,
         message: &Fields<'_>,
-        handle: &mut impl FnMut(ClientRequest<'_>),
+        handle: &mut RequestHandler<'_>,
     ) -> Result<(), Error> {
         let fields = message.given("response").map(|fields| read_object(fields, "response"));
         let fields = fields.transpose()?.unwrap_or_default();
@@ -48,7 +52,7 @@ impl Realtime {
             return Err(Error::new(ErrorKind::AnswerInProgress, active.id()));
         }
         let (request, requested) = self.read_request(&fields, is_out_of_band)?;
-        if self.hears_only() {
+        if self.hears_only {
             self.fail_response(requested);
             return Ok(());
         }

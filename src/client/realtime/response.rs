@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
+    events::ExtraField,
     items::{Item, MessageContents, call_json},
     session::SessionConfig,
 };
@@ -129,14 +130,13 @@ impl Response {
         &self.text[sent..]
     }
 
-    /// A message with audio, and with its position in the client's input if there is one. Written by hand, because it is most
-    /// of what a client gets.
+    /// A message with audio, and perhaps with another field. Written by hand, because it is most of what a client gets.
     pub(super) fn audio_delta(
         &self,
         name: &str,
         event_id: &str,
         bytes: &[u8],
-        position: Option<String>,
+        label: Option<ExtraField>,
     ) -> String {
         let mut json = String::with_capacity(256 + bytes.len().div_ceil(3) * 4);
         for piece in [
@@ -154,8 +154,8 @@ impl Response {
         }
         pcm::encode_base64(bytes, &mut json);
         json.push('"');
-        if let Some(position) = position {
-            write_field(&mut json, "sglang", &position);
+        if let Some(label) = label {
+            write_field(&mut json, label.key, &label.json);
         }
         json.push('}');
         json

@@ -60,15 +60,15 @@ impl<'m> WithoutEffect<'m> {
 
 /// Settings of one connection.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SessionConfig {
+pub(in crate::client) struct SessionConfig {
     /// The session only transcribes.
     pub(super) is_transcription: bool,
     pub(super) model: String,
     instructions: Option<String>,
     /// Answers are written, not spoken.
     is_text_only: bool,
-    pub(super) input: AudioFormat,
-    pub(super) output: AudioFormat,
+    pub(in crate::client) input: AudioFormat,
+    pub(in crate::client) output: AudioFormat,
     /// Rates of the protocol's linear audio, from the client and to it; `None` for OpenAI's.
     own_rates_hz: Option<(u32, u32)>,
     /// Types of `turn_detection` that mean the same as `semantic_vad`.
@@ -106,7 +106,7 @@ impl SessionConfig {
     }
 
     /// True if answers are spoken.
-    pub(super) const fn speaks(&self) -> bool {
+    pub(in crate::client) const fn speaks(&self) -> bool {
         !self.is_text_only
     }
 

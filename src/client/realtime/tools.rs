@@ -6,7 +6,7 @@ use super::fields::{read_array, read_object, read_small, read_text, wrong_type, 
 use crate::{
     client::{
         json_text::{JsonKind as _, read_str},
-        tools::{NO_PARAMETERS, TOOL_NAME_MAX_BYTES, TOOLS_MAX, TOOLS_MAX_BYTES, is_tool_name},
+        mapped::tools::{NO_PARAMETERS, TOOL_NAME_MAX_BYTES, TOOLS_MAX, TOOLS_MAX_BYTES, is_tool_name},
     },
     error::Error,
     vocabulary::{Tool, ToolChoice, ToolOffer},

@@ -18,7 +18,7 @@ use super::{
     request_body::RequestBody,
 };
 use crate::{
-    client::{Codec, values::answer_headers},
+    client::{Codec, answer_headers},
     server::{
         ServiceConfig,
         access::{

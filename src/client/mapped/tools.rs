@@ -4,31 +4,27 @@
 
 use serde_json::Value;
 
-use super::Codec;
 use crate::{
     error::{Error, ErrorKind},
     spelling::field::{FieldRole, FieldValue, ListItem},
-    vocabulary::{
-        AnswerRequest, ClientRequest, Entry, EntryPart, EntryPlace, EventName, Message, Role, Setting, Tool,
-        ToolCall, ToolChoice, ToolOffer, ToolResult,
-    },
+    vocabulary::{Setting, Tool, ToolCall, ToolChoice, ToolOffer, ToolResult},
 };
 
 /// Most tools (OpenAI's bound).
-pub(super) const TOOLS_MAX: usize = 128;
+pub(in crate::client) const TOOLS_MAX: usize = 128;
 /// All tools together, bytes: more than the model's context.
-pub(super) const TOOLS_MAX_BYTES: usize = 64 * 1024;
+pub(in crate::client) const TOOLS_MAX_BYTES: usize = 64 * 1024;
 /// Longest name of a tool, bytes (OpenAI's bound).
-pub(super) const TOOL_NAME_MAX_BYTES: usize = 64;
+pub(in crate::client) const TOOL_NAME_MAX_BYTES: usize = 64;
 /// Schema of a tool without arguments.
-pub(super) const NO_PARAMETERS: &str = r#"{"type":"object","properties":{}}"#;
+pub(in crate::client) const NO_PARAMETERS: &str = r#"{"type":"object","properties":{}}"#;
 /// Longest id of a call in an error, characters.
 const SHOWN_ID_MAX_CHARS: usize = 64;
 /// Types of JSON Schema. Google's APIs spell them in capitals.
 const SCHEMA_TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
 
 /// True for a name that the model can write without mistakes.
-pub(super) fn is_tool_name(name: &str) -> bool {
+pub(in crate::client) fn is_tool_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"_-.".contains(&letter))
 }
 
@@ -116,60 +112,44 @@ fn lower_types(schema: &mut Value) -> bool {
     }
 }
 
-impl Codec {
+impl AwaitedCalls {
     /// Notes a call that is reported to the client.
-    pub(super) fn note_call(&mut self, segment_id: u32, call: &ToolCall) {
-        if !self.mapping.event(EventName::ToolCalled).is_empty() {
-            self.calls.segment_id = Some(segment_id);
-            self.calls.ids.push(call.call_id.clone());
-        }
+    pub(super) fn note(&mut self, segment_id: u32, call: &ToolCall) {
+        self.segment_id = Some(segment_id);
+        self.ids.push(call.call_id.clone());
     }
 
     /// True if the answer has calls whose results the model waits for.
-    pub(super) fn awaits_results_of(&self, segment_id: u32) -> bool {
-        self.calls.segment_id == Some(segment_id)
+    pub(super) fn are_of(&self, segment_id: u32) -> bool {
+        self.segment_id == Some(segment_id)
     }
 
-    /// Forgets the calls of the answer before, because another begins. Tells the client if results are missing.
-    pub(super) fn cancel_calls(&mut self, at_s: f64, send: &mut impl FnMut(Message)) {
-        let calls = std::mem::take(&mut self.calls);
-        if !calls.ids.is_empty() {
-            let ids: Vec<_> = calls.ids.iter().map(|id| Value::from(id.as_str()).to_string()).collect();
-            self.words_json = ids.join(",");
-            let source = super::slot_values::EventSource::CancelledCalls;
-            self.render_event(EventName::ToolsCancelled, &source, at_s, send);
-        }
+    /// True if no result is missing.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.ids.is_empty()
     }
 
-    /// Passes results on. The model is asked for its answer once it has the results of all calls.
-    pub(super) fn pass_results(
-        &mut self,
-        values: Vec<(FieldRole, FieldValue)>,
-        handle: &mut impl FnMut(ClientRequest<'_>),
-    ) -> Result<(), Error> {
-        let results = to_results(values);
-        let unknown = results.iter().find(|result| !self.calls.ids.contains(&result.call_id));
-        if let Some(unknown) = unknown {
+    /// Forgets the calls of an answer, because another begins. Gives the ids of those without a result.
+    pub(super) fn take_missing(&mut self) -> Vec<String> {
+        std::mem::take(self).ids
+    }
+
+    /// Notes results.
+    ///
+    /// # Errors
+    /// A result of no call. Then none is noted.
+    pub(super) fn complete(&mut self, results: &[ToolResult]) -> Result<(), Error> {
+        if let Some(unknown) = results.iter().find(|result| !self.ids.contains(&result.call_id)) {
             let shown: String = unknown.call_id.chars().take(SHOWN_ID_MAX_CHARS).collect();
             return Err(Error::new(ErrorKind::UnknownToolCall, shown));
         }
-        let is_empty = results.is_empty();
-        for result in results {
-            self.calls.ids.retain(|id| *id != result.call_id);
-            let entry =
-                Entry { id: self.next_entry_id(), role: Role::User, parts: vec![EntryPart::Result(result)] };
-            handle(ClientRequest::AddEntry(Box::new(entry), EntryPlace::End));
-        }
-        if self.calls.ids.is_empty() && !is_empty {
-            let request = AnswerRequest { by_client: true, ..AnswerRequest::default() };
-            handle(ClientRequest::Answer(Box::new(request)));
-        }
+        self.ids.retain(|id| results.iter().all(|result| result.call_id != *id));
         Ok(())
     }
 }
 
 /// The results of a message: of a list, or the only one.
-fn to_results(values: Vec<(FieldRole, FieldValue)>) -> Vec<ToolResult> {
+pub(super) fn to_results(values: Vec<(FieldRole, FieldValue)>) -> Vec<ToolResult> {
     let mut results = Vec::new();
     let (mut call_id, mut output) = (None, None);
     for (role, value) in values {

@@ -6,7 +6,7 @@ const HEADER_BYTES: usize = 8;
 
 /// Where in an utterance the client's audio is.
 #[derive(Debug, Default)]
-pub(in crate::client) struct AnnouncedAudio {
+pub(in crate::client::mapped) struct AnnouncedAudio {
     header: [u8; HEADER_BYTES],
     header_bytes: usize,
     /// Audio of the utterance that is missing, bytes.
@@ -15,7 +15,7 @@ pub(in crate::client) struct AnnouncedAudio {
 
 /// A part of a message.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::client) enum AnnouncedPart<'f> {
+pub(in crate::client::mapped) enum AnnouncedPart<'f> {
     /// A complete header.
     Header { rate_hz: u32, bytes: usize },
     /// Audio, and whether the utterance ends with it.
@@ -24,7 +24,10 @@ pub(in crate::client) enum AnnouncedPart<'f> {
 
 impl AnnouncedAudio {
     /// Takes the next part off a message; `None` at its end.
-    pub(in crate::client) fn next<'f>(&mut self, message: &mut &'f [u8]) -> Option<AnnouncedPart<'f>> {
+    pub(in crate::client::mapped) fn next<'f>(
+        &mut self,
+        message: &mut &'f [u8],
+    ) -> Option<AnnouncedPart<'f>> {
         if self.missing > 0 {
             let (audio, rest) = message.split_at(self.missing.min(message.len()));
             *message = rest;
@@ -45,7 +48,7 @@ impl AnnouncedAudio {
     }
 
     /// Expects the audio that a header announced.
-    pub(in crate::client) const fn expect(&mut self, bytes: usize) {
+    pub(in crate::client::mapped) const fn expect(&mut self, bytes: usize) {
         self.missing = bytes;
     }
 }

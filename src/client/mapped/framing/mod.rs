@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FrameContent<'f> {
     /// Audio, with its format where the message has one.
-    Audio(&'f [u8], Option<AudioFormat>),
+    Audio(&'f [u8], Option<FrameAudioFormat>),
     Json(&'f str),
     /// Audio with headers between utterances.
     Announced(&'f [u8]),
@@ -39,7 +39,7 @@ pub(super) enum FrameContent<'f> {
 
 /// The format of a message's audio. A zero stands for the protocol's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct AudioFormat {
+pub(super) struct FrameAudioFormat {
     pub(super) rate_hz: u32,
     pub(super) channels: u32,
 }

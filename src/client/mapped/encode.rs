@@ -1,42 +1,66 @@
 //! Encodes for the client: [`ClientEvent`]s become frames, and errors get the protocol's code and message.
 
-use std::{borrow::Cow, sync::OnceLock};
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::Value;
 
-use super::{Codec, CodecKind, slot_values::EventSource};
+use super::{
+    answer_words::{AnswerWords, WaitingWords},
+    segments::Segments,
+    slots::{EventSource, Slots},
+    tools::AwaitedCalls,
+};
 use crate::{
     audio::word_times::{WordTime, words_within},
     error::{Error, ErrorKind, Origin},
     spelling::{
-        client::{CloseSpelling, EventMessage, EventSlot, ProtocolCommand, ReportedAs, ValueScope},
+        ClientMapping,
+        client::{CloseSpelling, EventMessage, EventSlot, Framing, ProtocolCommand, ReportedAs, ValueScope},
         error_spelling::ErrorSpelling,
     },
-    vocabulary::{ClientEvent, CloseReason, EventName, Message, SlotValue, Speaker, SpeechId},
+    vocabulary::{ClientEvent, CloseReason, EventName, Message, SlotValue, Speaker},
 };
 
-impl Codec {
-    /// Encodes an event that is sent `at_s` seconds after the session opened, and passes its messages on. A protocol has
-    /// one message for an event, several, or none. A message with a turn is discarded when the user interrupts that turn.
-    pub fn encode(
-        &mut self,
-        event: &ClientEvent,
-        at_s: f64,
-        mut send: impl FnMut(Message, Option<SpeechId>),
-    ) {
-        if let CodecKind::Realtime(realtime) = &mut self.kind {
-            return realtime.encode(event, send);
+/// Takes the messages for an event.
+type MessageSink<'s> = dyn FnMut(Message) + 's;
+
+/// Writer of the messages to one client.
+#[derive(Debug)]
+pub(in crate::client) struct EventEncoder {
+    mapping: Arc<ClientMapping>,
+    pub(in crate::client) slots: Slots,
+    /// How messages are framed in both directions.
+    pub(super) framing: Framing,
+    /// Rate of the audio, as its frames say it, Hz.
+    pub(super) rate_out_hz: u32,
+    /// The last segments, for protocols that repeat them.
+    pub(super) segments: Option<Segments>,
+    pub(super) answers: AnswerWords,
+    /// Calls of tools whose results have not come.
+    pub(super) calls: AwaitedCalls,
+}
+
+impl EventEncoder {
+    pub(super) fn new(mapping: Arc<ClientMapping>, opened_unix_s: f64) -> Self {
+        Self {
+            slots: Slots::new(mapping.clone(), opened_unix_s),
+            framing: mapping.framing,
+            rate_out_hz: mapping.audio_out.rate_hz,
+            segments: mapping.segments_max().map(Segments::new),
+            answers: AnswerWords::default(),
+            calls: AwaitedCalls::default(),
+            mapping,
         }
-        let mut send = |message| send(message, event.turn());
-        self.encode_event(event, at_s, &mut send);
     }
 
-    fn encode_event(&mut self, event: &ClientEvent, at_s: f64, mut send: &mut impl FnMut(Message)) {
-        if let CodecKind::Live(live) = &mut self.kind
-            && (live.is_call || !matches!(event, ClientEvent::Audio(_)))
-        {
-            return live.encode(&self.mapping, event, at_s, &mut send);
-        }
+    /// Memory of the words that are kept, bytes.
+    pub(in crate::client) fn kept_bytes(&self) -> usize {
+        // Twice, because the words are rendered, too.
+        self.segments.as_ref().map_or(0, |segments| 2 * segments.bytes())
+    }
+
+    /// Encodes an event that is sent `at_s` seconds after the session opened.
+    pub(in crate::client) fn encode(&mut self, event: &ClientEvent, at_s: f64, send: &mut MessageSink<'_>) {
         match event {
             ClientEvent::Audio(audio) if self.mapping.event(EventName::Audio).is_empty() => {
                 return send(self.framing.write_audio(&audio.bytes, self.rate_out_hz, at_s));
@@ -49,23 +73,23 @@ impl Codec {
             }
             _ => self.note(event, at_s, send),
         }
-        self.send_new_words(event, at_s, &mut send);
+        self.send_new_words(event, at_s, send);
         if let Some((name, source)) = self.spell(event) {
-            self.render_event(name, &source, at_s, &mut send);
+            self.render_event(name, &source, at_s, send);
         }
-        if self.is_speaking
-            && let Some((segment_id, text)) = self.unannounced_words.take()
+        if self.answers.is_speaking
+            && let Some(WaitingWords { segment_id, text }) = self.answers.unannounced.take()
         {
-            self.send_sentences(segment_id, &text, false, at_s, &mut send);
+            self.send_sentences(segment_id, &text, false, at_s, send);
         }
         if let ClientEvent::Flushed { .. } | ClientEvent::Cleared { .. } = event {
-            self.spoken.note_report();
-            self.begin(ValueScope::Flush);
+            self.slots.spoken.note_report();
+            self.slots.begin(ValueScope::Flush);
         }
     }
 
     /// Takes from an event what later messages need.
-    fn note(&mut self, event: &ClientEvent, at_s: f64, mut send: &mut impl FnMut(Message)) {
+    fn note(&mut self, event: &ClientEvent, at_s: f64, send: &mut MessageSink<'_>) {
         match event {
             ClientEvent::TranscriptFinal { text, words, speech_ms, .. } => {
                 self.render_words(text, words, speech_ms.0, speech_ms.1, at_s);
@@ -76,27 +100,27 @@ impl Codec {
             | ClientEvent::TurnEnded { text, start_ms, audio_ms, .. } => {
                 self.render_words(text, &[], *start_ms, start_ms + audio_ms, at_s);
             }
-            ClientEvent::Configured { hot_words, .. } => {
-                let words: Vec<_> =
-                    hot_words.iter().map(|word| Value::from(word.as_str()).to_string()).collect();
-                self.words_json = words.join(",");
+            ClientEvent::Configured { hot_words, .. } => self.slots.words_json = json_elements(hot_words),
+            ClientEvent::AnswerStarted { .. } => self.cancel_calls(at_s, send),
+            ClientEvent::ToolCalled { segment_id, call, .. } => {
+                if self.has(EventName::ToolCalled) {
+                    self.calls.note(*segment_id, call);
+                }
             }
-            ClientEvent::AnswerStarted { .. } => self.cancel_calls(at_s, &mut send),
-            ClientEvent::ToolCalled { segment_id, call, .. } => self.note_call(*segment_id, call),
             ClientEvent::SpeakingStarted { request_id, .. } => {
-                self.speaking_id.clone_from(request_id);
-                self.is_speaking = true;
-                self.begin(ValueScope::Turn);
+                self.slots.speaking_id.clone_from(request_id);
+                self.answers.is_speaking = true;
+                self.slots.begin(ValueScope::Turn);
             }
             ClientEvent::SpeakingEnded { cancelled, .. } => {
-                self.is_speaking = false;
-                self.framing.interruption().into_iter().filter(|_| *cancelled).for_each(&mut send);
+                self.answers.is_speaking = false;
+                self.framing.interruption().into_iter().filter(|_| *cancelled).for_each(send);
             }
-            ClientEvent::SpeechStarted { .. } => self.begin(ValueScope::Utterance),
-            ClientEvent::AnswerEnded { .. } => self.has_user_text = false,
+            ClientEvent::SpeechStarted { .. } => self.slots.begin(ValueScope::Utterance),
+            ClientEvent::AnswerEnded { .. } => self.slots.user_words.end_turn(),
             _ => {}
         }
-        self.spoken.note(event);
+        self.slots.spoken.note(event);
         self.note_segment(event, at_s);
     }
 
@@ -107,7 +131,7 @@ impl Codec {
             ClientEvent::TranscriptPartial { speaker: Speaker::User, text, segment_id, .. }
                 if has(EventName::UserDelta) =>
             {
-                let (text, segment_id) = (self.user_words.take_new(*segment_id, text)?, *segment_id);
+                let (text, segment_id) = (self.slots.user_words.take_new(*segment_id, text)?, *segment_id);
                 return Some((EventName::UserDelta, EventSource::Words { text, segment_id }));
             }
             ClientEvent::TranscriptPartial { speaker: Speaker::User, .. } if has(EventName::UserPartial) => {
@@ -119,10 +143,7 @@ impl Codec {
                 if text.is_empty() {
                     return None;
                 }
-                self.joined_text.clear();
-                self.joined_text.push_str(if self.has_user_text { " " } else { "" });
-                self.joined_text.push_str(text);
-                self.has_user_text = true;
+                self.slots.user_words.add_transcript(text);
                 EventName::UserTranscript
             }
             ClientEvent::SpeakingEnded { cancelled: true, .. } if has(EventName::SpeakingCancelled) => {
@@ -132,7 +153,7 @@ impl Codec {
                 EventName::AnswerCancelled
             }
             ClientEvent::AnswerEnded { segment_id, .. }
-                if has(EventName::AnswerAwaitsTools) && self.awaits_results_of(*segment_id) =>
+                if has(EventName::AnswerAwaitsTools) && self.calls.are_of(*segment_id) =>
             {
                 EventName::AnswerAwaitsTools
             }
@@ -147,7 +168,7 @@ impl Codec {
         name: EventName,
         source: &EventSource<'_>,
         at_s: f64,
-        send: impl FnMut(Message),
+        send: &mut MessageSink<'_>,
     ) {
         let mapping = self.mapping.clone();
         self.render_messages(mapping.event(name), source, at_s, send);
@@ -158,52 +179,45 @@ impl Codec {
         messages: &[EventMessage],
         source: &EventSource<'_>,
         at_s: f64,
-        mut send: impl FnMut(Message),
+        send: &mut MessageSink<'_>,
     ) {
         let audio_chars = match source {
             EventSource::Event(ClientEvent::Audio(audio)) => audio.bytes.len().div_ceil(3) * 4,
             _ => 0,
         };
-        self.event_time = OnceLock::new();
+        self.slots.begin_event();
         for message in messages {
-            let value = |slot| match slot {
-                EventSlot::Event(slot) => self.slot_value(source, slot, at_s),
-                EventSlot::Value(at) => self.values.get(at),
-            };
+            let value = |slot| self.slots.value(source, slot, at_s);
             if message.when.as_ref().is_some_and(|when| !when.holds(value))
                 || message.unless.as_ref().is_some_and(|unless| unless.holds(value))
             {
                 continue;
             }
-            message.renewed.iter().for_each(|at| self.values.renew(&self.mapping.values, *at));
+            message.renewed.iter().for_each(|at| self.slots.values.renew(&self.mapping.values, *at));
             let mut json = String::with_capacity(256 + audio_chars);
-            message.render(&mut json, |slot| match slot {
-                EventSlot::Event(slot) => match self.slot_value(source, slot, at_s) {
-                    SlotValue::Str(text) => SlotValue::Str(self.mapping.slot_word(slot, text)),
-                    value => value,
-                },
-                EventSlot::Value(at) => self.values.get(at),
+            message.render(&mut json, |slot| match (self.slots.value(source, slot, at_s), slot) {
+                (SlotValue::Str(text), EventSlot::Event(slot)) => {
+                    SlotValue::Str(self.mapping.slot_word(slot, text))
+                }
+                (value, _) => value,
             });
             send(self.framing.write_json(json));
         }
     }
 
     /// Renders the messages that answer a command at once.
-    pub(super) fn reply_to(&mut self, command: &ProtocolCommand) {
-        if command.reply.is_empty() {
-            return;
+    pub(super) fn reply_to(&mut self, command: &ProtocolCommand, send: &mut MessageSink<'_>) {
+        if !command.reply.is_empty() {
+            self.render_messages(&command.reply, &EventSource::Reply, 0.0, send);
         }
-        let mut replies = std::mem::take(&mut self.replies);
-        self.render_messages(&command.reply, &EventSource::Reply, 0.0, |message| replies.push(message));
-        self.replies = replies;
     }
 
     /// Sends what is new in the model's words, and the sentences in it.
-    fn send_new_words(&mut self, event: &ClientEvent, at_s: f64, send: &mut impl FnMut(Message)) {
-        let has = |name| !self.mapping.event(name).is_empty();
-        let is_written = !self.speaks && has(EventName::AnswerTextDelta);
+    fn send_new_words(&mut self, event: &ClientEvent, at_s: f64, send: &mut MessageSink<'_>) {
+        let has = |name| self.has(name);
+        let is_written = !self.answers.speaks && has(EventName::AnswerTextDelta);
         let delta = if is_written { EventName::AnswerTextDelta } else { EventName::AnswerDelta };
-        let sends_words = is_written || self.sends_answer_words;
+        let sends_words = is_written || self.answers.sends_spoken;
         let (has_deltas, has_sentences) = (sends_words && has(delta), has(EventName::AnswerSentence));
         let has_announcement = has(EventName::SpeakingStarted);
         if !has_deltas && !has_sentences {
@@ -218,15 +232,15 @@ impl Codec {
             }
             _ => return,
         };
-        if let Some(text) = self.deltas.take_rest(segment_id, text).filter(|_| has_deltas) {
-            self.render_event(delta, &EventSource::Words { text, segment_id }, at_s, &mut *send);
+        if let Some(text) = self.answers.deltas.take_rest(segment_id, text).filter(|_| has_deltas) {
+            self.render_event(delta, &EventSource::Words { text, segment_id }, at_s, send);
         }
         if !has_sentences {
             return;
         }
         // The client shows each sentence while it plays, so the first audio is sent before its words.
-        let is_announced = self.is_speaking || is_final || !self.speaks || !has_announcement;
-        self.unannounced_words = (!is_announced).then(|| (segment_id, text.clone()));
+        let is_announced = self.answers.is_speaking || is_final || !self.answers.speaks || !has_announcement;
+        self.answers.unannounced = (!is_announced).then(|| WaitingWords { segment_id, text: text.clone() });
         if is_announced {
             self.send_sentences(segment_id, text, is_final, at_s, send);
         }
@@ -239,85 +253,56 @@ impl Codec {
         text: &str,
         is_final: bool,
         at_s: f64,
-        send: &mut impl FnMut(Message),
+        send: &mut MessageSink<'_>,
     ) {
-        while let Some(text) = self.sentences.next(segment_id, text, is_final) {
+        while let Some(text) = self.answers.sentences.next(segment_id, text, is_final) {
             let source = EventSource::Words { text, segment_id };
-            self.render_event(EventName::AnswerSentence, &source, at_s, &mut *send);
+            self.render_event(EventName::AnswerSentence, &source, at_s, send);
         }
     }
 
-    /// Renews the values that are valid for a turn, an utterance or a flush.
-    fn begin(&mut self, scope: ValueScope) {
-        let mapping = self.mapping.clone();
-        self.values.begin(scope, &mapping.values);
+    /// Forgets the calls of the answer before, because another begins. Tells the client if results are missing.
+    fn cancel_calls(&mut self, at_s: f64, send: &mut MessageSink<'_>) {
+        let missing = self.calls.take_missing();
+        if !missing.is_empty() {
+            self.slots.words_json = json_elements(&missing);
+            self.render_event(EventName::ToolsCancelled, &EventSource::CancelledCalls, at_s, send);
+        }
     }
 
     /// Adds a transcript to the segments, and renders these for the slot `segments`.
     fn note_segment(&mut self, event: &ClientEvent, at_s: f64) {
-        if !self.segments.as_mut().is_some_and(|segments| segments.note(event)) {
-            return;
+        let Some(segments) = self.segments.as_mut() else { return };
+        if segments.note(event) {
+            let mut json = std::mem::take(&mut self.slots.segments_json);
+            let sources = segments.iter().map(EventSource::Segment);
+            self.slots.render_elements(&mut json, EventName::TranscriptSegment, sources, at_s);
+            self.slots.segments_json = json;
         }
-        let mut json = std::mem::take(&mut self.segments_json);
-        json.clear();
-        if let (Some(message), Some(segments)) =
-            (self.mapping.event(EventName::TranscriptSegment).first(), &self.segments)
-        {
-            for segment in segments.iter() {
-                if !json.is_empty() {
-                    json.push(',');
-                }
-                let source = EventSource::Segment(segment);
-                message.template.render(&mut json, |slot| match slot {
-                    EventSlot::Event(slot) => self.slot_value(&source, slot, at_s),
-                    EventSlot::Value(at) => self.values.get(at),
-                });
-            }
-        }
-        self.segments_json = json;
     }
 
     /// Renders the words of a transcript, for the slot `words` of its message. A template without times takes them from the
     /// text, and so does one whose words may have the times of their utterance.
     fn render_words(&mut self, text: &str, timed: &[WordTime], from_ms: u64, to_ms: u64, at_s: f64) {
-        let mut json = std::mem::take(&mut self.words_json);
-        json.clear();
-        if let Some(message) = self.mapping.event(EventName::TranscriptWord).first() {
-            let has_times = self.mapping.lists_timed_words()
-                && !(timed.is_empty() && self.mapping.transcripts.word_times_of_utterance);
-            let words =
-                if has_times { Cow::Borrowed(timed) } else { Cow::Owned(words_within(text, from_ms, to_ms)) };
-            for word in words.iter() {
-                if !json.is_empty() {
-                    json.push(',');
-                }
-                let source = EventSource::Word(word);
-                message.template.render(&mut json, |slot| match slot {
-                    EventSlot::Event(slot) => self.slot_value(&source, slot, at_s),
-                    EventSlot::Value(at) => self.values.get(at),
-                });
-            }
+        if !self.has(EventName::TranscriptWord) {
+            return self.slots.words_json.clear();
         }
-        self.words_json = json;
+        let has_times = self.mapping.lists_timed_words()
+            && !(timed.is_empty() && self.mapping.transcripts.word_times_of_utterance);
+        let words =
+            if has_times { Cow::Borrowed(timed) } else { Cow::Owned(words_within(text, from_ms, to_ms)) };
+        let mut json = std::mem::take(&mut self.slots.words_json);
+        let sources = words.iter().map(EventSource::Word);
+        self.slots.render_elements(&mut json, EventName::TranscriptWord, sources, at_s);
+        self.slots.words_json = json;
     }
 
-    /// The close frame that ends the session for this reason.
-    #[must_use]
-    pub fn close_frame(&self, why: CloseReason) -> Message {
-        match self.mapping.close(why) {
-            Some(spelling) => Message::Close(spelling.code, spelling.text.clone()),
-            None => Message::Close(1000, String::new()),
-        }
+    /// True for an event that the protocol has.
+    fn has(&self, name: EventName) -> bool {
+        !self.mapping.event(name).is_empty()
     }
 
-    /// The close frame after an error that ends the connection; `None` for one that does not.
-    #[must_use]
-    pub fn error_close_frame(&self, error: &Error) -> Option<Message> {
-        let (code, reason) = error_close_frame(self.mapping.error(error.kind)?, &error.detail)?;
-        Some(Message::Close(code, reason))
-    }
-
-    fn encode_error(&mut self, error: &Error, at_s: f64, send: impl FnMut(Message)) {
+    fn encode_error(&mut self, error: &Error, at_s: f64, send: &mut MessageSink<'_>) {
         let mapping = self.mapping.clone();
         let Some(spelling) = mapping.error(error.kind) else { return };
         let detail = spelling.details.get(&error.detail).unwrap_or(&error.detail);
@@ -346,7 +331,7 @@ impl Codec {
     }
 
     /// Reports the end of a session by an error event, or not at all.
-    fn encode_close_as_error(&mut self, why: CloseReason, at_s: f64, send: impl FnMut(Message)) {
+    fn encode_close_as_error(&mut self, why: CloseReason, at_s: f64, send: &mut MessageSink<'_>) {
         let mapping = self.mapping.clone();
         let reported_as_error = |spelling: &&CloseSpelling| spelling.reported_as == ReportedAs::Error;
         let Some(spelling) = mapping.close(why).filter(reported_as_error) else { return };
@@ -357,8 +342,14 @@ impl Codec {
     }
 }
 
+/// Texts as elements of a JSON array.
+fn json_elements(texts: &[String]) -> String {
+    let elements: Vec<_> = texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
+    elements.join(",")
+}
+
 /// Code and reason of the close frame after an error about this detail.
-pub(super) fn error_close_frame(spelling: &ErrorSpelling, detail: &str) -> Option<(u16, String)> {
+pub(in crate::client) fn error_close_frame(spelling: &ErrorSpelling, detail: &str) -> Option<(u16, String)> {
     let (code, text) = spelling.close.as_ref()?;
     Some((*code, truncate_close_reason(text.filled_with(detail))))
 }
@@ -372,7 +363,7 @@ fn truncate_close_reason(mut reason: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spelling::Library;
+    use crate::{client::Codec, spelling::Library};
 
     fn codec() -> Codec {
         Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 1_234_567_890.0)
@@ -433,7 +424,7 @@ mod tests {
 
     #[test]
     fn message_with_a_condition_is_sent_if_its_slot_is_given() {
-        let source = include_str!("../../mappings/client/deepgram-listen.toml")
+        let source = include_str!("../../../mappings/client/deepgram-listen.toml")
             .replace(
                 "[query]",
                 "[query]\ntimes = { remember = \"times\", type = \"flag\", default = \"false\" }",

@@ -6,7 +6,7 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-use super::{AudioFormat, FrameContent};
+use super::{FrameAudioFormat, FrameContent};
 
 const TEXT: u32 = 1;
 const AUDIO: u32 = 2;
@@ -73,7 +73,7 @@ fn read_text(message: &[u8], text_field: u32) -> Result<&str, String> {
 }
 
 fn read_audio(message: &[u8]) -> Result<FrameContent<'_>, String> {
-    let (mut audio, mut format): (&[u8], _) = (&[], AudioFormat::default());
+    let (mut audio, mut format): (&[u8], _) = (&[], FrameAudioFormat::default());
     let mut fields = Fields { rest: message };
     while let Some((field, value)) = fields.next()? {
         match (field, value) {
@@ -215,7 +215,7 @@ mod tests {
     const PIPECAT_TRANSCRIPTION: &[u8] = b"\x1a\"\x08\x05\x12\x14TranscriptionFrame#0\x1a\x02Ja\"\x01u*\x01t";
 
     fn audio(bytes: &[u8], rate_hz: u32, channels: u32) -> FrameContent<'_> {
-        FrameContent::Audio(bytes, Some(AudioFormat { rate_hz, channels }))
+        FrameContent::Audio(bytes, Some(FrameAudioFormat { rate_hz, channels }))
     }
 
     #[test]

@@ -1,14 +1,77 @@
-//! The values of a message's fields as parts of events: texts, settings, a text to speak, a picture.
+//! The values of a message's fields as requests and their parts: texts, settings, a text to speak, a picture.
 
-use super::{picture, reference, tools};
+use super::{
+    messages::{AddedMessage, answer_request},
+    tools,
+};
 use crate::{
+    client::{picture, reference},
     error::{Error, ErrorKind},
-    spelling::field::{AudioFormat, FieldRole, FieldValue},
-    vocabulary::{EntryPart, Role, Setting, SpeakRequest, SpeechId, SpeechModel, TurnDetection, VideoFrame},
+    spelling::{
+        client::Verb,
+        field::{AudioFormat, FieldRole, FieldValue},
+    },
+    vocabulary::{
+        ClientRequest, CloseReason, EntryPart, Role, Setting, SpeakRequest, SpeechId, SpeechModel,
+        TurnDetection, VideoFrame,
+    },
 };
 
 /// Longest part of an unknown role in an error, characters.
 const ROLE_SHOWN_MAX_CHARS: usize = 64;
+
+/// The request of a verb that needs only the values of its message; `None` if there is nothing to do.
+///
+/// # Errors
+/// The mistake in the values.
+pub(super) fn to_request(
+    verb: Verb,
+    values: Vec<(FieldRole, FieldValue)>,
+) -> Result<Option<ClientRequest<'static>>, Error> {
+    Ok(Some(match verb {
+        Verb::Played => return Ok(find_turn(&values).map(ClientRequest::Played)),
+        Verb::PauseAudio => ClientRequest::PauseAudio,
+        Verb::ResumeAudio => ClientRequest::ResumeAudio,
+        Verb::Answer => ClientRequest::Answer(Box::new(answer_request(None))),
+        Verb::Speak => ClientRequest::Speak(Box::new(to_speak_request(values)?)),
+        Verb::CancelSpeech => ClientRequest::CancelSpeech,
+        Verb::AppendText => {
+            let request = to_speak_request(values)?;
+            ClientRequest::AppendText(request.text, request.request_id)
+        }
+        Verb::Flush => ClientRequest::Flush(to_speak_request(values)?.request_id),
+        Verb::SpeakAppended => ClientRequest::SpeakAppended(to_speak_request(values)?.request_id),
+        Verb::Clear => ClientRequest::Clear(to_speak_request(values)?.request_id),
+        Verb::Commit => ClientRequest::Commit { may_be_empty: true },
+        Verb::Finalize => ClientRequest::Finalize,
+        Verb::Complete => ClientRequest::Complete,
+        Verb::Finish => ClientRequest::Finish,
+        Verb::KeepAlive => ClientRequest::KeepAlive,
+        Verb::Frame => ClientRequest::VideoFrame(to_video_frame(values)?),
+        Verb::ClearAudio => ClientRequest::ClearAudio,
+        Verb::Close => ClientRequest::Close(CloseReason::ClientClose),
+        Verb::CancelSession => ClientRequest::Close(CloseReason::ClientCancel),
+        // These need more than their values.
+        Verb::Audio | Verb::Configure | Verb::Adjust | Verb::Ask | Verb::Tell | Verb::ToolResult => {
+            return Ok(None);
+        }
+        // Read by the codecs of OpenAI's protocols; other protocols have none of them.
+        Verb::SessionUpdate
+        | Verb::ItemCreate
+        | Verb::ItemRetrieve
+        | Verb::ItemTruncate
+        | Verb::ItemDelete
+        | Verb::ResponseCreate
+        | Verb::ResponseCancel
+        | Verb::EndInput
+        | Verb::LiveStart
+        | Verb::LiveMute
+        | Verb::LiveUnmute
+        | Verb::LiveAppend
+        | Verb::LiveUpdate
+        | Verb::LiveDelegate => return Ok(None),
+    }))
+}
 
 /// The text of a message, unless it is blank.
 pub(super) fn find_text(values: Vec<(FieldRole, FieldValue)>) -> Option<String> {
@@ -29,7 +92,7 @@ fn joined_text(value: FieldValue) -> Option<String> {
 }
 
 /// The messages of a list as entries of the conversation, with the picture of each. A message without contents is left out.
-pub(super) fn to_messages(values: &[(FieldRole, FieldValue)]) -> Result<Vec<(Role, Vec<EntryPart>)>, Error> {
+pub(super) fn to_messages(values: &[(FieldRole, FieldValue)]) -> Result<Vec<AddedMessage>, Error> {
     let lists = values.iter().filter_map(|value| match value {
         (FieldRole::Messages, FieldValue::Items(items)) => Some(items),
         _ => None,
@@ -43,7 +106,7 @@ pub(super) fn to_messages(values: &[(FieldRole, FieldValue)]) -> Result<Vec<(Rol
         let texts = item.texts.iter().filter(|text| !text.trim().is_empty());
         parts.extend(texts.cloned().map(EntryPart::Text));
         if !parts.is_empty() {
-            messages.push((to_role(item.role.as_deref())?, parts));
+            messages.push(AddedMessage { role: to_role(item.role.as_deref())?, parts });
         }
     }
     Ok(messages)
@@ -87,7 +150,7 @@ pub(super) fn find_rate(values: &[(FieldRole, FieldValue)]) -> Option<u32> {
 }
 
 /// The turn that a message says was played.
-pub(super) fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<SpeechId> {
+fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<SpeechId> {
     values.iter().find_map(|value| match value {
         (FieldRole::Turn, FieldValue::Integer(turn)) => u32::try_from(*turn).ok().map(SpeechId),
         _ => None,
@@ -146,7 +209,7 @@ pub(super) fn settings_of(role: FieldRole, value: FieldValue) -> impl Iterator<I
     settings.into_iter().flatten()
 }
 
-pub(super) fn to_speak_request(values: Vec<(FieldRole, FieldValue)>) -> Result<SpeakRequest, Error> {
+fn to_speak_request(values: Vec<(FieldRole, FieldValue)>) -> Result<SpeakRequest, Error> {
     let mut request = SpeakRequest::default();
     for (role, value) in values {
         let Some(text) = joined_text(value) else { continue };
@@ -167,7 +230,7 @@ pub(super) fn to_speak_request(values: Vec<(FieldRole, FieldValue)>) -> Result<S
 }
 
 /// Checks a picture and prepares it for the upstream.
-pub(super) fn to_video_frame(values: Vec<(FieldRole, FieldValue)>) -> Result<VideoFrame, Error> {
+fn to_video_frame(values: Vec<(FieldRole, FieldValue)>) -> Result<VideoFrame, Error> {
     let image = values.into_iter().find_map(|value| match value {
         (FieldRole::Image, FieldValue::Text(image)) => Some(image),
         _ => None,

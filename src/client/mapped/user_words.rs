@@ -1,12 +1,18 @@
-//! Finds what is new in the user's transcript so far, for protocols whose clients append partial transcripts.
+//! The user's transcript for protocols whose clients append its parts: what is new in a partial transcript, and the spaces
+//! between the transcripts of a turn.
 //!
 //! A client cannot take words back. While a decode revises words that were sent, nothing is new.
 
-/// The words of the current utterance that were sent.
+/// The words of the user on one connection.
 #[derive(Debug, Default)]
 pub(super) struct UserWords {
+    /// The current utterance, and its words that were sent.
     segment_id: u32,
     sent: String,
+    /// The transcript that is being sent, behind a space if it is not the first of the user's turn.
+    joined: String,
+    /// The user's turn has a transcript.
+    has_transcript: bool,
 }
 
 impl UserWords {
@@ -19,6 +25,24 @@ impl UserWords {
         let new = text.strip_prefix(self.sent.as_str()).filter(|new| !new.is_empty())?;
         self.sent.push_str(new);
         Some(new)
+    }
+
+    /// Adds the transcript of an utterance to the user's turn.
+    pub(super) fn add_transcript(&mut self, text: &str) {
+        self.joined.clear();
+        self.joined.push_str(if self.has_transcript { " " } else { "" });
+        self.joined.push_str(text);
+        self.has_transcript = true;
+    }
+
+    /// The last transcript, behind a space if it is not the first of the user's turn.
+    pub(super) fn joined(&self) -> &str {
+        &self.joined
+    }
+
+    /// Ends the user's turn.
+    pub(super) const fn end_turn(&mut self) {
+        self.has_transcript = false;
     }
 }
 

@@ -1,11 +1,20 @@
 //! The values of event slots: what a [`ClientEvent`] and its session put into a protocol's templates.
 
-use super::{Codec, segments::Segment};
+use std::sync::{Arc, OnceLock};
+
+use super::{segments::Segment, spoken::SpokenAmounts, user_words::UserWords, values::ConnectionValues};
 use crate::{
     audio::word_times::WordTime,
     date::rfc3339,
-    vocabulary::{ClientEvent, Slot, SlotValue, seconds},
+    spelling::{
+        ClientMapping,
+        client::{EventMessage, EventSlot, ValueScope},
+    },
+    vocabulary::{ClientEvent, EventName, Slot, SlotValue, seconds},
 };
+
+/// Name of the voice that every configuration has.
+const DEFAULT_VOICE: &str = "default";
 
 /// [`Slot::ExpiresUnixS`] of a session without a time limit, s after its opening.
 const UNLIMITED_S: u64 = 24 * 3600;
@@ -15,7 +24,7 @@ const UNLIMITED_S: u64 = 24 * 3600;
 pub(super) enum EventSource<'e> {
     /// An event of the session.
     Event(&'e ClientEvent),
-    /// Calls of tools whose results are no longer awaited; their ids are in the codec's list of words.
+    /// Calls of tools whose results are no longer awaited; their ids are in [`Slots::words_json`].
     CancelledCalls,
     /// The answer to a command.
     Reply,
@@ -47,38 +56,117 @@ pub(super) enum EventSource<'e> {
     },
 }
 
-impl Codec {
+/// What fills the templates of one connection.
+#[derive(Debug)]
+pub(in crate::client) struct Slots {
+    pub(super) mapping: Arc<ClientMapping>,
+    /// Contents of the protocol's `[values]`.
+    pub(super) values: ConnectionValues,
+    /// Wall clock at the start of the session, seconds since 1970; times in events are based on it.
+    opened_unix_s: f64,
+    /// The same time as RFC 3339, once an event needs it.
+    opened_at: OnceLock<String>,
+    /// The time of the event that is rendered as RFC 3339, once its message needs it.
+    event_time: OnceLock<String>,
+    /// Session id and requested model, which every event may use.
+    session_id: String,
+    model: String,
+    /// The words of an event, as elements of a JSON array.
+    pub(super) words_json: String,
+    /// The last segments, for protocols that repeat them, as elements of a JSON array.
+    pub(super) segments_json: String,
+    /// The voices that the client may name, as elements of a JSON array.
+    voices_json: String,
+    /// The client's name for the text or turn being spoken.
+    pub(super) speaking_id: String,
+    /// How much was spoken.
+    pub(super) spoken: SpokenAmounts,
+    /// The user's words.
+    pub(super) user_words: UserWords,
+}
+
+impl Slots {
+    pub(super) fn new(mapping: Arc<ClientMapping>, opened_unix_s: f64) -> Self {
+        Self {
+            values: ConnectionValues::new(&mapping.values, 0),
+            mapping,
+            opened_unix_s,
+            opened_at: OnceLock::new(),
+            event_time: OnceLock::new(),
+            session_id: String::new(),
+            model: String::new(),
+            words_json: String::new(),
+            segments_json: String::new(),
+            voices_json: String::new(),
+            speaking_id: String::new(),
+            spoken: SpokenAmounts::default(),
+            user_words: UserWords::default(),
+        }
+    }
+
+    /// Sets the session id and model, and the seed of generated ids.
+    pub(in crate::client) fn begin_session(&mut self, session_id: &str, model: &str, seed: u64) {
+        session_id.clone_into(&mut self.session_id);
+        model.clone_into(&mut self.model);
+        self.values.begin_session(&self.mapping.values, seed);
+    }
+
+    /// Renews the values that are valid for a turn, an utterance or a flush.
+    pub(super) fn begin(&mut self, scope: ValueScope) {
+        self.values.begin(scope, &self.mapping.values);
+    }
+
+    /// Begins another event: it has a time of its own.
+    pub(super) fn begin_event(&mut self) {
+        self.event_time = OnceLock::new();
+    }
+
+    /// Sets the configured voices, for protocols that list them.
+    pub(in crate::client) fn set_voices<'v>(&mut self, names: impl Iterator<Item = &'v str>) {
+        let others = names.filter(|name| *name != DEFAULT_VOICE);
+        let voices = std::iter::once(DEFAULT_VOICE).chain(others).map(EventSource::Voice);
+        let mut json = std::mem::take(&mut self.voices_json);
+        self.render_elements(&mut json, EventName::VoiceEntry, voices, 0.0);
+        self.voices_json = json;
+    }
+
+    /// Renders the elements of a JSON array by the template of this event; nothing if the protocol does not have it.
+    pub(super) fn render_elements<'e>(
+        &self,
+        json: &mut String,
+        element: EventName,
+        sources: impl Iterator<Item = EventSource<'e>>,
+        at_s: f64,
+    ) {
+        json.clear();
+        let Some(EventMessage { template, .. }) = self.mapping.event(element).first() else { return };
+        for source in sources {
+            if !json.is_empty() {
+                json.push(',');
+            }
+            template.render(json, |slot| self.value(&source, slot, at_s));
+        }
+    }
+
     /// The value of a slot in an event that is sent `at_s` seconds after the session was opened.
-    pub(super) fn slot_value<'v>(
+    pub(super) fn value<'v>(
         &'v self,
         source: &'v EventSource<'_>,
-        slot: Slot,
+        slot: EventSlot,
         at_s: f64,
     ) -> SlotValue<'v> {
+        match slot {
+            EventSlot::Event(slot) => self.event_value(source, slot, at_s),
+            EventSlot::Value(at) => self.values.get(at),
+        }
+    }
+
+    fn event_value<'v>(&'v self, source: &'v EventSource<'_>, slot: Slot, at_s: f64) -> SlotValue<'v> {
         let own = match source {
-            EventSource::Event(ClientEvent::SessionClosed { reason, .. }) if slot == Slot::Reason => {
-                self.mapping.close(*reason).map(|spelling| SlotValue::Str(&spelling.reason))
-            }
-            EventSource::Event(ClientEvent::SessionCreated { limit_ms, .. })
-                if slot == Slot::ExpiresUnixS =>
-            {
-                let limit_s = limit_ms.map_or(UNLIMITED_S, |ms| ms / 1000);
-                Some(SlotValue::Int((self.opened_unix_s + limit_s as f64) as i64))
-            }
-            EventSource::Event(_) if matches!(slot, Slot::Words | Slot::HotWords | Slot::CallIds) => {
-                Some(SlotValue::Elements(&self.words_json))
-            }
-            EventSource::Event(_) if slot == Slot::LastSegments => {
-                Some(SlotValue::Elements(&self.segments_json))
-            }
+            EventSource::Event(event) => self.own_value(event, slot),
             EventSource::CancelledCalls => {
                 (slot == Slot::CallIds).then_some(SlotValue::Elements(&self.words_json))
             }
-            EventSource::Event(_) if slot == Slot::JoinedText => Some(SlotValue::Str(&self.joined_text)),
-            EventSource::Event(event) => event
-                .value(slot)
-                .or_else(|| self.spoken.value(slot))
-                .or_else(|| (slot == Slot::RequestId).then_some(SlotValue::Str(&self.speaking_id))),
             EventSource::Reply => (slot == Slot::Voices).then_some(SlotValue::Elements(&self.voices_json)),
             EventSource::Voice(name) => (slot == Slot::Voice).then_some(SlotValue::Str(name)),
             EventSource::Word(word) => word_value(word, slot),
@@ -101,6 +189,26 @@ impl Codec {
         // `None` can only be an error without an utterance or text: files are checked against the slots of each event, and a
         // test asks for all of them.
         own.or_else(|| self.common_value(slot, at_s)).unwrap_or(SlotValue::Null)
+    }
+
+    /// The value of a slot in an event of the session.
+    fn own_value<'v>(&'v self, event: &'v ClientEvent, slot: Slot) -> Option<SlotValue<'v>> {
+        match (slot, event) {
+            (Slot::Reason, ClientEvent::SessionClosed { reason, .. }) => {
+                self.mapping.close(*reason).map(|spelling| SlotValue::Str(&spelling.reason))
+            }
+            (Slot::ExpiresUnixS, ClientEvent::SessionCreated { limit_ms, .. }) => {
+                let limit_s = limit_ms.map_or(UNLIMITED_S, |ms| ms / 1000);
+                Some(SlotValue::Int((self.opened_unix_s + limit_s as f64) as i64))
+            }
+            (Slot::Words | Slot::HotWords | Slot::CallIds, _) => Some(SlotValue::Elements(&self.words_json)),
+            (Slot::LastSegments, _) => Some(SlotValue::Elements(&self.segments_json)),
+            (Slot::JoinedText, _) => Some(SlotValue::Str(self.user_words.joined())),
+            _ => event
+                .value(slot)
+                .or_else(|| self.spoken.value(slot))
+                .or_else(|| (slot == Slot::RequestId).then_some(SlotValue::Str(&self.speaking_id))),
+        }
     }
 
     /// The value of a slot that every event knows ([`Slot::COMMON`]).
@@ -141,7 +249,6 @@ fn word_value(word: &WordTime, slot: Slot) -> Option<SlotValue<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vocabulary::EventName;
     use crate::{
         spelling::Library,
         vocabulary::{
@@ -283,12 +390,12 @@ mod tests {
 
     #[test]
     fn every_slot_of_every_event_has_a_value() {
-        let codec = Codec::new(Library::embedded().unwrap().client("macaw").unwrap(), 1.0);
+        let slots = Slots::new(Library::embedded().unwrap().client("macaw").unwrap(), 1.0);
         for name in EventName::ALL {
             let Some(event) = example(name) else { continue };
             let source = EventSource::Event(&event);
             for slot in name.slots() {
-                let value = codec.slot_value(&source, slot, 1.0);
+                let value = slots.value(&source, EventSlot::Event(slot), 1.0);
                 assert!(!matches!(value, SlotValue::Null), "{name:?} {slot:?}");
             }
         }

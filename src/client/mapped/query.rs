@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{Codec, CodecKind, IgnoredField, decode::invalid_error, field_values::to_settings};
+use super::{ClientCodec, IgnoredField, MappedCodec, decode::invalid_error, field_values::to_settings};
 use crate::{
     audio::encoding::Encoding,
     error::{Error, ErrorKind},
@@ -32,46 +32,67 @@ pub struct ConnectQuery {
     pub problems: Vec<Error>,
 }
 
-impl Codec {
+impl MappedCodec {
     /// Reads the query string (percent-encoded, without `?`). Unknown parameters are ignored, as clients expect, and noted.
-    #[must_use]
-    pub fn decode_query(&mut self, query: &str) -> ConnectQuery {
-        let mut connect = ConnectQuery::default();
+    pub(in crate::client) fn decode_query(
+        &mut self,
+        query: &str,
+        protocol: &mut dyn ClientCodec,
+    ) -> ConnectQuery {
         let mapping = self.mapping.clone();
         let given: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
-        for field in &mapping.query {
-            let absent = given.iter().all(|(name, _)| *name != *field.name);
-            if let Some(text) = field.file.default.as_ref().filter(|_| absent) {
-                self.decode_parameter(field, vec![text.as_str().into()], &mut connect);
-            } else if let Some(problem) = field.read(None).err().filter(|_| absent && !field.names_model()) {
+        let mut reader = QueryReader { mapped: self, protocol, connect: ConnectQuery::default() };
+        reader.read_defaults(&mapping.query, &given);
+        reader.read_given(&mapping.query, &given);
+        reader.note_unknown(given.iter().map(|(name, _)| &**name));
+        let QueryReader { mut connect, .. } = reader;
+        connect.settings.extend(protocol.settings());
+        add_default_rates(&mapping.audio_in.rates_hz, &mapping.audio_out.rates_hz, &mut connect.settings);
+        protocol.take_notes(&mut self.notes);
+        connect
+    }
+}
+
+/// A parameter of the query string: its name and its value.
+type Parameter<'q> = (Cow<'q, str>, Cow<'q, str>);
+
+/// Reader of one query string.
+struct QueryReader<'c> {
+    mapped: &'c mut MappedCodec,
+    protocol: &'c mut dyn ClientCodec,
+    connect: ConnectQuery,
+}
+
+impl QueryReader<'_> {
+    /// Reads the defaults of the parameters that are not given, and reports those that must be.
+    fn read_defaults(&mut self, fields: &[ProtocolField], given: &[Parameter<'_>]) {
+        for field in fields.iter().filter(|field| given.iter().all(|(name, _)| *name != *field.name)) {
+            if let Some(text) = &field.file.default {
+                self.read(field, vec![text.as_str().into()]);
+            } else if let Some(problem) = field.read(None).err().filter(|_| !field.names_model()) {
                 // A missing model has an error of its own.
-                connect.problems.push(invalid_error("connect", [(field, problem)]));
+                self.connect.problems.push(invalid_error("connect", [(field, problem)]));
             }
         }
+    }
+
+    fn read_given(&mut self, fields: &[ProtocolField], given: &[Parameter<'_>]) {
         for (at, (name, value)) in given.iter().enumerate() {
-            let Some(field) = mapping.query.iter().find(|field| field.name == *name) else { continue };
+            let Some(field) = fields.iter().find(|field| field.name == *name) else { continue };
             if !field.is_repeated() {
-                self.decode_parameter(field, vec![value.clone()], &mut connect);
+                self.read(field, vec![value.clone()]);
             } else if given[..at].iter().all(|(before, _)| before != name) {
                 // A list is spelled by repeating the parameter.
                 let all = given.iter().filter(|(other, _)| other == name).map(|(_, value)| value.clone());
-                self.decode_parameter(field, all.collect(), &mut connect);
+                self.read(field, all.collect());
             }
         }
-        self.note_unknown_parameters(given.iter().map(|(name, _)| &**name), &mut connect);
-        connect.settings.extend(self.realtime_mut().into_iter().flat_map(|realtime| realtime.settings()));
-        add_default_rates(&mapping.audio_in.rates_hz, &mapping.audio_out.rates_hz, &mut connect.settings);
-        connect
     }
 
     /// Notes the parameters that the protocol does not have. One that is probably misspelt is also reported to clients whose
     /// protocol has warnings.
-    fn note_unknown_parameters<'q>(
-        &mut self,
-        given: impl Iterator<Item = &'q str>,
-        connect: &mut ConnectQuery,
-    ) {
-        let mapping = self.mapping.clone();
+    fn note_unknown<'q>(&mut self, given: impl Iterator<Item = &'q str>) {
+        let mapping = self.mapped.mapping.clone();
         let known = || mapping.query.iter().map(|field| field.name.as_str());
         let names: BTreeSet<&str> = given.filter(|name| known().all(|known| known != *name)).collect();
         for name in names.into_iter().take(UNKNOWN_NOTED_MAX) {
@@ -80,11 +101,12 @@ impl Codec {
             let because = format!("unknown parameter of the URL{hint}");
             let warning = Error::new(ErrorKind::UnknownField, format!("{name}: {because}"));
             let has_warnings = !mapping.event(EventName::Warning).is_empty();
-            if has_warnings && !hint.is_empty() && self.error_close_frame(&warning).is_none() {
-                connect.problems.push(Error { param: Some(name.clone()), ..warning });
+            let is_fatal = || mapping.error(warning.kind).is_some_and(|spelling| spelling.close.is_some());
+            if has_warnings && !hint.is_empty() && !is_fatal() {
+                self.connect.problems.push(Error { param: Some(name.clone()), ..warning });
             }
             let is_needed = !hint.is_empty();
-            self.ignored.push(IgnoredField {
+            self.mapped.notes.ignored.push(IgnoredField {
                 command: "connect".to_owned(),
                 field: name,
                 because,
@@ -94,12 +116,7 @@ impl Codec {
     }
 
     /// Reads a query parameter; only a list has several values.
-    fn decode_parameter(
-        &mut self,
-        field: &ProtocolField,
-        mut values: Vec<Cow<'_, str>>,
-        connect: &mut ConnectQuery,
-    ) {
+    fn read(&mut self, field: &ProtocolField, mut values: Vec<Cow<'_, str>>) {
         // A model's name is only matched and echoed, so that a long one is cut rather than rejected.
         if let Some(max) = field.file.max.filter(|_| field.names_model()) {
             values.iter_mut().for_each(|value| *value = value.chars().take(max as usize).collect());
@@ -108,65 +125,46 @@ impl Codec {
         let node = if field.is_repeated() { Some(Node::List(nodes.collect())) } else { nodes.next() };
         let read = match field.read(node.as_ref()) {
             Ok(read) => read,
-            Err(problem) => return connect.problems.push(invalid_error("connect", [(field, problem)])),
+            Err(problem) => {
+                return self.connect.problems.push(invalid_error("connect", [(field, problem)]));
+            }
         };
         if let (Some(at), Some(value)) = (field.remember, &read) {
-            self.values.remember(at, value);
+            self.mapped.events.slots.values.remember(at, value);
         }
-        let Some(value) = self.keep_effective(field, "connect", read) else { return };
-        match (field.file.to, value) {
-            (Some(FieldRole::Model), FieldValue::Text(model)) => connect.model = Some(model),
-            (Some(FieldRole::ModelAndVoice), FieldValue::Text(model)) => {
-                connect.settings.push(Setting::SpeakModel(SpeechModel::if_known(model.clone())));
-                connect.model = Some(model);
-            }
-            (Some(FieldRole::Shape), FieldValue::Text(shape)) => {
-                if let Some(realtime) = self.realtime_mut().filter(|_| shape == "beta") {
-                    realtime.use_beta();
-                }
-            }
-            (Some(FieldRole::Session), FieldValue::Text(session)) => {
-                self.apply_session(&session, connect);
-            }
-            (Some(FieldRole::Transport), FieldValue::Text(_)) => match &mut self.kind {
-                CodecKind::Mapped => {}
-                CodecKind::Realtime(realtime) => realtime.set_call(),
-                CodecKind::Live(live) => live.is_call = true,
-            },
-            (Some(FieldRole::Intent), FieldValue::Text(intent)) => {
-                if let Some(realtime) = self.realtime_mut().filter(|_| intent == "transcription") {
-                    realtime.set_transcription();
-                }
-            }
-            (Some(FieldRole::AnswerWords), FieldValue::Flag(on)) => self.sends_answer_words = on,
-            (Some(FieldRole::Framing), FieldValue::Text(name)) => {
-                self.set_framing(Framing::from_name(&name).unwrap_or_default());
-            }
-            (Some(role), value) => {
-                let settings = match to_settings(vec![(role, value)]) {
-                    Ok(settings) => settings,
-                    Err(problem) => return connect.problems.push(problem),
-                };
-                for setting in &settings {
-                    self.note_setting(setting);
-                }
-                connect.settings.extend(settings);
-            }
-            (None, _) => {}
+        let value = self.mapped.keep_effective(field, "connect", read);
+        if let (Some(role), Some(value)) = (field.file.to, value) {
+            let applied = self.apply(role, value);
+            self.connect.problems.extend(applied.err());
         }
     }
 
-    /// Applies the first settings of a session.
-    fn apply_session(&mut self, session: &str, connect: &mut ConnectQuery) {
-        let applied = match &mut self.kind {
-            CodecKind::Mapped => Ok(()),
-            CodecKind::Realtime(realtime) => realtime.apply_session(session),
-            CodecKind::Live(live) if live.is_call => {
-                live.start_call(session).map(|own| connect.settings.extend(own))
+    /// Applies a parameter with an effect.
+    fn apply(&mut self, role: FieldRole, value: FieldValue) -> Result<(), Error> {
+        match (role, value) {
+            (FieldRole::Model, FieldValue::Text(model)) => self.connect.model = Some(model),
+            (FieldRole::ModelAndVoice, FieldValue::Text(model)) => {
+                self.connect.settings.push(Setting::SpeakModel(SpeechModel::if_known(model.clone())));
+                self.connect.model = Some(model);
             }
-            CodecKind::Live(_) => Ok(()),
-        };
-        connect.problems.extend(applied.err());
+            (
+                FieldRole::Shape | FieldRole::Session | FieldRole::Transport | FieldRole::Intent,
+                FieldValue::Text(value),
+            ) => {
+                let settings = self.protocol.apply_parameter(self.mapped, role, &value)?;
+                self.connect.settings.extend(settings);
+            }
+            (FieldRole::AnswerWords, FieldValue::Flag(on)) => self.mapped.events.answers.sends_spoken = on,
+            (FieldRole::Framing, FieldValue::Text(name)) => {
+                self.mapped.set_framing(Framing::from_name(&name).unwrap_or_default());
+            }
+            (role, value) => {
+                let settings = to_settings(vec![(role, value)])?;
+                settings.iter().for_each(|setting| self.mapped.note_setting(setting));
+                self.connect.settings.extend(settings);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -194,11 +192,11 @@ fn add_default_rates(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{error::ErrorKind, spelling::Library};
+    use crate::{client::Codec, error::ErrorKind, spelling::Library};
 
     #[test]
     fn missing_parameter_is_an_error_if_the_file_requires_it() {
-        let source = include_str!("../../mappings/client/vosk.toml");
+        let source = include_str!("../../../mappings/client/vosk.toml");
         let own = source.replace(
             "[query]\n",
             "[query]\nmust = { type = \"text\", required = true, because = \"a test\" }\n",
@@ -214,7 +212,7 @@ mod tests {
 
     #[test]
     fn format_may_name_the_channels() {
-        let source = include_str!("../../mappings/client/vosk.toml");
+        let source = include_str!("../../../mappings/client/vosk.toml");
         let own = source.replace(
             "[query]\n",
             "[query]\nformat = { to = \"input_format\", type = \"choice\", value_map = { stereo = \"s16le 48000 2\", mono = \"s16le 16000\" } }\n",
