@@ -46,7 +46,7 @@
 //! 2. `server::websocket`: `pausable_stream` reads, `frame_boundary` takes whole messages at once, `session_socket` takes the
 //!    message, and the reader joins messages that arrived together
 //! 3. `session_task/inputs`, [`bridge::Bridge::handle_input`] and `client/mapped/decode`: to the vocabulary
-//! 4. `session/microphone` and `session/input/rate_limiter`: `handle_audio`
+//! 4. `session/speech_events`: `handle_audio`, with `session/microphone` and `session/input/rate_limiter`
 //! 5. `session/input/speech_input`: `push_frame`, `process_audio`, `process_hop`, with `audio/input_converter`, `audio/resample`
 //!    and the detector in `audio/vad`. In the profile `speech`, a frame as quiet as the room ends here: `audio/input_converter`
 //!    holds it

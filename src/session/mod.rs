@@ -18,7 +18,8 @@
 //! - [`outbox`] is what leaves, [`timers`] are all deadlines, and [`tools`] are these with lanes and floor; [`usage`] counts tokens,
 //!   [`pace`] estimates how long words take
 //! - [`user_silence`] lets the model answer a silence, for clients that ask for it
-//! - [`lifecycle`] ends a session by the deadlines of [`drain_plan`]; [`measurement`] and [`status`] serve operators
+//! - [`lifecycle`] ends a session by the deadlines of [`drain_plan`]; [`measurement`] and [`status`] serve operators, and
+//!   [`read_window`] the driver
 //!
 //! A newcomer changes the owner that a behaviour belongs to. This file only decides which owner gets a client's message.
 //! A client of the model's own protocol has another kind of session: [`crate::bridge`]'s relay.
@@ -72,6 +73,7 @@ pub(crate) mod outbox;
 pub(crate) mod output_filter;
 mod owners;
 mod pace;
+mod read_window;
 mod setting_changes;
 mod settings;
 mod setup;
@@ -96,14 +98,12 @@ use self::{
 };
 pub use self::{
     dialogue::UplinkCounts,
-    input::{
-        read_window::ReadWindow,
-        speech_input::{SampleCounts, pause::TurnDecision},
-    },
+    input::speech_input::{SampleCounts, pause::TurnDecision},
     measurement::{
         AudioOrigin, AudioTotals, BargeInStage, EarlyQuestionResult, EndReason, Measurement, SessionState,
     },
     outbox::Observation,
+    read_window::ReadWindow,
     setup::{RelaySetup, SessionSetup},
     status::SessionReport,
     tts::voices::{DEFAULT_VOICE, VoiceCatalog},
@@ -143,7 +143,7 @@ impl Session {
 
     /// Audio totals so far.
     pub(crate) fn audio_totals(&self) -> AudioTotals {
-        status::audio_totals(&self.owners)
+        self.owners.audio_totals()
     }
 
     /// True for a lane that the driver must not read for now.

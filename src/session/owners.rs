@@ -3,7 +3,7 @@
 //! They know no end of the session: [`super::lifecycle`] says when they stop. A new owner is added to
 //! [`Owners::handle_signal`].
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{
     assistant::Assistant,
@@ -12,15 +12,18 @@ use super::{
     effects::Effects,
     floor::SpeechSource,
     lanes::{LaneSignal, Owner, backoff::ConnectionFailure},
+    measurement::AudioTotals,
     microphone::AudioIntake,
     setup::SessionSetup,
-    status,
     stt::transcriber::Transcriber,
     timers::Timer,
     tools::Tools,
     tts::{queue::TtsQueue, synthesizer::Synthesizer},
 };
-use crate::vocabulary::{ClientEvent, EntryId};
+use crate::{
+    audio::SPEECH_RATE_HZ,
+    vocabulary::{ClientEvent, EntryId},
+};
 
 /// Owners of one session.
 #[derive(Debug)]
@@ -40,6 +43,35 @@ impl Owners {
     /// Counts of the conversation's audio; `None` without a conversation.
     pub(super) fn uplink_counts(&self) -> Option<UplinkCounts> {
         self.dialogue.as_ref().map(|dialogue| dialogue.uplink_counts())
+    }
+
+    /// Audio totals so far.
+    pub(super) fn audio_totals(&self) -> AudioTotals {
+        let waiting = Duration::from_millis(self.transcriber.queue.backlog_ms());
+        let totals = AudioTotals {
+            dropped_backlog: self.dropped_backlog(),
+            waiting,
+            sent: self.tools.floor.sent_length(),
+            ..self.intake.audio_totals
+        };
+        let Some(uplink) = self.uplink_counts() else { return totals };
+        AudioTotals {
+            appended: length_of(uplink.appended),
+            silenced: length_of(uplink.silenced),
+            waiting: waiting.max(length_of(uplink.waiting)),
+            ..totals
+        }
+    }
+
+    /// Audio dropped so far, for any reason.
+    fn dropped(&self) -> Duration {
+        self.intake.audio_totals.dropped_too_fast + self.dropped_backlog()
+    }
+
+    /// Audio dropped so far because too much waited for an upstream.
+    fn dropped_backlog(&self) -> Duration {
+        let uplink = self.uplink_counts().map_or(Duration::ZERO, |uplink| length_of(uplink.dropped));
+        Duration::from_millis(self.transcriber.queue.dropped_ms) + uplink
     }
 
     /// True if too much audio waits for a transcript, or the client itself waits for a reply.
@@ -157,14 +189,14 @@ impl Owners {
 
     /// Reports audio that was dropped.
     pub(super) fn report_dropped(&mut self, now: Instant) {
-        let dropped = status::dropped(self);
+        let dropped = self.dropped();
         let report = self.drop_report.report(now, dropped, &mut self.tools.timers);
         self.tools.out.push_if_any(report);
     }
 
     /// Reports audio that was dropped and not reported yet.
     pub(super) fn flush_drop_report(&mut self, now: Instant) {
-        let report = self.drop_report.flush(now, status::dropped(self));
+        let report = self.drop_report.flush(now, self.dropped());
         self.tools.out.push_if_any(report);
     }
 
@@ -254,4 +286,9 @@ impl Owners {
         self.pass_on_words();
         self.arm_outputs(now);
     }
+}
+
+/// Duration of samples at 16 kHz.
+const fn length_of(samples: u64) -> Duration {
+    Duration::from_nanos(samples * (1_000_000_000 / SPEECH_RATE_HZ as u64))
 }

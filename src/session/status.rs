@@ -1,16 +1,12 @@
-//! Report and audio totals of a session, derived for the driver and for operators.
+//! Report and state of a session, derived for the driver and for operators.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{
-    Session,
-    input::read_window::ReadWindow,
-    lanes::Owner,
-    lifecycle::SessionPhase,
-    measurement::{AudioTotals, SessionState},
-    owners::Owners,
+    Session, lanes::Owner, lifecycle::SessionPhase, measurement::SessionState, owners::Owners,
+    read_window::ReadWindow,
 };
-use crate::{audio::SPEECH_RATE_HZ, spelling::profile::PlayoutPace};
+use crate::spelling::profile::PlayoutPace;
 
 /// State of a session between two inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,38 +108,4 @@ fn is_queued(owners: &Owners) -> bool {
         || lanes.owner_is_queued(Owner::Synthesizer)
         || lanes.owner_is_queued(Owner::Assistant)
         || lanes.owner_is_queued(Owner::AnswerSpeech)
-}
-
-/// Audio totals so far.
-pub(super) fn audio_totals(owners: &Owners) -> AudioTotals {
-    let waiting = Duration::from_millis(owners.transcriber.queue.backlog_ms());
-    let totals = AudioTotals {
-        dropped_backlog: dropped_backlog(owners),
-        waiting,
-        sent: owners.tools.floor.sent_length(),
-        ..owners.intake.audio_totals
-    };
-    let Some(uplink) = owners.uplink_counts() else { return totals };
-    AudioTotals {
-        appended: length_of(uplink.appended),
-        silenced: length_of(uplink.silenced),
-        waiting: waiting.max(length_of(uplink.waiting)),
-        ..totals
-    }
-}
-
-/// Audio dropped so far, for any reason.
-pub(super) fn dropped(owners: &Owners) -> Duration {
-    owners.intake.audio_totals.dropped_too_fast + dropped_backlog(owners)
-}
-
-/// Audio dropped so far because too much waited for an upstream.
-fn dropped_backlog(owners: &Owners) -> Duration {
-    let uplink = owners.uplink_counts().map_or(Duration::ZERO, |uplink| length_of(uplink.dropped));
-    Duration::from_millis(owners.transcriber.queue.dropped_ms) + uplink
-}
-
-/// Duration of samples at 16 kHz.
-const fn length_of(samples: u64) -> Duration {
-    Duration::from_nanos(samples * (1_000_000_000 / SPEECH_RATE_HZ as u64))
 }

@@ -155,25 +155,21 @@ impl SpokenWords {
         turn: &mut AssistantTurn,
         tools: &mut Tools,
     ) -> Option<Error> {
-        let failure = match signal.into_reply() {
-            Reply::None | Reply::Queued | Reply::Ready | Reply::Text(_) => None,
-            Reply::QueueStuck(words) => {
-                tools.out.push_error(Error::new(ErrorKind::QueueStuck, words));
-                None
-            }
-            Reply::Audio(samples) => {
-                self.push_audio(now, samples, turn, tools);
-                None
-            }
-            Reply::Done { audio, .. } => {
-                self.finish_part(now, audio, turn, tools);
-                None
-            }
-            Reply::Empty => Some(ConnectionFailure::empty_answer()),
-            Reply::Failed(failure) => Some(failure),
-        };
         let again = self.again();
-        tools.lanes.fail(now, &mut self.speaker.ask, failure?, again)
+        match signal.into_reply() {
+            Reply::None | Reply::Queued | Reply::Ready | Reply::Text(_) => {}
+            Reply::QueueStuck(words) => tools.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            Reply::Audio(samples) => self.push_audio(now, samples, turn, tools),
+            Reply::Done { audio, .. } => self.finish_part(now, audio, turn, tools),
+            Reply::Empty => {
+                let failure = ConnectionFailure::empty_answer();
+                return tools.lanes.fail(now, &mut self.speaker.ask, failure, again);
+            }
+            Reply::Failed(failure) => {
+                return tools.lanes.fail(now, &mut self.speaker.ask, failure, again);
+            }
+        }
+        None
     }
 
     fn push_audio(&mut self, now: Instant, samples: &[f32], turn: &mut AssistantTurn, tools: &mut Tools) {

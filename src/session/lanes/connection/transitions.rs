@@ -12,7 +12,6 @@ use crate::session::{
 use crate::{
     error::ErrorKind,
     foreign::shortened,
-    spelling::profile::LaneTimeouts,
     vocabulary::{
         DisconnectReason, EndKind, Lane, LaneEvent, LanePurpose, LaneRequest, UpstreamEnd, describe_queue,
     },
@@ -47,13 +46,8 @@ impl UpstreamConnection {
             }
             (ConnectionPhase::Unneeded { .. }, event) => self.handle_unneeded_event(now, event, shared),
             (ConnectionPhase::Queued(_), LaneEvent::Queued { position, length, wait_s, .. }) => {
-                self.note_queue_position(now, *position, &shared.times);
-                shared.out.observe(Observation::LaneQueued {
-                    lane: self.lane,
-                    position: *position,
-                    words: describe_queue(*position, *length, *wait_s),
-                });
-                ConnectionChange::Queued
+                let words = describe_queue(*position, *length, *wait_s);
+                self.handle_queue_position(now, *position, words, shared)
             }
             // The gateway reads the close message once a worker is assigned.
             (ConnectionPhase::Closing { retry: false }, LaneEvent::Queued { position, .. })
@@ -65,9 +59,7 @@ impl UpstreamConnection {
             (ConnectionPhase::Queued(queue), LaneEvent::Granted) => {
                 let after = now - queue.since;
                 shared.out.measure(Measurement::LaneGranted { lane: self.lane, after });
-                self.granted_at = Some(now);
-                self.enter(ConnectionPhase::Granted, None);
-                self.initialise(now, shared);
+                self.take_worker(now, shared);
                 ConnectionChange::None
             }
             (ConnectionPhase::Initialising, LaneEvent::Ready { session_id }) => {
@@ -102,17 +94,32 @@ impl UpstreamConnection {
         }
     }
 
-    /// Notes its position in the queue. A queue that moves is not stuck.
-    fn note_queue_position(&mut self, now: Instant, position: Option<u32>, times: &LaneTimeouts) {
-        let ConnectionPhase::Queued(queue) = &mut self.phase else { return };
+    /// Handles a report of its position in the queue, which is described by `words`. A queue that moves is not stuck.
+    fn handle_queue_position(
+        &mut self,
+        now: Instant,
+        position: Option<u32>,
+        words: String,
+        shared: &mut LaneShared,
+    ) -> ConnectionChange {
+        let ConnectionPhase::Queued(queue) = &mut self.phase else { return ConnectionChange::None };
         if queue.position != position || queue.position.is_none() {
             queue.position = position;
             if !queue.stuck_reported {
-                self.deadline = Some(queue.stuck_deadline(now, times));
+                self.deadline = Some(queue.stuck_deadline(now, &shared.times));
             }
         }
         self.retry = None;
         self.queued_since.get_or_insert(now);
+        shared.out.observe(Observation::LaneQueued { lane: self.lane, position, words });
+        ConnectionChange::Queued
+    }
+
+    /// A worker is assigned.
+    fn take_worker(&mut self, now: Instant, shared: &mut LaneShared) {
+        self.granted_at = Some(now);
+        self.enter(ConnectionPhase::Granted, None);
+        self.initialise(now, shared);
     }
 
     /// The upstream is initialised.

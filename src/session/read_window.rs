@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::{Session, lifecycle::SessionPhase, owners::Owners};
 use crate::audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES};
-use crate::session::{Session, lifecycle::SessionPhase, owners::Owners};
 
 /// After words or the end of speech the client may answer with a command, so every message is read at once for this
 /// time.
@@ -31,7 +31,7 @@ pub struct ReadWindow {
 
 impl ReadWindow {
     /// The current read window; `None` if every message must be read at once.
-    pub(in crate::session) fn of(session: &Session, now: Instant) -> Option<Self> {
+    pub(super) fn of(session: &Session, now: Instant) -> Option<Self> {
         let Owners { setup, intake, dialogue, tools, .. } = &session.owners;
         let gather = setup.profile.read_window;
         let max_delay_ms = if tools.floor.is_audible() { gather.playing_ms } else { gather.quiet_ms };
