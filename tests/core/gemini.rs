@@ -34,10 +34,7 @@ impl Gemini {
     }
 
     fn all(&self) -> Vec<&Value> {
-        let events = self.harness.log.iter().filter_map(|(_, frame)| match frame {
-            ClientFrame::Event(event) => Some(event),
-            _ => None,
-        });
+        let events = self.harness.all_events();
         events.collect()
     }
 
@@ -296,6 +293,6 @@ fn bad_input_closes_with_a_reason_and_a_drain_is_announced() {
     client.harness.drain();
     client.wait_for("/goAway", 1);
     client.wait_for("/serverContent/turnComplete", 1);
-    assert!(client.harness.run_until(Harness::is_closed, MINUTE).is_some());
+    client.harness.wait_until(Harness::is_closed, MINUTE);
     assert_eq!(client.close().unwrap().0, 1001);
 }

@@ -8,6 +8,7 @@ use voxbridge::{
     trace::{AudioRetention, Trace, replay::replay},
     vocabulary::HttpBody,
 };
+use voxbridge_test_support::cases::assert_has;
 use voxbridge_test_support::world::session::epoch;
 
 use crate::harness::{Harness, HarnessConfig, HttpScript, recording, zeros};
@@ -158,10 +159,7 @@ fn refused_request_is_sent_once_and_reported_as_the_clients_error() {
         let session = transcribe_twice(vec![refusal.clone()]);
         let errors = session.events("error");
         assert_eq!((session.requests.len(), errors.len()), (2, 1), "{refusal:?}: {errors:?}");
-        assert_eq!(
-            (&errors[0]["code"], &errors[0]["recoverable"]),
-            (&json!("invalid_request"), &json!(true))
-        );
+        assert_has(errors[0], json!({"/code": "invalid_request", "/recoverable": true}));
         assert!(errors[0]["message"].as_str().unwrap().contains(words), "{refusal:?}: {errors:?}");
         assert_eq!(session.events("transcript.final").len(), 1, "{refusal:?}");
     }

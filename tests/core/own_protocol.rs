@@ -29,10 +29,10 @@ fn conversation_has_both_roles_and_is_cleared_at_a_barge_in() {
     assert!(ready["expires_at"].is_u64(), "{ready}");
     harness.stream(&[recording("goforward_16k.wav"), zeros(1500)].concat(), 20);
     let is_speaking = |harness: &Harness| harness.audio().len() > 16_000;
-    assert!(harness.run_until(is_speaking, MINUTE).is_some(), "{:?}", harness.names());
+    harness.wait_until(is_speaking, MINUTE);
     harness.stream(&[recording("goforward_16k.wav"), zeros(1500)].concat(), 20);
     let answered = |harness: &Harness| harness.events("transcript").len() >= 4;
-    assert!(harness.run_until(answered, MINUTE).is_some(), "{:?}", harness.names());
+    harness.wait_until(answered, MINUTE);
     assert_eq!(harness.events("clear").len(), 1, "{:?}", harness.names());
     let mut roles: Vec<_> = harness.events("transcript").iter().map(|it| it["role"].clone()).collect();
     roles.sort_by_key(ToString::to_string);
@@ -43,7 +43,7 @@ fn conversation_has_both_roles_and_is_cleared_at_a_barge_in() {
         harness.names()
     );
     harness.send_json(&json!({"type": "stop"}));
-    assert!(harness.run_until(Harness::is_closed, MINUTE).is_some());
+    harness.wait_until(Harness::is_closed, MINUTE);
     assert!(matches!(harness.log.last(), Some((_, ClientFrame::Close(1000, _)))), "{:?}", harness.log.last());
 }
 

@@ -17,6 +17,7 @@ use voxbridge::{
         relay::{RelayEnd, RelayEndReason, RelayEventMeta, RelayInput, RelayOpening, RelayRequest},
     },
 };
+use voxbridge_test_support::cases::rows;
 
 /// Fills the placeholders: silence as float32 and as a WAV file, and the ends of a picture.
 fn with_placeholders_filled(example: &str) -> String {
@@ -62,99 +63,39 @@ fn first_difference(encoded: &Value, example: &Value) -> Option<String> {
 }
 
 const CURRENT: &str = "minicpm-o";
-const LEGACY: &str = "minicpm-o-legacy";
 
-/// Document, section, dialect, meaning, and the message as printed.
-type Example = (&'static str, &'static str, &'static str, &'static str, &'static str);
+/// Examples by document and section, with their dialect, meaning and the message as printed.
+fn examples(
+    table: &'static str,
+) -> impl Iterator<Item = (&'static str, &'static str, &'static str, &'static str)> {
+    rows(table).into_iter().map(|[source, meaning, message]| {
+        let is_legacy = source.split(", ").next().is_some_and(|document| document.ends_with("-legacy"));
+        (source, if is_legacy { "minicpm-o-legacy" } else { CURRENT }, meaning, message)
+    })
+}
 
-const FROM_CLIENTS: [Example; 13] = [
-    (
-        "minicpm-o-overview",
-        "session.init",
-        CURRENT,
-        "open",
-        r#"{"type": "session.init", "payload": {"system_prompt": "You are a helpful assistant."}}"#,
-    ),
-    (
-        "minicpm-o-overview",
-        "session.init, chat",
-        CURRENT,
-        "open",
-        r#"{ "type": "session.init", "payload": {} }"#,
-    ),
-    (
-        "minicpm-o-overview",
-        "input.append, chat",
-        CURRENT,
-        "chat",
-        r#"{"type": "input.append", "input": {"messages": [{ "role": "user", "content": "Reply with exactly: test" }], "streaming": true, "generation": {"max_new_tokens": 64, "length_penalty": 1.1}, "tts": {"enabled": false}}}"#,
-    ),
-    (
-        "minicpm-o-overview",
-        "input.append, duplex",
-        CURRENT,
-        "append",
-        r#"{"type": "input.append", "input": {"audio": "<base64 float32 PCM, 16 kHz mono>", "video_frames": ["<base64 JPEG>"], "force_listen": false, "max_slice_nums": 1}}"#,
-    ),
-    (
-        "minicpm-o-overview",
-        "session.close",
-        CURRENT,
-        "close",
-        r#"{"type": "session.close", "reason": "user_stop"}"#,
-    ),
-    ("minicpm-o-chat", "Connection", CURRENT, "open", r#"{ "type": "session.init", "payload": {} }"#),
-    (
-        "minicpm-o-chat",
-        "Input",
-        CURRENT,
-        "chat",
-        r#"{"type": "input.append", "input": {"messages": [{ "role": "user", "content": "Reply with exactly: test" }], "streaming": true, "generation": {"max_new_tokens": 64, "length_penalty": 1.1}, "image": {"max_slice_nums": 1}, "omni_mode": false, "tts": {"enabled": false}, "use_tts_template": false, "enable_thinking": false}}"#,
-    ),
-    // The document prints the content alone; the test wraps it in a message.
-    (
-        "minicpm-o-chat",
-        "Input, content list",
-        CURRENT,
-        "chat",
-        r#"{"type": "input.append", "input": {"messages": [{"role": "user", "content": [{ "type": "text", "text": "Describe this image" }, { "type": "image", "data": "<base64 image>" }]}]}}"#,
-    ),
-    ("minicpm-o-chat", "Close", CURRENT, "close", r#"{ "type": "session.close", "reason": "turn_done" }"#),
-    (
-        "minicpm-o-video-duplex",
-        "Initialize",
-        CURRENT,
-        "open",
-        r#"{"type": "session.init", "payload": {"system_prompt": "You are a helpful video voice assistant.", "config": {"length_penalty": 1.1}, "voice": {"ref_audio_base64": "<base64 float32 PCM>", "tts_ref_audio_base64": "<base64 float32 PCM>"}}}"#,
-    ),
-    (
-        "minicpm-o-audio-duplex-legacy",
-        "session.update",
-        LEGACY,
-        "open",
-        r#"{"type": "session.update", "session": {"instructions": "You are a helpful English assistant.", "ref_audio": "<base64 WAV, 16kHz>", "tts_ref_audio": "<base64 WAV, 16kHz>"}}"#,
-    ),
-    (
-        "minicpm-o-audio-duplex-legacy",
-        "input_audio_buffer.append",
-        LEGACY,
-        "append",
-        r#"{"type": "input_audio_buffer.append", "audio": "<base64, 16000 samples = 1s, float32 PCM>", "force_listen": false}"#,
-    ),
-    (
-        "minicpm-o-audio-duplex-legacy",
-        "session.close",
-        LEGACY,
-        "close",
-        r#"{"type": "session.close", "reason": "user_stop"}"#,
-    ),
-];
+const FROM_CLIENTS: &str = r#"
+minicpm-o-overview, session.init | open | {"type": "session.init", "payload": {"system_prompt": "You are a helpful assistant."}}
+minicpm-o-overview, session.init, chat | open | { "type": "session.init", "payload": {} }
+minicpm-o-overview, input.append, chat | chat | {"type": "input.append", "input": {"messages": [{ "role": "user", "content": "Reply with exactly: test" }], "streaming": true, "generation": {"max_new_tokens": 64, "length_penalty": 1.1}, "tts": {"enabled": false}}}
+minicpm-o-overview, input.append, duplex | append | {"type": "input.append", "input": {"audio": "<base64 float32 PCM, 16 kHz mono>", "video_frames": ["<base64 JPEG>"], "force_listen": false, "max_slice_nums": 1}}
+minicpm-o-overview, session.close | close | {"type": "session.close", "reason": "user_stop"}
+minicpm-o-chat, Connection | open | { "type": "session.init", "payload": {} }
+minicpm-o-chat, Input | chat | {"type": "input.append", "input": {"messages": [{ "role": "user", "content": "Reply with exactly: test" }], "streaming": true, "generation": {"max_new_tokens": 64, "length_penalty": 1.1}, "image": {"max_slice_nums": 1}, "omni_mode": false, "tts": {"enabled": false}, "use_tts_template": false, "enable_thinking": false}}
+# The document prints the content alone; the test wraps it in a message.
+minicpm-o-chat, Input, content list | chat | {"type": "input.append", "input": {"messages": [{"role": "user", "content": [{ "type": "text", "text": "Describe this image" }, { "type": "image", "data": "<base64 image>" }]}]}}
+minicpm-o-chat, Close | close | { "type": "session.close", "reason": "turn_done" }
+minicpm-o-video-duplex, Initialize | open | {"type": "session.init", "payload": {"system_prompt": "You are a helpful video voice assistant.", "config": {"length_penalty": 1.1}, "voice": {"ref_audio_base64": "<base64 float32 PCM>", "tts_ref_audio_base64": "<base64 float32 PCM>"}}}
+minicpm-o-audio-duplex-legacy, session.update | open | {"type": "session.update", "session": {"instructions": "You are a helpful English assistant.", "ref_audio": "<base64 WAV, 16kHz>", "tts_ref_audio": "<base64 WAV, 16kHz>"}}
+minicpm-o-audio-duplex-legacy, input_audio_buffer.append | append | {"type": "input_audio_buffer.append", "audio": "<base64, 16000 samples = 1s, float32 PCM>", "force_listen": false}
+minicpm-o-audio-duplex-legacy, session.close | close | {"type": "session.close", "reason": "user_stop"}
+"#;
 
 #[test]
 fn documented_client_messages_round_trip() {
     let library = Library::embedded().unwrap();
-    for (document, section, dialect, meaning, example) in FROM_CLIENTS {
-        let (source, text) = (format!("{document}, {section}"), with_placeholders_filled(example));
+    for (source, dialect, meaning, example) in examples(FROM_CLIENTS) {
+        let text = with_placeholders_filled(example);
         let codec = RelayCodec::new(library.client(dialect).unwrap(), "mode=video", 0.0).unwrap();
         let upstream = Dialect::new(library.upstream(dialect).unwrap());
         // Chat passes unchanged. No other dialect has it.
@@ -171,154 +112,39 @@ fn documented_client_messages_round_trip() {
             decoded.ineffective_fields(|_| true).is_empty() || meaning == "chat",
             "{source}: a field is unknown"
         );
-        assert_contains_printed(&source, &encoded, &serde_json::from_str(&text).unwrap());
+        assert_contains_printed(source, &encoded, &serde_json::from_str(&text).unwrap());
     }
 }
 
-const FROM_SERVERS: [Example; 20] = [
-    (
-        "minicpm-o-overview",
-        "Queue Events",
-        CURRENT,
-        "queued",
-        r#"{"type": "session.queued", "position": 2, "estimated_wait_s": 20, "ticket_id": "ticket_xxx", "queue_length": 3}"#,
-    ),
-    ("minicpm-o-overview", "Lifecycle", CURRENT, "granted", r#"{"type": "session.queue_done"}"#),
-    (
-        "minicpm-o-overview",
-        "session.created",
-        CURRENT,
-        "opened",
-        r#"{"type": "session.created", "session_id": "sess_xxx", "mode": "full_duplex", "metrics": {}}"#,
-    ),
-    (
-        "minicpm-o-overview",
-        "response.output.delta",
-        CURRENT,
-        "text",
-        r#"{"type": "response.output.delta", "kind": "text", "session_id": "sess_xxx", "response_id": "resp_xxx", "input_id": "input_xxx", "text": "Hello", "metrics": {}}"#,
-    ),
-    (
-        "minicpm-o-overview",
-        "response.done",
-        CURRENT,
-        "answered",
-        r#"{"type": "response.done", "session_id": "sess_xxx", "response_id": "resp_xxx", "text": "test", "reason": "turn_end", "metrics": {}}"#,
-    ),
-    (
-        "minicpm-o-overview",
-        "session.closed",
-        CURRENT,
-        "ended",
-        r#"{"type": "session.closed", "session_id": "sess_xxx", "reason": "user_stop"}"#,
-    ),
-    (
-        "minicpm-o-overview",
-        "error",
-        CURRENT,
-        "queue_full",
-        r#"{"type": "error", "error": {"code": "queue_full", "message": "Queue full", "type": "server_error"}}"#,
-    ),
-    (
-        "minicpm-o-chat",
-        "Output, text",
-        CURRENT,
-        "text",
-        r#"{"type": "response.output.delta", "kind": "text", "text": "test", "response_id": "resp_xxx", "session_id": "sess_xxx"}"#,
-    ),
-    (
-        "minicpm-o-chat",
-        "Output, audio",
-        CURRENT,
-        "speech",
-        r#"{"type": "response.output.delta", "kind": "audio", "audio": "<base64 float32 PCM, 24 kHz mono>", "response_id": "resp_xxx", "session_id": "sess_xxx"}"#,
-    ),
-    (
-        "minicpm-o-chat",
-        "Output, done",
-        CURRENT,
-        "answered",
-        r#"{"type": "response.done", "text": "test", "reason": "turn_end", "metrics": {}}"#,
-    ),
-    (
-        "minicpm-o-video-duplex",
-        "Receive Output, text",
-        CURRENT,
-        "text",
-        r#"{"type": "response.output.delta", "kind": "text", "text": "I can see", "response_id": "resp_xxx", "metrics": {}}"#,
-    ),
-    (
-        "minicpm-o-video-duplex",
-        "Receive Output, audio",
-        CURRENT,
-        "speech",
-        r#"{"type": "response.output.delta", "kind": "audio", "audio": "<base64 float32 PCM, 24 kHz mono>", "response_id": "resp_xxx", "metrics": {}}"#,
-    ),
-    (
-        "minicpm-o-video-duplex",
-        "Close",
-        CURRENT,
-        "timeout",
-        r#"{"type": "session.closed", "reason": "timeout"}"#,
-    ),
-    (
-        "minicpm-o-audio-duplex-legacy",
-        "session.created",
-        LEGACY,
-        "opened",
-        r#"{"type": "session.created", "session_id": "rt_1714200000000", "prompt_length": 256}"#,
-    ),
-    (
-        "minicpm-o-audio-duplex-legacy",
-        "response.output_audio.delta",
-        LEGACY,
-        "output",
-        r#"{"type": "response.output_audio.delta", "text": "The weather is nice today", "audio": "<base64, 24000 samples = 1s, float32 PCM>", "end_of_turn": false, "kv_cache_length": 1024}"#,
-    ),
-    (
-        "minicpm-o-audio-duplex-legacy",
-        "response.listen",
-        LEGACY,
-        "listening",
-        r#"{"type": "response.listen", "kv_cache_length": 1024}"#,
-    ),
-    (
-        "minicpm-o-audio-duplex-legacy",
-        "session.closed",
-        LEGACY,
-        "timeout",
-        r#"{"type": "session.closed", "reason": "timeout"}"#,
-    ),
-    (
-        "minicpm-o-audio-duplex-legacy",
-        "Complete Timeline",
-        LEGACY,
-        "ended",
-        r#"{"type": "session.closed", "reason": "stopped"}"#,
-    ),
-    (
-        "minicpm-o-audio-duplex-legacy",
-        "Error Message Format",
-        LEGACY,
-        "invalid",
-        r#"{"type": "error", "error": {"code": "invalid_payload", "message": "audio base64 decode failed", "type": "client_error"}}"#,
-    ),
-    // Only the upstream reports its metrics, so a bridge that encodes the message anew leaves them out (see
-    // below).
-    (
-        "minicpm-o-video-duplex",
-        "Receive Output, listen",
-        CURRENT,
-        "listening",
-        r#"{"type": "response.output.delta", "kind": "listen", "session_id": "sess_xxx", "metrics": {"kv_cache_length": 1024, "vision_slices": 1, "vision_tokens": 64}}"#,
-    ),
-];
+const FROM_SERVERS: &str = r#"
+minicpm-o-overview, Queue Events | queued | {"type": "session.queued", "position": 2, "estimated_wait_s": 20, "ticket_id": "ticket_xxx", "queue_length": 3}
+minicpm-o-overview, Lifecycle | granted | {"type": "session.queue_done"}
+minicpm-o-overview, session.created | opened | {"type": "session.created", "session_id": "sess_xxx", "mode": "full_duplex", "metrics": {}}
+minicpm-o-overview, response.output.delta | text | {"type": "response.output.delta", "kind": "text", "session_id": "sess_xxx", "response_id": "resp_xxx", "input_id": "input_xxx", "text": "Hello", "metrics": {}}
+minicpm-o-overview, response.done | answered | {"type": "response.done", "session_id": "sess_xxx", "response_id": "resp_xxx", "text": "test", "reason": "turn_end", "metrics": {}}
+minicpm-o-overview, session.closed | ended | {"type": "session.closed", "session_id": "sess_xxx", "reason": "user_stop"}
+minicpm-o-overview, error | queue_full | {"type": "error", "error": {"code": "queue_full", "message": "Queue full", "type": "server_error"}}
+minicpm-o-chat, Output, text | text | {"type": "response.output.delta", "kind": "text", "text": "test", "response_id": "resp_xxx", "session_id": "sess_xxx"}
+minicpm-o-chat, Output, audio | speech | {"type": "response.output.delta", "kind": "audio", "audio": "<base64 float32 PCM, 24 kHz mono>", "response_id": "resp_xxx", "session_id": "sess_xxx"}
+minicpm-o-chat, Output, done | answered | {"type": "response.done", "text": "test", "reason": "turn_end", "metrics": {}}
+minicpm-o-video-duplex, Receive Output, text | text | {"type": "response.output.delta", "kind": "text", "text": "I can see", "response_id": "resp_xxx", "metrics": {}}
+minicpm-o-video-duplex, Receive Output, audio | speech | {"type": "response.output.delta", "kind": "audio", "audio": "<base64 float32 PCM, 24 kHz mono>", "response_id": "resp_xxx", "metrics": {}}
+minicpm-o-video-duplex, Close | timeout | {"type": "session.closed", "reason": "timeout"}
+minicpm-o-audio-duplex-legacy, session.created | opened | {"type": "session.created", "session_id": "rt_1714200000000", "prompt_length": 256}
+minicpm-o-audio-duplex-legacy, response.output_audio.delta | output | {"type": "response.output_audio.delta", "text": "The weather is nice today", "audio": "<base64, 24000 samples = 1s, float32 PCM>", "end_of_turn": false, "kv_cache_length": 1024}
+minicpm-o-audio-duplex-legacy, response.listen | listening | {"type": "response.listen", "kv_cache_length": 1024}
+minicpm-o-audio-duplex-legacy, session.closed | timeout | {"type": "session.closed", "reason": "timeout"}
+minicpm-o-audio-duplex-legacy, Complete Timeline | ended | {"type": "session.closed", "reason": "stopped"}
+minicpm-o-audio-duplex-legacy, Error Message Format | invalid | {"type": "error", "error": {"code": "invalid_payload", "message": "audio base64 decode failed", "type": "client_error"}}
+# Only the upstream reports its metrics, so a bridge that encodes the message anew leaves them out (see below).
+minicpm-o-video-duplex, Receive Output, listen | listening | {"type": "response.output.delta", "kind": "listen", "session_id": "sess_xxx", "metrics": {"kv_cache_length": 1024, "vision_slices": 1, "vision_tokens": 64}}
+"#;
 
 #[test]
 fn documented_server_messages_round_trip() {
     let library = Library::embedded().unwrap();
-    for (document, section, dialect, meaning, example) in FROM_SERVERS {
-        let (source, text) = (format!("{document}, {section}"), with_placeholders_filled(example));
+    for (source, dialect, meaning, example) in examples(FROM_SERVERS) {
+        let text = with_placeholders_filled(example);
         let mut example: Value = serde_json::from_str(&text).unwrap();
         // Metrics pass only where both ends share a dialect; then the whole message passes unchanged.
         if let Some(metrics) = example.get_mut("metrics").and_then(Value::as_object_mut) {
@@ -339,7 +165,7 @@ fn documented_server_messages_round_trip() {
             encoded = encode_for_client(&codec, meaning, &event, meta.end_reason, &event_meta);
         });
         let encoded = encoded.unwrap_or_else(|| panic!("{source}: it is not {meaning}"));
-        assert_contains_printed(&source, &encoded, &example);
+        assert_contains_printed(source, &encoded, &example);
     }
 }
 
@@ -495,7 +321,8 @@ fn documented_macaw_server_messages_are_encoded() {
 
 #[test]
 fn documented_session_init_is_decoded_completely() {
-    let text = with_placeholders_filled(FROM_CLIENTS[9].4);
+    let is_meant = |it: &(&str, &str, &str, &str)| it.0 == "minicpm-o-video-duplex, Initialize";
+    let text = with_placeholders_filled(examples(FROM_CLIENTS).find(is_meant).unwrap().3);
     let codec =
         RelayCodec::new(Library::embedded().unwrap().client(CURRENT).unwrap(), "mode=video", 0.0).unwrap();
     let read = codec.decode(&text, false).unwrap();

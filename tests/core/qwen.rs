@@ -50,14 +50,12 @@ fn utterance_with_a_picture_is_answered_and_the_end_is_announced() {
     harness.send_json(&json!({"type": "input_image_buffer.append", "image": PICTURE}));
     say(&mut harness, &recording("goforward_16k.wav"), 1);
     say(&mut harness, &zeros(1500), 1);
-    let done = harness.run_until(|harness| !harness.events("response.done").is_empty(), MINUTE);
-    assert!(done.is_some(), "{:?}", harness.names());
+    harness.wait_until(|harness| !harness.events("response.done").is_empty(), MINUTE);
     assert!(!harness.events("response.audio.delta").is_empty(), "{:?}", harness.names());
     assert!(harness.sent_containing(&PICTURE[..40]).len() == 1, "the model sees the picture");
     assert_eq!(harness.events("error").len(), 0, "{:?}", harness.events("error"));
     harness.send_json(&json!({"type": "session.finish"}));
-    let ended = harness.run_until(Harness::is_closed, MINUTE);
-    assert!(ended.is_some(), "{:?}", harness.names());
+    harness.wait_until(Harness::is_closed, MINUTE);
     let names = harness.names();
     assert_eq!(names[names.len() - 2..], ["session.finished", "close 1000"], "{names:?}");
 }
@@ -89,8 +87,7 @@ fn smart_turn_is_the_protocols_name_of_semantic_detection() {
     assert_eq!(updated["instructions"], "Be brief.", "the other settings hold, too");
     say(&mut harness, &recording("goforward_16k.wav"), 1);
     say(&mut harness, &zeros(3000), 1);
-    let answered = harness.run_until(|harness| !harness.events("response.done").is_empty(), MINUTE);
-    assert!(answered.is_some(), "{:?}", harness.names());
+    harness.wait_until(|harness| !harness.events("response.done").is_empty(), MINUTE);
     harness.send_json(&json!({"type": "session.update", "session": {"turn_detection": {"type": "psychic"}}}));
     assert_eq!(harness.events("error").len(), 1, "{:?}", harness.names());
 }

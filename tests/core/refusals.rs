@@ -14,6 +14,7 @@ use voxbridge::{
 };
 use voxbridge_test_support::{
     PICTURE,
+    cases::assert_has,
     world::session::{Opening, VirtualSession},
 };
 
@@ -256,10 +257,7 @@ fn refused_question_is_sent_once_and_reported_with_the_servers_words() {
                 assert_eq!(session.asked.len(), 1, "{context}");
                 let errors = session.events("error");
                 assert_eq!(errors.len(), 1, "{context}");
-                assert_eq!(
-                    (&errors[0]["code"], &errors[0]["recoverable"]),
-                    (&json!("invalid_request"), &json!(true))
-                );
+                assert_has(errors[0], json!({"/code": "invalid_request", "/recoverable": true}));
                 assert!(errors[0]["message"].as_str().unwrap().contains(words), "{context}");
                 assert!(session.failures.is_empty() && session.refusals.len() == 1, "{context}");
                 // The session goes on.
@@ -305,10 +303,7 @@ fn turn_with_a_damaged_picture_is_asked_once() {
             let done = &session.events("response.done")[0]["response"];
             assert_eq!(done["status"], "failed", "{context}");
             let error = &done["status_details"]["error"];
-            assert_eq!(
-                (&error["type"], &error["code"]),
-                (&json!("invalid_request_error"), &json!("invalid_value"))
-            );
+            assert_has(error, json!({"/type": "invalid_request_error", "/code": "invalid_value"}));
             assert!(done.to_string().contains(words), "{context}");
             assert!(session.failures.is_empty() && session.refusals.len() == 1, "{context}");
             session.send(&json!({"type": "response.create"}));

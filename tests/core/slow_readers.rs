@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
+use serde_json::json;
 use voxbridge::session::Observation;
 
-use crate::harness::{Harness, HarnessConfig, Traffic, secs};
+use crate::harness::{Harness, HarnessConfig, secs};
 
 /// Bytes of a second of speech, as this many clients read it.
 const PLAYBACK_BYTES: u64 = 48_000;
@@ -36,7 +36,7 @@ fn speak(config: HarnessConfig, rate: u64, waits_max_bytes: usize) -> Harness {
     harness.set_reading_rate(rate);
     harness.send_json(&json!({"type": "speak", "text": long_text()}));
     harness.send_json(&json!({"type": "finish"}));
-    assert!(harness.run_until(Harness::is_closed, secs(7200)).is_some(), "no end: {:?}", harness.names());
+    harness.wait_until(Harness::is_closed, secs(7200));
     harness
 }
 
@@ -78,7 +78,7 @@ fn model_is_not_blamed_while_a_client_pauses() {
             harness.advance(secs(90));
             harness.set_reading_rate(PLAYBACK_BYTES);
         }
-        assert!(harness.run_until(Harness::is_closed, secs(7200)).is_some());
+        harness.wait_until(Harness::is_closed, secs(7200));
         assert!(!is_upstream_blamed(&harness) && harness.events("error").is_empty());
         assert!(harness.audio().len() > 24_000 * 100);
     }
@@ -117,16 +117,15 @@ fn speech_that_is_cut_ends_with_an_error() {
     harness.set_reading_rate(PLAYBACK_BYTES);
     harness.advance(secs(20));
     harness.drain();
-    assert!(harness.run_until(Harness::is_closed, secs(3600)).is_some());
+    harness.wait_until(Harness::is_closed, secs(3600));
     assert!(!harness.events("error").is_empty(), "{:?}", harness.names());
 }
 
 /// An assistant whose answers may be long, of a model that makes speech this much faster than it is played.
 fn assistant(speed: f64, sentences: usize) -> HarnessConfig {
-    let mut config = HarnessConfig::of("openai-realtime", "talkative", "model=any");
-    let profile = "kind = \"profile\"\nname = \"talkative\"\ntitle = \"t\"\nextends = \"assistant\"\nmode = \"chat\"\n\
-        [answer]\nmax_tokens = 100000\nhistory_max_chars = 100000\n";
-    config.library.add("talkative.toml", profile).unwrap();
+    let toml = "mode = \"chat\"\n[answer]\nmax_tokens = 100000\nhistory_max_chars = 100000\n";
+    let config = HarnessConfig::of("openai-realtime", "assistant", "model=any");
+    let mut config = config.with_profile("talkative", "assistant", toml);
     let words: Vec<String> =
         (0..sentences).map(|number| format!("This is sentence number {number}.")).collect();
     config.simulator.answers = vec![words.join(" ")];
@@ -150,20 +149,12 @@ fn heard_samples(harness: &Harness) -> usize {
 
 /// Samples of all audio that the model made.
 fn made_samples(harness: &Harness) -> usize {
-    let audio = harness.traffic.iter().filter_map(|(_, traffic)| match traffic {
-        Traffic::Received(_, message) => serde_json::from_str::<Value>(message).ok(),
-        _ => None,
-    });
-    audio.filter_map(|message| Some(message["audio"].as_str()?.len() / 4 * 3 / 4)).sum()
+    harness.received_json().filter_map(|message| Some(message["audio"].as_str()?.len() / 4 * 3 / 4)).sum()
 }
 
 /// All text of the model.
 fn made_text(harness: &Harness) -> String {
-    let messages = harness.traffic.iter().filter_map(|(_, traffic)| match traffic {
-        Traffic::Received(_, message) => serde_json::from_str::<Value>(message).ok(),
-        _ => None,
-    });
-    let deltas = messages.filter(|message| message["kind"] == "text");
+    let deltas = harness.received_json().filter(|message| message["kind"] == "text");
     deltas.map(|delta| delta["text"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -180,7 +171,7 @@ fn long_answers_are_heard_whole_at_any_speed_of_the_model() {
         let done = |harness: &Harness| {
             harness.log.iter().rev().take(2).any(|(_, frame)| frame.name() == "response.done")
         };
-        assert!(harness.run_until(done, secs(1500)).is_some(), "{:?}", harness.names());
+        harness.wait_until(done, secs(1500));
         let (heard, made) = (heard_samples(&harness), made_samples(&harness));
         assert!(made.abs_diff(heard) < 24, "{sentences} sentences at {speed}: {heard} of {made} samples");
         assert!(made > 24_000 * sentences, "{} s", made / 24_000);

@@ -28,11 +28,12 @@ use voxbridge::{
     },
 };
 use voxbridge_test_support::bench::{
-    Bench, RunningServer, closed_port, instant_simulator, open_websocket, scratch, speech_dir,
-    start_simulator,
+    Bench, RunningServer, closed_port, dial, instant_simulator, scratch, speech_dir, start_simulator,
 };
 use voxbridge_test_support::certs::{acceptor, authority, serve_tls, signed_with};
 use voxbridge_test_support::programs::send_signal;
+
+use crate::queue_exits::WAITS;
 
 /// Longer than any check takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,12 +58,28 @@ struct Report {
 
 impl Report {
     async fn run(args: &[&str]) -> Self {
+        Self::run_with(args, "", async {}).await
+    }
+
+    /// Does this once the doctor has said these words on standard error.
+    async fn run_with(args: &[&str], words: &str, then: impl Future<Output = ()>) -> Self {
         let args: Vec<&str> = args.iter().copied().chain(["--json", "--timeout", STEP]).collect();
-        let output =
-            timeout(PATIENCE, voxbridge(&args).output()).await.expect("the doctor does not end").unwrap();
-        let (stdout, stderr) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        let json = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stdout}{stderr}"));
+        let mut process = voxbridge(&args).spawn().unwrap();
+        let (mut said, mut then) = (String::new(), Some(then));
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let listening = async {
+            while let Some(line) = lines.next_line().await.unwrap() {
+                said.push_str(&line);
+                if let Some(then) = then.take_if(|_| said.contains(words)) {
+                    then.await;
+                }
+            }
+        };
+        let running = async { tokio::join!(process.wait_with_output(), listening).0.unwrap() };
+        let output = timeout(PATIENCE, running).await.expect("the doctor does not end");
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let json = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stdout}{said}"));
+        assert!(words.is_empty() || then.is_none(), "no {words:?} in {said:?}");
         Self { code: output.status.code().unwrap(), json }
     }
 
@@ -282,9 +299,7 @@ async fn voice_is_checked_locally_and_on_server() {
 
 /// A client of the model's own protocol that holds a worker.
 async fn hold_worker(address: SocketAddr) -> voxbridge_test_support::bench::Client {
-    let stream = TcpStream::connect(address).await.unwrap();
-    let (head, mut client) = open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
-    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let mut client = dial(address, "/v1/realtime?mode=audio").await;
     client.wait_for_event("session.queue_done").await;
     client.send_json(json!({"type": "session.init", "payload": {}})).await;
     client.wait_for_event("session.created").await;
@@ -297,12 +312,8 @@ async fn held_worker_is_detected_and_next_session_served() {
     let held = hold_worker(address).await;
     let url = format!("ws://{address}");
     let args = ["--upstream", &url];
-    // The doctor gives up before, and waits until it can close its session.
-    let free_later = async {
-        tokio::time::sleep(Duration::from_secs(4)).await;
-        held.close().await;
-    };
-    let (report, ()) = tokio::join!(Report::run(&args), free_later);
+    // The doctor has given up, and waits until it can close its session.
+    let report = Report::run_with(&args, WAITS, async { drop(held.close().await) }).await;
     report.assert_failed("queue", &["position 1 of 1", "Another client occupies the worker"]);
     assert_eq!(report.verdict("close"), "ok");
     // The doctor left the queue, and the worker serves the next session normally.
@@ -315,9 +326,7 @@ async fn held_worker_is_detected_and_next_session_served() {
 async fn advice_names_the_start_options_of_the_server() {
     let config = SimulatorConfig { dialect: SimDialect::SglangOmni, workers: 1, ..instant_simulator() };
     let (address, _running, _) = start_simulator("127.0.0.1:0", config, None).await;
-    let stream = TcpStream::connect(address).await.unwrap();
-    let (head, _held) = open_websocket(stream, "/v1/realtime", "", &[]).await;
-    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let _held = dial(address, "/v1/realtime").await;
     let url = format!("ws://{address}");
     let report = Report::run(&[&["--upstream", &url][..], &CONVERSATION_ARGS].concat()).await;
     report.assert_failed("upgrade", &["`max_sessions`", "sgl-omni serve"]);
@@ -531,7 +540,7 @@ async fn unoffered_extension_is_reported_and_connection_closed() {
 
 #[tokio::test]
 async fn client_side_check_passes() {
-    let bench = Bench::with_config(instant_simulator(), Config::default()).await;
+    let bench = Bench::start().await;
     let (upstream, _running, _) = start_simulated_server(&[], SimDialect::Current).await;
     let url = format!("ws://{}", bench.address());
     let report = Report::run(&["--upstream", &upstream, "--client-url", &url]).await;
@@ -587,7 +596,7 @@ async fn client_key_is_sent_and_rejection_explained() {
     let keys = write_pem("keys.toml", "[[key]]\nname = \"doctor\"\nkey = \"d0ct0rs-s3cr3t\"\n");
     let mut config = Config::default();
     config.access.keys = Some(keys.into());
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let (upstream, _running, _) = start_simulated_server(&[], SimDialect::Current).await;
     let url = format!("ws://{}", bench.address());
     let run_doctor = async |args: &[&str]| {

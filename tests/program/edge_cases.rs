@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::server_process::{PATIENCE, Server, config, run, upstream, voxbridge};
 use voxbridge_test_support::{
-    bench::{Client, ClientFrame, open_websocket, recording, scratch},
+    bench::{Client, ClientFrame, dial, open_websocket, recording, scratch},
     programs::installed,
 };
 
@@ -158,9 +158,7 @@ async fn orders_during_shutdown_do_not_change_it() {
     // Upgraded but unidentified: several protocols share the path, and the client has sent nothing.
     let mut opening = Vec::new();
     for _ in 0..5 {
-        let stream = TcpStream::connect(server.address).await.unwrap();
-        let (head, client) = open_websocket(stream, "/v1/realtime", "", &[]).await;
-        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        let client = dial(server.address, "/v1/realtime").await;
         opening.push(client);
     }
     server.signal("-TERM").await;
@@ -242,9 +240,7 @@ async fn misspelt_variables_and_url_parameters_are_logged_with_the_nearest_name(
     let mut process = server.spawn().unwrap();
     let mut printed = BufReader::new(process.stdout.take().unwrap()).lines();
     let listening = timeout(PATIENCE, printed.next_line()).await.unwrap().unwrap().unwrap();
-    let stream = TcpStream::connect(listening.trim_start_matches("listening on ")).await.unwrap();
-    let (head, _client) = open_websocket(stream, "/plivo?langauge=zh", "", &[]).await;
-    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let _client = dial(listening.trim_start_matches("listening on "), "/plivo?langauge=zh").await;
     let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
     let mut wait_for = async |words: &str| loop {
         let line = timeout(PATIENCE, log.next_line()).await.expect(words).unwrap().unwrap();
@@ -308,8 +304,7 @@ async fn server_listens_on_several_addresses() {
             assert!(address.starts_with(ip), "{line}");
             // Both addresses answer more than one client.
             for _ in 0..3 {
-                let stream = TcpStream::connect(address).await.unwrap();
-                let (_, mut client) = open_websocket(stream, "/v1/realtime?model=m", "", &[]).await;
+                let mut client = dial(address, "/v1/realtime?model=m").await;
                 assert_eq!(client.next().await.kind(), "session.created");
             }
         }

@@ -1,10 +1,14 @@
-//! Unread and unwritable logs: sessions and the shutdown go on.
+//! Unread and unwritable logs: sessions and the shutdown go on. And what is never in a log.
 
-use std::{fs::OpenOptions, process::Stdio};
+use std::{
+    fs::{File, OpenOptions},
+    process::Stdio,
+};
 
 use serde_json::json;
 use tokio::time::timeout;
-use voxbridge_test_support::bench::{recording, scratch};
+use tokio_tungstenite::tungstenite::Message;
+use voxbridge_test_support::bench::{dial, events, recording, scratch};
 
 use crate::server_process::{PATIENCE, Server, config, upstream, voxbridge};
 
@@ -78,4 +82,53 @@ async fn full_disk_ends_only_the_logs() {
         |metrics: &str| is_lost(metrics, "voxbridge_access_log") && is_lost(metrics, "voxbridge_log");
     server.request_until("/metrics", |answer| is_counted(&answer.body)).await;
     assert_stops(server).await;
+}
+
+/// At the level `info`, a log may be kept for long and read by many. It may name a
+/// voice, a language or a field that has no effect.
+#[tokio::test]
+async fn info_log_has_no_words_of_clients() {
+    const WORDS: &str = "Xylophone";
+    let (upstream, _simulator) = upstream().await;
+    let log = scratch("wordless-logs").join("log");
+    let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &upstream, "--admin", "127.0.0.1:0"];
+    let mut command = voxbridge(&args);
+    command.stderr(File::create(&log).unwrap());
+    let server = Server::spawn(command).await;
+    let mut client = server.client().await;
+    for message in [
+        json!({"type": WORDS}),
+        json!({"type": "session.configure", "hot_words": [WORDS], "unknown": WORDS}),
+        json!({"type": "tts.speak", "text": {"of": WORDS}}),
+        json!({"type": "tts.speak", "text": format!("A {WORDS} is made of wood."), "request_id": WORDS}),
+    ] {
+        client.send_json(message).await;
+    }
+    client.send(Message::text(format!("{{{WORDS}"))).await;
+    client.wait_for_event("tts.speaking_end").await;
+    let errors = events(&client.received, "error");
+    assert!(errors.iter().any(|error| error.to_string().contains(WORDS)), "{errors:?}");
+    client.close().await;
+
+    let mut realtime = dial(server.address, "/openai/v1/realtime?model=m").await;
+    let part = json!({"type": "input_text", "text": WORDS});
+    let tool =
+        json!({"type": "function", "name": WORDS, "description": WORDS, "parameters": {"type": "object"}});
+    let session =
+        json!({"type": "realtime", "instructions": WORDS, "tools": [tool], "tool_choice": "required"});
+    for message in [
+        json!({"type": "session.update", "event_id": WORDS, "session": session}),
+        json!({"type": "session.update", "session": {"type": "realtime", "unknown": WORDS}}),
+        json!({"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": [part]}}),
+        json!({"type": "conversation.item.delete", "item_id": WORDS}),
+        json!({"type": "response.create", "response": {"instructions": WORDS, "metadata": {WORDS: WORDS}}}),
+    ] {
+        realtime.send_json(message).await;
+    }
+    realtime.wait_for_event("response.done").await;
+    drop(realtime);
+    assert_stops(server).await;
+    let log = std::fs::read_to_string(log).unwrap();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(WORDS)).collect();
+    assert!(lines.is_empty() && log.contains("client error"), "{lines:#?}\n{log}");
 }

@@ -9,7 +9,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use tokio_tungstenite::{accept_async, tungstenite::Message};
-use voxbridge_test_support::bench::{Client, open_websocket};
+use voxbridge_test_support::bench::{Client, dial};
 
 use crate::server_process::{Server, busy_machine, resident_kib};
 
@@ -90,8 +90,7 @@ async fn await_rest(server: &Server) {
 }
 
 async fn relayed_client(server: &Server) -> Client {
-    let stream = TcpStream::connect(server.address).await.unwrap();
-    let (_, mut client) = open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
+    let mut client = dial(server.address, "/v1/realtime?mode=audio").await;
     client.send_json(json!({"type": "session.init", "payload": {}})).await;
     client.wait_for_event("session.created").await;
     client.send_json(json!({"type": "input.append", "input": {"audio": "AAAAAA=="}})).await;

@@ -5,13 +5,12 @@ use std::{process::Stdio, time::Duration};
 use futures_util::future::join_all;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
-    net::TcpStream,
     process::{Child, Command},
     time::timeout,
 };
 use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::bench::{
-    Client, ClientFrame, instant_simulator, open_websocket, recording, start_simulator,
+    Client, ClientFrame, dial, instant_simulator, recording, start_simulator,
 };
 use voxbridge_test_support::programs::send_signal;
 
@@ -39,8 +38,7 @@ async fn bridge_to(upstream: &str, profile: &str) -> (Child, String) {
 }
 
 async fn client(address: &str) -> Client {
-    let stream = TcpStream::connect(address).await.unwrap();
-    let (_, mut client) = open_websocket(stream, "/v1/realtime?model=m", "", &[]).await;
+    let mut client = dial(address, "/v1/realtime?model=m").await;
     assert_eq!(client.next().await.kind(), "session.created");
     client
 }

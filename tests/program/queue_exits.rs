@@ -6,15 +6,13 @@ use std::{fs, net::SocketAddr, process::Stdio, time::Duration};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines},
-    net::TcpStream,
     process::{Child, ChildStderr},
     time::{sleep, timeout},
 };
 use voxbridge::simulator::{SimTiming, SimulatorConfig};
 use voxbridge_test_support::{
     bench::{
-        Client, RunningServer, gateway_status, instant_simulator, open_websocket, scratch, speech_dir,
-        start_simulator,
+        Client, RunningServer, dial, gateway_status, instant_simulator, scratch, speech_dir, start_simulator,
     },
     programs::{ignores_hangup, send_signal},
 };
@@ -36,9 +34,7 @@ impl BusyGateway {
         let timing = SimTiming { queue_update_interval: Duration::from_secs(3600), ..SimTiming::instant() };
         let config = SimulatorConfig { timing, ..instant_simulator() };
         let (address, running, _) = start_simulator("127.0.0.1:0", config, None).await;
-        let stream = TcpStream::connect(address).await.unwrap();
-        let (head, mut other) = open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
-        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        let mut other = dial(address, "/v1/realtime?mode=audio").await;
         other.send_json(json!({"type": "session.init", "payload": {}})).await;
         other.wait_for_event("session.created").await;
         Self { address, other, running }

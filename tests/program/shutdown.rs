@@ -8,17 +8,18 @@ use std::{
 };
 
 use crate::server_process::{PATIENCE, Server, config, empty_scratch, voxbridge};
-use futures_util::SinkExt as _;
 use serde_json::{Value, json};
 use tokio::{
-    net::{TcpListener, TcpStream, UnixDatagram},
+    net::{TcpStream, UnixDatagram},
     time::timeout,
 };
-use tokio_tungstenite::{accept_async, tungstenite::Message};
 use voxbridge::simulator::{Fault, SimulatorConfig};
-use voxbridge_test_support::bench::{
-    Client, ClientFrame, RunningServer, assert_pairs_closed, bytes, events, instant_simulator, recording,
-    start_simulator,
+use voxbridge_test_support::{
+    bench::{
+        Client, ClientFrame, RunningServer, assert_pairs_closed, bytes, dial, events, instant_simulator,
+        recording, start_simulator,
+    },
+    servers::unresponsive_upstream,
 };
 
 async fn upstream_with(simulator: SimulatorConfig) -> (String, RunningServer) {
@@ -110,9 +111,7 @@ async fn model_turn_finishes_before_shutdown() {
 async fn relayed_answer_finishes_before_shutdown() {
     let (url, _simulator) = upstream_with(SimulatorConfig::default()).await;
     let server = Server::start(&url, &[]).await;
-    let stream = TcpStream::connect(server.address).await.unwrap();
-    let mut client =
-        voxbridge_test_support::bench::open_websocket(stream, "/v1/realtime?mode=chat", "", &[]).await.1;
+    let mut client = dial(server.address, "/v1/realtime?mode=chat").await;
     client.send_json(json!({"type": "session.init", "payload": {}})).await;
     client.wait_for_event("session.created").await;
     let input = json!({"messages": [{"role": "user", "content": "Hello"}], "streaming": true, "tts": {"enabled": false}});
@@ -188,29 +187,9 @@ fn read_log_lines(dir: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// An upstream that accepts sessions and answers nothing, not even a close.
-async fn start_unresponsive_upstream() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("ws://{}/v1/realtime", listener.local_addr().unwrap());
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let Ok(mut socket) = accept_async(stream).await else { return };
-                for reply in
-                    [r#"{"type": "session.queue_done"}"#, r#"{"type": "session.created", "session_id": "s"}"#]
-                {
-                    socket.send(Message::text(reply)).await.unwrap();
-                }
-                std::future::pending::<()>().await;
-            });
-        }
-    });
-    url
-}
-
 #[tokio::test]
 async fn cut_off_session_is_logged_and_sets_exit_code() {
-    let url = start_unresponsive_upstream().await;
+    let url = format!("ws://{}/v1/realtime", unresponsive_upstream().await);
     let dir = empty_scratch("leaving-cut");
     let log = "[access_log]\npath = \"access.log\"\n";
     let path = config(&dir, &format!("{log}[drain]\ntimeout_ms = 60000\n"));

@@ -14,9 +14,8 @@ use futures_util::future::join_all;
 use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
-    net::TcpStream,
     process::{Child, Command},
-    time::{sleep, timeout},
+    time::timeout,
 };
 use voxbridge::{
     audio::wav,
@@ -26,9 +25,11 @@ use voxbridge::{
 };
 use voxbridge_test_support::{
     bench::{
-        RunningServer, http_upstream, open_websocket, scratch, speech_dir, start_simulator, upstream_of,
+        RunningServer, conversation_profile_with, dial, http_upstream, scratch, speech_dir, start_simulator,
+        upstream_of,
     },
     programs::send_signal,
+    wait::wait_until,
 };
 
 use crate::commands::{run, voxbridge};
@@ -272,21 +273,26 @@ async fn server_too_slow_for_full_duplex_is_asked_for_all_the_rest() {
     assert_eq!(report.names_with("skipped"), ["conversation"]);
 }
 
+/// True if a trace of the run has these words.
+fn is_traced(dir: &Path, words: &str) -> bool {
+    let files = fs::read_dir(dir.join("report/traces")).into_iter().flatten().flatten();
+    files.map(|file| fs::read_to_string(file.path()).unwrap_or_default()).any(|trace| trace.contains(words))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker_that_another_client_holds_for_a_while_is_waited_for() {
     let engines = engines(recordings_dir());
     let (address, _server, _) =
         start_simulator("127.0.0.1:0", SimulatorConfig::default(), Some(engines)).await;
-    let stream = TcpStream::connect(address).await.unwrap();
-    let (_, other) = open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
-    // Longer than `queue_stuck_ms`, after which voxbridge reports that the queue does not move.
-    let holding = async {
-        sleep(Duration::from_secs(18)).await;
-        drop(other);
-    };
-    let upstream = format!("[[upstream]]\nurl = \"ws://{address}\"\n");
-    let run = Report::run("held", &upstream, &["--quick", "--only", "conversation"]);
-    let (report, ()) = tokio::join!(run, holding);
+    let other = dial(address, "/v1/realtime?mode=audio").await;
+    let lines = [("queue_stuck_ms = 15000", "queue_stuck_ms = 1500")];
+    let mappings = conversation_profile_with("verify-held-mappings", &lines);
+    let upstream = format!("mappings = {mappings:?}\n[[upstream]]\nurl = \"ws://{address}\"\n");
+    let (mut command, dir) = Report::command("held", &upstream, &["--quick", "--only", "conversation"]);
+    let run = command.spawn().unwrap();
+    wait_until("the queue does not move", || is_traced(&dir, "another client may hold the worker")).await;
+    drop(other);
+    let report = Report::read("held", run, dir).await;
     report.assert_passed("held");
     let answers = report.find("conversation.answers");
     assert!(answers["note"].as_str().unwrap().contains("the server reports"), "{answers:#}");
@@ -357,8 +363,7 @@ async fn worker_that_is_taken_in_mid_run_is_named_when_the_time_is_over() {
     let engines = engines(recordings_dir());
     let (address, _server, _) =
         start_simulator("127.0.0.1:0", SimulatorConfig::default(), Some(engines)).await;
-    let stream = TcpStream::connect(address).await.unwrap();
-    let (_, other) = open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
+    let other = dial(address, "/v1/realtime?mode=audio").await;
     let upstream = format!("[[upstream]]\nurl = \"ws://{address}\"\n");
     let options = ["--quick", "--only", "transcription", "--time-max", "8"];
     let (mut command, dir) = Report::command("taken", &upstream, &options);

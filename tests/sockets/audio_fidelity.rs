@@ -316,7 +316,7 @@ fn voice_samples(received: &[RecordedInput]) -> Vec<(String, Vec<f32>)> {
 }
 
 async fn voice_samples_for(config: Config, speak: Value) -> Vec<(String, Vec<f32>)> {
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let mut client = bench.client("model=x").await;
     let mut command = json!({"type": "tts.speak", "text": "In this voice."});
     command.as_object_mut().unwrap().extend(speak.as_object().unwrap().clone());

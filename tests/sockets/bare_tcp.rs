@@ -26,7 +26,7 @@ fn config(more: &str) -> Config {
 }
 
 async fn bench() -> Bench {
-    Bench::with_config(instant_simulator(), config("")).await
+    Bench::of(config("")).await
 }
 
 /// A client of Wyoming.
@@ -193,7 +193,7 @@ async fn broken_messages_are_answered_and_end_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_or_stopping_server_turns_clients_away_in_their_protocol() {
-    let mut bench = Bench::with_config(instant_simulator(), config("sessions_max = 1")).await;
+    let mut bench = Bench::of(config("sessions_max = 1")).await;
     let mut first = Wyoming::connect(&bench).await;
     first.send("ping", json!({}), &[]).await;
     first.read_to("pong").await;
@@ -235,7 +235,7 @@ async fn silent_connections_take_no_session_and_no_worker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connection_without_a_message_ends_with_a_reason() {
-    let bench = Bench::with_config(instant_simulator(), config("idle_timeout_ms = 300")).await;
+    let bench = Bench::of(config("idle_timeout_ms = 300")).await;
     let mut client = Wyoming::connect(&bench).await;
     assert_eq!(client.read_error().await, "no message came");
 }
@@ -244,7 +244,7 @@ async fn connection_without_a_message_ends_with_a_reason() {
 async fn listener_admits_only_its_networks() {
     let config: Config =
         toml::from_str("[[tcp]]\nprotocol = \"wyoming\"\nlisten = 0\nallow = [\"10.0.0.0/8\"]").unwrap();
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let mut client = Wyoming::connect(&bench).await;
     assert!(client.next().await.is_none(), "closed without a word");
     assert!(bench.sessions.is_empty());
@@ -294,7 +294,7 @@ async fn announced_listener_is_found_and_says_goodbye() {
     let config = format!(
         "[[tcp]]\nprotocol = \"wyoming\"\nlisten = \"0.0.0.0:0\"\nallow = [\"127.0.0.0/8\"]\nannounce = \"{name}\"\n"
     );
-    let bench = Bench::with_config(instant_simulator(), toml::from_str(&config).unwrap()).await;
+    let bench = Bench::of(toml::from_str(&config).unwrap()).await;
     let browser = ServiceDaemon::new().unwrap();
     let found = browser.browse("_wyoming._tcp.local.").unwrap();
     let full_name = format!("{name}._wyoming._tcp.local.");

@@ -55,7 +55,7 @@ async fn wait_until_empty(bench: &Bench) {
 
 /// The client's events and the model's questions without values unique to a session.
 async fn events_and_questions(config: Config) -> (Vec<Value>, Vec<Value>) {
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let mut client = bench.client("model=x").await;
     let speech = [recording("goforward"), vec![0; 12_000], recording("goforward"), vec![0; 8_000]].concat();
     let frames = bytes(&speech);
@@ -94,7 +94,7 @@ async fn batched_reads_change_no_sample_or_event() {
 
 #[tokio::test]
 async fn commands_and_pings_between_frames_are_answered() {
-    let bench = Bench::with_config(instant_simulator(), Config::default()).await;
+    let bench = Bench::start().await;
     let mut client = client_streaming_silence(&bench).await;
     let mut ticks = interval(Duration::from_millis(20));
     for round in 0..8 {
@@ -122,7 +122,7 @@ async fn commands_and_pings_between_frames_are_answered() {
 
 #[tokio::test]
 async fn command_after_audio_pause_is_answered() {
-    let bench = Bench::with_config(instant_simulator(), Config::default()).await;
+    let bench = Bench::start().await;
     let mut client = client_streaming_silence(&bench).await;
     // The pause is what is tested: the scheduled reads find no data.
     sleep(Duration::from_millis(400)).await;
@@ -136,7 +136,7 @@ async fn command_after_audio_pause_is_answered() {
 
 #[tokio::test]
 async fn disconnect_of_streaming_client_is_noticed() {
-    let bench = Bench::with_config(instant_simulator(), Config::default()).await;
+    let bench = Bench::start().await;
     for how in 0..3 {
         let mut client = client_streaming_silence(&bench).await;
         assert_eq!(bench.sessions.len(), 1);

@@ -3,14 +3,14 @@
 
 use serde_json::{Value, json};
 use voxbridge::config::Config;
-use voxbridge_test_support::bench::{Bench, instant_simulator, request, scratch};
+use voxbridge_test_support::bench::{Bench, request, scratch};
 
 async fn bench_with_key(name: &str) -> Bench {
     let dir = scratch(name);
     let keys = dir.join("keys.toml");
     std::fs::write(&keys, "[[key]]\nname = \"app\"\nkey = \"app-s3cret\"\n").unwrap();
     let config: Config = toml::from_str(&format!("[access]\nkeys = {keys:?}\n")).unwrap();
-    Bench::with_config(instant_simulator(), config).await
+    Bench::of(config).await
 }
 
 #[tokio::test]
@@ -30,7 +30,7 @@ async fn part_of_the_path_is_a_parameter() {
         let (head, _) = bench.open_websocket(path, "").await;
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {head}");
     }
-    let (_, mut flux) = bench.open_websocket("/v2/listen?model=flux-general-en", "").await;
+    let mut flux = bench.dial("/v2/listen?model=flux-general-en").await;
     flux.wait_for_event("Connected").await;
 }
 
@@ -74,8 +74,7 @@ async fn page_with_settings_answers_a_url_that_has_them() {
         path.starts_with("/v2/live/socket?region=eu-west&") && path.ends_with("&token=app-s3cret"),
         "{path}"
     );
-    let (head, mut client) = bench.open_websocket(path, "").await;
-    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let mut client = bench.dial(path).await;
     client.wait_for_event("start_recording").await;
     client.send_audio(&[0; 320], 320).await;
     assert_eq!(client.wait_for_event("audio_chunk").await["data"]["byte_range"], json!([0, 320]));

@@ -139,7 +139,7 @@ async fn silently_lost_upstream_is_replaced() {
         idle_timeout_ms: Some(0),
         ..profile_config("conversation")
     };
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let mut client = bench.client("model=x").await;
     ask_question(&mut client).await;
     // Both sides stay silent for long: no unit awaits an answer, so only pings can detect the loss.
@@ -213,11 +213,7 @@ async fn drain_ends_conversations_politely() {
 async fn queued_client_is_informed_and_gets_freed_worker() {
     let mappings =
         conversation_profile_with("talks-queue", &[("queue_stuck_ms = 15000", "queue_stuck_ms = 500")]);
-    let bench = Bench::with_config(
-        instant_simulator(),
-        Config { mappings: Some(mappings), ..profile_config("conversation") },
-    )
-    .await;
+    let bench = Bench::of(Config { mappings: Some(mappings), ..profile_config("conversation") }).await;
     let mut first = bench.client("model=x").await;
     ask_question(&mut first).await;
     let mut second = bench.client("model=x").await;
@@ -242,7 +238,7 @@ fn picture(bytes: usize) -> String {
 
 #[tokio::test]
 async fn large_pictures_do_not_delay_audio() {
-    let bench = Bench::with_config(instant_simulator(), profile_config("video")).await;
+    let bench = Bench::of(profile_config("video")).await;
     let mut client = bench.client("model=x").await;
     let frame = json!({"type": "video.frame", "image": picture(300_000)});
     // With more pictures than seconds, only the newest picture of each second is sent.

@@ -268,9 +268,7 @@ async fn voice_of_the_configuration_speaks() {
     for voice in [None, Some("af_heart".to_owned())] {
         let (address, _simulator, recorder) = start_simulator("127.0.0.1:0", simulator(api), None).await;
         let upstream = UpstreamConfig { voice: voice.clone(), ..http_upstream(api, address) };
-        let bench =
-            Bench::with_config(instant_simulator(), Config { upstream: vec![upstream], ..Config::default() })
-                .await;
+        let bench = Bench::of(Config { upstream: vec![upstream], ..Config::default() }).await;
         let mut client = bench.client("model=x").await;
         assert!(!audio(&speak(&mut client, "Yes.").await).is_empty());
         client.close().await;
@@ -361,7 +359,7 @@ async fn answer_that_comes_byte_by_byte_is_whole() {
     std::fs::write(dir.join("token"), "secret-word\n").unwrap();
     let upstream = UpstreamConfig { token_file: Some(dir.join("token")), ..upstream };
     let config = Config { upstream: vec![upstream], ..Config::default() };
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let mut client = bench.client("model=x").await;
     let frames = transcribe(&mut client).await;
     assert_eq!(events_text(&frames, "transcript.partial"), ["go", "go forward"]);
@@ -408,7 +406,7 @@ async fn failures_below_and_above_http_are_told_with_their_cause() {
     ] {
         let (upstream, _requests) = scripted_server(answer).await;
         let config = Config { upstream: vec![upstream], mappings: short(), ..Config::default() };
-        let bench = Bench::with_config(instant_simulator(), config).await;
+        let bench = Bench::of(config).await;
         let mut client = bench.client("model=x").await;
         let frames = transcribe(&mut client).await;
         assert!(format!("{frames:?}").contains(words), "{answer}: {frames:#?}");
@@ -441,7 +439,7 @@ async fn request_that_misconfigured_upstreams_refuse_is_served_by_another() {
             ..http_upstream(HttpApi::VllmOmni, good.0)
         });
         let config = Config { upstream: upstreams.clone(), ..Config::default() };
-        let bench = Bench::with_config(instant_simulator(), config).await;
+        let bench = Bench::of(config).await;
         let mut client = bench.client("model=x").await;
         for _ in 0..2 {
             assert_transcribed(&transcribe(&mut client).await);
@@ -455,7 +453,7 @@ async fn request_that_misconfigured_upstreams_refuse_is_served_by_another() {
 
         // None serves it: the client gets the error with the advice, after one request to each.
         let config = Config { upstream: upstreams[..3].to_vec(), ..Config::default() };
-        let bench = Bench::with_config(instant_simulator(), config).await;
+        let bench = Bench::of(config).await;
         let mut client = bench.client("model=x").await;
         let frames = transcribe(&mut client).await;
         let errors = events(&frames, "error");
@@ -511,7 +509,7 @@ async fn server_that_streams_nothing_ends_soon_and_delays_no_other_client() {
     ] {
         let (upstream, sent) = endless_server(head, unit).await;
         let config = Config { upstream: vec![upstream], ..Config::default() };
-        let bench = Bench::with_config(instant_simulator(), config).await;
+        let bench = Bench::of(config).await;
         let mut neighbour = bench.client("model=x").await;
         let mut client = bench.client("model=x").await;
         let asking = async {

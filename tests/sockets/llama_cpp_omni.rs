@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{
     config::Config,
     simulator::{SimDialect, SimTiming, SimulatorConfig, read_watermark, socket::RecordedInput},
 };
 use voxbridge_test_support::bench::{
-    Bench, assert_pairs_closed, audio, events, is, open_websocket, profile_with_numbers, recording,
-    start_simulator, upstream_of,
+    Bench, assert_pairs_closed, audio, dial, events, is, profile_with_numbers, recording, start_simulator,
+    upstream_of,
 };
 
 const DIALECT: SimDialect = SimDialect::LlamaCppOmni;
@@ -180,8 +179,7 @@ async fn client_that_leaves_the_line_needs_no_place_later() {
 #[tokio::test]
 async fn server_that_another_program_uses_is_named() {
     let (address, _simulator, _) = start_simulator("127.0.0.1:0", simulator(), None).await;
-    let stream = TcpStream::connect(address).await.unwrap();
-    let (_, mut other) = open_websocket(stream, "/backend", "", &[]).await;
+    let mut other = dial(address, "/backend").await;
     other.send_json(json!({"type": "session.init", "payload": {}})).await;
     other.wait_for_event("session.created").await;
     let dir = profile_with_numbers("llama_cpp_omni_taken", &[("queue_max_ms", 120_000, 3_000)]);

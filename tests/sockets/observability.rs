@@ -8,6 +8,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::timeout,
 };
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, frame::coding::CloseCode};
 use voxbridge::{
     config::{AccessLogConfig, Config},
     telemetry::{
@@ -15,9 +16,13 @@ use voxbridge::{
         metrics::{Metrics, RejectReason},
     },
 };
-use voxbridge_test_support::bench::{Bench, audio, instant_simulator, recording, scratch, upstream_at};
-use voxbridge_test_support::certs::self_signed;
-use voxbridge_test_support::wait::wait_until;
+use voxbridge_test_support::{
+    bench::{Bench, audio, recording, scratch, upstream_at},
+    cases::assert_has,
+    certs::self_signed,
+    servers::unresponsive_upstream,
+    wait::wait_until,
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -60,7 +65,7 @@ impl MetricSamples {
 #[tokio::test]
 async fn transcription_and_text_are_counted_and_logged() {
     let (path, config) = logging_config("observed");
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let mut client = bench.client("model=x").await;
     let question = recording("goforward");
     client.send_utterance(&question).await;
@@ -71,10 +76,7 @@ async fn transcription_and_text_are_counted_and_logged() {
     client.send_json(json!({"type": "nonsense"})).await;
     client.wait_for_event("error").await;
     let view = serde_json::to_value(bench.sessions.all()[0].view()).unwrap();
-    assert_eq!(
-        (&view["client"], &view["state"], &view["errors"]),
-        (&json!("macaw"), &json!("idle"), &json!(1))
-    );
+    assert_has(&view, json!({"/client": "macaw", "/state": "idle", "/errors": 1}));
     assert_eq!(view["last_event"], "error");
     assert_eq!(MetricSamples::scrape(&bench.metrics).sum("voxbridge_sessions", &["state=\"idle\""]), 1.0);
     client.send_json(json!({"type": "session.close"})).await;
@@ -179,12 +181,74 @@ async fn transcription_and_text_are_counted_and_logged() {
     assert!(line["opened"].as_str().unwrap() <= line["closed"].as_str().unwrap(), "{line}");
 }
 
+/// How a client's session ends.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// The client asks for it, and voxbridge closes the connection.
+    Asked,
+    /// The client closes the connection in the ordinary way, or loses it.
+    ByClient,
+    Lost,
+    /// A stopping voxbridge cuts it off, although its client was told goodbye, or has left before.
+    CutOff,
+    CutOffAfterClient,
+}
+
+#[tokio::test]
+async fn connection_of_a_client_is_counted_as_closed_once() {
+    for (end, closed_by, code) in [
+        (End::Asked, "bridge", "1000"),
+        (End::ByClient, "peer", "1000"),
+        (End::Lost, "peer", "lost"),
+        (End::CutOff, "bridge", "1012"),
+        (End::CutOffAfterClient, "peer", "1000"),
+    ] {
+        let upstream = unresponsive_upstream().await;
+        let mut config = Config::default();
+        config.drain.timeout_ms = Some(400);
+        if matches!(end, End::CutOff | End::CutOffAfterClient) {
+            config.upstream = vec![upstream_at(upstream)];
+        }
+        let mut bench = Bench::of(config).await;
+        let mut client = bench.client("model=x").await;
+        client.send_json(json!({"type": "tts.speak", "text": "Hello."})).await;
+        let view = || serde_json::to_value(bench.sessions.all()[0].view()).unwrap();
+        wait_until("the lane is ready", || view()["last_event"] == "lane_ready").await;
+        let closes = |labels: &[&str]| {
+            MetricSamples::scrape(&bench.metrics).sum("voxbridge_connections_closed_total", labels)
+        };
+        let is_counted = || closes(&["side=\"client\""]) > 0.0;
+        match end {
+            End::Asked => drop(client.close().await),
+            End::Lost => drop(client),
+            End::ByClient | End::CutOffAfterClient => {
+                client.socket.close(Some(normal_close())).await.unwrap();
+            }
+            End::CutOff => {
+                bench.bridge.stop();
+                client.read_to_end().await;
+            }
+        }
+        wait_until("the client has left", is_counted).await;
+        bench.bridge.stop();
+        bench.bridge.wait_until_ended().await;
+        let labels = [format!("closed_by=\"{closed_by}\""), format!("code=\"{code}\"")];
+        let all = closes(&["side=\"client\""]);
+        let expected = closes(&["side=\"client\"", &labels[0], &labels[1]]);
+        assert_eq!((all, expected), (1.0, 1.0), "{end:?}: {}", bench.metrics.render());
+    }
+}
+
+fn normal_close() -> CloseFrame {
+    CloseFrame { code: CloseCode::Normal, reason: "".into() }
+}
+
 #[tokio::test]
 async fn rejected_client_is_counted_and_not_logged() {
     let (path, mut config) = logging_config("refused");
     let route = voxbridge::server::route::RouteConfig::catch_all("speech");
     config.routes = vec![voxbridge::server::route::RouteConfig { model: "whisper*".into(), ..route }];
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     bench.http("GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
     bench.http("GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
     bench.dial("/v1/realtime?model=nope").await.read_to_end().await;
@@ -221,7 +285,7 @@ async fn wait_for_hangup(mut stream: TcpStream) {
 async fn evicted_and_timed_out_handshakes_are_counted() {
     let mut config = Config::default();
     config.limits.handshakes_max = Some(1);
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let tcp = || TcpStream::connect(bench.address());
     let (oldest, _newest) = (tcp().await.unwrap(), tcp().await.unwrap());
     wait_for_hangup(oldest).await;
@@ -229,7 +293,7 @@ async fn evicted_and_timed_out_handshakes_are_counted() {
 
     let mut config = Config::default();
     config.limits.handshake_timeout_ms = Some(100);
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let mut silent = TcpStream::connect(bench.address()).await.unwrap();
     silent.write_all(b"GET /v1/real").await.unwrap();
     wait_for_hangup(silent).await;
@@ -240,7 +304,7 @@ async fn evicted_and_timed_out_handshakes_are_counted() {
 async fn answered_kept_alive_connection_is_counted_once() {
     let mut config = Config::default();
     config.limits.handshake_timeout_ms = Some(100);
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let mut kept = TcpStream::connect(bench.address()).await.unwrap();
     kept.write_all(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     wait_for_hangup(kept).await;
@@ -256,7 +320,7 @@ async fn connect_only_health_check_is_not_counted() {
     std::fs::write(dir.join("key.pem"), key).unwrap();
     let mut config = Config::default();
     (config.tls.cert, config.tls.key) = (Some(dir.join("cert.pem")), Some(dir.join("key.pem")));
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let tcp = || TcpStream::connect(bench.address());
     for _ in 0..3 {
         let mut checks = tcp().await.unwrap();
@@ -290,7 +354,7 @@ async fn valid_trace_context_is_propagated_and_invalid_one_replaced() {
         let (path, mut config) = logging_config(if kept { "traced" } else { "untraced" });
         config.profile = Some("conversation".into());
         config.upstream = vec![upstream_at(upstream.local_addr().unwrap())];
-        let bench = Bench::with_config(instant_simulator(), config).await;
+        let bench = Bench::of(config).await;
         let headers = format!("traceparent: {sent}\r\ntracestate: congo=t61\r\n");
         let (head, client) = bench.open_websocket("/v1/realtime?model=x", &headers).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");

@@ -86,7 +86,7 @@ impl PipecatClient {
 #[tokio::test]
 async fn start_page_names_the_socket() {
     let config = configuration("[access]\norigins = [\"https://app.example\"]\n");
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let body = r#"{"transport": "websocket", "body": {"anything": 1}}"#;
     let (head, answer) = request(&bench, "POST /start", "Origin: https://app.example\r\n", body).await;
     assert!(head.starts_with("http/1.1 200 ") && head.contains("content-type: application/json"), "{head}");
@@ -105,7 +105,7 @@ async fn key_of_the_start_page_opens_the_socket() {
     let keys = scratch("pipecat-keys").join("keys.toml");
     std::fs::write(&keys, "[[key]]\nname = \"app\"\nkey = \"app-k3y\"\n").unwrap();
     let toml = format!("[access]\nkeys = {keys:?}\nquery_parameter = \"token\"\n");
-    let bench = Bench::with_config(instant_simulator(), configuration(&toml)).await;
+    let bench = Bench::of(configuration(&toml)).await;
     let start = async |headers: &str| -> Value {
         serde_json::from_str(&request(&bench, "POST /start", headers, "{}").await.1).unwrap()
     };
@@ -144,7 +144,7 @@ async fn speech_over_the_model_interrupts_it() {
 #[tokio::test]
 async fn typed_text_is_answered_after_malformed_frames() {
     let config = configuration("[[route]]\nclient = \"pipecat\"\nprofile = \"assistant\"\n");
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let mut client = PipecatClient::connect(&bench, "/ws-client").await;
     let large = field(
         4,

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use voxbridge::config::Config;
-use voxbridge_test_support::bench::{Bench, assert_pairs_closed, events, instant_simulator, recording};
+use voxbridge_test_support::bench::{Bench, assert_pairs_closed, events, recording};
 
 use crate::{
     http_upstreams::{scripted_server, transcribe},
@@ -25,7 +25,7 @@ async fn bench_of(servers: usize, answer: &'static str) -> (Bench, impl FnMut() 
         received.push(requests);
     }
     let config = Config { upstream, ..Config::default() };
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let count = move || {
         let taken = |requests: &mut tokio::sync::mpsc::UnboundedReceiver<String>| {
             std::iter::from_fn(|| requests.try_recv().ok()).count()

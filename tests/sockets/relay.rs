@@ -11,7 +11,9 @@ use voxbridge::{
     config::{Config, UpstreamConfig},
     simulator::{SimDialect, SimulatorConfig},
 };
-use voxbridge_test_support::bench::{Bench, Client, ClientFrame, events, instant_simulator, upstream_at};
+use voxbridge_test_support::bench::{
+    Bench, Client, ClientFrame, dial, events, instant_simulator, upstream_at,
+};
 
 fn append_message(samples: &[i16]) -> Value {
     let bytes: Vec<u8> =
@@ -135,14 +137,12 @@ async fn two_bridges_match_direct_legacy_connection() {
         voxbridge_test_support::bench::start_simulator("127.0.0.1:0", server.clone(), None).await;
     let (own, _own, _) = voxbridge_test_support::bench::start_simulator("127.0.0.1:0", server, None).await;
     let older = |address| UpstreamConfig { dialect: "minicpm-o-legacy".into(), ..upstream_at(address) };
-    let second = Bench::with_config(instant_simulator(), relay(Some(older(far)))).await;
-    let first = Bench::with_config(instant_simulator(), relay(Some(upstream_at(second.address())))).await;
-    let direct = Bench::with_config(instant_simulator(), relay(Some(older(near)))).await;
+    let second = Bench::of(relay(Some(older(far)))).await;
+    let first = Bench::of(relay(Some(upstream_at(second.address())))).await;
+    let direct = Bench::of(relay(Some(older(near)))).await;
     let through = run_legacy_conversation(first.dial("/v1/realtime?mode=audio").await).await;
     let passed = run_legacy_conversation(direct.dial("/v1/realtime?mode=audio").await).await;
-    let stream = tokio::net::TcpStream::connect(own).await.unwrap();
-    let (_, client) =
-        voxbridge_test_support::bench::open_websocket(stream, "/v1/realtime?mode=audio", "", &[]).await;
+    let client = dial(own, "/v1/realtime?mode=audio").await;
     let directly = run_legacy_conversation(client).await;
     for frames in [through, passed] {
         let (frames, directly) = (comparable_events(&frames), comparable_events(&directly));
@@ -191,9 +191,7 @@ async fn fast_client_is_held_back_without_loss() {
     const BLOCKED: Duration = Duration::from_secs(2);
     let (url, go, reading) = slow_upstream().await;
     let upstream = UpstreamConfig { url, ..UpstreamConfig::with_default_dialect() };
-    let bench =
-        Bench::with_config(instant_simulator(), Config { upstream: vec![upstream], ..Config::default() })
-            .await;
+    let bench = Bench::of(Config { upstream: vec![upstream], ..Config::default() }).await;
     let mut client = bench.dial("/v1/realtime?mode=audio").await;
     client.send_json(json!({"type": "session.init", "payload": {}})).await;
     client.wait_for_event("session.created").await;

@@ -201,7 +201,7 @@ async fn trace_of_a_request_replays_to_the_same_outputs() {
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir).unwrap();
     let config = configuration(&format!("[trace]\ndir = {dir:?}\naudio = true\n"));
-    let mut bench = Bench::with_config(instant_simulator(), config).await;
+    let mut bench = Bench::of(config).await;
     let model = ("model", "whisper-1");
     let fields = [model, ("language", "en"), ("prompt", "Names."), ("hotwords", "Ann, Bob")];
     assert_eq!(upload(&bench, BEARER, &wav(&two_utterances()), &fields).await.status, 200);
@@ -240,7 +240,7 @@ async fn silence_is_an_empty_transcript_without_a_call_of_the_model() {
 async fn wrong_requests_get_errors_in_the_clients_own_form() {
     let mut config = Config::default();
     config.routes.push(RouteConfig { model: "whisper-*".into(), ..RouteConfig::catch_all("speech") });
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let file = wav(&recording("goforward"));
     let model = ("model", "whisper-1");
     let too_large = vec![0; 25 * 1024 * 1024 + 1];

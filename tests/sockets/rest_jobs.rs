@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
-use voxbridge_test_support::bench::{Bench, instant_simulator};
+use voxbridge_test_support::bench::Bench;
 
 use crate::access::access_server::AccessServer;
 use crate::rest::{Answer, request, two_utterances, wav};
@@ -137,7 +137,7 @@ fn id_of(created: &Answer) -> String {
 
 #[tokio::test]
 async fn recordings_are_transcribed_as_jobs_in_the_form_of_each_vendor() {
-    let bench = Bench::with_config(instant_simulator(), voxbridge::config::Config::default()).await;
+    let bench = Bench::start().await;
     let at = bench.address();
     let recording = wav(&two_utterances());
     for vendor in VENDORS {

@@ -37,8 +37,7 @@ async fn answer_on(stream: &mut TcpStream) -> Answer {
 
 #[tokio::test]
 async fn unfinished_uploads_hold_no_session_slot() {
-    let bench =
-        Bench::with_config(instant_simulator(), Config { sessions_max: Some(1), ..Config::default() }).await;
+    let bench = Bench::of(Config { sessions_max: Some(1), ..Config::default() }).await;
     let mut stalled = Vec::new();
     for _ in 0..20 {
         let mut stream = announce(&bench, 1000).await;
@@ -92,7 +91,7 @@ async fn body_without_the_boundary_is_refused_at_its_start() {
 async fn stalled_upload_leaves_memory_to_newcomers() {
     let mut config = Config::default();
     config.limits.memory_max_bytes = Some(8 << 20);
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let mut stalled = announce(&bench, 25_000_000).await;
     stalled.write_all(b"--b\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n").await.unwrap();
     // More than the kernel buffers: the server reads most of it.

@@ -124,11 +124,7 @@ async fn unsupported_handshake_version_is_rejected() {
 
 #[tokio::test]
 async fn unservable_connection_gets_error_and_close() {
-    let bench = Bench::with_config(
-        instant_simulator(),
-        Config { routes: vec![route_for_model("whisper*")], ..Config::default() },
-    )
-    .await;
+    let bench = Bench::of(Config { routes: vec![route_for_model("whisper*")], ..Config::default() }).await;
     for (query, code, message, reason) in [
         (
             "",
@@ -165,7 +161,7 @@ async fn session_is_created_independently_of_upstream() {
     let dead = closed_port();
     for upstream in [silent.local_addr().unwrap(), dead] {
         let config = Config { upstream: vec![upstream_at(upstream)], ..Config::default() };
-        let bench = Bench::with_config(instant_simulator(), config).await;
+        let bench = Bench::of(config).await;
         let asked_at = tokio::time::Instant::now();
         let mut client = bench.client("model=x").await;
         assert!(asked_at.elapsed() < Duration::from_secs(1), "{:?}", asked_at.elapsed());
@@ -284,9 +280,7 @@ async fn pings_are_sent_and_answered() {
 
 #[tokio::test]
 async fn silently_gone_client_is_closed() {
-    let bench =
-        Bench::with_config(instant_simulator(), Config { idle_timeout_ms: Some(0), ..Config::default() })
-            .await;
+    let bench = Bench::of(Config { idle_timeout_ms: Some(0), ..Config::default() }).await;
     let mut client = bench.client("model=x").await;
     for _ in 0..4 {
         // The client reads nothing, so it answers no ping.
@@ -358,9 +352,7 @@ async fn vanished_client_releases_worker_politely() {
 
 #[tokio::test]
 async fn session_without_audio_times_out() {
-    let bench =
-        Bench::with_config(instant_simulator(), Config { idle_timeout_ms: Some(100), ..Config::default() })
-            .await;
+    let bench = Bench::of(Config { idle_timeout_ms: Some(100), ..Config::default() }).await;
     let mut client = bench.client("model=x").await;
     let rest = client.read_to_end().await;
     assert_eq!(events(rest, "session.closed")[0]["reason"], "inactivity_timeout");
@@ -388,9 +380,7 @@ async fn empty_audio_frames_prevent_idle_timeout_and_text_does_not() {
 
 #[tokio::test]
 async fn idle_timeout_can_be_disabled() {
-    let bench =
-        Bench::with_config(instant_simulator(), Config { idle_timeout_ms: Some(0), ..Config::default() })
-            .await;
+    let bench = Bench::of(Config { idle_timeout_ms: Some(0), ..Config::default() }).await;
     let mut client = bench.client("model=x").await;
     for _ in 0..10 {
         advance_time(Duration::from_secs(40)).await;
@@ -441,8 +431,7 @@ async fn drain_lets_text_finish() {
 
 #[tokio::test]
 async fn session_limit_rejects_with_try_again() {
-    let bench =
-        Bench::with_config(instant_simulator(), Config { sessions_max: Some(1), ..Config::default() }).await;
+    let bench = Bench::of(Config { sessions_max: Some(1), ..Config::default() }).await;
     let first = bench.client("model=x").await;
     let (head, _) = bench.open_websocket("/v1/realtime?model=x", "").await;
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
@@ -565,8 +554,7 @@ async fn client_that_never_reads_is_closed() {
 
 #[tokio::test]
 async fn unfinished_http_head_is_disconnected() {
-    let bench =
-        Bench::with_config(instant_simulator(), Config { sessions_max: Some(1), ..Config::default() }).await;
+    let bench = Bench::of(Config { sessions_max: Some(1), ..Config::default() }).await;
     let mut half = TcpStream::connect(bench.address()).await.unwrap();
     half.write_all(b"GET /v1/realtime?model=x HTTP/1.1\r\nHost: x\r\nX-Slow: ").await.unwrap();
     // The unfinished head takes no session slot. It has arrived once another client is served.

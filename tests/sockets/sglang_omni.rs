@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, net::SocketAddr, path::PathBuf, time::Durat
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::time::timeout;
 use voxbridge::{
     config::{Config, UpstreamConfig},
     simulator::{ConnId, SimDialect, SimTiming, SimulatorConfig, read_watermark, socket::InputRecorder},
@@ -12,8 +12,8 @@ use voxbridge::{
 use voxbridge_test_support::{
     PICTURE,
     bench::{
-        Bench, Client, RunningServer, assert_pairs_closed, audio, bytes, events, is, open_websocket,
-        recording, samples, scratch, start_simulator, upstream_of,
+        Bench, Client, RunningServer, assert_pairs_closed, audio, bytes, dial, events, is, recording,
+        samples, scratch, start_simulator, upstream_of,
     },
     servers::PackageServer,
     wait::wait_until,
@@ -112,10 +112,7 @@ impl Upstream {
 
     /// A client of another program than the bridge.
     async fn other_client(&self) -> Client {
-        let stream = TcpStream::connect(self.address()).await.unwrap();
-        let (head, client) = open_websocket(stream, "/v1/realtime", "", &[]).await;
-        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        client
+        dial(self.address(), "/v1/realtime").await
     }
 }
 

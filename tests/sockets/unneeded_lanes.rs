@@ -11,8 +11,7 @@ use tokio::{
 use voxbridge::config::Config;
 use voxbridge_test_support::{
     bench::{
-        Bench, Client, RunningServer, gateway_status, instant_simulator, open_websocket, start_simulator,
-        upstream_at,
+        Bench, Client, RunningServer, dial, gateway_status, instant_simulator, start_simulator, upstream_at,
     },
     wait::wait_until,
 };
@@ -28,11 +27,10 @@ struct BusyGateway {
 impl BusyGateway {
     async fn start() -> Self {
         let (gateway, running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
-        let stream = TcpStream::connect(gateway).await.unwrap();
-        let (_, mut other) = open_websocket(stream, "/v1/realtime?mode=chat", "", &[]).await;
+        let mut other = dial(gateway, "/v1/realtime?mode=chat").await;
         other.wait_for_event("session.queue_done").await;
         let config = Config { upstream: vec![upstream_at(gateway)], ..Config::default() };
-        let bench = Bench::with_config(instant_simulator(), config).await;
+        let bench = Bench::of(config).await;
         Self { gateway, other, bench, _running: running }
     }
 
@@ -107,8 +105,7 @@ async fn drain_waits_for_lanes_that_leave_the_queue() {
 /// A gateway whose only worker this client holds.
 async fn held_gateway() -> (SocketAddr, Client, RunningServer) {
     let (gateway, running, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
-    let stream = TcpStream::connect(gateway).await.unwrap();
-    let (_, mut holder) = open_websocket(stream, "/v1/realtime?mode=chat", "", &[]).await;
+    let mut holder = dial(gateway, "/v1/realtime?mode=chat").await;
     holder.wait_for_event("session.queue_done").await;
     (gateway, holder, running)
 }
@@ -119,7 +116,7 @@ async fn client_in_one_queue_gets_the_first_worker_of_any_gateway() {
         let mut held = [held_gateway().await, held_gateway().await];
         let upstream = held.iter().map(|(gateway, ..)| upstream_at(*gateway)).collect();
         let config = Config { upstream, ..Config::default() };
-        let bench = Bench::with_config(instant_simulator(), config).await;
+        let bench = Bench::of(config).await;
         let mut client = bench.client("model=x").await;
         client.send_json(json!({"type": "tts.speak", "text": "In time."})).await;
         let waits = async |gateway: SocketAddr| gateway_status(gateway).await["queue_length"] != 0;

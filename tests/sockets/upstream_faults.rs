@@ -256,9 +256,7 @@ async fn empty_answer_is_empty_transcript() {
 #[tokio::test]
 async fn missing_upstream_is_reported_without_its_address_and_used_once_available() {
     let address = closed_port();
-    let bench =
-        Bench::with_config(instant_simulator(), Config { upstream: vec![upstream_at(address)], ..config() })
-            .await;
+    let bench = Bench::of(Config { upstream: vec![upstream_at(address)], ..config() }).await;
     let mut client = bench.client("model=x").await;
     let frames = send_utterance_and_collect(&mut client).await;
     assert_pairs_closed(&frames);
@@ -274,7 +272,7 @@ async fn missing_upstream_is_reported_without_its_address_and_used_once_availabl
 async fn silent_upstream_is_named() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let upstream = vec![upstream_at(silent.local_addr().unwrap())];
-    let bench = Bench::with_config(instant_simulator(), Config { upstream, ..config() }).await;
+    let bench = Bench::of(Config { upstream, ..config() }).await;
     let mut client = bench.client("model=x").await;
     let frames = send_utterance_and_collect(&mut client).await;
     assert_pairs_closed(&frames);
@@ -286,7 +284,7 @@ async fn silent_upstream_is_named() {
 async fn lane_that_is_no_longer_needed_is_closed_after_its_handshake() {
     let upstream = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = Config { upstream: vec![upstream_at(upstream.local_addr().unwrap())], ..Config::default() };
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let mut client = bench.client("model=x").await;
     client.send_json(json!({"type": "tts.speak", "text": "Nobody will hear this."})).await;
     let (stream, _) = upstream.accept().await.unwrap();
@@ -307,7 +305,7 @@ async fn upstream_that_breaks_the_protocol_is_told_so() {
     for (broken, code) in [(text_that_is_not_utf_8, 1007), (continuation_of_nothing, 1002)] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let upstream = vec![upstream_at(listener.local_addr().unwrap())];
-        let bench = Bench::with_config(instant_simulator(), Config { upstream, ..Config::default() }).await;
+        let bench = Bench::of(Config { upstream, ..Config::default() }).await;
         let mut client = bench.client("model=x").await;
         client.send_json(json!({"type": "tts.speak", "text": "Who answers?"})).await;
         let mut socket = accept_async(listener.accept().await.unwrap().0).await.unwrap();

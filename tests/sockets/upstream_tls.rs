@@ -25,7 +25,7 @@ async fn start_bridge(port: u16, ca: Option<PathBuf>) -> Bench {
     let short_timeouts = speech.replace("retry_total_ms = 10000", "retry_total_ms = 300");
     std::fs::write(mappings.join("speech.toml"), short_timeouts).unwrap();
     let config = Config { upstream: vec![upstream], mappings: Some(mappings), ..Config::default() };
-    Bench::with_config(instant_simulator(), config).await
+    Bench::of(config).await
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn requests_over_http_use_tls() {
         ..UpstreamConfig::default()
     };
     let config = Config { upstream: vec![upstream], ..Config::default() };
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let mut client = bench.client("model=m").await;
     client.send_json(json!({"type": "tts.speak", "text": "All is well."})).await;
     client.wait_for_event("tts.speaking_end").await;

@@ -183,7 +183,7 @@ async fn setup_page_names_the_socket_and_echoes_the_version() {
 #[tokio::test]
 async fn allowed_pages_may_read_the_setup_page() {
     let config = configuration("[access]\norigins = [\"https://toy.example\"]\n");
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     let asks = "Origin: https://toy.example\r\nAccess-Control-Request-Method: POST\r\n\
                 Access-Control-Request-Headers: client-id,content-type,device-id\r\n";
     let (head, _) = request(&bench, "OPTIONS /xiaozhi/ota/", asks, "").await;
@@ -213,7 +213,7 @@ async fn known_device_gets_its_key_and_strangers_get_none() {
     let toml = format!(
         "[access]\nkeys = {keys:?}\ndevice_keys = {devices:?}\nquery_parameter = \"authorization\"\n"
     );
-    let bench = Bench::with_config(instant_simulator(), configuration(&toml)).await;
+    let bench = Bench::of(configuration(&toml)).await;
     let token = async |id: &str| {
         let answer = set_up(&bench, "POST /xiaozhi/ota/", &format!("Device-Id: {id}\r\n"), "{}").await;
         answer["websocket"]["token"].as_str().unwrap().to_owned()

@@ -17,7 +17,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpStream, ToSocketAddrs},
     sync::oneshot,
     task::JoinHandle,
     time::{interval, timeout},
@@ -100,7 +100,12 @@ pub struct Bench {
 impl Bench {
     /// A bridge with the defaults and an [`instant_simulator`].
     pub async fn start() -> Self {
-        Self::with_config(instant_simulator(), Config::default()).await
+        Self::of(Config::default()).await
+    }
+
+    /// A bridge with this configuration and an [`instant_simulator`].
+    pub async fn of(config: Config) -> Self {
+        Self::with_config(instant_simulator(), config).await
     }
 
     pub async fn with_config(simulator: SimulatorConfig, config: Config) -> Self {
@@ -155,9 +160,7 @@ impl Bench {
 
     /// A connected client.
     pub async fn dial(&self, path: &str) -> Client {
-        let (head, client) = self.open_websocket(path, "").await;
-        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        client
+        dial(self.address, path).await
     }
 
     /// Sends a handshake with these additional header lines; returns the answer's head and the client.
@@ -253,6 +256,14 @@ pub fn http_upstream(api: HttpApi, address: SocketAddr) -> UpstreamConfig {
         model: Some("openbmb/MiniCPM-o-4_5".into()),
         ..UpstreamConfig::default()
     }
+}
+
+/// A client that is connected to this server.
+pub async fn dial(server: impl ToSocketAddrs, path: &str) -> Client {
+    let stream = TcpStream::connect(server).await.unwrap();
+    let (head, client) = open_websocket(stream, path, "", &[]).await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    client
 }
 
 /// Sends a WebSocket handshake with more bytes in the same packet; returns the answer's head and the client.

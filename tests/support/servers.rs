@@ -10,13 +10,35 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures_util::SinkExt as _;
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
 };
+use tokio_tungstenite::{accept_async, tungstenite::Message};
 
 use crate::programs::{fetch_packages, installed};
+
+/// A server that accepts sessions and answers nothing, not even a close.
+pub async fn unresponsive_upstream() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let Ok(mut socket) = accept_async(stream).await else { return };
+                for reply in
+                    [r#"{"type": "session.queue_done"}"#, r#"{"type": "session.created", "session_id": "s"}"#]
+                {
+                    socket.send(Message::text(reply)).await.unwrap();
+                }
+                std::future::pending::<()>().await;
+            });
+        }
+    });
+    address
+}
 
 /// A server that ends with the test.
 pub struct PackageServer {

@@ -453,6 +453,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::property_config::property_config(256))]
         /// Too many bytes would hold the client back for ever, and too few never.
         #[test]
         fn bytes_are_those_of_the_messages_that_are_kept(steps in proptest::collection::vec(step(), 0..60)) {

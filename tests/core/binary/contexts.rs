@@ -13,10 +13,7 @@ fn generate(harness: &mut Harness, context: &str, text: &str, members: Value) {
 
 /// Kind and context of the events, without repetitions.
 fn steps(harness: &Harness) -> Vec<String> {
-    let events = harness.log.iter().filter_map(|(_, frame)| match frame {
-        ClientFrame::Event(event) => Some(event),
-        _ => None,
-    });
+    let events = harness.all_events();
     let text = |event: &Value, key: &str| event[key].as_str().unwrap_or("-").to_owned();
     let mut steps: Vec<_> =
         events.map(|event| format!("{} {}", text(event, "type"), text(event, "context_id"))).collect();
@@ -69,7 +66,7 @@ fn cancel_concerns_one_context() {
     generate(&mut harness, "a", &long, json!({}));
     generate(&mut harness, "b", "Never heard.", json!({}));
     generate(&mut harness, "c", "The last one.", json!({}));
-    assert!(harness.run_until(|harness| !steps(harness).is_empty(), secs(10)).is_some());
+    harness.wait_until(|harness| !steps(harness).is_empty(), secs(10));
     harness.send_json(&json!({"context_id": "b", "cancel": true}));
     harness.send_json(&json!({"context_id": "a", "cancel": true}));
     harness.advance(secs(60));

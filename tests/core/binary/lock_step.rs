@@ -19,10 +19,7 @@ fn answer_count(harness: &Harness) -> usize {
 
 /// Messages with any of these keys, in the order in which the client got them.
 fn events_with_any<'p>(harness: &'p Harness, keys: &[&str]) -> Vec<&'p Value> {
-    let all = harness.log.iter().filter_map(|(_, frame)| match frame {
-        ClientFrame::Event(event) => Some(event),
-        _ => None,
-    });
+    let all = harness.all_events();
     all.filter(|event| keys.iter().any(|key| event.get(key).is_some())).collect()
 }
 

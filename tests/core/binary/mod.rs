@@ -40,10 +40,7 @@ fn upload(harness: &mut Harness, samples: &[i16], frame_samples: usize) {
 
 /// All events with this key or of this type.
 fn events<'p>(harness: &'p Harness, key: &str) -> Vec<&'p Value> {
-    let all = harness.log.iter().filter_map(|(_, frame)| match frame {
-        ClientFrame::Event(event) => Some(event),
-        _ => None,
-    });
+    let all = harness.all_events();
     all.filter(|event| event["type"] == key || event.get(key).is_some()).collect()
 }
 

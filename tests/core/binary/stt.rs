@@ -87,8 +87,7 @@ fn finalize_is_answered_when_utterance_fails() {
     let mut harness = open_client("deepgram-listen", "", &["drop-mid-answer=0,times=9"]);
     harness.stream(&voice(1500), 20);
     send_command(&mut harness, "Finalize");
-    let answered = harness.run_until(|harness| !finals(harness).is_empty(), secs(60));
-    assert!(answered.is_some(), "{:?}", harness.names());
+    harness.wait_until(|harness| !finals(harness).is_empty(), secs(60));
     assert_eq!(finals(&harness)[0]["from_finalize"], true);
     assert_eq!(harness.names(), ["Error", "Results"]);
     assert_session_ends(&mut harness);
@@ -115,7 +114,7 @@ fn assemblyais_times_are_whole_seconds() {
     let mut harness = open_client("assemblyai", "sample_rate=16000", &[]);
     harness.stream(&utterance(), 50);
     send_command(&mut harness, "Terminate");
-    assert!(harness.run_until(Harness::is_closed, secs(60)).is_some());
+    harness.wait_until(Harness::is_closed, secs(60));
     let begin = events(&harness, "Begin")[0];
     let termination = events(&harness, "Termination")[0];
     for (name, seconds) in [
@@ -166,10 +165,7 @@ fn empty_message_ends_the_stream_where_the_protocol_says_so() {
         upload(&mut harness, &file, 1600);
         harness.send_binary(b"");
         assert!(harness.run_until(Harness::is_closed, secs(60)).is_some(), "{client}: {:?}", harness.names());
-        let sent = harness.log.iter().filter_map(|(_, frame)| match frame {
-            ClientFrame::Event(event) => Some(event),
-            _ => None,
-        });
+        let sent = harness.all_events();
         let sent: Vec<&Value> = sent.collect();
         let end = sent.last().and_then(|event| event.pointer(last)).cloned();
         assert!(end == Some(json!("Metadata")) || end == Some(json!(true)), "{client}: {sent:?}");

@@ -2,25 +2,11 @@
 
 use super::*;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use voxbridge::spelling::Library;
-
-/// A profile of one's own.
-const ESTIMATING_PROFILE: &str = r#"
-kind = "profile"
-name = "word-times"
-title = "speech with estimated word times"
-extends = "speech"
-[hear]
-estimated_word_times = true
-"#;
 
 /// Opens a client of this protocol with a profile that estimates word times.
 fn open_estimating(protocol: &'static str, query: &str) -> Harness {
-    let mut library = Library::embedded().unwrap();
-    library.add("word-times.toml", ESTIMATING_PROFILE).unwrap();
-    let query = query.to_owned();
-    let profile = "word-times";
-    Harness::new(HarnessConfig { library, ..HarnessConfig::of(protocol, profile, &query) })
+    let config = HarnessConfig::of(protocol, "speech", query);
+    Harness::new(config.with_profile("word-times", "speech", "[hear]\nestimated_word_times = true\n"))
 }
 
 /// Checks that the words are those of the text, in order of time and inside of this range of seconds.

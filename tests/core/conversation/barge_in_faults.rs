@@ -81,11 +81,7 @@ fn late_yielding_model_is_silenced() {
             ask_and_await_answer(&mut harness, &mut microphone);
             microphone.silence(&mut harness, 700);
             barge_in(&mut harness, &mut microphone);
-            assert!(
-                microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000),
-                "{:?}",
-                harness.names()
-            );
+            microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000);
             let all = spoken_texts(&harness);
             assert_eq!((all.len(), all[0].model_turn()), (2, 1));
             assert_complete_turn(&all[1], 2, 5);
@@ -110,7 +106,7 @@ fn never_yielding_model_is_replaced_and_question_kept() {
         microphone.silence(&mut harness, 500);
         assert_eq!(spoken_texts(&harness).len(), 1, "the replaced model is still played");
         // Without a new question, the next session gets the audio that the last one ignored.
-        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000));
+        microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000);
         assert_complete_turn(&spoken_texts(&harness)[1], 2, 5);
         close_and_check(harness);
     }
@@ -132,7 +128,7 @@ fn late_audio_after_interruption_is_discarded() {
                 "{backend:?} {after_ms}"
             );
             ask_and_await_answer(&mut harness, &mut microphone);
-            assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000));
+            microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000);
             assert_complete_turn(&spoken_texts(&harness)[1], 2, 5);
             close_and_check(harness);
         }
@@ -158,11 +154,7 @@ fn resumed_turn_is_silenced_while_user_speaks() {
             10_000,
         );
         barge_in(&mut harness, &mut microphone);
-        assert!(
-            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 3, 30_000),
-            "{:?}",
-            harness.names()
-        );
+        microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 3, 30_000);
         assert_complete_turn(&spoken_texts(&harness)[2], 2, 5);
         close_and_check(harness);
     }
@@ -177,11 +169,7 @@ fn interrupted_burst_is_recalled() {
         let heard_ms = spoken_texts(&harness)[0].samples.len() / 24;
         assert!((2000..=2400).contains(&heard_ms), "{heard_ms} ms of 34 s were sent after 2 s");
         barge_in(&mut harness, &mut microphone);
-        assert!(
-            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000),
-            "{:?}",
-            harness.names()
-        );
+        microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000);
         let all = spoken_texts(&harness);
         assert_eq!((all.len(), all[0].model_turn()), (2, 1));
         assert_complete_turn(&all[1], 2, 5);
@@ -197,11 +185,7 @@ fn completed_burst_is_recalled_on_interruption() {
         microphone.silence(&mut harness, 3000);
         assert!(harness.events("tts.speaking_end").is_empty());
         barge_in(&mut harness, &mut microphone);
-        assert!(
-            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000),
-            "{:?}",
-            harness.names()
-        );
+        microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000);
         assert_complete_turn(&spoken_texts(&harness)[1], 2, 5);
         close_and_check(harness);
     }
@@ -222,7 +206,7 @@ fn history_has_the_words_of_a_complete_turn_that_were_heard() {
         let openings = harness.openings.len();
         harness.break_lanes();
         let is_reopened = |harness: &Harness| harness.openings.len() > openings;
-        assert!(microphone.stream_until(&mut harness, is_reopened, 20_000));
+        microphone.wait_until(&mut harness, is_reopened, 20_000);
         let prompt = harness.openings.last().unwrap().1.prompt.as_deref().unwrap();
         assert!(prompt.lines().any(|line| line.ends_with(&format!("Assistant: {heard}"))), "{prompt}");
     }
@@ -235,11 +219,7 @@ fn duplicate_turn_ends_are_reported_once() {
         ask_and_await_answer(&mut harness, &mut microphone);
         microphone.silence(&mut harness, 800);
         barge_in(&mut harness, &mut microphone);
-        assert!(
-            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000),
-            "{:?}",
-            harness.names()
-        );
+        microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000);
         assert_complete_turn(&spoken_texts(&harness)[1], 2, 5);
         let finals = harness.events("transcript.final");
         let texts: Vec<&str> = finals.iter().map(|told| told["text"].as_str().unwrap()).collect();
@@ -276,7 +256,7 @@ fn turn_cancelled_before_its_first_sample_was_not_said() {
     microphone.silence(&mut harness, 1200);
     ask(&mut harness, &mut microphone, 2);
     let has_text = |harness: &Harness| !harness.events("transcript.partial").is_empty();
-    assert!(microphone.stream_until(&mut harness, has_text, 15_000));
+    microphone.wait_until(&mut harness, has_text, 15_000);
     assert!(harness.events("tts.speaking_start").is_empty(), "the short first audio is held");
     harness.send_json(&json!({"type": "tts.cancel"}));
     assert!(harness.events("tts.speaking_end").is_empty());
@@ -300,7 +280,7 @@ fn muted_microphone_does_not_interrupt() {
         harness.send_json(&json!({"type": "tts.cancel"}));
         assert!(spoken_texts(&harness)[0].is_cancelled());
         ask_and_await_answer(&mut harness, &mut microphone);
-        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000));
+        microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000);
         assert_complete_turn(&spoken_texts(&harness)[1], 2, 5);
         close_and_check(harness);
     }
@@ -325,16 +305,13 @@ fn microphone_opened_mid_turn_can_interrupt() {
 
 /// A conversation whose detector takes every sound for speech.
 fn open_with_stuck_detector(backend: ServerKind) -> (Harness, Microphone) {
-    let mut config = HarnessConfig { profile: "stuck", ..HarnessConfig::default() };
-    backend.configure(&mut config);
-    config.simulator.turn_units = 5;
     let speech = include_str!("../../../mappings/profile/speech.toml");
     let listen = &speech[speech.find("[listen]").unwrap()..speech.find("[hear]").unwrap()];
     let listen = listen.replace("threshold = 0.55, gate_dbfs = -65", "threshold = 0.0, gate_dbfs = -100");
-    let profile = format!(
-        "kind = \"profile\"\nname = \"stuck\"\ntitle = \"-\"\nextends = \"conversation\"\nmode = \"audio\"\n{listen}"
-    );
-    config.library.add("stuck.toml", &profile).unwrap();
+    let toml = format!("mode = \"audio\"\n{listen}");
+    let mut config = HarnessConfig::default().with_profile("stuck", "conversation", &toml);
+    backend.configure(&mut config);
+    config.simulator.turn_units = 5;
     (Harness::new(config), Microphone::of_ms(20))
 }
 
@@ -387,7 +364,7 @@ fn speech_before_model_turn_interrupts_it() {
             harness.units.len() > units + 1
                 && harness.units.last().unwrap().1.samples.iter().all(|sample| *sample == 0.0)
         };
-        assert!(microphone.stream_until(&mut harness, is_in_flight, 5000));
+        microphone.wait_until(&mut harness, is_in_flight, 5000);
         let spoke = &voices()[4].samples[16 * 200..16 * 6700];
         let mut hops = spoke.chunks(160);
         microphone.silence(&mut harness, 1050 - head_start_ms);

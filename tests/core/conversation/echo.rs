@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Duration};
 use voxbridge::{
     audio::{encoding::Encoding, input_converter::InputConverter},
     simulator::{EngineAnswer, EngineRequest},
-    spelling::Library,
+    spelling::MappingKind,
 };
 
 use super::harness::{ClientFrame, Harness, HarnessConfig, recording};
@@ -77,7 +77,10 @@ impl Device {
         let mut config = HarnessConfig { profile, engines: Some(engines), ..HarnessConfig::default() };
         config.simulator.use_engines = true;
         config.simulator.record = true;
-        config.library = library(cancels);
+        if cancels {
+            let asks = ("\n[audio_out]", "echo = \"cancel\"\n\n[audio_out]");
+            config.change_file(MappingKind::Client, "macaw", &[asks]);
+        }
         Self {
             harness: Harness::new(config),
             delay: 16 * delay_ms,
@@ -190,17 +193,6 @@ impl Report {
     fn per_minute(&self, count: usize) -> f64 {
         count as f64 * 60.0 * 16_000.0 / self.echo_samples as f64
     }
-}
-
-/// The mappings; with a client that asks for cancellation by its file.
-fn library(cancels: bool) -> Library {
-    let mut library = Library::embedded().unwrap();
-    let files = Library::embedded().unwrap();
-    let (_, _, file, source) = files.files().find(|(_, known, ..)| *known == "macaw").unwrap();
-    let changed = source
-        .replace("\n[audio_out]", if cancels { "echo = \"cancel\"\n\n[audio_out]" } else { "\n[audio_out]" });
-    library.add(file, &changed).unwrap();
-    library
 }
 
 /// A conversation of a minute: an answer heard to its end, an interrupted one, and one more.

@@ -150,12 +150,7 @@ fn voice(samples: usize) -> (VoiceCatalog, Vec<f32>) {
 fn with_voice(server_kind: ServerKind, samples: usize, order: &str) -> (HarnessConfig, Vec<f32>) {
     let (voices, heard) = voice(samples);
     let mut config = HarnessConfig { voices, ..with_init(config(server_kind, &[]), 500) };
-    let files = config.library.clone();
-    let is_upstream =
-        |kind: MappingKind, name: &str| kind == MappingKind::Upstream && name == config.upstream;
-    let (_, _, file, source) = files.files().find(|(kind, name, ..)| is_upstream(*kind, name)).unwrap();
-    let source = source.replace(r#"["f32le", "wav"]"#, order);
-    config.library.add(file, &source).unwrap();
+    config.change_file(MappingKind::Upstream, config.upstream, &[(r#"["f32le", "wav"]"#, order)]);
     (config, heard)
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use voxbridge::{
-    session::{AudioOrigin, BargeInStage, EndReason, Measurement, Observation, SessionState},
+    session::{AudioOrigin, BargeInStage, EndReason, Measurement, SessionState},
     vocabulary::LanePurpose,
 };
 
@@ -15,15 +15,8 @@ use super::{
     server_kind::ServerKind,
 };
 
-fn measurements(harness: &Harness) -> impl Iterator<Item = Measurement> {
-    harness.observations.iter().filter_map(|observation| match observation {
-        Observation::Measured(figure) => Some(*figure),
-        _ => None,
-    })
-}
-
 fn collect_measurements<T>(harness: &Harness, wanted: impl Fn(Measurement) -> Option<T>) -> Vec<T> {
-    measurements(harness).filter_map(wanted).collect()
+    harness.measurements().into_iter().filter_map(wanted).collect()
 }
 
 /// One-way latency.
@@ -46,11 +39,7 @@ fn interrupted_conversation_reports_measurements() {
     microphone.silence(&mut harness, 4200);
     assert_eq!(harness.report().state, SessionState::Idle);
     ask(&mut harness, &mut microphone, 0);
-    assert!(microphone.stream_until(
-        &mut harness,
-        |harness| !harness.events("tts.speaking_start").is_empty(),
-        15_000
-    ));
+    microphone.wait_until(&mut harness, |harness| !harness.events("tts.speaking_start").is_empty(), 15_000);
     assert_eq!(harness.report().state, SessionState::Speaking);
     microphone.silence(&mut harness, 300);
     microphone.record(&mut harness, &voices()[1].samples);

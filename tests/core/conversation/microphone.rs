@@ -74,6 +74,17 @@ impl Microphone {
         condition(harness)
     }
 
+    /// Records silence until the condition holds; panics if the limit passes first.
+    pub(crate) fn wait_until(
+        &mut self,
+        harness: &mut Harness,
+        condition: impl FnMut(&Harness) -> bool,
+        limit_ms: u64,
+    ) {
+        let holds = self.stream_until(harness, condition, limit_ms);
+        assert!(holds, "not within {limit_ms} ms; the client saw {:?}", harness.names());
+    }
+
     /// Arrival time of the frame with this sample, counted at 16 kHz over the whole recording.
     pub(crate) fn arrival_time(&self, sample: usize) -> Duration {
         let byte = sample * 2 * (self.rate_hz as usize / 16_000);

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use voxbridge::{
-    spelling::{Library, MappingKind},
+    spelling::MappingKind,
     vocabulary::RolloverReason::{ContextFull, TimeLimit, UpstreamLost},
 };
 use voxbridge_test_support::{PICTURE, cases::some_of};
@@ -12,11 +12,7 @@ use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};
 
 /// An upstream that does not report its context length.
 fn without_metrics(mut config: HarnessConfig) -> HarnessConfig {
-    let embedded = Library::embedded().unwrap();
-    let is_upstream =
-        |kind: MappingKind, name: &str| kind == MappingKind::Upstream && name == config.upstream;
-    let (_, _, file, source) = embedded.files().find(|(kind, name, ..)| is_upstream(*kind, name)).unwrap();
-    config.library.add(file, &source.replace("/kv_cache_length", "/nothing")).unwrap();
+    config.change_file(MappingKind::Upstream, config.upstream, &[("/kv_cache_length", "/nothing")]);
     config
 }
 

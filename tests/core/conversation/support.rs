@@ -337,10 +337,7 @@ impl Conversation {
 
     /// The model's final transcripts before the first rollover.
     pub(crate) fn said_before_rollover(&self) -> Vec<String> {
-        let events = self.harness.log.iter().filter_map(|(_, frame)| match frame {
-            ClientFrame::Event(event) => Some(event),
-            _ => None,
-        });
+        let events = self.harness.all_events();
         let before = events.take_while(|event| event["type"] != "session.rollover");
         let finals = before.filter(|event| event["type"] == "transcript.final");
         finals.map(|event| event["text"].as_str().unwrap().to_owned()).collect()

@@ -47,11 +47,7 @@ fn is_audible(harness: &Harness) -> bool {
 fn assert_answered(harness: &mut Harness, microphone: &mut Microphone, turn: u64) {
     let turns_before = turns_heard(harness);
     ask_and_await_answer(harness, microphone);
-    assert!(
-        microphone.stream_until(harness, |harness| turns_heard(harness) > turns_before, 20_000),
-        "{:?}",
-        harness.names()
-    );
+    microphone.wait_until(harness, |harness| turns_heard(harness) > turns_before, 20_000);
     assert_complete_turn(spoken_texts(harness).last().unwrap(), turn, 5);
 }
 
@@ -81,7 +77,7 @@ fn lent_worker_returns_before_playback_ends() {
             "the conversation lane is not back"
         );
         assert!(is_audible(&harness), "not before the text was played to its end");
-        assert!(microphone.stream_until(&mut harness, |harness| !is_audible(harness), 10_000));
+        microphone.wait_until(&mut harness, |harness| !is_audible(harness), 10_000);
         assert_answered(&mut harness, &mut microphone, 1);
         assert_eq!(rollover_reasons(&harness), [RolloverReason::WorkerLent]);
         assert_eq!(harness.received_count("session_failed"), 0);
@@ -99,7 +95,7 @@ fn text_in_silence_is_spoken_with_microphone_silenced() {
     for_each_server(|mut harness, mut microphone, workers| {
         microphone.silence(&mut harness, 2500);
         send_speak(&mut harness, "one");
-        assert!(microphone.stream_until(&mut harness, is_audible, 5000));
+        microphone.wait_until(&mut harness, is_audible, 5000);
         // The unit that was in progress when the text began.
         microphone.silence(&mut harness, 1000);
         let (unit, hushed) = (harness.units.len(), harness.bridge().uplink_counts().unwrap().silenced);
@@ -116,7 +112,7 @@ fn text_in_silence_is_spoken_with_microphone_silenced() {
             "{} units: the conversation stalls",
             harness.units.len() - unit
         );
-        assert!(microphone.stream_until(&mut harness, |harness| !is_audible(harness), 10_000));
+        microphone.wait_until(&mut harness, |harness| !is_audible(harness), 10_000);
         microphone.silence(&mut harness, 40);
         let now_hushed = harness.bridge().uplink_counts().unwrap().silenced - hushed;
         let since_ms =
@@ -137,11 +133,7 @@ fn text_interrupts_model_turn() {
         microphone.silence(&mut harness, 1200);
         send_speak(&mut harness, "one");
         assert!(spoken_texts(&harness)[0].is_cancelled(), "the turn ends first");
-        assert!(microphone.stream_until(
-            &mut harness,
-            |harness| harness.events("tts.speaking_end").len() == 2,
-            15_000
-        ));
+        microphone.wait_until(&mut harness, |harness| harness.events("tts.speaking_end").len() == 2, 15_000);
         assert_eq!(speaking_ends(&harness)[1], (json!("one"), json!(false)));
         microphone.silence(&mut harness, 4000);
         assert_eq!(spoken_texts(&harness).len(), 2, "the model resumes the interrupted turn");
@@ -156,11 +148,7 @@ fn model_turn_during_text_is_suppressed() {
         microphone.silence(&mut harness, 2500);
         ask(&mut harness, &mut microphone, 2);
         send_speak(&mut harness, "one");
-        assert!(microphone.stream_until(
-            &mut harness,
-            |harness| harness.events("tts.speaking_end").len() == 1,
-            15_000
-        ));
+        microphone.wait_until(&mut harness, |harness| harness.events("tts.speaking_end").len() == 1, 15_000);
         let all = spoken_texts(&harness);
         assert!(all.len() == 1 && !all[0].is_model_turn(), "{:?}", harness.names());
         microphone.silence(&mut harness, 12_000);
@@ -188,7 +176,7 @@ fn forced_listen_repeats_until_model_listens_during_text() {
         ask(&mut harness, &mut microphone, 2);
         microphone.silence(&mut harness, 700);
         send_speak(&mut harness, "one");
-        assert!(microphone.stream_until(&mut harness, |harness| !speaking_ends(harness).is_empty(), 15_000));
+        microphone.wait_until(&mut harness, |harness| !speaking_ends(harness).is_empty(), 15_000);
         assert_eq!(spoken_texts(&harness).len(), 1, "{:?}", harness.names());
         let forced = harness.units.iter().filter(|(_, unit)| unit.force_listen).count();
         assert!(forced >= 3, "{backend:?}: forced {forced} times");
@@ -202,15 +190,11 @@ fn second_text_replaces_first() {
     for_each_server(|mut harness, mut microphone, _| {
         microphone.silence(&mut harness, 1000);
         send_speak(&mut harness, "one");
-        assert!(microphone.stream_until(&mut harness, is_audible, 5000));
+        microphone.wait_until(&mut harness, is_audible, 5000);
         microphone.silence(&mut harness, 500);
         send_speak(&mut harness, "two");
         assert_eq!(speaking_ends(&harness), [(json!("one"), json!(true))]);
-        assert!(microphone.stream_until(
-            &mut harness,
-            |harness| harness.events("tts.speaking_end").len() == 2,
-            20_000
-        ));
+        microphone.wait_until(&mut harness, |harness| harness.events("tts.speaking_end").len() == 2, 20_000);
         assert_eq!(speaking_ends(&harness)[1], (json!("two"), json!(false)));
         assert_answered(&mut harness, &mut microphone, 1);
         close_and_check(harness);
@@ -238,7 +222,7 @@ fn cancelled_text_is_silent_at_once() {
     for_each_server(|mut harness, mut microphone, _| {
         microphone.silence(&mut harness, 1000);
         send_speak(&mut harness, "cut");
-        assert!(microphone.stream_until(&mut harness, is_audible, 5000));
+        microphone.wait_until(&mut harness, is_audible, 5000);
         microphone.silence(&mut harness, 700);
         let before = harness.log.len();
         harness.send_json(&json!({"type": "tts.cancel"}));
@@ -256,17 +240,13 @@ fn barge_in_on_text_is_heard_from_onset() {
     for_each_server(|mut harness, mut microphone, _| {
         microphone.silence(&mut harness, 2500);
         send_speak(&mut harness, "cut");
-        assert!(microphone.stream_until(&mut harness, is_audible, 5000));
+        microphone.wait_until(&mut harness, is_audible, 5000);
         microphone.silence(&mut harness, 1500);
         let (unit, voice) = (harness.units.len(), &voices()[2]);
         let words = &voice.samples[voice.onset - 800..voice.onset + 20_000];
         microphone.record(&mut harness, words);
         assert_eq!(speaking_ends(&harness), [(json!("cut"), json!(true))]);
-        assert!(
-            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 1, 20_000),
-            "{:?}",
-            harness.names()
-        );
+        microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 1, 20_000);
         assert!(contains_samples(&samples_from_unit(&harness, unit), words), "words are missing");
         assert_complete_turn(&spoken_texts(&harness)[1], 1, 5);
         close_and_check(harness);
@@ -278,7 +258,7 @@ fn audio_is_paced_and_end_follows_playout() {
     for_each_server(|mut harness, mut microphone, _| {
         microphone.silence(&mut harness, 1000);
         send_speak(&mut harness, "one");
-        assert!(microphone.stream_until(&mut harness, |harness| !speaking_ends(harness).is_empty(), 20_000));
+        microphone.wait_until(&mut harness, |harness| !speaking_ends(harness).is_empty(), 20_000);
         assert_answered(&mut harness, &mut microphone, 1);
         for spoken in spoken_texts(&harness) {
             assert_paced(&spoken, 24_000);
@@ -314,10 +294,9 @@ fn playback_time(samples: usize, rate_hz: usize) -> Duration {
 #[test]
 fn burst_is_sent_unpaced_when_pacing_is_off() {
     for backend in ServerKind::WITH_CHAT {
-        let mut config = HarnessConfig { profile: "bursts", ..HarnessConfig::default() };
-        let profile = "kind = \"profile\"\nname = \"bursts\"\ntitle = \"-\"\nextends = \"conversation\"\nmode = \"audio\"\n\
-            [playout]\npace = \"burst\"\nlead_ms = 0\nframe_ms = 100\nhold_max_ms = 0\n";
-        config.library.add("bursts.toml", profile).unwrap();
+        let toml =
+            "mode = \"audio\"\n[playout]\npace = \"burst\"\nlead_ms = 0\nframe_ms = 100\nhold_max_ms = 0\n";
+        let mut config = HarnessConfig::default().with_profile("bursts", "conversation", toml);
         backend.configure(&mut config);
         config.simulator.faults = vec!["burst=10,times=1".parse().unwrap()];
         let (mut harness, mut microphone) = (Harness::new(config), Microphone::of_ms(20));
@@ -325,7 +304,7 @@ fn burst_is_sent_unpaced_when_pacing_is_off() {
         ask_and_await_answer(&mut harness, &mut microphone);
         let first = spoken_texts(&harness).swap_remove(0);
         assert!(first.samples.len() >= 240_000, "{} samples were sent", first.samples.len());
-        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 1, 5_000));
+        microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 1, 5_000);
         assert_complete_turn(&spoken_texts(&harness)[0], 1, 11);
         close_and_check(harness);
     }
@@ -339,7 +318,7 @@ fn audio_leaves_when_the_microphone_wakes_the_session() {
     microphone.silence(&mut harness, 3000);
     ask_and_await_answer(&mut harness, &mut microphone);
     let before = harness.steps.len();
-    assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 1, 20_000));
+    microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 1, 20_000);
     let spoken = spoken_texts(&harness).swap_remove(0);
     assert_paced(&spoken, 24_000);
     let by_timer = harness.steps[before..].iter().filter(|step| step.frame_bytes == 0 && step.outputs > 0);
@@ -361,9 +340,9 @@ fn output_rates_are_paced_and_change_with_next_turn() {
         ask_and_await_answer(&mut harness, &mut microphone);
         microphone.silence(&mut harness, 600);
         harness.send_json(&json!({"type": "session.configure", "output_sample_rate": next_hz}));
-        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 1, 20_000));
+        microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 1, 20_000);
         ask_and_await_answer(&mut harness, &mut microphone);
-        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000));
+        microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000);
         for (spoken, rate_hz) in spoken_texts(&harness).iter().zip([rate_hz, next_hz]) {
             assert_paced(spoken, rate_hz);
             assert!(spoken.samples.len().abs_diff(rate_hz * 26 / 10) <= 1, "{}", spoken.samples.len());
@@ -380,7 +359,7 @@ fn underrun_increases_initial_hold() {
     microphone.silence(&mut harness, 3000);
     for turn in 1..=2 {
         ask_and_await_answer(&mut harness, &mut microphone);
-        assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == turn, 20_000));
+        microphone.wait_until(&mut harness, |harness| turns_heard(harness) == turn, 20_000);
         let spoken = spoken_texts(&harness).pop().unwrap();
         assert_eq!(spoken.model_turn(), turn as u64);
         // Two gaps of 0.3 s, less the audio sent ahead. The next turn is held back for that time.

@@ -12,14 +12,7 @@ use super::{
 
 /// A conversation with user transcripts.
 fn open_conversation(backend: ServerKind, workers: usize, latency_ms: u64) -> (Harness, Microphone) {
-    let mut config =
-        HarnessConfig { profile: "transcribed", latency: ms(latency_ms), ..HarnessConfig::default() };
-    let conversation = include_str!("../../../mappings/profile/conversation.toml");
-    let profile = conversation
-        .replace("name = \"conversation\"", "name = \"transcribed\"")
-        .replace("extends = \"speech\"", "extends = \"conversation\"")
-        .replace("transcribe_user = false", "transcribe_user = true");
-    config.library.add("transcribed.toml", &profile).unwrap();
+    let mut config = HarnessConfig { latency: ms(latency_ms), ..HarnessConfig::transcribed_conversation() };
     backend.configure(&mut config);
     config.simulator.workers = workers;
     config.simulator.turn_units = 5;
@@ -45,11 +38,7 @@ fn user_and_model_are_transcribed_by_speaker() {
         microphone.silence(&mut harness, 1500);
         for turn in 1..=3 {
             ask(&mut harness, &mut microphone, 2);
-            assert!(
-                microphone.stream_until(&mut harness, |harness| turns_heard(harness) == turn, 20_000),
-                "{:?}",
-                harness.names()
-            );
+            microphone.wait_until(&mut harness, |harness| turns_heard(harness) == turn, 20_000);
             assert_complete_turn(&spoken_texts(&harness)[turn - 1], turn as u64, 5);
         }
         let told = finals(&harness);
@@ -81,7 +70,7 @@ fn user_is_not_transcribed_by_default() {
     );
     microphone.silence(&mut harness, 3000);
     ask(&mut harness, &mut microphone, 2);
-    assert!(microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 1, 20_000));
+    microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 1, 20_000);
     assert_eq!(
         (
             texts_by_speaker(&finals(&harness), "user").len(),
@@ -99,18 +88,14 @@ fn interrupting_speech_is_transcribed() {
         let (mut harness, mut microphone) = open_conversation(backend, 2, 20);
         microphone.silence(&mut harness, 1500);
         ask(&mut harness, &mut microphone, 2);
-        assert!(microphone.stream_until(
+        microphone.wait_until(
             &mut harness,
             |harness| !harness.events("tts.speaking_start").is_empty(),
-            20_000
-        ));
+            20_000,
+        );
         microphone.silence(&mut harness, 900);
         ask(&mut harness, &mut microphone, 0);
-        assert!(
-            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000),
-            "{:?}",
-            harness.names()
-        );
+        microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 2, 20_000);
         assert_eq!(texts_by_speaker(&finals(&harness), "user").len(), 2);
         assert_eq!(texts_by_speaker(&finals(&harness), "assistant").len(), 2);
         close_and_check(harness);
@@ -124,11 +109,7 @@ fn conversation_continues_without_transcription_worker() {
         microphone.silence(&mut harness, 1500);
         for turn in 1..=4 {
             ask(&mut harness, &mut microphone, 2);
-            assert!(
-                microphone.stream_until(&mut harness, |harness| turns_heard(harness) == turn, 20_000),
-                "{:?}",
-                harness.names()
-            );
+            microphone.wait_until(&mut harness, |harness| turns_heard(harness) == turn, 20_000);
             assert_complete_turn(&spoken_texts(&harness)[turn - 1], turn as u64, 5);
         }
         let names = harness.names();
@@ -140,13 +121,9 @@ fn conversation_continues_without_transcription_worker() {
         let spoken = |harness: &Harness| {
             spoken_texts(harness).last().is_some_and(|last| !last.is_model_turn() && last.ended.is_some())
         };
-        assert!(microphone.stream_until(&mut harness, spoken, 30_000), "{:?}", harness.names());
+        microphone.wait_until(&mut harness, spoken, 30_000);
         ask(&mut harness, &mut microphone, 2);
-        assert!(
-            microphone.stream_until(&mut harness, |harness| turns_heard(harness) == 5, 40_000),
-            "{:?}",
-            harness.names()
-        );
+        microphone.wait_until(&mut harness, |harness| turns_heard(harness) == 5, 40_000);
         assert!(
             texts_by_speaker(&finals(&harness), "user")
                 .iter()
@@ -163,7 +140,7 @@ fn interruption_follows_its_speech_start_while_a_transcript_is_pending() {
     microphone.silence(&mut harness, 1500);
     ask(&mut harness, &mut microphone, 2);
     let has_begun = |harness: &Harness| !harness.events("tts.speaking_start").is_empty();
-    assert!(microphone.stream_until(&mut harness, has_begun, 15_000));
+    microphone.wait_until(&mut harness, has_begun, 15_000);
     assert!(harness.events("vad.speech_end").is_empty(), "the transcript is pending");
     ask(&mut harness, &mut microphone, 2);
     let edges = |name: &String| name.starts_with("vad.speech_") || name == "tts.speaking_end";

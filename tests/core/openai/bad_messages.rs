@@ -2,97 +2,48 @@
 
 use serde_json::{Value, json};
 use voxbridge::session::Observation;
+use voxbridge_test_support::cases::{assert_has, rows};
 
 use super::{Realtime, speech};
+
+/// A message, OpenAI's code of the error, and words of it.
+const BAD_MESSAGES: &str = r#"
+{ | invalid_json | not JSON
+[] | invalid_json | object
+{"event_id": "mine"} | missing_required_parameter | 'type'
+{"type": "no.such", "event_id": "mine"} | invalid_value | no.such
+{"type": "input_audio_buffer.append", "event_id": "mine"} | invalid_value | audio
+{"type": "input_audio_buffer.append", "event_id": "mine", "audio": 5} | invalid_value | audio
+{"type": "input_audio_buffer.append", "event_id": "mine", "audio": "????"} | invalid_value | base64
+{"type": "session.update", "event_id": "mine"} | invalid_value | 'session'
+{"type": "session.update", "event_id": "mine", "session": 7} | invalid_value | an object
+{"type": "session.update", "event_id": "mine", "session": {"type": "other"}} | invalid_value | session.type
+{"type": "session.update", "event_id": "mine", "session": {"instructions": 7}} | invalid_value | a number
+{"type": "session.update", "event_id": "mine", "session": {"audio": {"input": {"format": {"type": "opus"}}}}} | invalid_value | session.audio.input.format
+{"type": "session.update", "event_id": "mine", "session": {"audio": {"input": {"turn_detection": {"type": "x"}}}}} | invalid_value | turn_detection.type
+{"type": "conversation.item.create", "event_id": "mine", "item": {"id": "one", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}} | item_create_duplicate_item_id | 'one'
+{"type": "conversation.item.create", "event_id": "mine", "item": {"type": "message", "role": "x"}} | invalid_value | role
+{"type": "conversation.item.create", "event_id": "mine", "item": {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "https://example.com/a.jpg"}]}} | invalid_value | data URL
+{"type": "conversation.item.create", "event_id": "mine", "previous_item_id": "none", "item": {"type": "message", "role": "user", "content": []}} | invalid_item_id | 'none'
+# Clients know these codes; several end at any other.
+{"type": "conversation.item.retrieve", "event_id": "mine", "item_id": "none"} | item_retrieve_invalid_item_id | 'none'
+{"type": "conversation.item.delete", "event_id": "mine", "item_id": "none"} | item_delete_invalid_item_id | 'none'
+{"type": "conversation.item.truncate", "event_id": "mine", "item_id": "none", "audio_end_ms": 1} | item_truncate_invalid_item_id | 'none'
+{"type": "conversation.item.truncate", "event_id": "mine", "item_id": "one"} | invalid_value | audio_end_ms
+{"type": "response.create", "event_id": "mine", "response": []} | invalid_value | an array
+{"type": "response.cancel", "event_id": "mine"} | response_cancel_not_active | no active response
+{"type": "input_audio_buffer.commit", "event_id": "mine"} | input_audio_buffer_commit_empty | no speech
+"#;
 
 #[test]
 fn bad_messages_get_openais_errors_and_the_session_goes_on() {
     let mut client = Realtime::connect("model=gpt-realtime");
-    let message = |kind: &str, fields: Value| {
-        let mut message = fields;
-        message["type"] = kind.into();
-        message["event_id"] = "mine".into();
-        message.to_string()
-    };
-    let text_item = json!({"id": "one", "type": "message", "role": "user",
-        "content": [{"type": "input_text", "text": "hi"}]});
-    client.send(&json!({"type": "conversation.item.create", "item": text_item}));
-    for (text, code, words) in [
-        ("{".to_owned(), "invalid_json", "not JSON"),
-        ("[]".to_owned(), "invalid_json", "object"),
-        (r#"{"event_id": "mine"}"#.to_owned(), "missing_required_parameter", "'type'"),
-        (message("no.such", json!({})), "invalid_value", "no.such"),
-        (message("input_audio_buffer.append", json!({})), "invalid_value", "audio"),
-        (message("input_audio_buffer.append", json!({"audio": 5})), "invalid_value", "audio"),
-        (message("input_audio_buffer.append", json!({"audio": "????"})), "invalid_value", "base64"),
-        (message("session.update", json!({})), "invalid_value", "'session'"),
-        (message("session.update", json!({"session": 7})), "invalid_value", "an object"),
-        (message("session.update", json!({"session": {"type": "other"}})), "invalid_value", "session.type"),
-        (message("session.update", json!({"session": {"instructions": 7}})), "invalid_value", "a number"),
-        (
-            message("session.update", json!({"session": {"audio": {"input": {"format": {"type": "opus"}}}}})),
-            "invalid_value",
-            "session.audio.input.format",
-        ),
-        (
-            message(
-                "session.update",
-                json!({"session": {"audio": {"input": {"turn_detection": {"type": "x"}}}}}),
-            ),
-            "invalid_value",
-            "turn_detection.type",
-        ),
-        (
-            message("conversation.item.create", json!({"item": text_item})),
-            "item_create_duplicate_item_id",
-            "'one'",
-        ),
-        (
-            message("conversation.item.create", json!({"item": {"type": "message", "role": "x"}})),
-            "invalid_value",
-            "role",
-        ),
-        (
-            message(
-                "conversation.item.create",
-                json!({"item": {"type": "message", "role": "user", "content": [
-                {"type": "input_image", "image_url": "https://example.com/a.jpg"}]}}),
-            ),
-            "invalid_value",
-            "data URL",
-        ),
-        (
-            message(
-                "conversation.item.create",
-                json!({"previous_item_id": "none", "item": {"type": "message",
-                "role": "user", "content": []}}),
-            ),
-            "invalid_item_id",
-            "'none'",
-        ),
-        // Clients know these codes; several end at any other.
-        (
-            message("conversation.item.retrieve", json!({"item_id": "none"})),
-            "item_retrieve_invalid_item_id",
-            "'none'",
-        ),
-        (
-            message("conversation.item.delete", json!({"item_id": "none"})),
-            "item_delete_invalid_item_id",
-            "'none'",
-        ),
-        (
-            message("conversation.item.truncate", json!({"item_id": "none", "audio_end_ms": 1})),
-            "item_truncate_invalid_item_id",
-            "'none'",
-        ),
-        (message("conversation.item.truncate", json!({"item_id": "one"})), "invalid_value", "audio_end_ms"),
-        (message("response.create", json!({"response": []})), "invalid_value", "an array"),
-        (message("response.cancel", json!({})), "response_cancel_not_active", "no active response"),
-        (message("input_audio_buffer.commit", json!({})), "input_audio_buffer_commit_empty", "no speech"),
-    ] {
+    let content = json!([{"type": "input_text", "text": "hi"}]);
+    let item = json!({"id": "one", "type": "message", "role": "user", "content": content});
+    client.send(&json!({"type": "conversation.item.create", "item": item}));
+    for [text, code, words] in rows(BAD_MESSAGES) {
         let before = client.of_type("error").len();
-        client.harness.send_text(&text);
+        client.harness.send_text(text);
         client.take_events();
         let errors = client.of_type("error");
         assert_eq!(errors.len(), before + 1, "{text}");
@@ -110,60 +61,55 @@ fn bad_messages_get_openais_errors_and_the_session_goes_on() {
     assert_eq!(client.wait_for("response.done")["response"]["status"], "completed");
 }
 
+/// A message, and the field of the error.
+const WRONG_FIELDS: &str = r#"
+{"no": "type"} | type
+{"type": "no.such"} | type
+{"type": "input_audio_buffer.append"} | audio
+{"type": "input_audio_buffer.append", "audio": 5} | audio
+{"type": "input_audio_buffer.append", "audio": "????"} | audio
+{"type": "session.update"} | session
+{"type": "session.update", "session": 7} | session
+{"type": "session.update", "session": {"type": "other"}} | session.type
+{"type": "session.update", "session": {"instructions": 7}} | session.instructions
+{"type": "session.update", "session": {"output_modalities": ["smell"]}} | session.output_modalities
+{"type": "session.update", "session": {"audio": {"input": {"format": {"type": "opus"}}}}} | session.audio.input.format
+{"type": "session.update", "session": {"audio": {"output": {"voice": 7}}}} | session.audio.output.voice
+{"type": "session.update", "session": {"turn_detection": {"type": "x"}}} | session.turn_detection.type
+{"type": "session.update", "session": {"input_audio_transcription": {"model": 1}}} | session.input_audio_transcription.model
+{"type": "conversation.item.create"} | item
+{"type": "conversation.item.create", "item": {"id": "one", "type": "message", "role": "user", "content": []}} | item.id
+{"type": "conversation.item.create", "item": {"id": 5, "type": "message", "role": "user", "content": []}} | item.id
+{"type": "conversation.item.create", "item": {"type": 1}} | item.type
+{"type": "conversation.item.create", "item": {"type": "message", "role": "x"}} | item.role
+{"type": "conversation.item.create", "item": {"type": "message", "role": "user"}} | item.content
+{"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": [7]}} | item.content[0]
+{"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": [{"type": "smell"}]}} | item.content[0].type
+{"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": 7}]}} | item.content[0].text
+{"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": [{"type": "input_audio", "audio": "?"}]}} | item.content[0].audio
+{"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "http://a"}]}} | item.content[0].image_url
+{"type": "conversation.item.create", "previous_item_id": "none", "item": {}} | previous_item_id
+{"type": "conversation.item.retrieve"} | item_id
+{"type": "conversation.item.retrieve", "item_id": "none"} | item_id
+{"type": "conversation.item.delete", "item_id": "none"} | item_id
+{"type": "conversation.item.truncate", "item_id": "none", "audio_end_ms": 1} | item_id
+{"type": "conversation.item.truncate", "item_id": "one"} | audio_end_ms
+{"type": "response.create", "response": []} | response
+{"type": "response.create", "response": {"instructions": 7}} | response.instructions
+{"type": "response.create", "response": {"output_modalities": 7}} | response.output_modalities
+{"type": "response.create", "response": {"metadata": 7}} | response.metadata
+{"type": "response.create", "response": {"input": 7}} | response.input
+{"type": "response.create", "response": {"input": [7]}} | response.input[0]
+{"type": "response.create", "response": {"input": [{"role": "x"}]}} | response.input[0].role
+"#;
+
 #[test]
 fn errors_name_the_wrong_field() {
     let mut client = Realtime::connect("model=gpt-realtime");
-    let item = |fields: Value| json!({"type": "conversation.item.create", "item": fields});
-    let user = |content: Value| item(json!({"type": "message", "role": "user", "content": content}));
-    let session = |fields: Value| json!({"type": "session.update", "session": fields});
-    let response = |fields: Value| json!({"type": "response.create", "response": fields});
-    client.send(&item(json!({"id": "one", "type": "message", "role": "user", "content": []})));
-    for (message, param) in [
-        (json!({"no": "type"}), "type"),
-        (json!({"type": "no.such"}), "type"),
-        (json!({"type": "input_audio_buffer.append"}), "audio"),
-        (json!({"type": "input_audio_buffer.append", "audio": 5}), "audio"),
-        (json!({"type": "input_audio_buffer.append", "audio": "????"}), "audio"),
-        (json!({"type": "session.update"}), "session"),
-        (session(json!(7)), "session"),
-        (session(json!({"type": "other"})), "session.type"),
-        (session(json!({"instructions": 7})), "session.instructions"),
-        (session(json!({"output_modalities": ["smell"]})), "session.output_modalities"),
-        (session(json!({"audio": {"input": {"format": {"type": "opus"}}}})), "session.audio.input.format"),
-        (session(json!({"audio": {"output": {"voice": 7}}})), "session.audio.output.voice"),
-        (session(json!({"turn_detection": {"type": "x"}})), "session.turn_detection.type"),
-        (
-            session(json!({"input_audio_transcription": {"model": 1}})),
-            "session.input_audio_transcription.model",
-        ),
-        (json!({"type": "conversation.item.create"}), "item"),
-        (item(json!({"id": "one", "type": "message", "role": "user", "content": []})), "item.id"),
-        (item(json!({"id": 5, "type": "message", "role": "user", "content": []})), "item.id"),
-        (item(json!({"type": 1})), "item.type"),
-        (item(json!({"type": "message", "role": "x"})), "item.role"),
-        (item(json!({"type": "message", "role": "user"})), "item.content"),
-        (user(json!([7])), "item.content[0]"),
-        (user(json!([{"type": "smell"}])), "item.content[0].type"),
-        (user(json!([{"type": "input_text", "text": 7}])), "item.content[0].text"),
-        (user(json!([{"type": "input_audio", "audio": "?"}])), "item.content[0].audio"),
-        (user(json!([{"type": "input_image", "image_url": "http://a"}])), "item.content[0].image_url"),
-        (
-            json!({"type": "conversation.item.create", "previous_item_id": "none", "item": {}}),
-            "previous_item_id",
-        ),
-        (json!({"type": "conversation.item.retrieve"}), "item_id"),
-        (json!({"type": "conversation.item.retrieve", "item_id": "none"}), "item_id"),
-        (json!({"type": "conversation.item.delete", "item_id": "none"}), "item_id"),
-        (json!({"type": "conversation.item.truncate", "item_id": "none", "audio_end_ms": 1}), "item_id"),
-        (json!({"type": "conversation.item.truncate", "item_id": "one"}), "audio_end_ms"),
-        (response(json!([])), "response"),
-        (response(json!({"instructions": 7})), "response.instructions"),
-        (response(json!({"output_modalities": 7})), "response.output_modalities"),
-        (response(json!({"metadata": 7})), "response.metadata"),
-        (response(json!({"input": 7})), "response.input"),
-        (response(json!({"input": [7]})), "response.input[0]"),
-        (response(json!({"input": [{"role": "x"}]})), "response.input[0].role"),
-    ] {
+    let item = json!({"id": "one", "type": "message", "role": "user", "content": []});
+    client.send(&json!({"type": "conversation.item.create", "item": item}));
+    for [message, param] in rows(WRONG_FIELDS) {
+        let message: Value = serde_json::from_str(message).unwrap();
         let before = client.of_type("error").len();
         client.send(&message);
         let errors = client.of_type("error");
@@ -291,11 +237,7 @@ fn tools_without_effect_are_a_warning_and_a_demanded_call_is_an_error() {
             client.send(&message);
             let errors = client.of_type("error");
             let error = &errors.last().expect("an error")["error"];
-            assert_eq!(
-                (&error["param"], &error["code"]),
-                (&json!(param), &json!("invalid_value")),
-                "{error}"
-            );
+            assert_has(error, json!({"/param": param, "/code": "invalid_value"}));
         }
     }
     assert_eq!(client.of_type("error").len(), 4);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use voxbridge::{simulator::SimulatorConfig, spelling::Library, vocabulary::Lane};
+use voxbridge::{simulator::SimulatorConfig, vocabulary::Lane};
 
-use super::{Realtime, config};
+use super::{Realtime, config, tools::aloud};
 use crate::harness::{HarnessConfig, Traffic};
 
 const MS: Duration = Duration::from_millis(1);
@@ -45,13 +45,10 @@ fn answer() -> impl Strategy<Value = Vec<(&'static str, bool)>> {
 }
 
 fn connect(profile: &'static str) -> Realtime {
-    let mut library = Library::embedded().unwrap();
-    let file = "kind = \"profile\"\nname = \"aloud\"\ntitle = \"asks aloud\"\nextends = \"assistant\"\n\n[answer.tools]\nask = \"spoken\"\n";
-    library.add("aloud.toml", file).unwrap();
     let faults = vec!["never-answers".parse().unwrap()];
     let simulator = SimulatorConfig { workers: 4, faults, ..SimulatorConfig::default() };
     let mut client =
-        Realtime::with_config(HarnessConfig { library, profile, simulator, ..config("model=gpt-realtime") });
+        Realtime::with_config(HarnessConfig { profile, simulator, ..aloud(config("model=gpt-realtime")) });
     client.update(&json!({"tools": [{"type": "function", "name": "get_weather", "parameters": {
         "type": "object", "properties": {"city": {"type": "string"}}}}]}));
     client.send(&json!({"type": "response.create"}));

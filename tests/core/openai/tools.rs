@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use voxbridge::{
     session::{Observation, SessionState},
     simulator::{Backend, SimulatorConfig},
-    spelling::Library,
 };
+use voxbridge_test_support::cases::assert_has;
 
 use super::{Realtime, call_properties::asked_lane, config, speech};
-use crate::harness::{HarnessConfig, Traffic};
+use crate::harness::HarnessConfig;
 
 const MS: Duration = Duration::from_millis(1);
 const CALL: &str =
@@ -50,10 +50,8 @@ fn give_result(client: &mut Realtime, call_id: &Value, output: &str) {
 
 /// The chat turns of a client, without those that speak a given text: their messages, and whether they ask for speech.
 fn questions(client: &Realtime) -> Vec<(Vec<Value>, bool)> {
-    let sent = client.harness.traffic.iter().filter_map(|(_, traffic)| match traffic {
-        Traffic::Sent(_, text) => serde_json::from_str::<Value>(text).ok(),
-        _ => None,
-    });
+    let sent = client.harness.sent_containing("length_penalty").into_iter();
+    let sent = sent.filter_map(|text| serde_json::from_str::<Value>(text).ok());
     let is_answer = |message: &Value| message["input"]["generation"]["length_penalty"] == 1.1;
     let parts = |message: Value| {
         let speaks = message["input"]["tts"]["enabled"] == true;
@@ -315,10 +313,7 @@ fn required_and_named_calls_are_demanded_and_words_are_asked_again() {
         client.send(&json!({"type": "response.create", "response": {"tool_choice": choice}}));
         let done = client.wait_for("response.done")["response"].clone();
         client.check();
-        assert_eq!(
-            (&done["status"], &done["output"][0]["name"]),
-            (&json!("completed"), &json!("get_weather"))
-        );
+        assert_has(&done, json!({"/status": "completed", "/output/0/name": "get_weather"}));
         assert_eq!(done["output"].as_array().unwrap().len(), 1, "words in place of a call are dropped");
         assert!(spoken(&client).is_empty());
         let questions = questions(&client);
@@ -351,10 +346,7 @@ fn json_that_is_no_call_is_an_answer_in_words() {
         client.send(&json!({"type": "response.create", "response": response}));
         let done = client.wait_for("response.done")["response"].clone();
         client.check();
-        assert_eq!(
-            (&done["status"], &done["output"][0]["content"][0]["text"]),
-            (&json!("completed"), &json!(json))
-        );
+        assert_has(&done, json!({"/status": "completed", "/output/0/content/0/text": json}));
     }
 }
 
@@ -383,10 +375,7 @@ fn mistake_is_repaired_by_a_second_question() {
     client.ask("How is it in Rome?");
     let done = client.wait_for("response.done")["response"].clone();
     client.check();
-    assert_eq!(
-        (&done["status"], &done["output"][0]["arguments"]),
-        (&json!("completed"), &json!("{\"city\": \"Rome\"}"))
-    );
+    assert_has(&done, json!({"/status": "completed", "/output/0/arguments": "{\"city\": \"Rome\"}"}));
     assert_eq!(client.of_type("response.function_call_arguments.delta").len(), 1);
     let repair = &questions(&client)[1].0;
     let roles: Vec<_> = repair.iter().map(|message| message["role"].as_str().unwrap()).collect();
@@ -570,10 +559,7 @@ fn out_of_band_response_has_tools_and_leaves_no_trace() {
             {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{\"city\":\"Oslo\"}"},
             {"type": "function_call_output", "call_id": "c1", "output": "rain"}]}}));
     let done = client.wait_for("response.done")["response"].clone();
-    assert_eq!(
-        (&done["metadata"]["topic"], &done["output"][0]["name"]),
-        (&json!("x"), &json!("get_weather"))
-    );
+    assert_has(&done, json!({"/metadata/topic": "x", "/output/0/name": "get_weather"}));
     assert!(client.of_type("conversation.item.added").is_empty());
     let asked = &questions(&client)[0].0;
     assert!(
@@ -591,10 +577,7 @@ fn unknown_call_and_bad_tools_are_refused_in_openais_form() {
     let mut client = connect(&[]);
     give_result(&mut client, &json!("call_1"), "sunny");
     let error = client.wait_for("error")["error"].clone();
-    assert_eq!(
-        (&error["code"], &error["type"]),
-        (&json!("invalid_tool_call_id"), &json!("invalid_request_error"))
-    );
+    assert_has(&error, json!({"/code": "invalid_tool_call_id", "/type": "invalid_request_error"}));
     assert_eq!(error["message"], "Tool call ID 'call_1' not found in conversation.");
     assert!(client.of_type("conversation.item.added").is_empty());
     client.send(
@@ -631,11 +614,8 @@ fn unknown_call_and_bad_tools_are_refused_in_openais_form() {
 }
 
 /// A profile that asks for calls with speech on.
-fn aloud(config: HarnessConfig) -> HarnessConfig {
-    let file = "kind = \"profile\"\nname = \"aloud\"\ntitle = \"asks aloud\"\nextends = \"assistant\"\n\n[answer.tools]\nask = \"spoken\"\n";
-    let mut library = Library::embedded().unwrap();
-    library.add("aloud.toml", file).unwrap();
-    HarnessConfig { library, profile: "aloud", ..config }
+pub(super) fn aloud(config: HarnessConfig) -> HarnessConfig {
+    config.with_profile("aloud", "assistant", "[answer.tools]\nask = \"spoken\"\n")
 }
 
 #[test]

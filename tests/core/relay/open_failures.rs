@@ -8,10 +8,7 @@ use voxbridge::{
 
 use super::{
     harness::{Harness, HarnessConfig, zeros},
-    support::{
-        base64_of, config, connect_current, dial_count, init_message, ms, newest_lane, open_session,
-        sent_texts,
-    },
+    support::{base64_of, config, connect_current, init_message, ms, newest_lane, open_session, sent_texts},
 };
 
 fn session_update(prompt: &str) -> serde_json::Value {
@@ -25,14 +22,14 @@ fn upstream_dropping_every_open_is_given_up() {
         harness.send_json(&if client == "minicpm-o" { init_message() } else { session_update("p") });
         for _ in 0..20 {
             harness.advance(ms(5000));
-            if harness.sent_containing("session.init").len() > dial_count(&harness) - 1
+            if harness.sent_containing("session.init").len() > harness.dial_count() - 1
                 && !harness.is_closed()
             {
                 harness.break_lanes();
             }
         }
         assert!(harness.is_closed() && harness.finished, "{client}");
-        assert!(dial_count(&harness) <= 3, "{client}: {}", dial_count(&harness));
+        assert!(harness.dial_count() <= 3, "{client}: {}", harness.dial_count());
         assert!(harness.names().contains(&"error".to_owned()), "{client}: {:?}", harness.names());
     }
 }
@@ -42,10 +39,10 @@ fn second_session_update_keeps_queue_position() {
     let mut harness = Harness::new_relay(config("mode=audio", &["stuck-queue"]), &["minicpm-o-legacy"]);
     harness.send_json(&session_update("first"));
     harness.advance(ms(3000));
-    let before = dial_count(&harness);
+    let before = harness.dial_count();
     harness.send_json(&session_update("second"));
     harness.advance(ms(1000));
-    assert_eq!(dial_count(&harness), before);
+    assert_eq!(harness.dial_count(), before);
     let mut harness =
         Harness::new_relay(config("mode=audio", &["stuck-queue,times=1"]), &["minicpm-o-legacy"]);
     harness.send_json(&session_update("first"));

@@ -84,10 +84,6 @@ pub(crate) fn sent_texts(harness: &Harness) -> Vec<&str> {
     harness.sent_containing("")
 }
 
-pub(crate) fn dial_count(harness: &Harness) -> usize {
-    harness.traffic.iter().filter(|(_, traffic)| matches!(traffic, Traffic::Dialled(_))).count()
-}
-
 pub(crate) fn newest_lane(harness: &Harness) -> Lane {
     *harness.lanes().last().unwrap()
 }

@@ -7,8 +7,8 @@ use voxbridge::{session::Observation, simulator::SimulatorConfig};
 use super::{
     harness::{Harness, HarnessConfig, zeros},
     support::{
-        append_message, chat_message, config, connect_current, dial_count, init_message, ms, newest_lane,
-        open_session, question_seconds, sent_texts,
+        append_message, chat_message, config, connect_current, init_message, ms, newest_lane, open_session,
+        question_seconds, sent_texts,
     },
 };
 
@@ -21,7 +21,7 @@ fn failure_before_open_is_retried_silently() {
         harness.advance(ms(10_000));
         let names = ["session.queue_done", "session.created", "response.output.delta"];
         assert_eq!(harness.names(), names, "{fault}");
-        assert!(dial_count(&harness) > 1, "{fault}");
+        assert!(harness.dial_count() > 1, "{fault}");
     }
 }
 
@@ -46,7 +46,7 @@ fn rejected_init_is_reported_to_client() {
     harness.advance(ms(10_000));
     assert_eq!(harness.names(), ["session.queue_done", "session.closed", "close 1000"]);
     assert_eq!(harness.events("session.closed")[0]["session_id"], json!(null));
-    assert_eq!(dial_count(&harness), 2, "one retry, in case the upstream was at fault");
+    assert_eq!(harness.dial_count(), 2, "one retry, in case the upstream was at fault");
     assert!(harness.finished);
 }
 
@@ -162,7 +162,7 @@ fn repeatedly_dying_upstream_is_given_up() {
         harness.run_until(|harness| harness.is_closed() || harness.openings.len() > openings, ms(20_000));
         harness.advance(ms(100));
     }
-    let dialled = dial_count(&harness);
+    let dialled = harness.dial_count();
     assert!(harness.is_closed() && dialled < 20, "{dialled} in {:?}", harness.now());
     assert_eq!(harness.events("session.closed")[0]["reason"], "backend_error");
     harness.advance(ms(10_000));
@@ -319,5 +319,5 @@ fn repeatedly_crashing_backend_is_given_up() {
         harness.advance(ms(100));
     }
     assert_eq!(harness.events("session.closed")[0]["reason"], "backend_error");
-    assert!(harness.is_closed() && dial_count(&harness) < 20);
+    assert!(harness.is_closed() && harness.dial_count() < 20);
 }

@@ -1,6 +1,6 @@
 //! The user's words: no loss, no repetition, in order, and in time where the upstream permits.
 
-use voxbridge::{session::Observation, simulator::SimulatorConfig};
+use voxbridge::{session::Observation, simulator::SimulatorConfig, spelling::MappingKind};
 
 use super::*;
 
@@ -190,10 +190,10 @@ fn listening_client_is_not_idle() {
     harness.replace_gateway(config);
     send_speak(&mut harness, LONG, "slow");
     harness.next_event("tts.speaking_start");
-    assert!(harness.run_until(|harness| !harness.events("tts.speaking_end").is_empty(), secs(120)).is_some());
+    harness.wait_until(|harness| !harness.events("tts.speaking_end").is_empty(), secs(120));
     assert!(harness.now() > secs(80), "this test is too short");
     let ended = harness.now();
-    assert!(harness.run_until(|harness| harness.finished, secs(61)).is_some());
+    harness.wait_until(|harness| harness.finished, secs(61));
     assert_eq!(harness.now() - ended, secs(60));
 }
 
@@ -208,9 +208,7 @@ fn two_hundred_chat_sessions_share_one_worker() {
         assert_transcribes(&mut harness);
         assert_speaks(&mut harness);
     }
-    assert!(
-        harness.traffic.iter().filter(|(_, traffic)| matches!(traffic, Traffic::Dialled(_))).count() >= 200
-    );
+    assert!(harness.dial_count() >= 200);
     assert_eq!(harness.received_count("session_failed"), 0, "a worker rejected a session");
     assert_eq!(errors(&harness), []);
     assert_closes_cleanly(harness);
@@ -235,8 +233,7 @@ fn audio_stopping_mid_speech_ends_utterance() {
 #[test]
 fn interim_transcripts_come_during_speech_when_enabled() {
     let mut config = HarnessConfig::default();
-    let speech = include_str!("../../../mappings/profile/speech.toml");
-    config.library.add("speech.toml", &speech.replace("interim_ms = 0 ", "interim_ms = 1000 ")).unwrap();
+    config.change_file(MappingKind::Profile, "speech", &[("interim_ms = 0 ", "interim_ms = 1000 ")]);
     let mut harness = Harness::new(config);
     harness.stream(&voice(5000), 20);
     let partials: Vec<u64> = harness
@@ -286,8 +283,7 @@ fn utterance_keeps_language_of_its_time() {
     harness.send_json(&json!({"type": "session.configure", "language": "zh", "hot_words": ["Macaw"]}));
     harness.stream(&utterance(), 40);
     harness.send_json(&json!({"type": "session.configure", "language": "en", "hot_words": []}));
-    let answered = harness.run_until(|harness| !harness.events("transcript.final").is_empty(), secs(10));
-    assert!(answered.is_some(), "{:?}", harness.names());
+    harness.wait_until(|harness| !harness.events("transcript.final").is_empty(), secs(10));
     assert_eq!(harness.events("transcript.final")[0]["language"], "zh");
     let questions = harness.sent_containing("input.append");
     assert!(

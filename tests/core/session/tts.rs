@@ -1,6 +1,6 @@
 //! Spoken texts: one start and one end each, immediate stop, and an open microphone after every outcome.
 
-use voxbridge::simulator::CORRUPTED_PREFIX;
+use voxbridge::{simulator::CORRUPTED_PREFIX, spelling::MappingKind};
 
 use super::*;
 
@@ -157,11 +157,8 @@ fn session_close_ends_text_first() {
 #[test]
 fn text_part_without_audio_is_reported() {
     let mut config = HarnessConfig::default();
-    let speech = include_str!("../../../mappings/profile/speech.toml");
-    config
-        .library
-        .add("speech.toml", &speech.replace("part_max_chars = 300 ", "part_max_chars = 50 "))
-        .unwrap();
+    let shorter = ("part_max_chars = 300 ", "part_max_chars = 50 ");
+    config.change_file(MappingKind::Profile, "speech", &[shorter]);
     config.simulator.faults = vec!["no-audio,times=1".parse().unwrap()];
     let mut harness = Harness::new(config);
     send_speak(&mut harness, LONG, "halves");

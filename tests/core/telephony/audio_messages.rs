@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use voxbridge::spelling::Library;
+use voxbridge::spelling::{Library, MappingKind};
 
 use crate::harness::{Harness, HarnessConfig};
 
@@ -13,14 +13,9 @@ const TWILIO: &str = include_str!("../../../mappings/client/twilio.toml");
 
 /// A session with Twilio's file after these replacements.
 fn open(replaced: &[(&str, &str)]) -> Harness {
-    let source = replaced.iter().fold(TWILIO.to_owned(), |source, (old, new)| {
-        assert!(source.contains(old), "{old}");
-        source.replace(old, new)
-    });
-    let mut library = Library::embedded().unwrap();
-    library.add("changed.toml", &source).unwrap_or_else(|problem| panic!("{problem}"));
-    let query = String::new();
-    Harness::new(HarnessConfig { library, ..HarnessConfig::of("twilio", "speech", &query) })
+    let mut config = HarnessConfig::of("twilio", "speech", "");
+    config.change_file(MappingKind::Client, "twilio", replaced);
+    Harness::new(config)
 }
 
 fn speak(harness: &mut Harness, text: &str) {

@@ -7,15 +7,9 @@ use super::*;
 
 /// A client with these parameters. The judge takes 80 ms; without one, the fixed silence ends turns.
 fn open(query: &str, judge: Option<ScriptedJudge>) -> Harness {
-    let library = Library::embedded().unwrap();
     let simulator = SimulatorConfig { workers: 2, record: true, ..SimulatorConfig::default() };
     let query = format!("model=flux-general-en&{query}");
-    Harness::new(HarnessConfig {
-        library,
-        simulator,
-        judge,
-        ..HarnessConfig::of("deepgram-flux", "speech", &query)
-    })
+    Harness::new(HarnessConfig { simulator, judge, ..HarnessConfig::of("deepgram-flux", "speech", &query) })
 }
 
 /// A judge that always gives this probability.

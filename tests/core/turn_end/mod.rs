@@ -18,76 +18,27 @@ use voxbridge::{
     spelling::Library,
 };
 
-const PROFILES: [&str; 7] = [
-    r#"
-kind = "profile"
-name = "judged-speech"
-title = "speech, and a model judges the ends of turns"
-extends = "speech"
-[listen]
-turn_end = "semantic"
-"#,
-    r#"
-kind = "profile"
-name = "judged-slow"
-title = "speech, and a model judges the ends of turns, or else they take 700 ms"
-extends = "judged-speech"
-[listen]
-end_ms = 700
-"#,
-    r#"
-kind = "profile"
-name = "judged-assistant"
-title = "assistant, and a model judges the ends of turns"
-extends = "assistant"
-[listen]
-turn_end = "semantic"
-"#,
-    r#"
-kind = "profile"
-name = "eager"
-title = "assistant that asks early"
-extends = "assistant"
-[answer]
-eager = true
-"#,
-    r#"
-kind = "profile"
-name = "eager-forgetful"
-title = "assistant that asks early and keeps 4 s of audio"
-extends = "eager"
-[answer]
-history_audio_max_ms = 4000
-"#,
-    r#"
-kind = "profile"
-name = "judged-eager"
-title = "assistant that asks early, and a model judges the ends of turns"
-extends = "eager"
-[listen]
-turn_end = "semantic"
-"#,
-    r#"
-kind = "profile"
-name = "judged-conversation"
-title = "conversation whose profile wants the ends of turns judged"
-extends = "conversation"
-[listen]
-turn_end = "semantic"
-"#,
+/// Names of profiles, what they extend, and what is different.
+const PROFILES: [[&str; 3]; 7] = [
+    ["judged-speech", "speech", "[listen]\nturn_end = \"semantic\""],
+    ["judged-slow", "judged-speech", "[listen]\nend_ms = 700"],
+    ["judged-assistant", "assistant", "[listen]\nturn_end = \"semantic\""],
+    ["eager", "assistant", "[answer]\neager = true"],
+    ["eager-forgetful", "eager", "[answer]\nhistory_audio_max_ms = 4000"],
+    ["judged-eager", "eager", "[listen]\nturn_end = \"semantic\""],
+    ["judged-conversation", "conversation", "[listen]\nturn_end = \"semantic\""],
 ];
 
 /// A session of Macaw's client with two workers. The judge takes 80 ms and always gives this probability.
 fn config(profile: &'static str, probability: Option<f32>) -> HarnessConfig {
-    let mut library = Library::embedded().unwrap();
-    PROFILES.iter().for_each(|file| library.add("own.toml", file).unwrap());
-    HarnessConfig {
+    let mut config = HarnessConfig {
         profile,
-        library,
         simulator: SimulatorConfig { workers: 2, record: true, ..SimulatorConfig::default() },
         judge: Some(judge(80, move |_| probability)),
         ..HarnessConfig::default()
-    }
+    };
+    PROFILES.iter().for_each(|[name, extends, toml]| config.add_profile(name, extends, toml));
+    config
 }
 
 fn judge(takes_ms: u64, verdict: impl FnMut(&[i16]) -> Option<f32> + 'static) -> ScriptedJudge {

@@ -14,9 +14,7 @@ use tokio::{
 use tokio_tungstenite::tungstenite::Message;
 use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::{
-    bench::{
-        Client, ClientFrame, events, instant_simulator, open_websocket, recording, scratch, start_simulator,
-    },
+    bench::{Client, ClientFrame, dial, events, instant_simulator, recording, scratch, start_simulator},
     certs,
     programs::ensure,
 };
@@ -275,8 +273,7 @@ fn start_generator(server: &Server, upstream: &str) -> Child {
 }
 
 async fn connect(server: &Server, query: &str) -> Client {
-    let stream = TcpStream::connect(server.address).await.unwrap();
-    let (_, mut client) = open_websocket(stream, &format!("/v1/realtime?{query}"), "", &[]).await;
+    let mut client = dial(server.address, &format!("/v1/realtime?{query}")).await;
     assert_eq!(client.next().await.kind(), "session.created");
     client
 }

@@ -1,6 +1,7 @@
 //! Sessions of OpenAI's Live protocol by WebRTC: their requests, a conversation, and a second connection.
 
 use voxbridge::simulator::SimulatorConfig;
+use voxbridge_test_support::cases::assert_has;
 
 use super::*;
 
@@ -39,14 +40,10 @@ async fn live_session_converses_by_a_call_and_a_second_connection_ends_it() {
     let bench = live_bench().await;
     let (mut client, id) = live_call(&bench, &json!({ "model": "gpt-live-1.1", "store": true })).await;
     let path = format!("/v1/live/sessions/{id}/attach");
-    let (head, mut second) = bench.open_websocket(&path, "").await;
-    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let mut second = bench.dial(&path).await;
     let started = client.wait_for("session.started").await;
     assert_eq!(second.wait_for_event("session.started").await["session"]["id"], id);
-    assert_eq!(
-        (&started["session"]["id"], &started["session"]["model"]),
-        (&json!(id), &json!("gpt-live-1.1"))
-    );
+    assert_has(&started, json!({"/session/id": id, "/session/model": "gpt-live-1.1"}));
     assert_eq!(client.wait_for("info").await["code"], "settings_without_effect");
     for (command, param) in [
         (json!({ "type": "session.start", "session": {} }), "the session has started already"),
@@ -91,7 +88,7 @@ async fn page_sends_and_gets_only_permitted_events_but_its_server_all() {
         "allowed_server_events": permitted });
     let session = json!({ "model": "gpt-live-1", "store": true, "client": { "data_channel": channel } });
     let (mut client, id) = live_call(&bench, &session).await;
-    let (_, mut second) = bench.open_websocket(&format!("/v1/live/sessions/{id}/attach"), "").await;
+    let mut second = bench.dial(&format!("/v1/live/sessions/{id}/attach")).await;
     client.wait_for("session.started").await;
     client.send(&json!({ "type": "session.input_audio.mute", "event_id": "mine" }));
     let error = client.wait_for("error").await["error"].clone();
@@ -137,7 +134,7 @@ async fn wrong_requests_for_live_sessions_name_their_parameter() {
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(status == 400 && message.contains("session.audio.format"), "{answer}");
 
-    let off = Bench::with_config(instant_simulator(), Config::default()).await;
+    let off = Bench::start().await;
     let (status, answer) = requested(&off, "/v1/live/sessions", &session_request(&sdp, &good)).await;
     assert_eq!(status, 404);
     assert!(answer["error"]["message"].as_str().unwrap().contains("[webrtc]"), "{answer}");

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::{net::UdpSocket, sync::watch, time::Instant};
 use voxbridge::config::{Config, WebRtcConfig};
 use voxbridge_test_support::{
-    bench::{Bench, ClientFrame, instant_simulator, recording, scratch},
+    bench::{Bench, ClientFrame, recording, scratch},
     wait::wait_until,
 };
 
@@ -25,7 +25,7 @@ fn config() -> Config {
 }
 
 async fn bench() -> Bench {
-    Bench::with_config(instant_simulator(), config()).await
+    Bench::of(config()).await
 }
 
 /// The status, the head and the body of the answer to a request.
@@ -304,7 +304,7 @@ async fn keyed_bench(name: &str) -> (Bench, [String; 2]) {
     let mut config = config();
     config.access.keys = Some(dir.join("keys.toml"));
     let owners = ["ann", "bob"].map(|name| format!("Authorization: Bearer {name}-s3cret\r\n"));
-    (Bench::with_config(instant_simulator(), config).await, owners)
+    (Bench::of(config).await, owners)
 }
 
 #[tokio::test]
@@ -369,7 +369,7 @@ async fn second_connection_hears_the_call_and_commands_it() {
 #[tokio::test]
 async fn call_is_admitted_when_its_client_connects() {
     let config = Config { sessions_max: Some(1), ..config() };
-    let bench = Bench::with_config(instant_simulator(), config).await;
+    let bench = Bench::of(config).await;
     // Offers whose clients never come hold nothing.
     for _ in 0..4 {
         let (_, offer) = CallClient::new().await;

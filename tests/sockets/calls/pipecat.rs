@@ -214,7 +214,7 @@ async fn start_page_names_the_transport_that_is_asked_for() {
     assert_eq!(answer["sessionId"].as_str().map(str::len), Some(32), "{answer}");
     let (_, answer) = offered(&bench, "POST /start", "", &json!({ "transport": "websocket" })).await;
     assert!(answer["wsUrl"].is_string() && answer.get("sessionId").is_none(), "{answer}");
-    let off = Bench::with_config(instant_simulator(), Config::default()).await;
+    let off = Bench::start().await;
     let (status, answer) = offered(&off, "POST /start", "", &start).await;
     assert!(status == 400 && answer.to_string().contains("[webrtc]"), "{answer}");
     let (status, _, body) = request(&off, "POST /api/offer", JSON, "{}").await;

@@ -215,7 +215,7 @@ async fn silent_client_without_model_or_mode_gets_no_worker() {
 #[tokio::test]
 async fn silent_unnamed_client_gets_queue_events_where_all_clients_are_relayed() {
     let relayed_only = configuration("[[route]]\nprofile = \"relay\"\n");
-    let bench = Bench::with_config(instant_simulator(), relayed_only).await;
+    let bench = Bench::of(relayed_only).await;
     for dialect in [RelayDialect::Current, RelayDialect::Legacy] {
         let mut client = bench.dial("/v1/realtime").await;
         assert_eq!(client.next().await.kind(), "session.queue_done");
@@ -228,9 +228,7 @@ async fn silent_unnamed_client_gets_queue_events_where_all_clients_are_relayed()
 #[tokio::test]
 async fn unknown_mode_is_rejected_before_upgrade_when_detectable() {
     const ROUTE: &str = "[[route]]\npath = \"/current\"\nprotocol = \"minicpm-o\"\nprofile = \"relay\"\n";
-    let bench =
-        Bench::with_config(instant_simulator(), configuration(&format!("profile = \"speech\"\n{ROUTE}")))
-            .await;
+    let bench = Bench::of(configuration(&format!("profile = \"speech\"\n{ROUTE}"))).await;
     for query in ["mode=", "mode=Audio", "mode=audio&mode=telepathy", "mode=%00"] {
         let (head, _) = bench.open_websocket(&format!("/current?{query}"), "").await;
         assert!(head.starts_with("HTTP/1.1 403 "), "{query}: {head}");
@@ -246,11 +244,7 @@ async fn unknown_mode_is_rejected_before_upgrade_when_detectable() {
 
 #[tokio::test]
 async fn relayed_client_without_route_gets_error() {
-    let bench = Bench::with_config(
-        instant_simulator(),
-        configuration("[[route]]\nclient = \"macaw\"\nprofile = \"speech\"\n"),
-    )
-    .await;
+    let bench = Bench::of(configuration("[[route]]\nclient = \"macaw\"\nprofile = \"speech\"\n")).await;
     let (head, _) = bench.open_websocket("/v1/realtime?mode=audio", "").await;
     assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
     // Without a relay route, the path belongs to Macaw alone.
@@ -273,7 +267,7 @@ async fn route_can_fix_protocol() {
         ("/newer", "minicpm-o", "relay"),
         ("/v1/*", "macaw", "conversation"),
     ]));
-    let bench = Bench::with_config(instant_simulator(), forced).await;
+    let bench = Bench::of(forced).await;
     for (path, expected) in [
         ("/older?mode=audio", DetectedProtocol::Relayed(RelayDialect::Legacy)),
         ("/older", DetectedProtocol::Relayed(RelayDialect::Legacy)),
@@ -330,7 +324,7 @@ async fn routes_select_their_upstream() {
     let (new, _new, to_new) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
     let older = UpstreamConfig { dialect: "minicpm-o-legacy".into(), ..upstream_at(old) };
     let upstream = vec![named("new", upstream_at(new)), named("old", older)];
-    let bench = Bench::with_config(instant_simulator(), Config { upstream, ..configuration(TWO) }).await;
+    let bench = Bench::of(Config { upstream, ..configuration(TWO) }).await;
     for (query, speaks, opened_old, opened_new) in [
         ("mode=audio", Some(RelayDialect::Legacy), 1, 0),
         ("mode=audio", Some(RelayDialect::Current), 0, 1),
@@ -371,7 +365,7 @@ async fn client_waiting_for_server_is_detected() {
         UpstreamConfig { name: Some("new".into()), ..upstream_at(new) },
         UpstreamConfig { name: Some("old".into()), ..older },
     ];
-    let bench = Bench::with_config(instant_simulator(), Config { upstream, ..configuration(TWO) }).await;
+    let bench = Bench::of(Config { upstream, ..configuration(TWO) }).await;
     for dialect in [RelayDialect::Legacy, RelayDialect::Current] {
         let mut client = bench.dial("/v1/realtime?mode=audio").await;
         client.wait_for_event("session.queue_done").await;

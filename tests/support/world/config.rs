@@ -5,7 +5,7 @@ use std::time::Duration;
 use voxbridge::{
     session::VoiceCatalog,
     simulator::{EngineAnswer, EngineRequest, SimulatorConfig},
-    spelling::Library,
+    spelling::{Library, MappingKind},
     trace::AudioRetention,
 };
 
@@ -64,12 +64,35 @@ pub struct ScriptedJudge {
 impl HarnessConfig {
     /// A conversation in full duplex, on two workers, whose profile also transcribes the user.
     pub fn transcribed_conversation() -> Self {
-        let mut config = Self { profile: "transcribed", ..Self::default() };
-        let profile = "kind = \"profile\"\nname = \"transcribed\"\ntitle = \"t\"\nextends = \"conversation\"\nmode = \"audio\"\n\
-            [converse]\ntranscribe_user = true\n";
-        config.library.add("transcribed.toml", profile).unwrap();
+        let toml = "mode = \"audio\"\n[converse]\ntranscribe_user = true\n";
+        let mut config = Self::default().with_profile("transcribed", "conversation", toml);
         config.simulator.workers = 2;
         config
+    }
+
+    /// Adds a profile that extends another, and uses it. The first lines of `toml` may be keys, such as `mode`.
+    #[must_use]
+    pub fn with_profile(mut self, name: &'static str, extends: &str, toml: &str) -> Self {
+        self.add_profile(name, extends, toml);
+        Self { profile: name, ..self }
+    }
+
+    /// Adds a profile that extends another.
+    pub fn add_profile(&mut self, name: &str, extends: &str, toml: &str) {
+        let head = format!("kind = \"profile\"\nname = \"{name}\"\ntitle = \"-\"\nextends = \"{extends}\"\n");
+        self.library.add(&format!("{name}.toml"), &(head + toml)).unwrap();
+    }
+
+    /// Replaces texts of a mapping file, which has each of them.
+    pub fn change_file(&mut self, kind: MappingKind, name: &str, replaced: &[(&str, &str)]) {
+        let files = self.library.clone();
+        let is_meant = |(of, known): (MappingKind, &str)| (of, known) == (kind, name);
+        let (_, _, file, source) = files.files().find(|(of, known, ..)| is_meant((*of, known))).unwrap();
+        let changed = replaced.iter().fold(source.to_owned(), |source, (old, new)| {
+            assert!(source.contains(old), "{old}");
+            source.replace(old, new)
+        });
+        self.library.add(file, &changed).unwrap_or_else(|problem| panic!("{problem}"));
     }
 }
 

@@ -399,6 +399,15 @@ impl<M: StepMeter> Harness<M> {
         Some(self.now())
     }
 
+    /// Lets time pass until the condition holds and returns that time.
+    ///
+    /// # Panics
+    /// If the limit passes first.
+    pub fn wait_until(&mut self, condition: impl FnMut(&Self) -> bool, limit: Duration) -> Duration {
+        let held = self.run_until(condition, limit);
+        held.unwrap_or_else(|| panic!("not within {limit:?}; the client saw {:?}", self.names()))
+    }
+
     /// Lets time pass until the client has received another event of this type, and returns it.
     ///
     /// # Panics
@@ -406,8 +415,7 @@ impl<M: StepMeter> Harness<M> {
     pub fn next_event(&mut self, name: &str) -> Value {
         let seen_before = self.events(name).len();
         let limit = Duration::from_secs(60);
-        let arrived = self.run_until(|harness| harness.events(name).len() > seen_before, limit);
-        assert!(arrived.is_some(), "no {name} within {limit:?}; the client saw {:?}", self.names());
+        self.wait_until(|harness| harness.events(name).len() > seen_before, limit);
         self.events(name)[seen_before].clone()
     }
 }

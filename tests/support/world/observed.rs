@@ -78,13 +78,17 @@ impl<M: StepMeter> Harness<M> {
         measured.collect()
     }
 
-    /// Every event of this type so far.
-    pub fn events(&self, name: &str) -> Vec<&Value> {
-        let all = self.log.iter().filter_map(|(_, frame)| match frame {
+    /// Every event so far.
+    pub fn all_events(&self) -> impl Iterator<Item = &Value> {
+        self.log.iter().filter_map(|(_, frame)| match frame {
             ClientFrame::Event(event) => Some(event),
             _ => None,
-        });
-        all.filter(|event| event["type"] == name).collect()
+        })
+    }
+
+    /// Every event of this type so far.
+    pub fn events(&self, name: &str) -> Vec<&Value> {
+        self.all_events().filter(|event| event["type"] == name).collect()
     }
 
     /// Names of the client's frames by [`ClientFrame::name`]; a run of binary frames counts as one.
@@ -110,6 +114,14 @@ impl<M: StepMeter> Harness<M> {
     fn binary_frames(&self) -> impl Iterator<Item = &Bytes> {
         self.log.iter().filter_map(|(_, frame)| match frame {
             ClientFrame::Binary(bytes) => Some(bytes),
+            _ => None,
+        })
+    }
+
+    /// The gateway's messages, as JSON.
+    pub fn received_json(&self) -> impl Iterator<Item = Value> {
+        self.traffic.iter().filter_map(|(_, traffic)| match traffic {
+            Traffic::Received(_, text) => serde_json::from_str(text).ok(),
             _ => None,
         })
     }
