@@ -49,7 +49,7 @@ impl SessionSetup {
         let missing_judge = owners.setup.missing_judge(TurnEnd::OfProfile);
         missing_judge.into_iter().for_each(|note| owners.tools.out.observe(note));
         owners.apply_settings(now, settings);
-        let Owners { setup: SessionSetup { profile, duplex, .. }, dialogue, tools, .. } = &mut owners;
+        let Owners { setup: Self { profile, duplex, .. }, dialogue, tools, .. } = &mut owners;
         if let Some(rules) = profile.dialogue.clone() {
             *dialogue = Some(Box::new(Dialogue::open(now, rules, profile.mode, duplex, tools)));
         }

@@ -204,16 +204,22 @@ async fn connection_of_a_client_is_counted_as_closed_once() {
         (End::CutOffAfterClient, "peer", "1000"),
     ] {
         let upstream = unresponsive_upstream().await;
+        let is_cut_off = matches!(end, End::CutOff | End::CutOffAfterClient);
         let mut config = Config::default();
         config.drain.timeout_ms = Some(400);
-        if matches!(end, End::CutOff | End::CutOffAfterClient) {
+        if is_cut_off {
             config.upstream = vec![upstream_at(upstream)];
         }
         let mut bench = Bench::of(config).await;
         let mut client = bench.client("model=x").await;
         client.send_json(json!({"type": "tts.speak", "text": "Hello."})).await;
-        let view = || serde_json::to_value(bench.sessions.all()[0].view()).unwrap();
-        wait_until("the lane is ready", || view()["last_event"] == "lane_ready").await;
+        if is_cut_off {
+            // Nothing follows it on this upstream.
+            let view = || serde_json::to_value(bench.sessions.all()[0].view()).unwrap();
+            wait_until("the lane is ready", || view()["last_event"] == "lane_ready").await;
+        } else {
+            client.wait_for_event("tts.speaking_start").await;
+        }
         let closes = |labels: &[&str]| {
             MetricSamples::scrape(&bench.metrics).sum("voxbridge_connections_closed_total", labels)
         };

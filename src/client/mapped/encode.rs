@@ -102,10 +102,8 @@ impl EventEncoder {
             }
             ClientEvent::Configured { hot_words, .. } => self.slots.words_json = json_elements(hot_words),
             ClientEvent::AnswerStarted { .. } => self.cancel_calls(at_s, send),
-            ClientEvent::ToolCalled { segment_id, call, .. } => {
-                if self.has(EventName::ToolCalled) {
-                    self.calls.note(*segment_id, call);
-                }
+            ClientEvent::ToolCalled { segment_id, call, .. } if self.has(EventName::ToolCalled) => {
+                self.calls.note(*segment_id, call);
             }
             ClientEvent::SpeakingStarted { request_id, .. } => {
                 self.slots.speaking_id.clone_from(request_id);
