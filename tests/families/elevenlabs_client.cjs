@@ -52,8 +52,16 @@ async function talk(cell, origin, text) {
     } else if (cell === "speech") {
         await untilQuiet();
     } else if (cell === "interruption") {
-        conversation.sendUserMessage([text, text, text, text].join(" "));
-        await until(() => came.interrupted.length);
+        // An answer lasts some seconds, and the microphone's question comes when it comes: it meets one of several.
+        let askedAt = -Infinity;
+        await until(() => {
+            const [now, heardAt] = [performance.now() - start, came.audio.at(-1)?.at ?? 0];
+            if (!came.interrupted.length && now - askedAt > 3000 && now - heardAt > 500) {
+                conversation.sendUserMessage(text);
+                askedAt = now;
+            }
+            return came.interrupted.length;
+        });
         await new Promise((resolve) => setTimeout(resolve, 1000));
     }
     came.id = conversation.getId();
