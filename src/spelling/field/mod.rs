@@ -200,6 +200,10 @@ impl ProtocolField {
     /// Media types are compared by their parts.
     fn translate<'w>(&'w self, word: &'w str) -> Option<Cow<'w, str>> {
         let map = &self.file.value_map;
+        // Most fields have none, such as audio, whose base64 would be looked through for a media type.
+        if map.is_empty() {
+            return None;
+        }
         if let Some(value) = map.get(word) {
             return Some(Cow::Borrowed(value.as_str()));
         }
