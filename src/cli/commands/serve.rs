@@ -79,7 +79,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     exit_result(serve(server, start).await?, signals).await
 }
 
-/// What a server starts with, beside itself.
+/// The parts of a server at its start that are not the server itself.
 struct Start {
     manager: ServiceManager,
     reloader: Arc<ConfigReloader>,
@@ -274,7 +274,7 @@ async fn bind_admin(admin_settings: AdminSettings) -> Result<AdminListener, Comm
     admin.map_err(|error| bind_error(&listen.to_string(), "--admin", &error))
 }
 
-/// What a reload replaces of the admin listener, and its address.
+/// Parts of the admin listener that a reload replaces, and its address.
 fn admin_target(admin: &AdminListener) -> Result<(SharedAdminSecurity, SocketAddr), CommandError> {
     Ok((admin.security(), admin.local_addr().map_err(CommandError::failed)?))
 }

@@ -1,4 +1,4 @@
-//! What a client protocol does beyond its mapping file.
+//! Behaviour of a client protocol that its mapping file cannot say.
 
 use std::fmt;
 

@@ -56,7 +56,7 @@ pub(super) enum EventSource<'e> {
     },
 }
 
-/// What fills the templates of one connection.
+/// Values for the templates of one connection.
 #[derive(Debug)]
 pub(in crate::client) struct Slots {
     pub(super) mapping: Arc<ClientMapping>,
