@@ -9,7 +9,7 @@
 //!
 //! | module | job | I/O (sockets, clocks, tasks)? |
 //! |---|---|---|
-//! | [`audio`] | sample formats, resampling, voice activity, units, playout pacing | no |
+//! | [`audio`] | sample formats, resampling, voice activity, units, playout pacing: a package of its own, which builds of tests optimise | no |
 //! | [`error`] | the error type | no |
 //! | [`vocabulary`] | the neutral vocabulary of requests and events, so that N protocols + M dialects need no N × M code | no |
 //! | [`spelling`] | the protocols' spelling, from TOML files: schema, checks, templates | no |
@@ -76,7 +76,8 @@
 
 #![warn(clippy::unwrap_used)]
 
-pub mod audio;
+pub use voxbridge_audio as audio;
+
 pub mod bridge;
 #[cfg(feature = "io")]
 pub mod cli;

@@ -124,7 +124,7 @@ fn read_number(words: &[u8], width: u8, row: usize, lane: usize) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audio::{pcm, wav};
+    use crate::{pcm, wav};
     use proptest::prelude::*;
     use std::time::Duration;
 

@@ -121,6 +121,11 @@ impl Encoding {
         }
     }
 
+    /// Decodes whole samples to int16. A part of a sample at the end is left out.
+    pub fn decode_all(self, bytes: &[u8]) -> Vec<i16> {
+        bytes.chunks_exact(self.bytes_per_sample()).map(|sample| self.decode_first(sample)).collect()
+    }
+
     /// Encodes float32 samples, rounded and clipped, and appends them to `out`.
     pub fn encode(self, samples: &[f32], out: &mut Vec<u8>) {
         match self {

@@ -141,7 +141,7 @@ mod tests {
     const REFERENCE: &[u8] = include_bytes!("log_mel_reference.bin");
 
     fn recording(file: &str) -> Vec<i16> {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/speech").join(file);
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/speech").join(file);
         hound::WavReader::open(path).unwrap().samples().map(Result::unwrap).collect()
     }
 

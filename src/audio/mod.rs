@@ -2,7 +2,7 @@
 //! pacing.
 //!
 //! To change here: sample formats and rates, as functions over slices; each runs per frame, and `tests/instructions`
-//! counts it. Not here: reading files ([`crate::media`]), and the JSON around audio (the codecs).
+//! counts it. Not here: reading files (voxbridge's module `media`), and the JSON around audio (the codecs).
 //!
 //! Audio towards the model is int16 mono at 16 kHz ([`SPEECH_RATE_HZ`]). Audio from the model is float32 mono at
 //! 24 kHz ([`MODEL_RATE_HZ`]).
@@ -17,16 +17,20 @@ pub mod format;
 pub mod g722;
 pub mod input_converter;
 pub mod log_mel;
+pub mod long_strings;
 pub mod opus;
 pub mod output_converter;
 pub mod pcm;
 mod phrases;
 pub mod playout;
 pub mod playout_queue;
+#[cfg(test)]
+#[path = "../property_config.rs"]
+mod property_config;
 pub mod recording_level;
 pub mod resample;
-pub(crate) mod scratch;
-pub(crate) mod sentence_marks;
+pub mod scratch;
+pub mod sentence_marks;
 pub mod units;
 pub mod vad;
 pub mod wav;

@@ -33,9 +33,9 @@ pub struct OutputConverter {
     /// Encoder of a client that plays a file format. Its samples wait as int16, too.
     file: Option<LiveEncoder>,
     /// Samples per second of the converted audio.
-    pub(crate) rate_hz: u32,
+    pub rate_hz: u32,
     /// Size of a converted sample.
-    pub(crate) bytes_per_sample: usize,
+    pub bytes_per_sample: usize,
 }
 
 impl Default for OutputConverter {

@@ -111,20 +111,38 @@ fn convert_to_f32le<S: Simd>(_: S, samples: &[i16], bytes: &mut [[u8; 4]]) {
 
 /// Appends float32 samples to `out` as base64, little-endian.
 pub fn encode_base64_samples(samples: &[f32], out: &mut String) {
-    if cfg!(target_endian = "little") {
-        return encode_base64(bytemuck::cast_slice(samples), out);
+    match cfg!(target_endian = "little") {
+        true => encode_base64(bytemuck::cast_slice(samples), out),
+        false => encode_base64(&f32le_bytes(samples), out),
     }
-    let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-    encode_base64(&bytes, out);
 }
 
 /// Appends the samples to `out` as base64 of little-endian int16.
 pub fn encode_base64_s16(samples: &[i16], out: &mut String) {
-    if cfg!(target_endian = "little") {
-        return encode_base64(bytemuck::cast_slice(samples), out);
+    match cfg!(target_endian = "little") {
+        true => encode_base64(bytemuck::cast_slice(samples), out),
+        false => encode_base64(&s16le_bytes(samples), out),
     }
-    let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-    encode_base64(&bytes, out);
+}
+
+/// int16 samples as little-endian bytes.
+pub fn s16le_bytes(samples: &[i16]) -> Vec<u8> {
+    samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
+}
+
+/// float32 samples as little-endian bytes.
+pub fn f32le_bytes(samples: &[f32]) -> Vec<u8> {
+    samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
+}
+
+/// Little-endian bytes as int16 samples. A part of a sample at the end is left out.
+pub fn s16le_samples(bytes: &[u8]) -> Vec<i16> {
+    bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])).collect()
+}
+
+/// Little-endian bytes as float32 samples. A part of a sample at the end is left out.
+pub fn f32le_samples(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect()
 }
 
 /// Number of base64 characters for `samples` float32 samples.

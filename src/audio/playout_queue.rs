@@ -10,7 +10,7 @@ pub struct PlayoutQueue {
     /// None is empty.
     pieces: VecDeque<Bytes>,
     /// Number of queued bytes.
-    pub(crate) len: usize,
+    pub len: usize,
 }
 
 impl PlayoutQueue {

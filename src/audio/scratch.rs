@@ -16,7 +16,7 @@ thread_local! {
 }
 
 /// A kind of sample that has shared memory.
-pub(crate) trait Shared: Sized + 'static {
+pub trait Shared: Sized + 'static {
     /// The unused buffers of this thread.
     fn spares() -> &'static LocalKey<Spares<Self>>;
 }
@@ -34,12 +34,12 @@ impl Shared for f32 {
 }
 
 /// A buffer with its old samples, which the caller overwrites or clears.
-pub(crate) fn take<T: Shared>() -> Vec<T> {
+pub fn take<T: Shared>() -> Vec<T> {
     T::spares().with_borrow_mut(Vec::pop).unwrap_or_default()
 }
 
 /// Puts a buffer back.
-pub(crate) fn put_back<T: Shared>(buffer: Vec<T>) {
+pub fn put_back<T: Shared>(buffer: Vec<T>) {
     T::spares().with_borrow_mut(|spares| {
         if spares.len() < SPARES_MAX && buffer.capacity() <= SPARE_MAX_SAMPLES {
             spares.push(buffer);

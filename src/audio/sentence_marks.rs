@@ -1,18 +1,18 @@
 //! Marks that end sentences and clauses, in the scripts that have them.
 
 /// True if the text ends with a full stop, a question mark or the like, quotation marks and brackets aside.
-pub(crate) fn ends_sentence(text: &str) -> bool {
+pub fn ends_sentence(text: &str) -> bool {
     text.trim_end_matches(is_closing).ends_with(|mark| is_full_stop(mark) || is_other_end(mark))
 }
 
 /// True if the text ends with a comma, a colon or the like.
-pub(crate) fn ends_clause(text: &str) -> bool {
+pub fn ends_clause(text: &str) -> bool {
     text.trim_end_matches(is_closing)
         .ends_with([',', ';', ':', '–', '—', '，', '、', '；', '：', '،', '؛', '､'])
 }
 
 /// True for the full stops of all scripts: also of Chinese, Hindi, Urdu, Armenian and Amharic.
-pub(crate) const fn is_full_stop(mark: char) -> bool {
+pub const fn is_full_stop(mark: char) -> bool {
     matches!(mark, '.' | '。' | '．' | '｡' | '।' | '۔' | '։' | '።')
 }
 

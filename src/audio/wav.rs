@@ -225,7 +225,7 @@ mod tests {
         fn written_file_reads_back(samples in prop::collection::vec(any::<i16>(), 0..400)) {
             let (back, rate_hz) = read(&write_s16(&samples, 16_000), MINUTE).unwrap();
             prop_assert_eq!(rate_hz, 16_000);
-            prop_assert_eq!(back, samples.iter().map(|s| crate::audio::pcm::to_f32(*s)).collect::<Vec<_>>());
+            prop_assert_eq!(back, samples.iter().map(|s| crate::pcm::to_f32(*s)).collect::<Vec<_>>());
         }
 
         #[test]

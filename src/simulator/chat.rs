@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::{Backend, picture::check_picture, python, script};
+use crate::audio::pcm;
 
 /// One parsed chat request.
 #[derive(Debug)]
@@ -282,7 +283,7 @@ fn cpp_audio_text(item: &Value) -> Option<&str> {
 pub(super) fn decode_cpp_audio(text: &str) -> Result<Vec<f32>, AppendRejection> {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     let bytes = STANDARD.decode(strip_data_url_prefix(text)).map_err(|_| AppendRejection::Silent)?;
-    Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    Ok(pcm::f32le_samples(&bytes))
 }
 
 /// Strips the `data:` prefix from base64, as C++ does.

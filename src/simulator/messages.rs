@@ -6,11 +6,11 @@
 
 use std::time::{Duration, Instant};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Serialize, Serializer as _};
 use serde_json::{Value, json};
 
 use super::Backend;
+use crate::audio::pcm;
 
 /// Tokens of the audio of one unit.
 const UNIT_AUDIO_TOKENS: u64 = 10;
@@ -212,6 +212,7 @@ pub(super) fn to_json<'n>(members: impl IntoIterator<Item = (&'n str, Value)>) -
 
 /// Encodes samples as base64 of little-endian float32.
 pub(super) fn base64_f32(samples: &[f32]) -> String {
-    let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-    STANDARD.encode(bytes)
+    let mut base64 = String::new();
+    pcm::encode_base64_samples(samples, &mut base64);
+    base64
 }

@@ -84,6 +84,7 @@ pub(crate) fn print_all() -> Result<(), String> {
     for passage in &PASSAGES {
         let (counts, _) = figures::run_callgrind(passage.name, &["--compress-strings=no"])?;
         let counts = fs::read_to_string(&counts).map_err(|error| format!("{}: {error}", counts.display()))?;
+        let counts = counts.replace("voxbridge_audio::", "voxbridge::audio::");
         let hops: BTreeSet<(String, String)> = counts.lines().filter_map(hop).collect();
         println!("{}: {}", passage.name, hops.len());
         let mut modules = BTreeMap::<&str, Vec<&str>>::new();

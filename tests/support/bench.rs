@@ -27,6 +27,7 @@ use tokio_tungstenite::{
     tungstenite::{Message, protocol::Role},
 };
 use voxbridge::{
+    audio::pcm,
     config::{Config, UpstreamConfig},
     server::{Server, registry::SessionRegistry, tap::Tap},
     simulator::{
@@ -548,10 +549,10 @@ pub fn mappings_with(name: &str, file: &str, text: &str) -> PathBuf {
 }
 
 pub fn bytes(samples: &[i16]) -> Vec<u8> {
-    samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
+    pcm::s16le_bytes(samples)
 }
 
 pub fn samples(bytes: &[u8]) -> Vec<i16> {
     assert_eq!(bytes.len() % 2, 0, "audio ends in the middle of a sample");
-    bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])).collect()
+    pcm::s16le_samples(bytes)
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{AudioFormat, Encoder};
-use crate::audio::{encoding::Encoding, format::FormatError, opus};
+use crate::{encoding::Encoding, format::FormatError, opus};
 
 /// Encoder of one speech to a stream. Allocates its state with the first audio.
 ///

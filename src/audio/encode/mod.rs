@@ -1,5 +1,5 @@
-//! Encodes speech output to the formats of OpenAI's `POST /v1/audio/speech`, as a stream. Their tests are in [`crate::media`],
-//! which decodes them.
+//! Encodes speech output to the formats of OpenAI's `POST /v1/audio/speech`, as a stream. Their tests are in
+//! voxbridge's module `media`, which decodes them.
 //!
 //! Every format leaves as the audio comes: the first [`Encoder::push`] returns the file's header, and nothing that was
 //! written changes later. The length is therefore unknown to the headers.
@@ -14,25 +14,38 @@ mod wav;
 pub use self::live::LiveEncoder;
 pub use super::format::UnsupportedFileRate;
 use super::{encoding::Encoding, resample};
-use crate::named_enum::named_enum;
 
-named_enum! {
-    /// File format of an answer.
-    pub enum AudioFormat {
-        /// MP3, OpenAI's default; at 96 kb/s by default.
-        Mp3 = "mp3",
-        /// Opus in Ogg; at about 48 kb/s by default.
-        Opus = "opus",
-        /// FLAC with 16 bits.
-        Flac = "flac",
-        /// RIFF WAVE; with int16 samples by default.
-        Wav = "wav",
-        /// Samples without a header; int16 by default.
-        Pcm = "pcm",
-    }
+/// File format of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AudioFormat {
+    /// MP3, OpenAI's default; at 96 kb/s by default.
+    Mp3,
+    /// Opus in Ogg; at about 48 kb/s by default.
+    Opus,
+    /// FLAC with 16 bits.
+    Flac,
+    /// RIFF WAVE; with int16 samples by default.
+    Wav,
+    /// Samples without a header; int16 by default.
+    Pcm,
 }
 
 impl AudioFormat {
+    /// All formats.
+    pub const ALL: [Self; 5] = [Self::Mp3, Self::Opus, Self::Flac, Self::Wav, Self::Pcm];
+
+    /// Name of the format in `response_format`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mp3 => "mp3",
+            Self::Opus => "opus",
+            Self::Flac => "flac",
+            Self::Wav => "wav",
+            Self::Pcm => "pcm",
+        }
+    }
+
     /// Finds the format with this name in `response_format`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)

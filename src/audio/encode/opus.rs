@@ -2,7 +2,7 @@
 
 use opus_pure::{Application, MAX_PACKET_BYTES, OggOpusWriter, OpusEncoder, OpusHead, RateControl};
 
-use crate::audio::opus::PacketOptions;
+use crate::opus::PacketOptions;
 
 /// Bit rate at which mono speech cannot be told from the original.
 const BIT_RATE: u32 = 48_000;

@@ -1,6 +1,6 @@
 //! Samples, alone or as a WAV file of unknown length.
 
-use crate::audio::{encoding::Encoding, pcm};
+use crate::{encoding::Encoding, pcm};
 
 /// Data length that stands for "unknown", as Macaw writes it (mappings/notes/macaw.md#rest). Players then read to the
 /// end. 0xFFFFFFFF, which ffmpeg writes, is negative for programs that read it as a signed number.

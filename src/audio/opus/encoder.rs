@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use opus_pure::{Application, OpusEncoder};
 
-use crate::audio::{format::FormatError, scratch};
+use crate::{format::FormatError, scratch};
 
 /// Below this bit rate, speech sounds better in the mode for speech (PESQ at 12 kbit/s 3.2, not 2.7), which takes three times
 /// the work.
@@ -89,12 +89,12 @@ impl PacketEncoder {
     }
 
     /// Notes that audio was added.
-    pub(crate) const fn note_audio(&mut self) {
+    pub const fn note_audio(&mut self) {
         self.has_audio = true;
     }
 
     /// Takes the number of silent samples that push the end of the audio out of the encoder, which runs behind its input.
-    pub(crate) fn take_tail_samples(&mut self) -> usize {
+    pub fn take_tail_samples(&mut self) -> usize {
         let delay = match self.options.application() {
             Application::RestrictedLowDelay => self.rate_hz / 400,
             _ => self.rate_hz / 400 + self.rate_hz / 250,

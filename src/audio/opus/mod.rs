@@ -1,7 +1,7 @@
 //! Opus (RFC 6716) of a client: each of its messages holds one packet, without a container.
 //!
 //! [`PacketDecoder`] decodes what a client sends, [`PacketEncoder`] encodes what it plays. Ogg and WebM belong to
-//! `crate::media`.
+//! `media`.
 //!
 //! The codec is opus-pure 0.2. Beside ropus 0.12 and opus-rs 0.1 it encodes fastest, keeps to its bit rate (opus-rs exceeds it
 //! by up to 70 %), conceals as libopus does (ropus has another concealment) and allocates nothing per decoded packet.

@@ -2,7 +2,7 @@ use opus_pure::{Application, OpusEncoder};
 use proptest::prelude::*;
 
 use super::*;
-use crate::audio::pcm;
+use crate::pcm;
 
 /// A harmonic sound that swells and fades like syllables.
 fn voice(rate_hz: u32, ms: usize) -> Vec<i16> {

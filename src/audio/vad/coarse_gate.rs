@@ -7,7 +7,7 @@
 use fearless_simd::{Level, Simd, dispatch};
 
 use super::gate::NoiseFloor;
-use crate::audio::SPEECH_RATE_HZ;
+use crate::SPEECH_RATE_HZ;
 
 /// Blocks per second whose levels are judged: one for each hop of the detector, about.
 const BLOCKS_PER_SECOND: u32 = 62;
@@ -93,7 +93,7 @@ fn sum_of_squares<S: Simd>(_: S, samples: &[[u8; 2]], window: usize) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audio::{input_converter::InputConverter, vad::rms_dbfs};
+    use crate::{input_converter::InputConverter, vad::rms_dbfs};
 
     /// A second of noise at this amplitude.
     fn noise(rate_hz: u32, amplitude: f32, seed: u64) -> Vec<u8> {

@@ -126,7 +126,8 @@ pub struct HopResult {
 #[derive(Debug)]
 pub struct VoiceActivity<D = Earshot> {
     detector: D,
-    pub(crate) segmenter: Segmenter,
+    /// Finds the stretches of speech in the decisions.
+    pub segmenter: Segmenter,
     config: VadConfig,
     gate: EnergyGate,
 }

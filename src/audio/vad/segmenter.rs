@@ -1,7 +1,7 @@
 //! Segmenter: finds the start and end of utterances, given which hops are speech.
 
 use super::{VadConfig, quietest::QuietestPlace};
-use crate::audio::SPEECH_RATE_HZ;
+use crate::SPEECH_RATE_HZ;
 
 /// Start or end of an utterance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -252,10 +252,7 @@ fn float_base64(file: &[u8]) -> Result<String, HttpPage> {
     let samples =
         wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ).map_err(|error| bad(&error.to_string()))?;
     let mut base64 = String::new();
-    pcm::encode_base64(
-        &samples.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<_>>(),
-        &mut base64,
-    );
+    pcm::encode_base64_samples(&samples, &mut base64);
     Ok(base64)
 }
 

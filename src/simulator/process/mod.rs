@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use self::helper::{Helper, HelperAnswer, HelperRequest, ReadyHeader};
 use super::engines::SpeechEngines;
-use crate::audio::SPEECH_RATE_HZ;
+use crate::audio::{SPEECH_RATE_HZ, pcm};
 
 mod helper;
 
@@ -159,7 +159,7 @@ impl EngineProcess {
         samples: Vec<f32>,
     ) -> impl Future<Output = Result<String, EngineError>> + Send + use<> {
         let seconds = samples.len() as u64 / u64::from(SPEECH_RATE_HZ);
-        let audio: Vec<u8> = samples.into_iter().flat_map(f32::to_le_bytes).collect();
+        let audio = pcm::f32le_bytes(&samples);
         let timeout = ANSWER_TIMEOUT + Duration::from_secs(seconds);
         let answer = self.ask(HelperRequest::Recognise { bytes: audio.len() }, audio, timeout);
         async move { answer.await.map(|(text, _)| text) }
@@ -170,7 +170,7 @@ impl EngineProcess {
     /// The future borrows nothing. Dropping it discards the answer and keeps the order of the others.
     pub fn speak(&self, text: String) -> impl Future<Output = Result<Vec<f32>, EngineError>> + Send + use<> {
         let answer = self.ask(HelperRequest::Speak { text, voice: FLITE_VOICE }, Vec::new(), ANSWER_TIMEOUT);
-        async move { answer.await.map(|(_, audio)| decode_samples(&audio)) }
+        async move { answer.await.map(|(_, audio)| pcm::f32le_samples(&audio)) }
     }
 
     /// Name of the recogniser, such as `moonshine-base`.
@@ -245,10 +245,6 @@ async fn run_helper(mut helper: Helper, mut requests: mpsc::Receiver<QueuedReque
     while let Some(queued) = requests.recv().await {
         let _ = queued.reply.send(Err(EngineError::Stopped(reason.clone())));
     }
-}
-
-fn decode_samples(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{decode_base64, request::Rejected};
+use crate::audio::pcm::s16le_samples;
 
 /// Samples of a unit.
 pub(super) const UNIT_SAMPLES: usize = 16_000;
@@ -95,7 +96,7 @@ impl Input {
         } else if 2 * buffered + pcm.len() > MAX_INPUT_BYTES {
             return Err(Rejected::overflow("input budget exhausted; retry this seq"));
         }
-        self.pending.extend(pcm.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])));
+        self.pending.extend(s16le_samples(pcm));
         self.accepted += pcm.len() / 2;
         self.next_seq += 1;
         Ok(())

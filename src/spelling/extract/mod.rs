@@ -4,16 +4,12 @@
 //! vector instructions, and the JSON parser sees the message without it. Values without a pointer are skipped.
 
 mod key_tree;
-mod long_strings;
 
-use crate::vocabulary::Node;
+use crate::{audio::long_strings::LongStrings, vocabulary::Node};
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 pub(crate) use self::key_tree::to_snake_case;
-use self::{
-    key_tree::{KeyNode, KeyTree, pointer_parts},
-    long_strings::LongStrings,
-};
+use self::key_tree::{KeyNode, KeyTree, pointer_parts};
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 

@@ -15,7 +15,7 @@ use voxbridge::{
 use voxbridge_test_support::programs::{installed, set_up};
 
 use super::*;
-use crate::harness::Traffic;
+use crate::harness::{Traffic, recording};
 
 /// A sentence.
 struct Sentence {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, ScriptedJudge, bytes_of, recording, voice, zeros};
+use crate::harness::{ClientFrame, Harness, HarnessConfig, ScriptedJudge, bytes_of, voice, zeros};
 use voxbridge::{
     session::{EarlyQuestionResult, Measurement, TurnDecision},
     simulator::SimulatorConfig,

@@ -17,9 +17,11 @@ pub mod session;
 
 use std::{path::Path, time::Duration};
 
+use voxbridge::audio::pcm;
+
 /// Samples as bytes on the wire.
 pub fn bytes_of(samples: &[i16]) -> Vec<u8> {
-    samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
+    pcm::s16le_bytes(samples)
 }
 
 /// A recording of `examples/speech`, int16 mono 16 kHz.

@@ -120,7 +120,7 @@ impl std::fmt::Debug for Earshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audio::vad::{Edge, Sensitivity, VadConfig, VoiceActivity, rms_dbfs};
+    use crate::vad::{Edge, Sensitivity, VadConfig, VoiceActivity, rms_dbfs};
     use std::io::Cursor;
 
     /// The recordings with the onset of speech in ms, read off their levels.

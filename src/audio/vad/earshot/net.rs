@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use fearless_simd::{Level, Simd, dispatch, f32x8, f32x16, i16x32, i32x16, prelude::*};
 
 use super::features::{BANDS, CONTEXT_HOPS};
-use crate::audio::pcm::to_i16;
+use crate::pcm::to_i16;
 
 static NET: LazyLock<Box<Net>> = LazyLock::new(|| Box::new(Net::read(include_bytes!("weights.bin"))));
 

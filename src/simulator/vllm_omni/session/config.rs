@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Refusal;
-use crate::audio::encoding::Encoding;
+use crate::audio::{encoding::Encoding, pcm};
 
 /// Spellings of audio formats, and the names by which the server knows them.
 const FORMATS: [(&str, &[&str]); 5] = [
@@ -94,9 +94,8 @@ pub(super) fn decode_samples(format: &str, bytes: &[u8]) -> Option<Vec<f32>> {
         "g711_alaw" => Encoding::Alaw,
         _ => Encoding::S16le,
     };
-    let samples = bytes.chunks_exact(encoding.bytes_per_sample());
-    let is_whole = !bytes.is_empty() && samples.remainder().is_empty();
-    is_whole.then(|| samples.map(|sample| f32::from(encoding.decode_first(sample)) / 32768.0).collect())
+    let is_whole = !bytes.is_empty() && bytes.len().is_multiple_of(encoding.bytes_per_sample());
+    is_whole.then(|| encoding.decode_all(bytes).into_iter().map(pcm::to_f32).collect())
 }
 
 fn check_format(asked: &Map<String, Value>, direction: &str, known: &[&str]) -> Result<(), Refusal> {

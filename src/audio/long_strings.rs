@@ -6,9 +6,9 @@
 use fearless_simd::{Level, Simd, dispatch};
 
 /// A message without the contents of its long strings, which are most of its bytes and need no parsing.
-pub(super) struct LongStrings {
+pub struct LongStrings {
     /// The message; a long string is empty here.
-    pub(super) rest: String,
+    pub rest: String,
     /// Where the long strings were, as offsets in `rest`, and their lengths.
     cuts: Vec<(usize, usize)>,
 }
@@ -19,7 +19,7 @@ impl LongStrings {
 
     /// Cuts the long strings out of a JSON text; `None` if there are none. Strings with escapes or control characters stay,
     /// because they need the parser.
-    pub(super) fn cut(text: &str) -> Option<Self> {
+    pub fn cut(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         if bytes.len() < Self::MIN_BYTES {
             return None;
@@ -40,7 +40,7 @@ impl LongStrings {
     }
 
     /// The part of `text` that a part of `rest` was, with the strings that were cut out of it.
-    pub(super) fn original<'a>(&self, part: &str, text: &'a str) -> &'a str {
+    pub fn original<'a>(&self, part: &str, text: &'a str) -> &'a str {
         let from = part.as_ptr() as usize - self.rest.as_ptr() as usize;
         let to = from + part.len();
         let cut_before = |within: &dyn Fn(usize) -> bool| -> usize {
