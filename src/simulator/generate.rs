@@ -26,12 +26,27 @@ const CHARS_PER_SPEECH_DELTA: usize = 16;
 /// Exception of the streaming generator when its first token ends the answer (mappings/notes/minicpm-o.md#chat).
 const EMPTY_ANSWER_EXCEPTION: &str = "torch.cat(): expected a non-empty list of Tensors";
 
+/// What happens at one instant.
 #[derive(Debug)]
 enum GenerationStep {
     Text(String),
     Audio(Range<usize>),
     Done,
     Crash(String),
+    Abort,
+}
+
+/// A piece of an answer, as it is generated.
+#[derive(Debug)]
+pub(super) enum AnswerPiece {
+    Text(String),
+    /// Samples at 24 kHz.
+    Audio(Vec<f32>),
+    /// The answer is complete.
+    Done,
+    /// The generator failed, with this text.
+    Crash(String),
+    /// The TCP connection breaks.
     Abort,
 }
 
@@ -226,31 +241,44 @@ impl Generation {
         self.pending_job.map(OrphanedGeneration::AwaitingEngines).or_else(ends_at)
     }
 
+    /// The next piece of the answer; `None` after its end.
+    pub(super) fn next_piece(&mut self) -> Option<AnswerPiece> {
+        let (_, step) = self.steps.pop_front()?;
+        Some(match step {
+            GenerationStep::Text(text) => AnswerPiece::Text(text),
+            GenerationStep::Audio(range) => {
+                AnswerPiece::Audio(self.speech.as_ref().map_or_else(Vec::new, |speech| speech.samples(range)))
+            }
+            GenerationStep::Done => AnswerPiece::Done,
+            GenerationStep::Crash(message) => AnswerPiece::Crash(message),
+            GenerationStep::Abort => AnswerPiece::Abort,
+        })
+    }
+
     /// Sends the next delta; returns `true` when the answer is complete.
     pub(super) fn run_step(
         &mut self,
         session_id: &str,
         ctx: &mut SimContext<'_>,
     ) -> Result<bool, SimSessionEnd> {
-        let Some((_, step)) = self.steps.pop_front() else { return Ok(true) };
-        match step {
-            GenerationStep::Text(text) => self.send_delta(session_id, Some(&text), None, ctx),
-            GenerationStep::Audio(range) => {
-                let audio = self.speech.as_ref().map(|speech| messages::base64_f32(&speech.samples(range)));
-                self.send_delta(session_id, None, audio, ctx);
+        match self.next_piece() {
+            None => return Ok(true),
+            Some(AnswerPiece::Text(text)) => self.send_delta(session_id, Some(&text), None, ctx),
+            Some(AnswerPiece::Audio(samples)) => {
+                self.send_delta(session_id, None, Some(messages::base64_f32(&samples)), ctx);
             }
-            GenerationStep::Done => {
+            Some(AnswerPiece::Done) => {
                 self.send_done(session_id, ctx);
                 return Ok(true);
             }
-            GenerationStep::Crash(message) => {
+            Some(AnswerPiece::Crash(message)) => {
                 ctx.send_text(match ctx.cfg.backend {
                     Backend::Pytorch => ctx.session_closed(session_id, "backend_error", Some(&message)),
                     Backend::Cpp => messages::worker_closed(Some(session_id)),
                 });
                 return Err(SimSessionEnd::Closed);
             }
-            GenerationStep::Abort => return Err(SimSessionEnd::Aborted),
+            Some(AnswerPiece::Abort) => return Err(SimSessionEnd::Aborted),
         }
         Ok(false)
     }
