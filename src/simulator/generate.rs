@@ -59,6 +59,8 @@ pub(super) struct Generation {
     is_corrupted: bool,
     pending_job: Option<JobId>,
     text: String,
+    /// The limit of tokens cut the text.
+    is_cut: bool,
     speech: Option<SpeechSource>,
     steps: VecDeque<(Instant, GenerationStep)>,
 }
@@ -83,6 +85,7 @@ impl Generation {
             is_corrupted,
             pending_job: None,
             text: String::new(),
+            is_cut: false,
             speech: None,
             steps: VecDeque::new(),
             request,
@@ -128,7 +131,9 @@ impl Generation {
             ctx.cfg.backend == Backend::Pytorch && self.request.speech_enabled && self.request.streaming;
         let text = if removes_banned { script::remove_banned(&text) } else { text };
         self.text = script::truncate_to_tokens(&text, self.request.max_new_tokens).to_owned();
-        if !self.request.speech_enabled || self.text.is_empty() || ctx.faults.trigger(FaultKind::NoAudio) {
+        self.is_cut = self.text.len() < text.len();
+        let is_silent = !self.request.speech_enabled || self.text.is_empty() || self.call().is_some();
+        if is_silent || ctx.faults.trigger(FaultKind::NoAudio) {
             self.schedule_steps(ctx);
         } else if ctx.cfg.use_engines {
             self.pending_job = Some(ctx.ask_engines(EngineRequest::Speak(self.text.clone())));
@@ -228,6 +233,16 @@ impl Generation {
             };
         }
         self.steps.truncate(at + 1);
+    }
+
+    /// Name and arguments of the function that the answer calls, for a server that reads them out of the text.
+    pub(super) fn call(&self) -> Option<(String, String)> {
+        tool_script::read_call(&self.text).filter(|_| self.request.calls_natively)
+    }
+
+    /// True if the limit of tokens cut the text.
+    pub(super) const fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Instant of the next delta; `None` while the engines work and when the answer is complete.
