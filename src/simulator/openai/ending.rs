@@ -69,7 +69,7 @@ impl OpenaiSession {
     fn finish_message(&mut self, response: &Response, ending: Ending, ctx: &mut SimContext<'_>) -> Value {
         let server = self.server;
         let speaks = response.config.speaks();
-        let words = if speaks {
+        let mut part = if speaks {
             server.send(ctx, "response.output_audio.done", response.part(json!({})));
             server.send(
                 ctx,
@@ -81,13 +81,18 @@ impl OpenaiSession {
             server.send(ctx, "response.output_text.done", response.part(json!({"text": response.text})));
             json!({"type": "text", "text": response.text})
         };
-        server.send(ctx, "response.content_part.done", response.part(json!({"part": words})));
+        if server == RealtimeServer::VllmOmni {
+            let text = if speaks { "" } else { response.text.as_str() };
+            part = json!({"type": part["type"], "text": text, "transcript": response.text});
+        }
+        server.send(ctx, "response.content_part.done", response.part(json!({"part": part})));
         let is_whole = ending.status(response.generation.is_cut()) == "completed";
         let status = if is_whole { "completed" } else { "incomplete" };
         let id = response.item_id.clone().unwrap_or_default();
-        let item = Item::spoken(id.clone(), status, &response.content(), Some(response.audio_ms()));
+        let item = Item::spoken(id, status, &response.content(), Some(response.audio_ms()));
         let wire = item.wire.clone();
-        let members = json!({"response_id": response.id, "output_index": 0, "item": wire});
+        let shown = if server == RealtimeServer::Openai { wire.clone() } else { without_object(&item) };
+        let members = json!({"response_id": response.id, "output_index": 0, "item": shown});
         server.send(ctx, "response.output_item.done", members);
         let is_dropped = server == RealtimeServer::VllmOmni && response.generation.call().is_some();
         if response.is_in_conversation && !is_dropped {
@@ -176,7 +181,7 @@ fn with(members: &Value, more: Value) -> Value {
     members
 }
 
-/// The package's calls have no `object` before they are in the conversation.
+/// The package's items have no `object` before they are in the conversation.
 fn without_object(item: &Item) -> Value {
     let mut wire = item.wire.clone();
     wire.as_object_mut().map(|wire| wire.remove("object"));

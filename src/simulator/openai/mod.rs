@@ -6,13 +6,15 @@
 //! - [`request`] checks a client's events by the forms of [`schema`], [`config`] is what a session asks for
 //! - [`input`] is the audio that waits, and [`turn_detector`] finds the speech in it
 //! - [`conversation`] has the items, which [`items`] changes for clients
-//! - [`response`] and [`ending`] write the events of a response, [`transcription`] those of the user's words
+//! - [`creation`] begins a [`response`], [`deltas`] and [`ending`] write its events, [`transcription`] those of the user's words
 //! - [`prompt`] is what the model gets, [`wire`] how events are written, [`pages`] what comes before a session
 //!
 //! Absent: G.711, MCP, idle timeouts, and what a client pays for: prompts, tracing, log probabilities.
 
 mod config;
 mod conversation;
+mod creation;
+mod deltas;
 mod ending;
 mod input;
 mod items;
