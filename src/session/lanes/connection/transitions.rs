@@ -41,6 +41,7 @@ impl UpstreamConnection {
     ) -> ConnectionChange {
         match (&self.phase, event) {
             (_, LaneEvent::Unknown(detail)) => {
+                self.unknown_words = Some(detail.clone());
                 shared.out.observe(Observation::UnknownFromLane { lane: self.lane, words: detail.clone() });
                 ConnectionChange::None
             }
@@ -73,6 +74,7 @@ impl UpstreamConnection {
                 ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged,
                 LaneEvent::Done { .. } | LaneEvent::Listen,
             ) => {
+                self.unknown_words = None;
                 shared.out.measure(Measurement::LaneAnswered { lane: self.lane });
                 ConnectionChange::None
             }
@@ -454,6 +456,7 @@ pub(in crate::session::lanes) fn is_progress(purpose: LanePurpose, event: &LaneE
         // A transcript has no audio.
         (LanePurpose::Transcribe, _) => false,
         (_, LaneEvent::Audio(samples)) => !samples.is_empty(),
+        (_, LaneEvent::Call { .. }) => true,
         _ => false,
     }
 }
