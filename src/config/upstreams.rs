@@ -226,7 +226,9 @@ impl UpstreamConfig {
             Some(serves) => dialer.serving(serves.as_slice().into()),
             None => dialer,
         };
-        let dialer = match &self.model {
+        // A dialect that is still to be found may name a model.
+        let is_open = self.has_unknown_dialect() && !dialect.names_models();
+        let dialer = match self.model.as_ref().filter(|_| !is_open) {
             Some(model) => dialer.with_model(model).map_err(bad)?,
             None => dialer,
         };
@@ -361,13 +363,15 @@ mod tests {
                 ["the scheme must be http or https", "http://HOST:8006/v1"],
             ),
             (
-                UpstreamConfig { model: Some("m".into()), ..upstream("ws://b") },
+                UpstreamConfig { model: Some("m".into()), dialect: "minicpm-o".into(), ..upstream("ws://b") },
                 ["model has no effect", "minicpm-o"],
             ),
         ] {
             let problem = problem(&[a.clone(), other]);
             assert!(words.iter().all(|words| problem.contains(words)), "{problem}");
         }
+        let with_model = UpstreamConfig { model: Some("m".into()), ..upstream("ws://b") };
+        assert_eq!(problem(&[with_model]), "", "a dialect that is still to be found may name a model");
     }
 
     #[test]
