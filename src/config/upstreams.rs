@@ -38,7 +38,8 @@ pub struct UpstreamConfig {
     /// The purposes that it serves; all of its dialect, if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<Vec<LanePurpose>>,
-    /// Model that requests over HTTP name. Without it they name none, and the server takes its own.
+    /// Model that requests over HTTP name, or the URL of a dialect that has a parameter for it. Without it they name none, and the
+    /// server takes its own.
     pub model: Option<String>,
     /// Voice that speaks, by the server's own name for it; the dialect's voice by default.
     pub voice: Option<String>,

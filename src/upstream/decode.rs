@@ -131,6 +131,7 @@ fn message_meta<'f>(
     let hits_limit = |reason| mapping.meanings.answer_limit.iter().any(|known| known == reason);
     MessageMeta {
         response_id: text_of(found, rule.response_id),
+        item_id: text_of(found, rule.item_id),
         input_id: text_of(found, rule.input_id),
         context_tokens: tokens.map(|tokens| tokens.clamp(0.0, f64::from(u32::MAX)) as u32),
         backend: text_of(found, rule.backend),

@@ -117,6 +117,8 @@ impl Deref for Sound<'_> {
 pub struct MessageMeta<'a> {
     /// Answer to which the message belongs.
     pub response_id: Option<&'a str>,
+    /// Item of the upstream's conversation to which the message belongs.
+    pub item_id: Option<&'a str>,
     /// Append that the message answers.
     pub input_id: Option<&'a str>,
     /// Used positions of the model's context.

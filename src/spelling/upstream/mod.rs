@@ -159,6 +159,7 @@ pub(crate) struct ReceiveRule {
     pub(crate) unit_ms: Option<usize>,
     pub(crate) input_rate_hz: Option<usize>,
     pub(crate) output_rate_hz: Option<usize>,
+    pub(crate) item_id: Option<usize>,
     pub(crate) transcriber: Option<usize>,
     pub(crate) call_id: Option<usize>,
     pub(crate) name: Option<usize>,

@@ -7,30 +7,39 @@
 //!
 //! - The server opens the session by `session.created`, and answers the lane's settings by `session.updated`: then the lane is
 //!   ready. One that transcribes has settings for each recording, and is ready when the session is open.
+//! - A [`conversation`] hears and answers all the time; the server decides when the user's turn is over.
 //! - A [`question`] sends its settings, the conversation as items, and the request for a response.
 //! - Few errors end the server's session. The codec ends it, because the lane's request has failed.
 
+mod conversation;
 mod question;
 #[cfg(test)]
 mod tests;
 
 use std::{collections::VecDeque, time::Instant};
 
+use self::conversation::Conversation;
 use super::{
     Dialect,
     behaviour::{CodecAction, EventSink, LaneBehaviour},
 };
 use crate::{
-    audio::{MODEL_RATE_HZ, resample::Resampler},
+    audio::{
+        MODEL_RATE_HZ, SPEECH_RATE_HZ, pcm,
+        resample::{Resampler, check_rate},
+    },
     spelling::upstream::SendName,
     vocabulary::{
-        EndKind, LaneEvent, LanePurpose, LaneRequest, Message, MessageMeta, Mode, SlotValue, Sound,
-        UpstreamEnd,
+        EndKind, EntryPart, LaneEvent, LanePurpose, LaneRequest, Message, MessageMeta, Mode, Role, SlotValue,
+        Sound, UnitInput, UpstreamEnd,
     },
 };
 
 /// Close code of a session that the codec ends (RFC 6455 §7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
+
+/// Ids of the messages that stop a response and cut it. What is wrong with them concerns no request.
+const CONTROL_IDS: [&str; 2] = ["cancel", "truncate"];
 
 /// Advice for a server that refuses to speak a given text.
 const SPEAKS_NOT: &str = " (if it has no responses outside the conversation, another [[upstream]] must have `serves = [\"speak\"]`)";
@@ -47,13 +56,17 @@ const NOTHING_MORE: LaneEvent<'static> = LaneEvent::Done { text: None, audio: So
 pub(super) struct OpenaiRealtime {
     purpose: LanePurpose,
     opening: Opening,
-    /// Rate of the audio that the server takes, Hz; `None` for the dialect's.
-    input_rate_hz: Option<u32>,
+    /// Rate of the audio that the server takes, Hz.
+    input_rate_hz: u32,
     /// Converts audio of a server that sends it at another rate than [`MODEL_RATE_HZ`].
     output: Option<Resampler>,
     /// A response was asked for, and has not ended.
     is_answering: bool,
     is_cancelled: bool,
+    /// For a lane that converses.
+    conversation: Option<Conversation>,
+    /// Converts the audio of a conversation.
+    input: Option<Resampler>,
     actions: VecDeque<CodecAction>,
 }
 
@@ -71,15 +84,17 @@ enum Opening {
 }
 
 impl OpenaiRealtime {
-    /// Behaviour of a lane for this purpose.
-    pub(super) const fn new(purpose: LanePurpose) -> Self {
+    /// Behaviour of a lane for this purpose, at a server that takes audio at this rate unless it says otherwise.
+    pub(super) fn new(purpose: LanePurpose, input_rate_hz: u32) -> Self {
         Self {
             purpose,
             opening: Opening::Dialled,
-            input_rate_hz: None,
+            input_rate_hz,
             output: None,
             is_answering: false,
             is_cancelled: false,
+            conversation: (purpose == LanePurpose::Converse).then(Conversation::default),
+            input: None,
             actions: VecDeque::new(),
         }
     }
@@ -108,7 +123,7 @@ impl OpenaiRealtime {
             Opening::Dialled | Opening::Greeted => Opening::Greeted,
             Opening::Asked { is_greeted: false } => Opening::Asked { is_greeted: true },
             Opening::Asked { is_greeted: true } => {
-                emit(event, meta);
+                emit(event, MessageMeta { held_samples: self.held_samples(), ..meta });
                 Opening::Ready
             }
             Opening::Ready => {
@@ -124,35 +139,106 @@ impl OpenaiRealtime {
 
     /// Notes the rates that the server grants. Unusual ones are ignored, as if it had named none.
     fn note_rates(&mut self, meta: MessageMeta<'_>) {
-        let is_usual = |hz: &u32| crate::audio::resample::SUPPORTED_HZ.contains(hz);
-        self.input_rate_hz = meta.input_rate_hz.filter(is_usual).or(self.input_rate_hz);
+        let granted = meta.input_rate_hz.and_then(|hz| check_rate(hz).ok());
+        self.input_rate_hz = granted.unwrap_or(self.input_rate_hz);
         if let Some(rate_hz) = meta.output_rate_hz {
             self.output = Resampler::new(rate_hz, MODEL_RATE_HZ).ok().filter(|_| rate_hz != MODEL_RATE_HZ);
         }
     }
 
-    /// Emits audio at the model's rate.
-    fn emit_audio(&mut self, samples: &[f32], meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
+    /// Emits audio, converted to the model's rate.
+    fn emit_audio(&mut self, now: Instant, samples: &[f32], meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
         let Some(resampler) = &mut self.output else {
-            return emit(LaneEvent::Audio(Sound::Samples(samples)), meta);
+            return self.emit_output(now, LaneEvent::Audio(Sound::Samples(samples)), meta, emit);
         };
         let mut converted = Vec::new();
         resampler.push(samples, &mut converted);
-        emit(LaneEvent::Audio(Sound::Samples(&converted)), meta);
+        self.emit_output(now, LaneEvent::Audio(Sound::Samples(&converted)), meta, emit);
+    }
+
+    /// Emits text or audio, unless it belongs to a response that was interrupted.
+    fn emit_output(
+        &mut self,
+        now: Instant,
+        output: LaneEvent<'_>,
+        meta: MessageMeta<'_>,
+        emit: &mut EventSink<'_>,
+    ) {
+        let samples = if let LaneEvent::Audio(samples) = &output { samples.len() } else { 0 };
+        let is_heard = match &mut self.conversation {
+            Some(conversation) => conversation.note_output(now, samples, meta, emit),
+            None => true,
+        };
+        if is_heard {
+            emit(output, meta);
+        }
     }
 
     /// Ends a response, behind the rest of its audio.
-    fn end_response(&mut self, event: LaneEvent<'_>, meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
+    fn end_response(
+        &mut self,
+        now: Instant,
+        event: LaneEvent<'_>,
+        meta: MessageMeta<'_>,
+        emit: &mut EventSink<'_>,
+    ) {
         let mut rest = Vec::new();
         if let Some(resampler) = &mut self.output {
             resampler.flush(&mut rest);
             *resampler = resampler.renewed();
         }
         if !rest.is_empty() {
-            emit(LaneEvent::Audio(Sound::Samples(&rest)), meta);
+            self.emit_output(now, LaneEvent::Audio(Sound::Samples(&rest)), meta, emit);
         }
         (self.is_answering, self.is_cancelled) = (false, false);
-        emit(event, meta);
+        match &mut self.conversation {
+            Some(conversation) => conversation.end_response(meta, emit),
+            None => emit(event, meta),
+        }
+    }
+
+    /// Sends a unit of a conversation, its picture first, and what it interrupts.
+    fn append(&mut self, now: Instant, dialect: &Dialect, unit: &UnitInput, emit: &mut dyn FnMut(Message)) {
+        let Some(conversation) = &mut self.conversation else { return };
+        let interrupted = conversation.end_unit(now, &unit.input_id, unit.force_listen, &mut self.actions);
+        if interrupted.cancels {
+            self.is_cancelled = true;
+            emit(message(dialect, SendName::Cancel));
+        }
+        if let Some((item, heard_ms)) = interrupted.heard {
+            let mut json = String::new();
+            dialect.render(SendName::Truncate, &mut json, |slot| match slot {
+                "item_id" => SlotValue::Str(&item),
+                _ => SlotValue::Int(heard_ms.cast_signed()),
+            });
+            emit(Message::Text(json));
+        }
+        if let Some(picture) = &unit.frame {
+            let picture = EntryPart::Picture(picture.0.clone());
+            question::send_items(dialect, Role::User, &[picture], 0, emit);
+        }
+        let audio = self.to_server_rate(&unit.audio);
+        question::append(dialect, &audio, self.input_rate_hz, emit);
+    }
+
+    /// Samples of a conversation that its converter keeps until the next unit.
+    fn held_samples(&self) -> usize {
+        let Ok(mut converter) = Resampler::new(SPEECH_RATE_HZ, self.input_rate_hz) else { return 0 };
+        converter.push::<i16>(&[0.0; SPEECH_RATE_HZ as usize], &mut Vec::new());
+        converter.pending_samples() as usize
+    }
+
+    /// Converts the next audio of a conversation.
+    fn to_server_rate(&mut self, audio: &[i16]) -> Vec<i16> {
+        if self.input.is_none() {
+            self.input = Resampler::new(SPEECH_RATE_HZ, self.input_rate_hz).ok();
+        }
+        let samples: Vec<f32> = audio.iter().map(|sample| pcm::to_f32(*sample)).collect();
+        let mut converted = Vec::new();
+        if let Some(resampler) = &mut self.input {
+            resampler.push(&samples, &mut converted);
+        }
+        converted
     }
 
     /// Stops the response. A transcript cannot be stopped, and is not waited for.
@@ -163,6 +249,14 @@ impl OpenaiRealtime {
         match self.purpose {
             LanePurpose::Transcribe => self.actions.push_back(CodecAction::Event(NOTHING_MORE)),
             _ => emit(message(dialect, SendName::Cancel)),
+        }
+    }
+
+    /// Handles an error about a cancellation or a truncation: the response had ended before the server read it.
+    fn handle_late_control(&mut self, now: Instant, words: &str, emit: &mut EventSink<'_>) {
+        match self.is_cancelled {
+            true => self.end_response(now, NOTHING_MORE, MessageMeta::default(), emit),
+            false => emit(LaneEvent::Unknown(words.to_owned()), MessageMeta::default()),
         }
     }
 
@@ -177,31 +271,24 @@ impl OpenaiRealtime {
         emit(LaneEvent::Closed(end), meta);
         self.actions.push_back(CodecAction::Send(Message::Close(NORMAL_CLOSURE, String::new())));
     }
-
-    /// Rate of the audio that the server takes, Hz.
-    fn input_rate_hz(&self, dialect: &Dialect) -> u32 {
-        self.input_rate_hz.unwrap_or(dialect.mapping().input_rate_hz)
-    }
 }
 
 impl LaneBehaviour for OpenaiRealtime {
     fn handle_event(
         &mut self,
-        _now: Instant,
+        now: Instant,
         event: LaneEvent<'_>,
         meta: MessageMeta<'_>,
         emit: &mut EventSink<'_>,
     ) {
         match event {
             LaneEvent::Ready { .. } => self.handle_session(event, meta, emit),
-            LaneEvent::Audio(samples) => self.emit_audio(&samples, meta, emit),
-            LaneEvent::Done { .. } => self.end_response(event, meta, emit),
-            // The response had ended before the server read the cancellation.
-            LaneEvent::RecoverableError(_) if self.is_cancelled => {
-                self.end_response(NOTHING_MORE, meta, emit);
-            }
-            LaneEvent::RecoverableError(words) => {
-                emit(LaneEvent::Unknown(words.to_owned()), MessageMeta::default());
+            LaneEvent::Audio(samples) => self.emit_audio(now, &samples, meta, emit),
+            LaneEvent::Text(_) => self.emit_output(now, event, meta, emit),
+            LaneEvent::Done { .. } => self.end_response(now, event, meta, emit),
+            LaneEvent::RecoverableError(words) => self.handle_late_control(now, words, emit),
+            LaneEvent::Closed(end) if CONTROL_IDS.map(Some).contains(&meta.input_id) => {
+                self.handle_late_control(now, &end.detail, emit);
             }
             LaneEvent::Closed(end) => self.fail(end, meta, emit),
             LaneEvent::Ignored => {}
@@ -211,16 +298,19 @@ impl LaneBehaviour for OpenaiRealtime {
 
     fn encode(
         &mut self,
-        _now: Instant,
+        now: Instant,
         dialect: &Dialect,
         command: LaneRequest,
         mode: Mode,
         emit: &mut dyn FnMut(Message),
     ) {
-        let rate_hz = self.input_rate_hz(dialect);
+        let rate_hz = self.input_rate_hz;
         match &command {
             LaneRequest::Init(_) if self.purpose == LanePurpose::Transcribe => return self.open(None, emit),
-            LaneRequest::Init(_) => return self.open(dialect.message_for(command, mode), emit),
+            LaneRequest::Append(unit) => return self.append(now, dialect, unit, emit),
+            LaneRequest::Init(_) | LaneRequest::InitConversation(_) => {
+                return self.open(dialect.message_for(command, mode), emit);
+            }
             LaneRequest::Chat(turn) => question::ask(dialect, turn, rate_hz, emit),
             LaneRequest::Transcribe { audio, .. } => {
                 emit(Message::Text(dialect.encode(&command, mode)));
@@ -231,6 +321,16 @@ impl LaneBehaviour for OpenaiRealtime {
             _ => return dialect.message_for(command, mode).into_iter().for_each(emit),
         }
         (self.is_answering, self.is_cancelled) = (true, false);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.conversation.as_ref().and_then(Conversation::heard_at)
+    }
+
+    fn handle_timeout(&mut self, now: Instant, _dialect: &Dialect) {
+        if let Some(conversation) = &mut self.conversation {
+            conversation.end_turn_if_heard(now, &mut self.actions);
+        }
     }
 
     fn pop_action(&mut self) -> Option<CodecAction> {

@@ -85,7 +85,7 @@ fn choice_json(choice: &ToolChoice) -> Cow<'static, str> {
 }
 
 /// Sends a message of the conversation: calls and results are items of their own, and the parts between them share one.
-fn send_items(
+pub(super) fn send_items(
     dialect: &Dialect,
     role: Role,
     parts: &[EntryPart],
@@ -148,14 +148,18 @@ pub(super) fn append_and_commit(
     rate_hz: u32,
     emit: &mut dyn FnMut(Message),
 ) {
-    let mut audio = at_rate(audio, rate_hz).into_owned();
-    audio.resize(audio.len().max(samples_of(COMMIT_MIN_MS, rate_hz)), 0);
+    let missing = samples_of(COMMIT_MIN_MS, SPEECH_RATE_HZ).saturating_sub(audio.len());
+    append(dialect, &at_rate(&[audio, &vec![0; missing]].concat(), rate_hz), rate_hz, emit);
+    emit(message(dialect, SendName::Commit));
+}
+
+/// Sends audio at the server's rate, as from a microphone.
+pub(super) fn append(dialect: &Dialect, audio: &[i16], rate_hz: u32, emit: &mut dyn FnMut(Message)) {
     for piece in audio.chunks(samples_of(PIECE_MS, rate_hz)) {
         let mut json = String::with_capacity(64 + piece.len() * 2 / 3 * 4);
         dialect.render(SendName::Append, &mut json, |_| dialect.mapping().audio_value(piece));
         emit(Message::Text(json));
     }
-    emit(message(dialect, SendName::Commit));
 }
 
 const fn samples_of(ms: u32, rate_hz: u32) -> usize {

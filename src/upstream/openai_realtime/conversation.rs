@@ -1,0 +1,152 @@
+//! Conversation whose server decides when the user's turn is over: units of audio, the model's answers, and barge-in.
+//!
+//! - The server answers no unit. A unit ends at once, so that the next one follows by the session's clock.
+//! - A server makes audio faster than it is heard. The model's turn therefore ends when its audio has been heard, as far as the
+//!   clock can tell, and can be interrupted until then.
+//! - A forced `listen` is `response.cancel` if the response goes on, and a truncation to what was heard. Output until its end is
+//!   dropped. Only the first of several forced units interrupts: a response after it answers the words of the interruption.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use super::NOTHING_MORE;
+use crate::{
+    audio::MODEL_RATE_HZ,
+    upstream::behaviour::{CodecAction, EventSink},
+    vocabulary::{LaneEvent, MessageMeta},
+};
+
+/// The model's answer, until it has been heard.
+#[derive(Debug)]
+struct Answer {
+    response_id: Box<str>,
+    /// Its item with audio.
+    item_id: Option<Box<str>>,
+    began_at: Instant,
+    samples: u64,
+    is_complete: bool,
+}
+
+impl Answer {
+    const fn length(&self) -> Duration {
+        Duration::from_millis(self.samples * 1000 / MODEL_RATE_HZ as u64)
+    }
+
+    /// When all of it has been heard, as far as the clock can tell.
+    fn heard_at(&self) -> Instant {
+        self.began_at + self.length()
+    }
+
+    /// How much of it has been heard by now, ms.
+    fn heard_ms(&self, now: Instant) -> u64 {
+        u64::try_from((now - self.began_at).min(self.length()).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// What a forced unit makes of the answer in progress.
+#[derive(Debug, Default)]
+pub(super) struct Interruption {
+    /// The response goes on.
+    pub(super) cancels: bool,
+    /// The item to cut, and how much of it was heard, ms.
+    pub(super) heard: Option<(Box<str>, u64)>,
+}
+
+/// State of one conversation.
+#[derive(Debug, Default)]
+pub(super) struct Conversation {
+    answer: Option<Answer>,
+    /// Unit whose cancellation is not confirmed.
+    cancelled_by: Option<Box<str>>,
+    /// The last unit forced the model to listen.
+    was_forced: bool,
+}
+
+impl Conversation {
+    /// Takes output of the model. Returns false for output of a cancelled response.
+    pub(super) fn note_output(
+        &mut self,
+        now: Instant,
+        samples: usize,
+        meta: MessageMeta<'_>,
+        emit: &mut EventSink<'_>,
+    ) -> bool {
+        if self.cancelled_by.is_some() {
+            return false;
+        }
+        let id = meta.response_id.unwrap_or_default();
+        if self.answer.take_if(|answer| *answer.response_id != *id).is_some() {
+            emit(LaneEvent::Listen, MessageMeta::default());
+        }
+        let answer = self.answer.get_or_insert_with(|| Answer {
+            response_id: id.into(),
+            item_id: None,
+            began_at: now,
+            samples: 0,
+            is_complete: false,
+        });
+        answer.samples += samples as u64;
+        if samples > 0 && answer.item_id.is_none() {
+            answer.item_id = meta.item_id.map(Into::into);
+        }
+        true
+    }
+
+    /// The server has ended a response.
+    pub(super) fn end_response(&mut self, meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
+        if let Some(unit) = self.cancelled_by.take() {
+            let meta = MessageMeta { input_id: Some(&unit), hit_limit: false, ..meta };
+            return emit(LaneEvent::Listen, meta);
+        }
+        let Some(answer) = &mut self.answer else { return };
+        if meta.hit_limit || answer.samples == 0 {
+            self.answer = None;
+            return emit(LaneEvent::Listen, meta);
+        }
+        answer.is_complete = true;
+        // Its tokens are counted now.
+        emit(NOTHING_MORE, meta);
+    }
+
+    /// Handles a unit that was sent. Returns what it interrupts.
+    pub(super) fn end_unit(
+        &mut self,
+        now: Instant,
+        input_id: &str,
+        is_forced: bool,
+        actions: &mut VecDeque<CodecAction>,
+    ) -> Interruption {
+        let was_forced = std::mem::replace(&mut self.was_forced, is_forced);
+        if !is_forced || was_forced {
+            let end = if is_forced { LaneEvent::Listen } else { NOTHING_MORE };
+            actions.push_back(CodecAction::Event(end));
+            return Interruption::default();
+        }
+        let Some(answer) = self.answer.take() else {
+            actions.push_back(CodecAction::Event(LaneEvent::Listen));
+            return Interruption::default();
+        };
+        let heard_ms = answer.heard_ms(now);
+        if answer.is_complete {
+            actions.push_back(CodecAction::Event(LaneEvent::Listen));
+        } else {
+            self.cancelled_by = Some(input_id.into());
+        }
+        Interruption { cancels: !answer.is_complete, heard: answer.item_id.map(|item| (item, heard_ms)) }
+    }
+
+    /// When the answer has been heard.
+    pub(super) fn heard_at(&self) -> Option<Instant> {
+        self.answer.as_ref().filter(|answer| answer.is_complete).map(Answer::heard_at)
+    }
+
+    /// Ends the model's turn if its answer has been heard by now.
+    pub(super) fn end_turn_if_heard(&mut self, now: Instant, actions: &mut VecDeque<CodecAction>) {
+        if self.heard_at().is_some_and(|at| at <= now) {
+            self.answer = None;
+            actions.push_back(CodecAction::Event(LaneEvent::Listen));
+        }
+    }
+}
