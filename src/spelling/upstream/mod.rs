@@ -326,6 +326,12 @@ impl UpstreamMapping {
         matches!(self.codec, CodecName::Http)
     }
 
+    /// True if a request, or the URL, names a model.
+    #[must_use]
+    pub const fn names_models(&self) -> bool {
+        self.is_http() || self.model_key.is_some()
+    }
+
     /// True if the upstream assigns workers itself. Without a queue, a lane may send as soon as it is connected.
     #[must_use]
     pub fn has_queue(&self) -> bool {
