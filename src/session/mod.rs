@@ -158,7 +158,7 @@ impl Session {
 
     /// Instant of the earliest timer.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.owners.tools.timers.next()
+        self.owners.tools.timers.next
     }
 
     /// True if the session has ended, the outbox is empty and every lane is gone.

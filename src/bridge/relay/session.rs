@@ -284,7 +284,7 @@ impl BridgedSession for Relay {
 
     fn next_timeout(&self, _outputs: &Outputs) -> Option<Instant> {
         let held_until = self.client.merger.flush_at().filter(|_| self.phase != RelayPhase::Over);
-        let deadlines = [self.lane.lanes.deadline(), self.timers.next(), self.idle_at(), held_until];
+        let deadlines = [self.lane.lanes.deadline(), self.timers.next, self.idle_at(), held_until];
         deadlines.into_iter().flatten().min()
     }
 
