@@ -95,6 +95,7 @@ use self::{
     lifecycle::{Lifecycle, SessionPhase},
     outbox::{Action, lockstep::AwaitedReply},
     owners::Owners,
+    tools::Tools,
 };
 pub use self::{
     dialogue::UplinkCounts,
@@ -153,7 +154,8 @@ impl Session {
 
     /// Takes the oldest action.
     pub(crate) fn pop_action(&mut self) -> Option<Action> {
-        self.owners.tools.pop_action()
+        let Tools { lanes, out, .. } = &mut self.owners.tools;
+        out.pop(&mut lanes.shared.out)
     }
 
     /// Instant of the earliest timer.

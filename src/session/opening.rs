@@ -102,7 +102,7 @@ impl SessionSetup {
         Tools {
             settings: self.default_settings(),
             voice: None,
-            out: Actions::new(lanes.action_numbers()),
+            out: Actions::new(lanes.shared.out.numbers()),
             lanes,
             floor: Floor::new(self.floor_options()),
             timers: Timers::default(),
