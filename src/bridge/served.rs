@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct ServedSession {
     codec: Codec,
-    session: Session,
+    session: Box<Session>,
     opened_at: Instant,
     /// Instant of the last message to the client.
     last_message_at: Instant,

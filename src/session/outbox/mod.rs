@@ -183,7 +183,13 @@ pub(crate) struct Actions {
 impl Actions {
     /// An empty outbox, whose actions are numbered with those of the lanes.
     pub(crate) fn new(numbers: Numbers) -> Self {
-        Self { queue: Numbered::new(numbers), ..Self::default() }
+        Self {
+            queue: Numbered::new(numbers),
+            mutes_speech_events: false,
+            is_speech_reported: false,
+            lockstep: None,
+            completions: Completions::default(),
+        }
     }
 
     pub(crate) fn push(&mut self, action: Action) {
