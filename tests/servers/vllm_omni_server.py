@@ -13,76 +13,12 @@ import asyncio
 import base64
 import concurrent.futures
 import dataclasses
-import importlib.abc
-import importlib.machinery
 import io
-import json
 import logging
 import os
-import socket
-import sys
-import types
 import wave
 
-root = next(path for path in sys.path if os.path.isdir(f"{path}/vllm_omni"))
-
-
-class _AbsentClass(type):
-    """A class that takes any arguments, and has any attribute."""
-
-    def __getattr__(cls, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _absent(name)
-
-    def __call__(cls, *args, **kwargs):
-        # A class of the server that derives from an absent one is made as usual.
-        return object.__new__(cls) if cls.__mro__[1:] == (object,) else super().__call__(*args, **kwargs)
-
-
-def _absent(name):
-    # Made with arguments, it may be a decorator.
-    return _AbsentClass(name, (), {"__call__": lambda _, decorated: decorated})
-
-
-class _AbsentModule(types.ModuleType):
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        # The same class each time, so that `isinstance` holds.
-        made = _absent(name)
-        setattr(self, name, made)
-        return made
-
-
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def __init__(self, names):
-        self._names = names
-
-    def find_spec(self, name, path=None, target=None):
-        if any(name == absent or name.startswith(absent + ".") for absent in self._names):
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        return None
-
-    def create_module(self, spec):
-        return _AbsentModule(spec.name)
-
-    def exec_module(self, module):
-        module.init_logger = logging.getLogger
-
-
-def stand_in(*names):
-    """Makes every import of these modules, and of what is in them, succeed."""
-    sys.meta_path.insert(0, _Finder(names))
-
-
-def without_init(*names):
-    """Makes packages importable without running their `__init__`, which imports what the server's other parts need."""
-    for name in names:
-        package = types.ModuleType(name)
-        package.__path__ = [f"{root}/{name.replace('.', '/')}"]
-        sys.modules[name] = package
-
+from vllm_omni_imports import stand_in, without_init
 
 stand_in(
     *("omegaconf", "prettytable", "torch", "torchaudio", "transformers", "vllm"),
@@ -97,8 +33,8 @@ without_init(
 )
 
 import numpy as np  # noqa: E402
-import uvicorn  # noqa: E402
-from fastapi import FastAPI, Request, WebSocket  # noqa: E402
+from fastapi import WebSocket  # noqa: E402
+from scripted_app import run_app, scripted_app  # noqa: E402
 from vllm_omni.config.stage_config import DuplexSessionRuntimeConfig  # noqa: E402
 from vllm_omni.engine.duplex import contracts, messages  # noqa: E402
 from vllm_omni.engine.duplex.session.manager import DuplexSessionManager  # noqa: E402
@@ -335,9 +271,17 @@ class Omni(DuplexOmni):
         pass
 
 
+def recorded(heard):
+    """What the model heard in each session, as JSON."""
+    return [
+        {**dataclasses.asdict(it), "session_id": session_id, "pcm": base64.b64encode(it.pcm).decode()}
+        for session_id, it in heard.items()
+    ]
+
+
 def build_app(script, limits, model):
-    app = FastAPI()
     engine = Engine(script, limits)
+    app = scripted_app(script, lambda: recorded(engine.stages.heard), model)
     handler = OmniDuplexSessionHandler(duplex_omni=Omni(engine))
     stop = asyncio.Event()
 
@@ -352,30 +296,6 @@ def build_app(script, limits, model):
             return await websocket.close()
         await handler.handle_realtime_session(websocket)
 
-    @app.get("/health")
-    async def health():
-        return {}
-
-    @app.get("/v1/models")
-    async def models():
-        return {"object": "list", "data": [{"id": model, "object": "model", "owned_by": "vllm"}]}
-
-    @app.post("/script")
-    async def set_script(request: Request):
-        for name, value in (await request.json()).items():
-            if not hasattr(script, name):
-                raise KeyError(name)
-            setattr(script, name, value)
-        return {}
-
-    @app.get("/record")
-    async def record():
-        heard = engine.stages.heard.items()
-        return [
-            {**dataclasses.asdict(it), "session_id": session_id, "pcm": base64.b64encode(it.pcm).decode()}
-            for session_id, it in heard
-        ]
-
     return app, engine, stop
 
 
@@ -387,11 +307,8 @@ async def serve(args):
         max_pending_input_bytes_per_session=args.pending_input_max,
     )
     app, engine, stop = build_app(Script(unit_ms=args.unit_ms), limits, args.model)
-    listener = socket.create_server(("127.0.0.1", 0))
     reaper = asyncio.create_task(engine.manager.reaper_loop(stop))
-    config = uvicorn.Config(app, log_level="warning", ws="websockets-sansio", ws_max_size=64 << 20)
-    print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
-    await uvicorn.Server(config).serve(sockets=[listener])
+    await run_app(app)
     stop.set()
     await reaper
 

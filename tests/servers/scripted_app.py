@@ -1,0 +1,42 @@
+"""What the servers of vLLM-Omni without a model share: pages for tests, and the start."""
+
+import json
+import socket
+
+import uvicorn
+from fastapi import FastAPI, Request
+
+
+def scripted_app(script, record, model):
+    """An app with the pages of any vLLM server. `POST /script` changes attributes of `script`; `GET /record` answers `record()`."""
+    app = FastAPI()
+
+    @app.get("/health")
+    async def health():
+        return {}
+
+    @app.get("/v1/models")
+    async def models():
+        return {"object": "list", "data": [{"id": model, "object": "model", "owned_by": "vllm"}]}
+
+    @app.post("/script")
+    async def set_script(request: Request):
+        for name, value in (await request.json()).items():
+            if not hasattr(script, name):
+                raise KeyError(name)
+            setattr(script, name, value)
+        return {}
+
+    @app.get("/record")
+    async def get_record():
+        return record()
+
+    return app
+
+
+async def run_app(app, port=0):
+    """Serves on this port, or any, and prints one JSON line with it."""
+    listener = socket.create_server(("127.0.0.1", port))
+    config = uvicorn.Config(app, log_level="warning", ws="websockets-sansio", ws_max_size=64 << 20)
+    print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
+    await uvicorn.Server(config).serve(sockets=[listener])
