@@ -1,4 +1,4 @@
-"""What the servers of vLLM-Omni without a model share: pages for tests, and the start."""
+"""What servers without a model share: pages for tests, and the start."""
 
 import json
 import socket
@@ -8,8 +8,9 @@ from fastapi import FastAPI, Request
 
 
 def scripted_app(script, record, model):
-    """An app with the pages of any vLLM server. `POST /script` changes attributes of `script`; `GET /record` answers `record()`."""
+    """An app with the pages of any vLLM server and those for tests."""
     app = FastAPI()
+    add_script_pages(app, script, record)
 
     @app.get("/health")
     async def health():
@@ -18,6 +19,12 @@ def scripted_app(script, record, model):
     @app.get("/v1/models")
     async def models():
         return {"object": "list", "data": [{"id": model, "object": "model", "owned_by": "vllm"}]}
+
+    return app
+
+
+def add_script_pages(app, script, record):
+    """Adds pages for tests. `POST /script` changes attributes of `script`; `GET /record` answers `record()`."""
 
     @app.post("/script")
     async def set_script(request: Request):
@@ -30,8 +37,6 @@ def scripted_app(script, record, model):
     @app.get("/record")
     async def get_record():
         return record()
-
-    return app
 
 
 async def run_app(app, port=0):

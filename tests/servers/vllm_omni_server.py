@@ -18,7 +18,7 @@ import logging
 import os
 import wave
 
-from vllm_omni_imports import stand_in, without_init
+from package_imports import stand_in, without_init
 
 stand_in(
     *("omegaconf", "prettytable", "torch", "torchaudio", "transformers", "vllm"),
@@ -190,10 +190,9 @@ class Stages(contracts.DuplexStagePort):
 class Engine:
     """The engine's side of `DuplexOmni`, on the event loop of the server instead of a thread of its own."""
 
-    def __init__(self, script, limits):
+    def __init__(self, script, limits, plugin, stages, model_config=None):
         self.script, self.duplex_session_config = script, limits
-        self.plugin = minicpm.MiniCPMO45DuplexPlugin(encode_audio)
-        self.stages = Stages(script)
+        self.plugin, self.stages = plugin, stages
         self.waiting, self.route = {}, None
         self.manager = DuplexSessionManager(
             plugin=self.plugin,
@@ -201,7 +200,7 @@ class Engine:
             output_sink=self,
             result_sink=self,
             runtime_config=limits,
-            model_config=None,
+            model_config=model_config,
             executor=concurrent.futures.ThreadPoolExecutor(4),
         )
         self.stages.manager = self.manager
@@ -279,11 +278,9 @@ def recorded(heard):
     ]
 
 
-def build_app(script, limits, model):
-    engine = Engine(script, limits)
-    app = scripted_app(script, lambda: recorded(engine.stages.heard), model)
+def build_app(engine, model):
+    app = scripted_app(engine.script, lambda: recorded(engine.stages.heard), model)
     handler = OmniDuplexSessionHandler(duplex_omni=Omni(engine))
-    stop = asyncio.Event()
 
     @app.websocket("/v1/realtime")
     @app.websocket("/v1/duplex")
@@ -296,7 +293,16 @@ def build_app(script, limits, model):
             return await websocket.close()
         await handler.handle_realtime_session(websocket)
 
-    return app, engine, stop
+    return app
+
+
+async def run_engine(engine, app, port=0):
+    """Serves until the process ends. The reaper ends sessions that their clients have left."""
+    stop = asyncio.Event()
+    reaper = asyncio.create_task(engine.manager.reaper_loop(stop))
+    await run_app(app, port)
+    stop.set()
+    await reaper
 
 
 async def serve(args):
@@ -306,11 +312,9 @@ async def serve(args):
         reaper_interval_s=0.2,
         max_pending_input_bytes_per_session=args.pending_input_max,
     )
-    app, engine, stop = build_app(Script(unit_ms=args.unit_ms), limits, args.model)
-    reaper = asyncio.create_task(engine.manager.reaper_loop(stop))
-    await run_app(app)
-    stop.set()
-    await reaper
+    script = Script(unit_ms=args.unit_ms)
+    engine = Engine(script, limits, minicpm.MiniCPMO45DuplexPlugin(encode_audio), Stages(script))
+    await run_engine(engine, build_app(engine, args.model))
 
 
 def main():

@@ -17,7 +17,7 @@ import logging
 import types
 import wave
 
-from vllm_omni_imports import stand_in, without_init
+from package_imports import stand_in, without_init
 
 stand_in(
     *("httpx", "prettytable", "torch", "torchaudio", "transformers", "vllm"),

@@ -1,4 +1,4 @@
-"""Makes vLLM-Omni's package importable without the libraries of its models."""
+"""Makes a server's package importable without the libraries of its models."""
 
 import importlib.abc
 import importlib.machinery
@@ -6,9 +6,6 @@ import logging
 import os
 import sys
 import types
-
-root = next(path for path in sys.path if os.path.isdir(f"{path}/vllm_omni"))
-
 
 class _AbsentClass(type):
     """A class that takes any arguments, and has any attribute."""
@@ -61,6 +58,8 @@ def stand_in(*names):
 
 def without_init(*names):
     """Makes packages importable without running their `__init__`, which imports what the server's other parts need."""
+    top = names[0].partition(".")[0]
+    root = next(path for path in sys.path if os.path.isdir(f"{path}/{top}"))
     for name in names:
         package = types.ModuleType(name)
         package.__path__ = [f"{root}/{name.replace('.', '/')}"]
