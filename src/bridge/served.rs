@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,6 +17,7 @@ use crate::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
         SessionSetup, UplinkCounts, outbox::Action,
     },
+    spelling::UpstreamMapping,
     vocabulary::{
         ClientEvent, ClientRequest, CloseReason, DisconnectReason, Frame, Lane, LaneEvent, Message,
         MessageMeta, Mode,
@@ -182,6 +184,10 @@ impl BridgedSession for ServedSession {
     fn handle_client_gone(&mut self, now: Instant) {
         self.codec.forget();
         self.session.handle_client_gone(now);
+    }
+
+    fn set_lane_dialect(&mut self, _now: Instant, lane: Lane, dialect: &Arc<UpstreamMapping>) {
+        self.session.handle_tool_support(lane, dialect.calls_tools());
     }
 
     fn handle_lane_opened(&mut self, now: Instant, lane: Lane) {

@@ -149,6 +149,11 @@ impl Session {
         self.owners.tools.lanes.mark_replaceable(lane);
     }
 
+    /// A lane goes to an upstream whose dialect offers tools in messages, or does not.
+    pub(crate) fn handle_tool_support(&mut self, lane: Lane, calls_tools: bool) {
+        self.owners.tools.lanes.set_calls_tools(lane, calls_tools);
+    }
+
     /// Continues a lane that waits in its upstream's queue at another upstream that has room.
     pub(crate) fn handle_place(&mut self, now: Instant, lane: Lane) {
         if self.owners.tools.lanes.leave_queue_for_room(now, lane) {

@@ -71,10 +71,12 @@ impl SessionSetup {
             records_utterances: profile.dialogue.is_none() || profile.transcribes_user(),
             streams_audio: profile.dialogue.is_some(),
         };
+        // A model that is not prompted for calls speaks beside them.
+        let asks_silently = self.can_speak && !self.calls_natively;
         let assistant = profile
             .answers
             .clone()
-            .map(|rules| Box::new(Assistant::new(Arc::clone(&profile), rules, self.can_speak)));
+            .map(|rules| Box::new(Assistant::new(Arc::clone(&profile), rules, asks_silently)));
         Owners {
             intake: AudioIntake {
                 rate_limiter: RateLimiter::new(self.audio_in.rate_limit, self.audio_in.max_ahead_ms),

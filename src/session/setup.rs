@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{floor::FloorOptions, input::speech_input::pause::PauseUse, tts::voices::VoiceCatalog};
 use crate::{
     spelling::{
-        ClientMapping, Profile,
+        ClientMapping, Profile, UpstreamMapping,
         client::{AudioIn, AudioOut, LockStep, TranscriptRules},
         profile::PlayoutRules,
         upstream::{Dialects, DuplexLimits, SendName},
@@ -50,6 +50,8 @@ pub struct SessionSetup {
     pub rejects_blank_texts: bool,
     /// True if an upstream speaks given texts.
     pub can_speak: bool,
+    /// True if every upstream that answers offers tools in messages. Otherwise some models are prompted for calls.
+    pub calls_natively: bool,
     /// True if an upstream transcribes.
     pub can_transcribe: bool,
     /// True if an upstream takes a sampling temperature for an answer.
@@ -90,6 +92,9 @@ impl SessionSetup {
             duplex: dialects.duplex(),
             rejects_blank_texts: client.rejects_blank_texts(),
             can_speak: dialects.serve(LanePurpose::Speak, Mode::Chat),
+            calls_natively: dialects
+                .serving(LanePurpose::Answer, Mode::Chat)
+                .all(UpstreamMapping::calls_tools),
             can_transcribe: dialects.serve(LanePurpose::Transcribe, Mode::Chat),
             takes_temperature: dialects
                 .iter()

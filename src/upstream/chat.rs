@@ -85,18 +85,23 @@ impl Dialect {
             EntryPart::Picture(file) => {
                 self.encode_element(SendName::ChatPicture, SlotValue::Base64(file), out);
             }
-            // No known server takes calls as such: the session has written them as text.
+            // The session has written them as text.
             EntryPart::Call(_) | EntryPart::Result(_) => {}
         }
     }
 
     /// An element of a list: a message with a single slot, and a comma.
-    fn encode_element(&self, name: SendName, value: SlotValue<'_>, out: &mut String) {
+    pub(super) fn encode_element(&self, name: SendName, value: SlotValue<'_>, out: &mut String) {
         self.render(name, out, |_| value);
         out.push(',');
     }
 
-    fn render<'v>(&self, name: SendName, out: &mut String, value: impl Fn(&'static str) -> SlotValue<'v>) {
+    pub(super) fn render<'v>(
+        &self,
+        name: SendName,
+        out: &mut String,
+        value: impl Fn(&'static str) -> SlotValue<'v>,
+    ) {
         if let Some(template) = self.mapping.message(name) {
             template.render(out, |slot| value(name.slots()[slot]));
         }
@@ -104,7 +109,7 @@ impl Dialect {
 }
 
 /// Writes a list whose elements have a comma behind them.
-fn write_list(out: &mut String, write_elements: impl Fn(&mut String)) {
+pub(super) fn write_list(out: &mut String, write_elements: impl Fn(&mut String)) {
     out.push('[');
     write_elements(out);
     if out.ends_with(',') {

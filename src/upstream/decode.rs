@@ -136,8 +136,11 @@ fn message_meta<'f>(
         backend: text_of(found, rule.backend),
         sequence: whole(rule.sequence),
         resume_token: text_of(found, rule.resume_token),
+        transcriber: text_of(found, rule.transcriber),
         held_samples: 0,
         unit_ms: whole(rule.unit_ms).and_then(|ms| u32::try_from(ms).ok()),
+        input_rate_hz: whole(rule.input_rate_hz).and_then(|hz| u32::try_from(hz).ok()),
+        output_rate_hz: whole(rule.output_rate_hz).and_then(|hz| u32::try_from(hz).ok()),
         usage,
         hit_limit: text_of(found, rule.finish).is_some_and(hits_limit),
         refused: None,
@@ -167,6 +170,11 @@ fn read_event<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> LaneEve
             text: text.unwrap_or_default(),
             audio: audio.filter(|audio| !audio.is_empty()).map_or(Sound::NONE, Sound::Base64),
             end_of_turn: rule.end_of_turn.and_then(|slot| found.get(slot)) == Some(&Node::Bool(true)),
+        },
+        ReceiveName::Call => LaneEvent::Call {
+            call_id: text_of(found, rule.call_id).unwrap_or_default(),
+            name: text_of(found, rule.name).unwrap_or_default(),
+            arguments: text_of(found, rule.arguments).unwrap_or_default(),
         },
         ReceiveName::Ignored | ReceiveName::Closed | ReceiveName::Failed => LaneEvent::Ignored,
     }
@@ -292,6 +300,8 @@ fn upstream_end(
         EndKind::EmptyAnswer
     } else if matches_any(&mapping.meanings.queue_full, reason) {
         EndKind::QueueFull
+    } else if matches_any(&mapping.meanings.misconfigured, reason) {
+        EndKind::Misconfigured
     } else if matches_any(&mapping.meanings.limit_reached, reason) {
         if matches_any(&mapping.meanings.stays_open, reason) {
             EndKind::LimitReachedStillOpen

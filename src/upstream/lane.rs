@@ -11,6 +11,7 @@ use super::{
     Dialect,
     behaviour::{LaneBehaviour, Plain},
     http::HttpLane,
+    openai_realtime::OpenaiRealtime,
     sglang_omni::SglangOmni,
     vllm_omni::VllmOmni,
 };
@@ -64,6 +65,7 @@ impl LaneCodec {
             CodecName::Http => Box::<HttpLane>::default(),
             CodecName::VllmOmni => Box::<VllmOmni>::default(),
             CodecName::SglangOmni => Box::<SglangOmni>::default(),
+            CodecName::OpenaiRealtime => Box::new(OpenaiRealtime::new(purpose)),
         };
         Self { dialect: Dialect::in_mode(mapping, mode), mode, purpose, has_answered: false, behaviour }
     }

@@ -11,7 +11,7 @@
 //! - [`Dialect`] is what all lanes share: the mapping file, and how single messages are written ([`encode`]) and read ([`decode`])
 //! - [`lane`] is one lane's codec; the bridge keeps one for each lane
 //! - [`http`] is a lane without a WebSocket: each request is an HTTP request; [`sse`] reads event streams
-//! - [`sglang_omni`] and [`vllm_omni`] are what these servers do beyond their mapping files
+//! - [`openai_realtime`], [`sglang_omni`] and [`vllm_omni`] are what these servers do beyond their mapping files
 //! - [`chat`] encodes conversations in turns; [`relay`] serves clients of the model's own protocol
 
 mod behaviour;
@@ -20,6 +20,7 @@ mod decode;
 mod encode;
 mod http;
 pub mod lane;
+mod openai_realtime;
 pub mod relay;
 mod sglang_omni;
 pub mod sse;

@@ -208,8 +208,8 @@ impl Default for TurnDetection {
 pub struct ChatMessage {
     /// Speaker.
     pub role: Role,
-    /// Contents. There is at most one part of audio, because the C++ back-end reads only the first. Calls and results are
-    /// written as text before.
+    /// Contents. There is at most one part of audio, because the C++ back-end reads only the first. For a dialect whose model is
+    /// prompted for calls, calls and results are written as text before.
     pub parts: Vec<EntryPart>,
 }
 
@@ -230,6 +230,8 @@ pub struct ChatTurn {
     pub max_tokens: u32,
     /// Sampling temperature; `None` for the server's own.
     pub temperature: Option<f64>,
+    /// Tools for a dialect that offers them in messages; none for one whose model was prompted for calls.
+    pub tools: ToolOffer,
 }
 
 /// The words of an answer that was heard for `heard_ms` of its `total_ms`, in whole words. Speech is about even. In scripts

@@ -48,6 +48,15 @@ pub enum LaneEvent<'a> {
         /// Its whole audio, unless the audio was streamed.
         audio: Sound<'a>,
     },
+    /// The model calls a tool. The words are the model's.
+    Call {
+        /// Upstream's id of the call.
+        call_id: &'a str,
+        /// Name of the tool.
+        name: &'a str,
+        /// Arguments: the text of a JSON object.
+        arguments: &'a str,
+    },
     /// An error in the upstream's own words. Its session continues.
     RecoverableError(&'a str),
     /// The upstream session has ended.
@@ -120,6 +129,12 @@ pub struct MessageMeta<'a> {
     pub resume_token: Option<&'a str>,
     /// Length of the units in which the model takes audio, ms.
     pub unit_ms: Option<u32>,
+    /// Rate of the audio that the upstream takes, Hz.
+    pub input_rate_hz: Option<u32>,
+    /// Rate of the audio that it sends, Hz.
+    pub output_rate_hz: Option<u32>,
+    /// Upstream's name for the model that transcribes the user.
+    pub transcriber: Option<&'a str>,
     /// Samples at the end of the audio so far that the upstream holds back: the model hears them with the next unit.
     pub held_samples: usize,
     /// Tokens of the request that the message answers.

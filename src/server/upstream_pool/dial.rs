@@ -87,7 +87,7 @@ struct DialTarget {
     token: Option<(HeaderName, HeaderValue)>,
     /// The purposes that it serves; `None` for all of its dialect.
     serves: Option<Arc<[LanePurpose]>>,
-    /// Model that requests over HTTP name.
+    /// Model that requests over HTTP name, or the URL of a WebSocket.
     model: Option<String>,
     /// Voice that requests to speak name.
     voice: Option<String>,
@@ -166,12 +166,12 @@ impl Dialer {
         Self { target: Arc::new(DialTarget { serves: Some(purposes), ..(*self.target).clone() }) }
     }
 
-    /// Sets the model that requests over HTTP name.
+    /// Sets the model that requests over HTTP name, or the URL of a WebSocket.
     ///
     /// # Errors
-    /// The dialect has no such requests.
+    /// The dialect has no place for it.
     pub fn with_model(self, model: &str) -> Result<Self, String> {
-        if !self.target.mapping.is_http() {
+        if !self.target.mapping.is_http() && self.target.mapping.model_key.is_none() {
             return Err(format!("model has no effect on the dialect {}", self.target.mapping.name));
         }
         let model = Some(model.to_owned());
@@ -237,7 +237,7 @@ impl Dialer {
 
     /// URL for a mode; without a value if the dialect lacks the mode.
     pub(crate) fn url(&self, mode: Mode) -> String {
-        self.target.url(mode)
+        self.target.url(mode, None)
     }
 
     /// Performs only the WebSocket handshake on an open connection; returns the server's response too.
@@ -350,15 +350,28 @@ impl Probe for Dialer {
 }
 
 impl DialTarget {
-    /// URL for a mode; without a value if the dialect lacks the mode.
-    fn url(&self, mode: Mode) -> String {
+    /// URL for a mode and a purpose; without a value if the dialect lacks the mode.
+    fn url(&self, mode: Mode, purpose: Option<LanePurpose>) -> String {
         let value = self.mapping.mode_key.as_ref().map_or("", |_| self.mapping.mode_name(mode));
-        format!("{}{value}", self.url)
+        let url = format!("{}{value}", self.url);
+        match self.own_query(purpose) {
+            Some(query) => format!("{url}{}{query}", if url.contains('?') { '&' } else { '?' }),
+            None => url,
+        }
+    }
+
+    /// The dialect's query for a purpose, or else the model.
+    fn own_query(&self, purpose: Option<LanePurpose>) -> Option<String> {
+        if let Some(query) = purpose.and_then(|purpose| self.mapping.queries.get(&purpose)) {
+            return Some(query.clone());
+        }
+        let (key, model) = self.mapping.model_key.as_ref().zip(self.model.as_ref())?;
+        Some(form_urlencoded::Serializer::new(String::new()).append_pair(key, model).finish())
     }
 
     async fn dial(
         &self,
-        DialRequest { mode, trace, .. }: DialRequest,
+        DialRequest { mode, purpose, trace }: DialRequest,
     ) -> Result<UpstreamSocket, DisconnectReason> {
         let authority = &self.endpoint.authority;
         if !self.mapping.modes.contains_key(&mode) {
@@ -374,7 +387,7 @@ impl DialTarget {
             return Ok(UpstreamSocket::Http(Box::new(HttpSocket::new(self.http_target(trace), transport))));
         }
         let transport = HttpHeadStream::new(CountedStream::new(transport));
-        match self.upgrade(transport, self.url(mode), trace.as_deref()).await {
+        match self.upgrade(transport, self.url(mode, Some(purpose)), trace.as_deref()).await {
             Ok((upgraded, _)) => {
                 let config = *upgraded.get_config();
                 let (transport, read) = upgraded.into_inner().into_parts();

@@ -4,7 +4,11 @@ mod calls;
 
 use std::{sync::Arc, time::Instant};
 
-use super::{calling::Calling, entries::Entries, spoken_words::SpokenWords};
+use super::{
+    calling::{CALLS_MAX, Calling},
+    entries::Entries,
+    spoken_words::SpokenWords,
+};
 use crate::session::{
     dialogue::turn::AssistantTurn,
     floor::{Floor, SpeechSource},
@@ -27,7 +31,7 @@ use crate::{
     },
     vocabulary::{
         AnswerRequest, ChatTurn, ClientEvent, ClientSettings, Entry, EntryId, EntryPart, EntryPlace,
-        LaneEvent, MessageMeta, Role, TokenUsage, usage::output_audio_tokens,
+        LaneEvent, MessageMeta, Role, TokenUsage, ToolCall, usage::output_audio_tokens,
     },
 };
 
@@ -41,8 +45,10 @@ pub(super) struct Answer {
     filter: OutputFilter,
     /// The question to the model.
     pub(super) ask: Ask,
-    /// Its calls of tools, if it may have any.
+    /// Its calls of tools, if it may have any and the model is prompted for them.
     pub(super) calling: Option<Calling>,
+    /// The model calls tools without being prompted.
+    is_native: bool,
     /// Speaks its words, if the model is asked silently.
     spoken: Option<SpokenWords>,
     /// Attempts to speak a part of its words.
@@ -62,8 +68,10 @@ pub(super) struct Answer {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Question<'a> {
     pub(super) request: &'a AnswerRequest,
-    /// The calls that the answer may have.
+    /// The calls that the answer may have, if the model is prompted for them.
     pub(super) calling: Option<&'a Calling>,
+    /// The model calls tools without being prompted.
+    pub(super) is_native: bool,
     /// The model speaks beside its text.
     pub(super) speaks: bool,
 }
@@ -71,7 +79,16 @@ pub(super) struct Question<'a> {
 impl<'a> Question<'a> {
     /// A question whose answer will be heard if `speaks`.
     pub(super) fn new(request: &'a AnswerRequest, calling: Option<&'a Calling>, speaks: bool) -> Self {
-        Self { request, calling, speaks: speaks && calling.is_none_or(|calling| !calling.is_silent) }
+        let is_silent = calling.is_some_and(|calling| calling.is_silent);
+        Self { request, calling, is_native: false, speaks: speaks && !is_silent }
+    }
+
+    /// The same question to a model that is prompted for calls, or to one that calls tools itself.
+    pub(super) const fn to_model(self, is_native: bool) -> Self {
+        match is_native {
+            true => Self { calling: None, is_native, ..self },
+            false => self,
+        }
     }
 }
 
@@ -92,6 +109,7 @@ impl Answer {
             filter: OutputFilter::default(),
             ask: Ask::new(Owner::Assistant),
             calling,
+            is_native: false,
             speak_attempts: profile.speak.attempts,
             spoken: is_spoken_later.then(|| SpokenWords::new(profile.speak.attempts)),
             is_answered: false,
@@ -128,7 +146,27 @@ impl Answer {
 
     /// The question to the model.
     pub(super) fn question(&self) -> Question<'_> {
-        Question::new(&self.request, self.calling.as_ref(), self.speaks)
+        let speaks = self.speaks && self.spoken.is_none();
+        Question::new(&self.request, self.calling.as_ref(), speaks).to_model(self.is_native)
+    }
+
+    /// The lane of the question is known: its model calls tools itself, or `begin_calling` prompts for them.
+    pub(super) fn set_native(
+        &mut self,
+        is_native: bool,
+        begin_calling: impl FnOnce(&AnswerRequest) -> Option<Calling>,
+    ) {
+        if is_native != self.is_native {
+            self.is_native = is_native;
+            self.calling = if is_native { None } else { begin_calling(&self.request) };
+        }
+    }
+
+    /// Adds a call by a model that calls tools itself.
+    pub(super) fn push_call(&mut self, call: ToolCall, tools: &mut Tools) {
+        if self.turn.calls.len() < CALLS_MAX {
+            self.turn.calls.push((tools.segment_ids.next_id(), call));
+        }
     }
 
     /// True if its words are spoken by another lane.
@@ -401,6 +439,7 @@ impl Answer {
             return self.give_up(now, error, tools);
         }
         self.filter.clear();
+        self.turn.calls.clear();
         self.usage.discard_request();
         if let Some(calling) = &mut self.calling {
             calling.reset();

@@ -27,7 +27,9 @@ use crate::session::{
     tools::Tools,
     usage::{UsageMeter, chat_input},
 };
-use crate::vocabulary::{AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, LaneRequest, PauseId, Role};
+use crate::vocabulary::{
+    AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, LaneRequest, PauseId, Role, ToolCall,
+};
 
 /// Most output that is kept back: some 40 s of audio, more than a model makes in the longest pause.
 const KEPT_MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -52,6 +54,8 @@ struct AskedEarly {
     usage: UsageMeter,
     /// The answer was cut by its bound.
     hit_limit: bool,
+    /// The model calls tools without being prompted.
+    is_native: bool,
     output: Vec<Output>,
     bytes: usize,
 }
@@ -61,6 +65,7 @@ struct AskedEarly {
 enum Output {
     Text(String),
     Audio(Vec<f32>),
+    Call(ToolCall),
     /// The answer is complete. Text and audio are all of it if the upstream did not stream.
     Done(Option<String>, Vec<f32>),
     /// The upstream refused the question.
@@ -124,7 +129,9 @@ impl Assistant {
         entries.add(Entry { id: EntryId(u32::MAX), role: Role::User, parts }, EntryPlace::End);
         let request = AnswerRequest::default();
         let calling = begin_calling(&request, &self.rules, &tools.settings, self.can_speak, &entries);
-        let question = Question::new(&request, calling.as_ref(), tools.settings.spoken_answers);
+        let is_native = tools.lanes.calls_tools(lane);
+        let question =
+            Question::new(&request, calling.as_ref(), tools.settings.spoken_answers).to_model(is_native);
         let turn = self.rules.chat_turn(&self.profile, tools, &question, &entries);
         let mut usage = UsageMeter::default();
         usage.begin_request(chat_input(&turn));
@@ -132,7 +139,8 @@ impl Assistant {
         ask.use_lane(Some(lane));
         tools.lanes.ask(now, &mut ask, LaneRequest::Chat(Box::new(turn)));
         tools.lanes.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Asked));
-        self.early.asked = Some(AskedEarly { ask, usage, hit_limit: false, output: Vec::new(), bytes: 0 });
+        self.early.asked =
+            Some(AskedEarly { ask, usage, hit_limit: false, is_native, output: Vec::new(), bytes: 0 });
     }
 
     /// Keeps output of the model back.
@@ -156,12 +164,17 @@ impl Assistant {
             }
             Reply::Text(text) => Output::Text(text.to_owned()),
             Reply::Audio(samples) => Output::Audio(samples.to_vec()),
+            Reply::Call { call_id, name, arguments } => {
+                let [call_id, name, arguments] = [call_id, name, arguments].map(str::to_owned);
+                Output::Call(ToolCall { call_id, name, arguments })
+            }
             Reply::Done { text, audio } => Output::Done(text.map(str::to_owned), audio.to_vec()),
             Reply::None | Reply::Queued | Reply::QueueStuck(_) | Reply::Ready => return Effects::MODEL,
         };
         asked.bytes += match &output {
             Output::Text(text) => text.len(),
             Output::Audio(samples) | Output::Done(_, samples) => size_of_val(&samples[..]),
+            Output::Call(call) => call.bytes(),
             Output::Refused(failure) => failure.detail.len(),
         };
         if matches!(output, Output::Done(..) | Output::Refused(_)) {
@@ -205,12 +218,14 @@ impl Assistant {
         tools.lanes.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Used));
         if let Some(answer) = &mut self.current {
             answer.take_over(asked.ask, asked.usage, asked.hit_limit);
+            answer.set_native(asked.is_native, |_| None);
         }
         for output in asked.output {
             let Some(answer) = &mut self.current else { return };
             match output {
                 Output::Text(text) => answer.push_text(now, &text, tools),
                 Output::Audio(samples) => answer.push_audio(now, &samples, tools),
+                Output::Call(call) => answer.push_call(call, tools),
                 Output::Done(text, audio) => self.complete(now, text.as_deref(), &audio, tools),
                 Output::Refused(failure) => self.handle_failure(now, failure, tools),
             }

@@ -33,7 +33,9 @@ use crate::{
         Profile,
         profile::{AnswerRules, AskTools},
     },
-    vocabulary::{AnswerRequest, ChatTurn, ClientSettings, EntryId, LaneRequest, Mode, VoiceSample},
+    vocabulary::{
+        AnswerRequest, ChatTurn, ClientSettings, EntryId, LaneRequest, Mode, ToolCall, VoiceSample,
+    },
 };
 
 /// Most waiting requests of the client, not counting an utterance's. The client's codec also bounds them.
@@ -44,7 +46,7 @@ const WAITING_MAX: usize = 16;
 pub(crate) struct Assistant {
     profile: Arc<Profile>,
     rules: Arc<AnswerRules>,
-    /// An upstream speaks given texts.
+    /// An upstream speaks given texts, so that the model can be asked silently.
     can_speak: bool,
     /// The conversation so far.
     pub(crate) entries: Entries,
@@ -209,6 +211,10 @@ impl Assistant {
             self.release_prepared(now, &mut tools.lanes);
             self.advance_answers(now, tools);
         } else if answer.ask.is_ready(&tools.lanes) {
+            let is_native = answer.ask.calls_tools(&tools.lanes);
+            answer.set_native(is_native, |request| {
+                begin_calling(request, &self.rules, &tools.settings, self.can_speak, &self.entries)
+            });
             let question = answer.question();
             let turn = self.rules.chat_turn(&self.profile, tools, &question, &self.entries);
             answer.note_request(&turn);
@@ -258,7 +264,7 @@ impl Assistant {
             answer.note_message(event, meta);
         }
         match signal.into_reply() {
-            part @ (Reply::Text(_) | Reply::Audio(_) | Reply::Done { .. }) => {
+            part @ (Reply::Text(_) | Reply::Audio(_) | Reply::Call { .. } | Reply::Done { .. }) => {
                 self.take_part(now, part, tools)
             }
             change => {
@@ -279,6 +285,11 @@ impl Assistant {
                 self.advance_speech(now, tools);
             }
             Reply::Audio(samples) => answer.push_audio(now, samples, tools),
+            Reply::Call { call_id, name, arguments } => {
+                let [call_id, name, arguments] = [call_id, name, arguments].map(str::to_owned);
+                answer.push_call(ToolCall { call_id, name, arguments }, tools);
+                return Effects::ALL;
+            }
             Reply::Done { text, audio } => {
                 self.complete(now, text, audio, tools);
                 return Effects::ALL;
@@ -308,7 +319,7 @@ impl Assistant {
     fn handle_change(&mut self, now: Instant, id: LaneId, change: Reply<'_>, tools: &mut Tools) {
         let is_current = self.current.as_ref().is_some_and(|answer| answer.ask.lane() == Some(id));
         match change {
-            Reply::None | Reply::Text(_) | Reply::Audio(_) | Reply::Done { .. } => {}
+            Reply::None | Reply::Text(_) | Reply::Audio(_) | Reply::Call { .. } | Reply::Done { .. } => {}
             Reply::Queued => {
                 if tools.lanes.is_any_draining() {
                     self.early.pause_from(now);
@@ -347,7 +358,7 @@ impl AnswerRules {
         question: &Question<'_>,
         conversation: &Entries,
     ) -> ChatTurn {
-        let Question { request, calling, speaks } = *question;
+        let Question { request, calling, is_native, speaks } = *question;
         let given = request.instructions.as_ref().or(settings.instructions.as_ref());
         let mut instructions = given.unwrap_or(&self.answer.instructions).clone();
         let voice = voice.clone().filter(|_| speaks);
@@ -358,7 +369,11 @@ impl AnswerRules {
             None => conversation.messages(has_system),
         };
         entries::end_with_user(&mut messages, request.instructions.as_ref().unwrap_or(&self.answer.unasked));
-        calling::prompt::write_calls(self.tools.as_ref(), &mut messages);
+        if !is_native {
+            calling::prompt::write_calls(self.tools.as_ref(), &mut messages);
+        }
+        let offer = request.tools.as_ref().unwrap_or(&settings.tools);
+        let offered = self.tools.as_ref().filter(|_| is_native).map(|_| offer.clone());
         if let Some(calling) = calling {
             calling.complete_question(&mut instructions, &mut messages);
         }
@@ -373,6 +388,7 @@ impl AnswerRules {
                 .or(settings.max_tokens)
                 .map_or(self.answer.max_tokens, |max| max.min(self.answer.max_tokens)),
             temperature: request.temperature.or(settings.temperature),
+            tools: offered.unwrap_or_default(),
         }
     }
 }

@@ -157,7 +157,7 @@ impl SpokenWords {
     ) -> Option<Error> {
         let again = self.again();
         match signal.into_reply() {
-            Reply::None | Reply::Queued | Reply::Ready | Reply::Text(_) => {}
+            Reply::None | Reply::Queued | Reply::Ready | Reply::Text(_) | Reply::Call { .. } => {}
             Reply::QueueStuck(words) => tools.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
             Reply::Audio(samples) => self.push_audio(now, samples, turn, tools),
             Reply::Done { audio, .. } => self.finish_part(now, audio, turn, tools),

@@ -35,6 +35,8 @@ pub(crate) enum Reply<'e> {
     Text(&'e str),
     /// A part of the answer, mono at the model's rate.
     Audio(&'e [f32]),
+    /// A call of a tool, by a model that is not prompted for calls.
+    Call { call_id: &'e str, name: &'e str, arguments: &'e str },
     /// The answer is complete. Text and audio are all of it if the upstream did not stream.
     Done { text: Option<&'e str>, audio: &'e [f32] },
     /// The model had no answer. The lane is closing.
@@ -67,6 +69,9 @@ impl<'e> LaneSignal<'e> {
         match self.message.filter(|_| self.was_awaiting_reply) {
             Some((LaneEvent::Text(text), _)) => Reply::Text(text),
             Some((LaneEvent::Audio(samples), _)) => Reply::Audio(samples),
+            Some((LaneEvent::Call { call_id, name, arguments }, _)) => {
+                Reply::Call { call_id, name, arguments }
+            }
             Some((LaneEvent::Done { text, audio }, _)) => Reply::Done { text: *text, audio },
             _ => Reply::None,
         }
@@ -102,6 +107,11 @@ impl Ask {
     /// True if its lane is ready for it.
     pub(crate) fn is_ready(&self, lanes: &Lanes) -> bool {
         self.lane.is_some_and(|id| lanes.is_ready(id))
+    }
+
+    /// True if the dialect of its lane offers tools in messages. Otherwise the model is prompted for calls.
+    pub(crate) fn calls_tools(&self, lanes: &Lanes) -> bool {
+        self.lane.is_some_and(|id| lanes.calls_tools(id))
     }
 
     /// Forgets when it was sent, because the next request is another.

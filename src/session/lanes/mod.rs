@@ -264,6 +264,11 @@ impl Lanes {
         self.get(id).is_some_and(UpstreamConnection::is_engaged)
     }
 
+    /// True if the dialect of a lane that is open offers tools in messages.
+    pub(crate) fn calls_tools(&self, id: LaneId) -> bool {
+        self.get(id).is_some_and(|connection| connection.calls_tools)
+    }
+
     /// True if a lane waits for an answer.
     pub(crate) fn is_awaiting_reply(&self, id: LaneId) -> bool {
         self.get(id).is_some_and(UpstreamConnection::is_awaiting_reply)
@@ -376,6 +381,13 @@ impl Lanes {
     pub(crate) fn mark_replaceable(&mut self, lane: Lane) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.connection.lane == lane) {
             slot.connection.is_replaceable = true;
+        }
+    }
+
+    /// Notes whether the dialect of a lane offers tools in messages.
+    pub(crate) fn set_calls_tools(&mut self, lane: Lane, calls_tools: bool) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.connection.lane == lane) {
+            slot.connection.calls_tools = calls_tools;
         }
     }
 

@@ -28,7 +28,7 @@ impl Transcriber {
     ) -> Effects {
         let id = signal.id;
         let has_changed = match signal.into_reply() {
-            Reply::None | Reply::Audio(_) => false,
+            Reply::None | Reply::Audio(_) | Reply::Call { .. } => false,
             Reply::Queued => {
                 tools.out.push_if_any(self.queue_notice(now, id, &tools.lanes));
                 false
@@ -59,7 +59,12 @@ impl Transcriber {
                 }
                 self.retire(now, lane, lanes);
             }
-            Reply::None | Reply::Queued | Reply::Ready | Reply::Text(_) | Reply::Audio(_) => {}
+            Reply::None
+            | Reply::Queued
+            | Reply::Ready
+            | Reply::Text(_)
+            | Reply::Audio(_)
+            | Reply::Call { .. } => {}
         }
     }
 

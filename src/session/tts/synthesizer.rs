@@ -107,7 +107,7 @@ impl Synthesizer {
         let effects = signal.effects(tools.floor.is_audible());
         let id = signal.id;
         match signal.into_reply() {
-            Reply::None | Reply::Text(_) => {}
+            Reply::None | Reply::Text(_) | Reply::Call { .. } => {}
             Reply::Queued => tools.out.push_if_any(tools.lanes.queue_notice(now, id)),
             Reply::QueueStuck(words) => {
                 tools.out.push_error(self.named(Error::new(ErrorKind::QueueStuck, words)));

@@ -19,7 +19,7 @@ use crate::{
         check::{self, Document, FileError},
         extract::Extractor,
     },
-    vocabulary::{Mode, VoiceEncoding},
+    vocabulary::{LanePurpose, Mode, VoiceEncoding},
 };
 
 /// The file as written.
@@ -35,6 +35,9 @@ pub(super) struct UpstreamFile {
     pub(super) path: String,
     #[serde(default)]
     pub(super) mode_key: Option<String>,
+    pub(super) model_key: Option<String>,
+    #[serde(default)]
+    pub(super) queries: BTreeMap<LanePurpose, String>,
     pub(super) modes: BTreeMap<Mode, String>,
     #[serde(default)]
     pub(super) sessions_max: Option<NonZero<u32>>,
@@ -116,6 +119,12 @@ struct TakeFile {
     sequence: Option<String>,
     resume_token: Option<String>,
     unit_ms: Option<String>,
+    input_rate_hz: Option<String>,
+    output_rate_hz: Option<String>,
+    transcriber: Option<String>,
+    call_id: Option<String>,
+    name: Option<String>,
+    arguments: Option<String>,
     usage: Option<String>,
     finish: Option<String>,
     retryable: Option<String>,
@@ -217,6 +226,12 @@ impl RuleFile {
             sequence: slot(self.take.sequence),
             resume_token: slot(self.take.resume_token),
             unit_ms: slot(self.take.unit_ms),
+            input_rate_hz: slot(self.take.input_rate_hz),
+            output_rate_hz: slot(self.take.output_rate_hz),
+            transcriber: slot(self.take.transcriber),
+            call_id: slot(self.take.call_id),
+            name: slot(self.take.name),
+            arguments: slot(self.take.arguments),
             usage,
             finish: slot(self.take.finish),
             retryable: slot(self.take.retryable),

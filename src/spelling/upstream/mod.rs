@@ -55,6 +55,8 @@ pub enum CodecName {
     VllmOmni,
     /// SGLang-Omni: numbered units, pictures before their unit, and answers that end with their unit.
     SglangOmni,
+    /// OpenAI Realtime: settings, items and requests for responses, each a message of its own.
+    OpenaiRealtime,
 }
 
 /// How the bridge ends a session.
@@ -83,6 +85,10 @@ pub struct UpstreamMapping {
     pub path: String,
     /// Query parameter that names the mode; `None` if only the messages name it.
     pub mode_key: Option<String>,
+    /// Query parameter that names the upstream's model, if it is configured.
+    pub model_key: Option<String>,
+    /// Queries of lanes of these purposes, in place of the model's.
+    pub queries: BTreeMap<LanePurpose, String>,
     /// Supported modes, with their spelling in the URL or in messages.
     pub modes: BTreeMap<Mode, String>,
     /// Most sessions at a time; `None` if the upstream queues further ones itself.
@@ -151,6 +157,12 @@ pub(crate) struct ReceiveRule {
     pub(crate) sequence: Option<usize>,
     pub(crate) resume_token: Option<usize>,
     pub(crate) unit_ms: Option<usize>,
+    pub(crate) input_rate_hz: Option<usize>,
+    pub(crate) output_rate_hz: Option<usize>,
+    pub(crate) transcriber: Option<usize>,
+    pub(crate) call_id: Option<usize>,
+    pub(crate) name: Option<usize>,
+    pub(crate) arguments: Option<usize>,
     pub(crate) usage: Option<usize>,
     pub(crate) finish: Option<usize>,
     pub(crate) retryable: Option<usize>,
@@ -188,6 +200,8 @@ impl UpstreamMapping {
             start: read.start,
             path: read.path,
             mode_key: read.mode_key,
+            model_key: read.model_key,
+            queries: read.queries,
             modes: read.modes,
             sessions_max: read.sessions_max,
             codec: read.codec,
@@ -259,10 +273,21 @@ impl UpstreamMapping {
             LanePurpose::Speak => &[SendName::Speak],
             LanePurpose::Answer => &SendName::CHAT,
             LanePurpose::Converse => &[SendName::Converse],
-            LanePurpose::Relay if self.is_http() => return false,
+            LanePurpose::Relay if !self.can_relay() => return false,
             LanePurpose::Relay => &[],
         };
         self.modes.contains_key(&mode) && needed.iter().all(|name| self.send.contains_key(name))
+    }
+
+    /// True if the dialect's lanes can serve a client's own upstream session.
+    const fn can_relay(&self) -> bool {
+        !matches!(self.codec, CodecName::Http | CodecName::OpenaiRealtime)
+    }
+
+    /// True if tools are offered to the model in messages, and calls come as such. Otherwise the model is prompted for them.
+    #[must_use]
+    pub fn calls_tools(&self) -> bool {
+        SendName::CALLS.iter().all(|name| self.send.contains_key(name))
     }
 
     /// True if relays fill the dialect's own templates. In others, they send the commands of a conversation.

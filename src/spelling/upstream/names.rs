@@ -41,6 +41,22 @@ pub enum SendName {
     ChatAudio,
     /// A part of a message: a picture.
     ChatPicture,
+    /// A part of a message of the model: words, where they are spelled otherwise than the user's.
+    ChatAnswerText,
+    /// A call of a tool, earlier in the conversation.
+    ChatCall,
+    /// The result of a call.
+    ChatResult,
+    /// A tool that the model may call.
+    ChatTool,
+    /// Ends audio that was appended: it is a message of the conversation.
+    Commit,
+    /// Asks for the response to a conversation that was sent.
+    Respond,
+    /// Stops a response.
+    Cancel,
+    /// Cuts a response to the part that was heard.
+    Truncate,
     /// Opens a session for a client of another dialect.
     RelayOpen,
     /// Input of one step of such a client.
@@ -72,6 +88,9 @@ impl SendName {
         Self::ChatPicture,
     ];
 
+    /// Messages needed by tools that are not prompted.
+    pub const CALLS: [Self; 3] = [Self::ChatCall, Self::ChatResult, Self::ChatTool];
+
     /// Name as spelled in files.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -92,6 +111,14 @@ impl SendName {
             Self::ChatText => "chat_text",
             Self::ChatAudio => "chat_audio",
             Self::ChatPicture => "chat_picture",
+            Self::ChatAnswerText => "chat_answer_text",
+            Self::ChatCall => "chat_call",
+            Self::ChatResult => "chat_result",
+            Self::ChatTool => "chat_tool",
+            Self::Commit => "commit",
+            Self::Respond => "respond",
+            Self::Cancel => "cancel",
+            Self::Truncate => "truncate",
             Self::RelayOpen => "relay_open",
             Self::RelayAppend => "relay_append",
         }
@@ -114,6 +141,14 @@ impl SendName {
             | Self::ChatText
             | Self::ChatAudio
             | Self::ChatPicture
+            | Self::ChatAnswerText
+            | Self::ChatCall
+            | Self::ChatResult
+            | Self::ChatTool
+            | Self::Commit
+            | Self::Respond
+            | Self::Cancel
+            | Self::Truncate
             | Self::RelayOpen
             | Self::RelayAppend => &[],
         }
@@ -133,14 +168,29 @@ impl SendName {
             Self::Append => &["audio", "input_id", "force_listen", "seq", "t_start_ms"],
             Self::AppendWithFrame => &["audio", "input_id", "force_listen", "frame", "seq", "t_start_ms"],
             Self::Close => &["reason"],
-            Self::Chat => &["messages", "speaks", "max_tokens", "modalities", "temperature"],
+            Self::Chat => &[
+                "messages",
+                "speaks",
+                "max_tokens",
+                "modalities",
+                "temperature",
+                "instructions",
+                "tools",
+                "tool_choice",
+                "parallel_calls",
+            ],
             Self::ChatWithVoice => {
                 &["messages", "speaks", "max_tokens", "modalities", "temperature", "voice"]
             }
             Self::ChatMessage => &["role", "content"],
-            Self::ChatText => &["text"],
+            Self::ChatText | Self::ChatAnswerText => &["text"],
             Self::ChatAudio => &["audio"],
             Self::ChatPicture => &["picture"],
+            Self::ChatCall => &["call_id", "name", "arguments"],
+            Self::ChatResult => &["call_id", "output"],
+            Self::ChatTool => &["name", "description", "parameters"],
+            Self::Commit | Self::Respond | Self::Cancel => &[],
+            Self::Truncate => &["item_id", "heard_ms"],
             Self::RelayOpen => &["mode", "prompt", "config", "voice", "speech_voice", "slice_max"],
             Self::RelayAppend => &["audio", "frames", "force_listen", "slice_max", "input_id", "response_id"],
         }
@@ -168,6 +218,8 @@ pub enum ReceiveName {
     /// All output of a unit in which the model speaks: `text`, `audio`, and `end_of_turn` if it listens from
     /// now on.
     Output,
+    /// The model calls a tool: `call_id`, `name`, `arguments`.
+    Call,
     /// The session is over: `reason`, `detail`.
     Closed,
     /// An error: `code`, `detail`.

@@ -118,6 +118,9 @@ pub struct FailureMeanings {
     /// Error codes of a refused session that another attempt does not change, where the server has no flag for it.
     #[serde(default)]
     pub refused: Vec<String>,
+    /// Error codes of a server that refuses every request, because its token, model or account is wrong in the configuration.
+    #[serde(default)]
+    pub misconfigured: Vec<String>,
     /// Error codes that do not end the session.
     #[serde(default)]
     pub non_fatal: Vec<String>,

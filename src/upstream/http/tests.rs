@@ -14,7 +14,7 @@ use crate::{
     },
     vocabulary::{
         AnswerPart, ChatMessage, ChatTurn, DisconnectReason, EntryPart, Frame, HttpBody, HttpRequest,
-        LaneEvent, LanePurpose, LaneRequest, Mode, Role, TranscribePrompt, VoiceSample,
+        LaneEvent, LanePurpose, LaneRequest, Mode, Role, ToolOffer, TranscribePrompt, VoiceSample,
     },
 };
 
@@ -194,6 +194,7 @@ fn turn() -> ChatTurn {
         speaks: true,
         max_tokens: 7,
         temperature: None,
+        tools: ToolOffer::default(),
     }
 }
 

@@ -7,7 +7,7 @@ use voxbridge::{
     upstream::{lane::LaneCodec, sse::EventStream},
     vocabulary::{
         AnswerPart, ChatTurn, ConversationInit, DisconnectReason, Frame, LaneEvent, LanePurpose, LaneRequest,
-        Message, Mode, UnitInput, VoiceSample,
+        Message, Mode, ToolOffer, UnitInput, VoiceSample,
     },
 };
 
@@ -79,6 +79,7 @@ fn request(purpose: LanePurpose) -> LaneRequest {
             voice: None,
             max_tokens: 10,
             temperature: None,
+            tools: ToolOffer::default(),
         })),
         LanePurpose::Transcribe | LanePurpose::Relay => {
             LaneRequest::Transcribe { prompt: "\"".into(), audio: vec![1, -1].into() }

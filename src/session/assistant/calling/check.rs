@@ -10,7 +10,7 @@ use super::schema::{Budget, STEPS_MAX, Schema, quoted};
 use crate::vocabulary::{Tool, ToolChoice, ToolOffer};
 
 /// Most calls of one answer.
-pub(super) const CALLS_MAX: usize = 32;
+pub(in crate::session::assistant) const CALLS_MAX: usize = 32;
 
 /// A call that fits its tool.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! An answer that may have calls of tools: what the model is asked, and what becomes of its text.
 //!
-//! The model is prompted for calls, because MiniCPM-o has none of its own ([`prompt`]). Its text is words and calls ([`parser`]).
+//! The model is prompted for calls where its server offers no tools ([`prompt`]). Its text is words and calls ([`parser`]).
 //! Calls are checked against their schemas ([`check`], [`schema`]). After a mistake the model is asked once more, with the mistake in words;
 //! a second mistake is the failure of the answer. Where words and audio come together, [`held_audio`] keeps a call from being
 //! heard.
 //!
-//! Neither protocols nor the wire are known here. A server with calls of its own would give checked calls without a parser.
+//! Neither protocols nor the wire are known here. A server that offers tools itself gives calls without a parser.
 
 mod check;
 mod held_audio;
@@ -15,8 +15,9 @@ mod schema;
 
 use std::sync::Arc;
 
+pub(super) use self::check::CALLS_MAX;
 use self::{
-    check::{CALLS_MAX, CallReader, CheckedCall},
+    check::{CallReader, CheckedCall},
     held_audio::HeldAudio,
     parser::CallParser,
 };

@@ -121,6 +121,8 @@ pub(crate) struct UpstreamConnection {
     text: Option<(Instant, usize)>,
     /// Another upstream may serve its requests, if its own refuses all of them.
     pub(super) is_replaceable: bool,
+    /// Its dialect offers tools in messages.
+    pub(super) calls_tools: bool,
     retry: Option<RetryState>,
 }
 
@@ -147,6 +149,7 @@ impl UpstreamConnection {
             has_output: false,
             text: None,
             is_replaceable: false,
+            calls_tools: false,
             retry: None,
         }
     }

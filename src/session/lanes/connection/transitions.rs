@@ -454,6 +454,7 @@ pub(in crate::session::lanes) fn is_progress(purpose: LanePurpose, event: &LaneE
         // A transcript has no audio.
         (LanePurpose::Transcribe, _) => false,
         (_, LaneEvent::Audio(samples)) => !samples.is_empty(),
+        (_, LaneEvent::Call { .. }) => true,
         _ => false,
     }
 }
