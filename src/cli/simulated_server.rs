@@ -4,7 +4,7 @@ use std::{fmt::Display, io, path::Path, sync::Arc};
 
 use super::{ClientError, args::ServerArg, known_recordings};
 use crate::simulator::{
-    HttpApi, SimDialect, SimulatorConfig, VllmVersion,
+    HttpApi, RealtimeServer, SimDialect, SimulatorConfig, VllmVersion,
     engines::SpeechEngines,
     process::EngineProcess,
     socket::{self, Simulator},
@@ -58,6 +58,7 @@ impl ServerArg {
             Self::Vllm | Self::VllmNext => "vllm-omni",
             Self::Backend => "llama-cpp-omni",
             Self::Sglang => "sglang-omni",
+            Self::Openai | Self::VllmTurn => "openai-realtime",
             Self::VllmHttp => HttpApi::VllmOmni.dialect(),
             Self::SglangHttp => HttpApi::SglangOmni.dialect(),
             Self::OpenaiAudio => HttpApi::OpenaiAudio.dialect(),
@@ -76,7 +77,7 @@ impl ServerArg {
     pub(super) fn deployments(self) -> impl Iterator<Item = Self> {
         let speech = match self {
             Self::Sglang => Some(Self::SglangHttp),
-            Self::Vllm | Self::VllmNext => Some(Self::VllmHttp),
+            Self::Vllm | Self::VllmNext | Self::VllmTurn => Some(Self::VllmHttp),
             _ => None,
         };
         [Some(self), speech].into_iter().flatten()
@@ -97,6 +98,8 @@ impl ServerArg {
             Self::Vllm | Self::VllmNext => SimDialect::VllmOmni,
             Self::Backend => SimDialect::LlamaCppOmni,
             Self::Sglang => SimDialect::SglangOmni,
+            Self::Openai => SimDialect::OpenaiRealtime(RealtimeServer::Openai),
+            Self::VllmTurn => SimDialect::OpenaiRealtime(RealtimeServer::VllmOmni),
             _ => SimDialect::Current,
         }
     }

@@ -2,18 +2,34 @@
 //!
 //! A message is an event of a client protocol if it has the name and all keys of the event in the mapping.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
+use super::experiments::Clue;
 use crate::{
     spelling::{ClientMapping, Library, client::EventSlot, template::Template},
     vocabulary::{EventName, SlotValue},
 };
 
-/// Title of the client protocol that all messages belong to; `None` without messages.
-pub fn recognize_client_protocol(library: &Library, messages: &[String]) -> Option<String> {
+/// What the messages of a server show: another dialect, or only a client protocol that all of them belong to. `None` without
+/// messages.
+pub fn recognize_server(library: &Library, messages: &[String]) -> Option<Clue> {
+    let client = recognize_client_protocol(library, messages)?;
+    // Some protocols are spoken by servers of models, too.
+    Some(match library.upstream(&client.name) {
+        Ok(dialect) => Clue::OtherDialect(dialect.name.clone(), dialect.title.clone()),
+        Err(_) => Clue::SpeaksClientProtocol(client.title.clone()),
+    })
+}
+
+fn recognize_client_protocol<'l>(
+    library: &'l Library,
+    messages: &[String],
+) -> Option<&'l Arc<ClientMapping>> {
     let messages: Vec<Value> =
         messages.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>().ok()?;
-    let matches_all_messages = |client: &&std::sync::Arc<ClientMapping>| {
+    let matches_all_messages = |client: &&Arc<ClientMapping>| {
         messages
             .iter()
             .all(|message| EventName::ALL.into_iter().any(|event| is_event_of(client, event, message)))
@@ -22,7 +38,7 @@ pub fn recognize_client_protocol(library: &Library, messages: &[String]) -> Opti
         .clients()
         .filter(|client| !client.is_relayed() && !client.command_key.is_empty())
         .find(matches_all_messages);
-    found.filter(|_| !messages.is_empty()).map(|client| client.title.clone())
+    found.filter(|_| !messages.is_empty())
 }
 
 fn is_event_of(client: &ClientMapping, event: EventName, message: &Value) -> bool {

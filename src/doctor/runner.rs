@@ -254,9 +254,9 @@ impl UpstreamCheck<'_> {
             log.outcomes().iter().find_map(|outcome| Some((outcome.step, outcome.failure()?.clone())));
         let (step, symptom) = failed?;
         if step == DoctorStep::Queue
-            && let Some(title) = fingerprint::recognize_client_protocol(self.library, &attempt.received)
+            && let Some(clue) = fingerprint::recognize_server(self.library, &attempt.received)
         {
-            return Some(Clue::SpeaksClientProtocol(title));
+            return Some(clue);
         }
         let CheckTarget { config, dialect, mode, texts, .. } = self.target;
         let path = config.url.parse::<Uri>().map_or_else(|_| String::new(), |uri| uri.path().to_owned());

@@ -178,6 +178,7 @@ fn check_ends_in_time_and_frees_worker_whatever_the_fault() {
             SimDialect::LlamaCppOmni => "llama-cpp-omni",
             SimDialect::VllmOmni => "vllm-omni",
             SimDialect::SglangOmni => "sglang-omni",
+            SimDialect::OpenaiRealtime(_) => "openai-realtime",
         };
         let (next, _) = gateway.run_check(plan(dialect_of_server, Depth::Answer), None);
         let all_ok = [DoctorStep::Queue, DoctorStep::Init, DoctorStep::Answer, DoctorStep::Close]
@@ -462,10 +463,11 @@ fn experiments_are_few_and_start_with_likeliest() {
 fn voice_server_is_distinguished_from_model() {
     let recognized = |texts: &[&str]| {
         let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
-        fingerprint::recognize_client_protocol(&LIBRARY, &texts)
+        fingerprint::recognize_server(&LIBRARY, &texts)
     };
     let created = r#"{"type":"session.created","session_id":"s","model":"m","config":{}}"#;
-    assert!(recognized(&[created]).is_some_and(|title| title.contains("Macaw")));
+    let is_macaw = |clue: &Clue| matches!(clue, Clue::SpeaksClientProtocol(title) if title.contains("Macaw"));
+    assert!(recognized(&[created]).as_ref().is_some_and(is_macaw));
     for model_message in [
         r#"{"type":"session.queue_done"}"#,
         r#"{"type":"session.created","session_id":"s","mode":"full_duplex"}"#,

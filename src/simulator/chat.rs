@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::{Backend, picture::check_picture, python, script};
 
 /// One parsed chat request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ChatRequest {
     pub(super) streaming: bool,
     pub(super) speech_enabled: bool,
@@ -24,6 +24,8 @@ pub(super) struct ChatRequest {
     pub(super) response_id: Option<String>,
     /// Estimated context positions of the prompt.
     pub(super) prompt_tokens: usize,
+    /// The server reads calls out of the answer, and does not speak them.
+    pub(super) calls_natively: bool,
 }
 
 /// Reason why an append ends the session.
@@ -139,6 +141,7 @@ impl ChatRequest {
             input_id: None,
             response_id: None,
             prompt_tokens,
+            calls_natively: false,
         }
     }
 }

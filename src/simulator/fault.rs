@@ -61,9 +61,10 @@ pub enum FaultKind {
     RepeatsText,
     /// `think`: the text of a turn contains a thought and a control token, split across deltas.
     Think,
-    /// `inference-fails`: a unit is answered with an error that does not end the session. Legacy dialect only.
+    /// `inference-fails`: a unit or a request is answered with an error that does not end the session. Legacy dialect,
+    /// vLLM-Omni and OpenAI's protocol only.
     InferenceFails,
-    /// `input-backpressure`: an append is refused, as if too much waited. vLLM-Omni only.
+    /// `input-backpressure`: an append is refused, as if too much waited. vLLM-Omni and OpenAI's protocol only.
     InputBackpressure,
     /// `output-backpressure`: the server ends the session in the middle of an answer, as if its client did not read. vLLM-Omni
     /// since 0.31 only.

@@ -26,12 +26,27 @@ const CHARS_PER_SPEECH_DELTA: usize = 16;
 /// Exception of the streaming generator when its first token ends the answer (mappings/notes/minicpm-o.md#chat).
 const EMPTY_ANSWER_EXCEPTION: &str = "torch.cat(): expected a non-empty list of Tensors";
 
+/// What happens at one instant.
 #[derive(Debug)]
 enum GenerationStep {
     Text(String),
     Audio(Range<usize>),
     Done,
     Crash(String),
+    Abort,
+}
+
+/// A piece of an answer, as it is generated.
+#[derive(Debug)]
+pub(super) enum AnswerPiece {
+    Text(String),
+    /// Samples at 24 kHz.
+    Audio(Vec<f32>),
+    /// The answer is complete.
+    Done,
+    /// The generator failed, with this text.
+    Crash(String),
+    /// The TCP connection breaks.
     Abort,
 }
 
@@ -44,6 +59,8 @@ pub(super) struct Generation {
     is_corrupted: bool,
     pending_job: Option<JobId>,
     text: String,
+    /// The limit of tokens cut the text.
+    is_cut: bool,
     speech: Option<SpeechSource>,
     steps: VecDeque<(Instant, GenerationStep)>,
 }
@@ -68,6 +85,7 @@ impl Generation {
             is_corrupted,
             pending_job: None,
             text: String::new(),
+            is_cut: false,
             speech: None,
             steps: VecDeque::new(),
             request,
@@ -113,7 +131,9 @@ impl Generation {
             ctx.cfg.backend == Backend::Pytorch && self.request.speech_enabled && self.request.streaming;
         let text = if removes_banned { script::remove_banned(&text) } else { text };
         self.text = script::truncate_to_tokens(&text, self.request.max_new_tokens).to_owned();
-        if !self.request.speech_enabled || self.text.is_empty() || ctx.faults.trigger(FaultKind::NoAudio) {
+        self.is_cut = self.text.len() < text.len();
+        let is_silent = !self.request.speech_enabled || self.text.is_empty() || self.call().is_some();
+        if is_silent || ctx.faults.trigger(FaultKind::NoAudio) {
             self.schedule_steps(ctx);
         } else if ctx.cfg.use_engines {
             self.pending_job = Some(ctx.ask_engines(EngineRequest::Speak(self.text.clone())));
@@ -215,6 +235,16 @@ impl Generation {
         self.steps.truncate(at + 1);
     }
 
+    /// Name and arguments of the function that the answer calls, for a server that reads them out of the text.
+    pub(super) fn call(&self) -> Option<(String, String)> {
+        tool_script::read_call(&self.text).filter(|_| self.request.calls_natively)
+    }
+
+    /// True if the limit of tokens cut the text.
+    pub(super) const fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     /// Instant of the next delta; `None` while the engines work and when the answer is complete.
     pub(super) fn step_deadline(&self) -> Option<Instant> {
         self.steps.front().map(|(at, _)| *at)
@@ -226,31 +256,44 @@ impl Generation {
         self.pending_job.map(OrphanedGeneration::AwaitingEngines).or_else(ends_at)
     }
 
+    /// The next piece of the answer; `None` after its end.
+    pub(super) fn next_piece(&mut self) -> Option<AnswerPiece> {
+        let (_, step) = self.steps.pop_front()?;
+        Some(match step {
+            GenerationStep::Text(text) => AnswerPiece::Text(text),
+            GenerationStep::Audio(range) => {
+                AnswerPiece::Audio(self.speech.as_ref().map_or_else(Vec::new, |speech| speech.samples(range)))
+            }
+            GenerationStep::Done => AnswerPiece::Done,
+            GenerationStep::Crash(message) => AnswerPiece::Crash(message),
+            GenerationStep::Abort => AnswerPiece::Abort,
+        })
+    }
+
     /// Sends the next delta; returns `true` when the answer is complete.
     pub(super) fn run_step(
         &mut self,
         session_id: &str,
         ctx: &mut SimContext<'_>,
     ) -> Result<bool, SimSessionEnd> {
-        let Some((_, step)) = self.steps.pop_front() else { return Ok(true) };
-        match step {
-            GenerationStep::Text(text) => self.send_delta(session_id, Some(&text), None, ctx),
-            GenerationStep::Audio(range) => {
-                let audio = self.speech.as_ref().map(|speech| messages::base64_f32(&speech.samples(range)));
-                self.send_delta(session_id, None, audio, ctx);
+        match self.next_piece() {
+            None => return Ok(true),
+            Some(AnswerPiece::Text(text)) => self.send_delta(session_id, Some(&text), None, ctx),
+            Some(AnswerPiece::Audio(samples)) => {
+                self.send_delta(session_id, None, Some(messages::base64_f32(&samples)), ctx);
             }
-            GenerationStep::Done => {
+            Some(AnswerPiece::Done) => {
                 self.send_done(session_id, ctx);
                 return Ok(true);
             }
-            GenerationStep::Crash(message) => {
+            Some(AnswerPiece::Crash(message)) => {
                 ctx.send_text(match ctx.cfg.backend {
                     Backend::Pytorch => ctx.session_closed(session_id, "backend_error", Some(&message)),
                     Backend::Cpp => messages::worker_closed(Some(session_id)),
                 });
                 return Err(SimSessionEnd::Closed);
             }
-            GenerationStep::Abort => return Err(SimSessionEnd::Aborted),
+            Some(AnswerPiece::Abort) => return Err(SimSessionEnd::Aborted),
         }
         Ok(false)
     }

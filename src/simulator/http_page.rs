@@ -76,9 +76,14 @@ impl Gateway {
                 HttpPage { status: 200, json: VLLM_MODELS.to_owned() }
             }
             (SimDialect::SglangOmni, _) if let Some(page) = sglang::pages::page(method, path) => page,
-            (SimDialect::LlamaCppOmni | SimDialect::VllmOmni | SimDialect::SglangOmni, _) => {
-                error_page(404, "Not Found")
-            }
+            (SimDialect::OpenaiRealtime(server), _) if let Some(page) = server.page(method, path) => page,
+            (
+                SimDialect::LlamaCppOmni
+                | SimDialect::VllmOmni
+                | SimDialect::SglangOmni
+                | SimDialect::OpenaiRealtime(_),
+                _,
+            ) => error_page(404, "Not Found"),
             _ => self.http_page(now, method, path),
         }
     }
@@ -159,7 +164,7 @@ impl Gateway {
 /// later.
 const fn task_estimate(mode: SimMode) -> (&'static str, f64) {
     match mode {
-        SimMode::Chat => ("chat", 15.0),
+        SimMode::Chat | SimMode::Transcription | SimMode::Refused(_) => ("chat", 15.0),
         SimMode::Audio => ("audio_duplex", 120.0),
         SimMode::Video | SimMode::Autostart => ("omni_duplex", 90.0),
     }

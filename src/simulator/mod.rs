@@ -11,8 +11,8 @@
 //!
 //! The core ([`Gateway`]) is sans-IO: inputs and instants in, outputs out, ids from a seed. The sockets are in
 //! `socket`, behind the `io` feature. `session_mode` and `generate` answer `mode=chat`; `duplex` answers the
-//! full-duplex modes. `session` implements the current dialect, with or without a gateway, `legacy` the legacy one, and
-//! `sglang` SGLang-Omni.
+//! full-duplex modes. `session` implements the current dialect, with or without a gateway, `legacy` the legacy one,
+//! `sglang` and `vllm_omni` these servers' full duplex, and `openai` OpenAI's Realtime protocol.
 
 mod backend;
 mod backlog;
@@ -27,6 +27,7 @@ mod hum_voice;
 mod legacy;
 mod messages;
 mod model;
+mod openai;
 mod picture;
 mod python;
 mod script;
@@ -83,6 +84,19 @@ pub enum SimMode {
     Video,
     /// vLLM-Omni: the query names a model, so that a session opens before any message.
     Autostart,
+    /// OpenAI: the session only transcribes.
+    Transcription,
+    /// A server of OpenAI's protocol refuses the query.
+    Refused(RealtimeRefusal),
+}
+
+/// Reason for which a server of OpenAI's protocol refuses a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RealtimeRefusal {
+    /// The query names no model.
+    NoModel,
+    /// The server does not have the model.
+    UnknownModel,
 }
 
 /// Rejects a handshake with an HTTP status.
@@ -112,6 +126,18 @@ pub enum SimDialect {
     VllmOmni,
     /// SGLang-Omni's full-duplex deployment.
     SglangOmni,
+    /// OpenAI's Realtime protocol.
+    OpenaiRealtime(RealtimeServer),
+}
+
+/// Server that speaks OpenAI's Realtime protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RealtimeServer {
+    /// OpenAI.
+    #[default]
+    Openai,
+    /// A turn deployment of vLLM-Omni 0.32.
+    VllmOmni,
 }
 
 impl SimDialect {
@@ -125,6 +151,7 @@ impl SimDialect {
         match self {
             Self::VllmOmni => VllmVersion::V0_30.default_sessions(),
             Self::SglangOmni => 2,
+            Self::OpenaiRealtime(_) => 16,
             _ => 1,
         }
     }
@@ -132,15 +159,18 @@ impl SimDialect {
     /// Path of the WebSocket.
     pub const fn path(self) -> &'static str {
         match self {
-            Self::Current | Self::Legacy { .. } | Self::VllmOmni | Self::SglangOmni => "/v1/realtime",
+            Self::Current
+            | Self::Legacy { .. }
+            | Self::VllmOmni
+            | Self::SglangOmni
+            | Self::OpenaiRealtime(_) => "/v1/realtime",
             Self::LlamaCppOmni => "/backend",
         }
     }
 
     /// True if the server decides at the handshake whether it has a session for the client, and says the first word.
-    #[cfg(feature = "io")]
     pub(super) const fn admits_at_handshake(self) -> bool {
-        matches!(self, Self::SglangOmni)
+        matches!(self, Self::SglangOmni | Self::OpenaiRealtime(_))
     }
 
     /// Reads the mode from the query string. The real legacy server treats every mode but `video` as audio; its
@@ -172,6 +202,7 @@ impl SimDialect {
                 Err(HandshakeRejected { status: 403 })
             }
             (Self::SglangOmni, _) => Ok(SimMode::Video),
+            (Self::OpenaiRealtime(server), _) => Ok(server.parse_mode(query)),
             (Self::Legacy { .. }, Some("video")) => Ok(SimMode::Video),
             (Self::Legacy { .. }, Some("audio") | None) | (Self::Legacy { follows_document: false }, _) => {
                 Ok(SimMode::Audio)

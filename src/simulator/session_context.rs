@@ -17,6 +17,8 @@ pub(super) enum SimSessionEnd {
     Closed,
     /// The server closes with 1000 and this reason.
     ClosedFor(String),
+    /// The server closes with this code and reason.
+    ClosedWith { code: u16, reason: &'static str },
     /// The session had no connection.
     Detached,
     /// The server closes without an event.
@@ -101,7 +103,8 @@ impl SimContext<'_> {
             SimDialect::Current
             | SimDialect::LlamaCppOmni
             | SimDialect::VllmOmni
-            | SimDialect::SglangOmni => {}
+            | SimDialect::SglangOmni
+            | SimDialect::OpenaiRealtime(_) => {}
             SimDialect::Legacy { follows_document: false } => return Err(SimSessionEnd::Aborted),
             SimDialect::Legacy { follows_document: true } => {
                 self.send_text(messages::client_error("invalid_payload", "invalid append"));

@@ -4,6 +4,8 @@ use serde_json::{Map, Value, json};
 
 /// Tags around the tools in a system prompt.
 const TOOLS: [&str; 2] = ["<tools>\n", "\n</tools>"];
+/// Tags around a call in an answer.
+const CALL: [&str; 2] = ["<tool_call>", "</tool_call>"];
 /// Tags around a result in a user's message.
 const RESULT: [&str; 2] = ["<tool_response>", "</tool_response>"];
 
@@ -18,7 +20,13 @@ pub(super) fn simulated_answer(system_text: &str, user_text: &str) -> Option<Str
     let tools = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let tool = tools.map(|tool| tool["function"].clone()).find(|tool| names(user_text, tool))?;
     let call = json!({"name": tool["name"], "arguments": arguments(&tool["parameters"], user_text)});
-    Some(format!("<tool_call>\n{call}\n</tool_call>"))
+    Some(format!("{}\n{call}\n{}", CALL[0], CALL[1]))
+}
+
+/// Name and arguments of the function that an answer calls.
+pub(super) fn read_call(answer: &str) -> Option<(String, String)> {
+    let call: Value = serde_json::from_str(between(answer, CALL)?).ok()?;
+    Some((call["name"].as_str()?.to_owned(), call["arguments"].to_string()))
 }
 
 fn between<'t>(text: &'t str, [begin, end]: [&str; 2]) -> Option<&'t str> {

@@ -12,6 +12,7 @@ mod http_page;
 mod key_order;
 mod legacy;
 mod llama_cpp_omni;
+mod openai;
 mod queue;
 mod session_end;
 #[cfg(feature = "io")]

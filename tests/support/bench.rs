@@ -30,7 +30,7 @@ use voxbridge::{
     config::{Config, UpstreamConfig},
     server::{Server, registry::SessionRegistry, tap::Tap},
     simulator::{
-        HttpApi, SimDialect, SimTiming, SimulatorConfig,
+        HttpApi, RealtimeServer, SimDialect, SimTiming, SimulatorConfig,
         engines::SpeechEngines,
         socket::{self, InputRecorder},
     },
@@ -243,9 +243,12 @@ pub fn upstream_of(dialect: SimDialect, address: SocketAddr) -> UpstreamConfig {
         SimDialect::LlamaCppOmni => "llama-cpp-omni",
         SimDialect::VllmOmni => "vllm-omni",
         SimDialect::SglangOmni => "sglang-omni",
+        SimDialect::OpenaiRealtime(_) => "openai-realtime",
     };
     let url = format!("ws://{address}{}", dialect.path());
-    UpstreamConfig { url, dialect: name.into(), ..UpstreamConfig::with_default_dialect() }
+    let needs_model = dialect == SimDialect::OpenaiRealtime(RealtimeServer::Openai);
+    let model = needs_model.then(|| "gpt-realtime".to_owned());
+    UpstreamConfig { url, dialect: name.into(), model, ..UpstreamConfig::with_default_dialect() }
 }
 
 /// An upstream with this HTTP API.

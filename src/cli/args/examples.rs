@@ -99,6 +99,7 @@ Examples:
   voxbridge simulate --server vllm --listen 127.0.0.1:8000
   voxbridge simulate --server backend --listen 127.0.0.1:8080
   voxbridge simulate --server sglang --listen 127.0.0.1:18260
+  voxbridge simulate --server openai --listen 127.0.0.1:8080
   voxbridge simulate --fault queue-full,times=2 --fault die-mid-answer=4
 
 Faults: queue-full, busy, 403-after-queue[=TIMES], stuck-queue, slow-init=SECONDS, die-before-created,

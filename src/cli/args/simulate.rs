@@ -19,7 +19,8 @@ pub struct SimulateArgs {
         value_parser = complete_address
     )]
     pub listen: String,
-    /// Server to simulate: demo, legacy, sglang, vllm, vllm-0.32, backend, sglang-http, vllm-http or openai-audio
+    /// Server to simulate: demo, legacy, sglang, vllm, vllm-0.32, vllm-turn, backend, openai, sglang-http,
+    /// vllm-http or openai-audio
     #[arg(long, value_name = "NAME", default_value = "demo", hide_possible_values = true)]
     pub server: ServerArg,
     /// Follow the document of the legacy server where the real one deviates from it
@@ -58,6 +59,10 @@ pub enum ServerArg {
     /// vLLM-Omni 0.32 in duplex mode
     #[value(name = "vllm-0.32")]
     VllmNext,
+    /// vLLM-Omni 0.32 in turns, which speaks OpenAI's Realtime protocol
+    VllmTurn,
+    /// OpenAI's Realtime API
+    Openai,
     /// llama.cpp-omni without a gateway, at /backend
     Backend,
     /// SGLang-Omni's full-duplex deployment

@@ -7,7 +7,11 @@ use crate::{doctor::symptom::Symptom, vocabulary::EndKind};
 
 /// `None` where the general diagnosis says all.
 pub(super) fn diagnose(server: &CheckedServer, symptom: &Symptom) -> Option<Diagnosis> {
-    let seen = format!("{} opened no session: {}.", server.authority, symptom.summary());
+    let what = match symptom {
+        Symptom::RecoverableError(_) => "could not answer",
+        _ => "opened no session",
+    };
+    let seen = format!("{} {what}: {}.", server.authority, symptom.summary());
     let (cause, advice) = match server.dialect.as_str() {
         "sglang-omni" => sglang_omni(symptom)?,
         "vllm-omni" => vllm_omni(symptom)?,
@@ -37,7 +41,11 @@ const TURN_DEPLOYMENT_SIGNS: [&str; 4] =
     ["not available", "not enabled", "implementation_level", "unsupported_model"];
 
 fn vllm_omni(symptom: &Symptom) -> Option<(&'static str, &'static str)> {
-    let Symptom::SessionEnded { kind, detail, .. } = symptom else { return None };
+    let (kind, detail) = match symptom {
+        Symptom::SessionEnded { kind, detail, .. } => (kind, detail),
+        Symptom::RecoverableError(detail) => return refused_audio(detail),
+        _ => return None,
+    };
     Some(match kind {
         EndKind::QueueFull => (
             "All sessions of the server are taken: 4, or 16 since version 0.31, unless its deployment says otherwise.",
@@ -45,11 +53,26 @@ fn vllm_omni(symptom: &Symptom) -> Option<(&'static str, &'static str)> {
         ),
         _ if TURN_DEPLOYMENT_SIGNS.iter().any(|sign| detail.contains(sign)) => (
             "The server runs a turn-based deployment or a model that only takes turns, or the URL has ?duplex=0.",
-            "Start the server with MiniCPM-o and without --deploy-config minicpmo_4_5_turn.yaml or minicpmo_4_5_turn_mrv2.yaml (its file must say `session_mode: duplex`), and leave the query out of the URL.",
+            "For answers in turns, set dialect = \"openai-realtime\" for this upstream. For conversations, start the server with MiniCPM-o and without --deploy-config minicpmo_4_5_turn.yaml or minicpmo_4_5_turn_mrv2.yaml (its file must say `session_mode: duplex`), and leave the query out of the URL.",
         ),
         _ if detail.contains("ref_audio") => (
             "This version of the server opens a conversation only with a voice sample, and the configuration has none.",
             "Name one: [voices] default = \"FILE.wav\". The server itself has no option for it.",
+        ),
+        _ => return None,
+    })
+}
+
+/// Errors about audio, after which the session of vLLM-Omni goes on.
+fn refused_audio(detail: &str) -> Option<(&'static str, &'static str)> {
+    Some(match detail.split(':').next()? {
+        "input_backpressure" => (
+            "The server has no room for audio: its model does not process what it was given.",
+            "Check the log of the stages and their GPU, and restart the server.",
+        ),
+        "bad_audio" | "bad_event" => (
+            "The model of the deployment takes other audio than MiniCPM-o, which takes 16000 Hz in units of one second.",
+            "Serve MiniCPM-o.",
         ),
         _ => return None,
     })
@@ -78,7 +101,8 @@ mod tests {
             code: None,
             had_voice: false,
         };
-        let (upgrade, init) = (DoctorStep::Upgrade, DoctorStep::Init);
+        let (upgrade, init, answer) = (DoctorStep::Upgrade, DoctorStep::Init, DoctorStep::Answer);
+        let refused = |detail: &str| Symptom::RecoverableError(detail.to_owned());
         for (dialect, step, symptom, option) in [
             ("sglang-omni", upgrade, status(503), "`max_sessions`"),
             ("sglang-omni", upgrade, status(403), "--enable-realtime"),
@@ -97,6 +121,14 @@ mod tests {
                 "minicpmo_4_5_turn_mrv2.yaml",
             ),
             ("vllm-omni", init, ended(EndKind::Other, "ref_audio_required: x"), "[voices] default"),
+            (
+                "vllm-omni",
+                init,
+                ended(EndKind::Other, "unsupported_model: x"),
+                "dialect = \"openai-realtime\"",
+            ),
+            ("vllm-omni", answer, refused("input_backpressure: too many pending input bytes"), "GPU"),
+            ("vllm-omni", answer, refused("bad_event: sample_rate_hz must be 24000"), "Serve MiniCPM-o"),
             ("llama-cpp-omni", DoctorStep::Tcp, Symptom::ConnectionRefused, "correct the port"),
         ] {
             let advice = advice(dialect, step, &symptom);

@@ -301,9 +301,12 @@ impl SessionCheck {
                 self.fail(now, symptom);
                 self.note_capacity();
             }
-            CheckPhase::Initialising | CheckPhase::AwaitingAnswer if is_due => {
-                self.fail(now, Symptom::NoAnswer { waited });
+            CheckPhase::AwaitingAnswer if is_due => {
+                // Such as the refusal of audio for which the server has no room.
+                let said = self.unknown_message.take().map(Symptom::RecoverableError);
+                self.fail(now, said.unwrap_or(Symptom::NoAnswer { waited }));
             }
+            CheckPhase::Initialising if is_due => self.fail(now, Symptom::NoAnswer { waited }),
             CheckPhase::Closing { until, .. } if now >= until => {
                 let detail = "no answer to session.close".to_owned();
                 self.outcomes.push_back(CheckOutcome::failed(

@@ -82,6 +82,7 @@ impl SessionCheck {
 
     fn send_question(&mut self, now: Instant) {
         self.questions_sent += 1;
+        self.unknown_message = None;
         let mut question = self.plan.question.clone();
         if let LaneRequest::Append(UnitInput { input_id, .. }) = &mut question {
             *input_id = format!("doctor-{}", self.questions_sent).into();

@@ -109,8 +109,11 @@ impl Dialogue {
             && let DialogueUpstream::Active(session) = &mut self.upstream
         {
             let bound = session.tracker.give_up_after(self.rules.converse.unit_reply_max);
+            let said = tools.lanes.get(session.id).and_then(UpstreamConnection::unknown_words);
+            let said = said.map_or_else(String::new, |words| format!(": {words}"));
+            let detail =
+                format!("the upstream did not answer 1 s of audio within {} ms{said}", millis(bound));
             tools.lanes.close(now, session.id);
-            let detail = format!("the upstream did not answer 1 s of audio within {} ms", millis(bound));
             let lane = tools.lanes.lane(session.id);
             tools.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
             self.handle_upstream_loss(now, ConnectionFailure::in_use(EndKind::Other, detail), tools);

@@ -11,6 +11,7 @@ use crate::simulator::{
     legacy::LegacySession,
     messages,
     model::WorkerTask,
+    openai::OpenaiSession,
     session::CurrentSession,
     session_context::random_hex12,
     sglang::{self, SglangSession},
@@ -25,7 +26,10 @@ impl Gateway {
             self.connections.insert(conn, Connection::Unplaced { mode, expires_at: None });
             return;
         }
-        if self.cfg.dialect == SimDialect::SglangOmni {
+        if let (SimDialect::OpenaiRealtime(server), SimMode::Refused(refusal)) = (self.cfg.dialect, mode) {
+            return self.outputs.extend(server.refuse(refusal, conn));
+        }
+        if self.cfg.dialect.admits_at_handshake() {
             return self.admit_connection(conn, mode, now);
         }
         if self.cfg.dialect == SimDialect::VllmOmni {
@@ -49,7 +53,7 @@ impl Gateway {
 
     /// Gives a connection its session at the handshake, or refuses the handshake.
     fn admit_connection(&mut self, conn: ConnId, mode: SimMode, now: Instant) {
-        let refuses = self.faults.trigger(FaultKind::Busy);
+        let refuses = self.faults.trigger(FaultKind::Busy) || self.faults.trigger(FaultKind::QueueFull);
         match self.workers.iter().position(Worker::is_idle).filter(|_| !refuses) {
             Some(worker) => {
                 self.serve_connection(conn, mode, worker, now);
@@ -58,7 +62,13 @@ impl Gateway {
                     Ok(())
                 });
             }
-            None => self.outputs.push_back(SimOutput::Refuse(conn, sglang::pages::unavailable())),
+            None => {
+                let page = match self.cfg.dialect {
+                    SimDialect::OpenaiRealtime(server) => server.unavailable(),
+                    _ => sglang::pages::unavailable(),
+                };
+                self.outputs.push_back(SimOutput::Refuse(conn, page));
+            }
         }
     }
 
@@ -149,6 +159,7 @@ impl Gateway {
                 Box::new(LegacySession::new(mode, follows_document, limit))
             }
             SimDialect::SglangOmni => Box::new(SglangSession::new(now, &mut self.rng)),
+            SimDialect::OpenaiRealtime(server) => Box::new(OpenaiSession::new(server, mode, &mut self.rng)),
         };
         self.connections.insert(conn, Connection::Serving { worker, session });
     }
@@ -164,10 +175,10 @@ impl Gateway {
     /// Watchdog limit for a session of this mode; chat has none (mappings/notes/minicpm-o-duplex.md#limits).
     fn session_time_limit(&mut self, mode: SimMode) -> Option<Duration> {
         let limit = match mode {
-            _ if matches!(self.cfg.dialect, SimDialect::LlamaCppOmni | SimDialect::SglangOmni) => {
+            _ if self.cfg.dialect == SimDialect::LlamaCppOmni || self.cfg.dialect.admits_at_handshake() => {
                 return None;
             }
-            SimMode::Chat | SimMode::Autostart => return None,
+            SimMode::Chat | SimMode::Autostart | SimMode::Transcription | SimMode::Refused(_) => return None,
             SimMode::Audio => self.cfg.audio_time_limit,
             SimMode::Video => self.cfg.video_time_limit,
         };

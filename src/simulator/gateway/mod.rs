@@ -94,7 +94,7 @@ impl Gateway {
             // These servers have no other back-end.
             SimDialect::Legacy { .. } | SimDialect::VllmOmni => cfg.backend = Backend::Pytorch,
             SimDialect::LlamaCppOmni => (cfg.backend, cfg.workers) = (Backend::Cpp, 1),
-            SimDialect::SglangOmni => cfg.backend = Backend::Cpp,
+            SimDialect::SglangOmni | SimDialect::OpenaiRealtime(_) => cfg.backend = Backend::Cpp,
         }
         Self {
             clock: UnixClock { started_at: now, unix_at_start: unix_time },

@@ -31,7 +31,7 @@ impl Gateway {
             SimMode::Autostart => {
                 self.open_session(conn, &Map::new(), now);
             }
-            SimMode::Audio | SimMode::Video => {
+            SimMode::Audio | SimMode::Video | SimMode::Transcription | SimMode::Refused(_) => {
                 let expires_at = Some(now + CONFIG_TIMEOUT);
                 self.connections.insert(conn, Connection::Unplaced { mode, expires_at });
             }

@@ -108,6 +108,9 @@ impl Gateway {
             SimSessionEnd::ClosedFor(reason) => {
                 self.outputs.push_back(SimOutput::Close(conn, 1000, reason));
             }
+            SimSessionEnd::ClosedWith { code, reason } => {
+                self.outputs.push_back(SimOutput::Close(conn, code, reason.to_owned()));
+            }
             SimSessionEnd::Detached => {}
             SimSessionEnd::GatewayFailed(message) => {
                 self.outputs.push_back(SimOutput::Text(conn, messages::error("session_failed", message)));

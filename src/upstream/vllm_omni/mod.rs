@@ -252,7 +252,12 @@ impl VllmOmni {
         let input_id = meta.input_id;
         let code = words.split(':').next().unwrap_or_default();
         match code {
-            "input_backpressure" => self.outbox.put_back_refused(now, input_id),
+            "input_backpressure" => {
+                if !self.outbox.has_refused() {
+                    emit(LaneEvent::Unknown(words.to_owned()), MessageMeta::default());
+                }
+                self.outbox.put_back_refused(now, input_id);
+            }
             // The model had ended its answer before the server read the cancellation.
             "response_not_active" if self.cancelling.is_some() => {
                 self.end_answer(MessageMeta::default(), emit);

@@ -59,6 +59,11 @@ impl Outbox {
         self.pause = None;
     }
 
+    /// True while a refused append waits.
+    pub(super) const fn has_refused(&self) -> bool {
+        self.refused > 0
+    }
+
     /// The server refused an append.
     pub(super) fn put_back_refused(&mut self, now: Instant, id: Option<&str>) {
         let at = match id {

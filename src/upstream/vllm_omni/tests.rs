@@ -276,6 +276,7 @@ fn refused_append_is_sent_again_before_the_next_and_more_slowly() {
     let mut lane = Lane::open();
     lane.append(false);
     lane.error("input_backpressure", Some("1"));
+    assert_eq!(lane.take_events(), [r#"Unknown("input_backpressure: words")"#]);
     lane.take_sent();
     lane.append(false);
     assert_eq!(lane.take_sent(), [""; 0], "the next one waits");

@@ -15,6 +15,7 @@ mod model_quirks;
 mod operator_orders;
 mod properties;
 mod reconnect;
+mod refused_audio;
 mod rollover;
 mod server_kind;
 mod session_end;

@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 use voxbridge::{
     bridge::{Input, Output},
-    simulator::{ConnId, SimInput, SimOutput},
+    simulator::{ConnId, RealtimeServer, SimDialect, SimInput, SimOutput},
     vocabulary::{AnswerPart, DisconnectReason, Frame, Lane, Message, Mode},
 };
 
@@ -289,7 +289,7 @@ impl<M: StepMeter> Harness<M> {
             InFlight::Connect(lane, _) if self.mapping.is_http() => {
                 self.send_delayed(InFlight::Opened(lane));
             }
-            InFlight::Connect(lane, mode) => match self.dialect.parse_mode(Some(mode_query(mode))) {
+            InFlight::Connect(lane, mode) => match self.dialect.parse_mode(Some(query(self.dialect, mode))) {
                 Ok(mode) => {
                     self.send_delayed(InFlight::Opened(lane));
                     self.feed_gateway(SimInput::Connected(conn_of(lane), mode));
@@ -348,11 +348,14 @@ pub(super) fn conn_of(lane: Lane) -> ConnId {
     ConnId(lane.0.into())
 }
 
-fn mode_query(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Chat => "mode=chat",
-        Mode::Audio => "mode=audio",
-        Mode::Video => "mode=video",
+/// Query of a lane's handshake.
+fn query(dialect: SimDialect, mode: Mode) -> &'static str {
+    match (dialect, mode) {
+        (SimDialect::OpenaiRealtime(RealtimeServer::Openai), _) => "model=gpt-realtime",
+        (SimDialect::OpenaiRealtime(RealtimeServer::VllmOmni), _) => "",
+        (_, Mode::Chat) => "mode=chat",
+        (_, Mode::Audio) => "mode=audio",
+        (_, Mode::Video) => "mode=video",
     }
 }
 

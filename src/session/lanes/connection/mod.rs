@@ -117,6 +117,8 @@ pub(crate) struct UpstreamConnection {
     reply_wait_ms: u64,
     /// The model has begun to answer.
     has_output: bool,
+    /// The last message without a meaning, since the upstream's last answer.
+    unknown_words: Option<String>,
     /// Text since the request, or since the last audio: its beginning, and its length in characters.
     text: Option<(Instant, usize)>,
     /// Another upstream may serve its requests, if its own refuses all of them.
@@ -147,6 +149,7 @@ impl UpstreamConnection {
             pending_replies: 0,
             reply_wait_ms: 0,
             has_output: false,
+            unknown_words: None,
             text: None,
             is_replaceable: false,
             calls_tools: false,
@@ -264,6 +267,11 @@ impl UpstreamConnection {
     /// the next attempt may wait in line.
     pub(crate) fn last_error(&self) -> Option<&str> {
         self.retry.as_ref().filter(|retry| !retry.is_first_refusal()).map(RetryState::last_error)
+    }
+
+    /// What the upstream said last in place of an answer.
+    pub(crate) fn unknown_words(&self) -> Option<&str> {
+        self.unknown_words.as_deref()
     }
 
     /// True while it is in use until it ends.

@@ -41,6 +41,7 @@ impl UpstreamConnection {
     ) -> ConnectionChange {
         match (&self.phase, event) {
             (_, LaneEvent::Unknown(detail)) => {
+                self.unknown_words = Some(detail.clone());
                 shared.out.observe(Observation::UnknownFromLane { lane: self.lane, words: detail.clone() });
                 ConnectionChange::None
             }
@@ -73,6 +74,7 @@ impl UpstreamConnection {
                 ConnectionPhase::AwaitingReply | ConnectionPhase::Engaged,
                 LaneEvent::Done { .. } | LaneEvent::Listen,
             ) => {
+                self.unknown_words = None;
                 shared.out.measure(Measurement::LaneAnswered { lane: self.lane });
                 ConnectionChange::None
             }

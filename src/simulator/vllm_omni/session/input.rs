@@ -33,6 +33,10 @@ impl VllmSession {
             let words = "Duplex session has too many pending input bytes";
             return self.emit_error("input_backpressure", words, event_id, ctx);
         }
+        if ctx.faults.trigger(FaultKind::InferenceFails) {
+            // As a model that takes audio at another rate refuses it.
+            return self.emit_error("bad_event", "sample_rate_hz must be 24000", event_id, ctx);
+        }
         let format = self.config.get("input_audio_format").and_then(Value::as_str).unwrap_or("pcm16");
         let bytes = python::decode_base64(audio).unwrap_or_default();
         let Some(samples) = decode_samples(format, &bytes) else {
