@@ -5,11 +5,12 @@
 //!
 //! # Layout
 //!
-//! Modules in layers, lowest first. No module imports one further down the list.
+//! Modules in layers, lowest first. No module imports one further down the list. [`audio`] and [`simulator`] are packages of their
+//! own, because builds of tests optimise them and nothing else.
 //!
 //! | module | job | I/O (sockets, clocks, tasks)? |
 //! |---|---|---|
-//! | [`audio`] | sample formats, resampling, voice activity, units, playout pacing: a package of its own, which builds of tests optimise | no |
+//! | [`audio`] | sample formats, resampling, voice activity, units, playout pacing | no |
 //! | [`error`] | the error type | no |
 //! | [`vocabulary`] | the neutral vocabulary of requests and events, so that N protocols + M dialects need no N × M code | no |
 //! | [`spelling`] | the protocols' spelling, from TOML files: schema, checks, templates | no |
@@ -77,6 +78,7 @@
 #![warn(clippy::unwrap_used)]
 
 pub use voxbridge_audio as audio;
+pub use voxbridge_simulator as simulator;
 
 pub mod bridge;
 #[cfg(feature = "io")]
@@ -103,7 +105,6 @@ pub mod secret;
 #[cfg(feature = "io")]
 pub mod server;
 pub mod session;
-pub mod simulator;
 pub mod spelling;
 mod suggestion;
 pub mod telemetry;

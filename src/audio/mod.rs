@@ -7,6 +7,8 @@
 //! Audio towards the model is int16 mono at 16 kHz ([`SPEECH_RATE_HZ`]). Audio from the model is float32 mono at
 //! 24 kHz ([`MODEL_RATE_HZ`]).
 
+#![warn(clippy::unwrap_used)]
+
 pub mod agc;
 pub mod delta_pack;
 pub mod downmix;

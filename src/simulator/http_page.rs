@@ -6,9 +6,9 @@
 use std::time::Instant;
 
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use super::{SimDialect, SimMode, gateway::Gateway, model::WorkerTask, sglang};
-use crate::date;
 
 /// Header of every page of a simulated server, so that clients can tell it from a real one.
 pub const SIMULATED_HEADER: &str = "x-simulated-by";
@@ -156,7 +156,11 @@ impl Gateway {
 
     /// Python's `datetime.now().isoformat()` on a machine in UTC.
     fn local_time(&self, at: Instant) -> String {
-        date::rfc3339(self.clock.unix_seconds(at)).replace('Z', "000")
+        let unix_ms = (self.clock.unix_seconds(at) * 1000.0).round() as i128;
+        let date = OffsetDateTime::from_unix_timestamp_nanos(unix_ms * 1_000_000)
+            .unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let (hour, minute, second, ms) = date.to_hms_milli();
+        format!("{}T{hour:02}:{minute:02}:{second:02}.{ms:03}000", date.date())
     }
 }
 

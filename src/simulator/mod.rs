@@ -14,6 +14,8 @@
 //! full-duplex modes. `session` implements the current dialect, with or without a gateway, `legacy` the legacy one,
 //! `sglang` and `vllm_omni` these servers' full duplex, and `openai` OpenAI's Realtime protocol.
 
+#![warn(clippy::unwrap_used)]
+
 mod backend;
 mod backlog;
 mod chat;
@@ -57,6 +59,8 @@ use std::{
     borrow::Cow,
     time::{Duration, Instant},
 };
+
+use voxbridge_audio as audio;
 
 pub use backend::{Backend, ParseBackendError};
 pub use duplex::{DuplexOpening, DuplexUnit, read_watermark, watermark_sample};
@@ -169,7 +173,7 @@ impl SimDialect {
     }
 
     /// True if the server decides at the handshake whether it has a session for the client, and says the first word.
-    pub(super) const fn admits_at_handshake(self) -> bool {
+    pub(crate) const fn admits_at_handshake(self) -> bool {
         matches!(self, Self::SglangOmni | Self::OpenaiRealtime(_))
     }
 

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::super::{Backend, chat::decode_init_voice, python, script};
-use crate::simulator::session_context::InitRejected;
+use crate::session_context::InitRejected;
 
 /// Parameters of a full-duplex session.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,7 +5,7 @@ use super::{
     DuplexSession, DuplexStep, StepOutcome,
     reply::{StepEvent, StepEventKind},
 };
-use crate::simulator::{
+use crate::{
     messages,
     session_context::{SimContext, SimSessionEnd},
 };

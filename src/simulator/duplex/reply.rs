@@ -9,7 +9,7 @@ use super::{
     super::{Backend, script},
     turn::{ModelTurn, SpokenUnit},
 };
-use crate::simulator::{
+use crate::{
     hum_voice::SAMPLE_RATE_HZ,
     messages::{self, EventMetrics, ServerEvent, StepMetrics, TokenUsage},
     session_context::SimContext,

@@ -4,7 +4,7 @@ use super::{
     super::{EngineAnswer, EngineRequest, FaultKind, JobId},
     input_units::UserUtterance,
 };
-use crate::simulator::session_context::SimContext;
+use crate::session_context::SimContext;
 
 /// An answer for the model to speak.
 #[derive(Debug)]

@@ -4,11 +4,11 @@ use super::{
     DuplexAppend, DuplexSession, DuplexUnit, StepOutcome,
     reply::{StepEvent, StepEventKind},
 };
-use crate::simulator::session_context::SimContext;
+use crate::session_context::SimContext;
 
 /// Output of one unit, in order.
 #[derive(Debug)]
-pub(in crate::simulator) enum UnitOutput {
+pub(crate) enum UnitOutput {
     Listen,
     /// Text and audio of the model.
     Speech(String, Vec<f32>),
@@ -21,18 +21,18 @@ pub(in crate::simulator) enum UnitOutput {
 
 impl DuplexSession {
     /// Sets the number of first units in which the model only listens.
-    pub(in crate::simulator) const fn force_listen_for(&mut self, units: u32) {
+    pub(crate) const fn force_listen_for(&mut self, units: u32) {
         self.force_listen_count = units;
     }
 
     /// Starts the step of a unit.
-    pub(in crate::simulator) fn begin_unit(&mut self, unit: DuplexUnit, ctx: &mut SimContext<'_>) {
+    pub(crate) fn begin_unit(&mut self, unit: DuplexUnit, ctx: &mut SimContext<'_>) {
         self.append_count += 1;
         self.begin_step("", DuplexAppend { unit, response_id: None }, ctx);
     }
 
     /// Takes the output of the step that is over.
-    pub(in crate::simulator) fn take_step(&mut self) -> Vec<UnitOutput> {
+    pub(crate) fn take_step(&mut self) -> Vec<UnitOutput> {
         let Some(step) = self.step.take() else { return Vec::new() };
         let mut outputs = Vec::new();
         let mut words = String::new();
@@ -57,7 +57,7 @@ impl DuplexSession {
     }
 
     /// Ends the turn at once, with the step in progress. Returns the audio that would have come next.
-    pub(in crate::simulator) fn cancel_turn(&mut self) -> Option<Vec<f32>> {
+    pub(crate) fn cancel_turn(&mut self) -> Option<Vec<f32>> {
         self.step = None;
         self.turn.take().map(|mut turn| turn.next_unit().audio)
     }

@@ -5,7 +5,7 @@ use super::{
     responder::ModelAnswer,
     watermark::watermark_sample,
 };
-use crate::simulator::{hum_voice::SAMPLE_RATE_HZ, session_context::SimContext};
+use crate::{hum_voice::SAMPLE_RATE_HZ, session_context::SimContext};
 
 /// A unit has fewer than 28 characters of text (mappings/notes/minicpm-o-duplex.md#units).
 const MAX_UNIT_CHARS: usize = 27;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::{ClientFrame, Connection, Gateway, Worker};
-use crate::simulator::{
+use crate::{
     ConnId, FaultKind, SimDialect, SimMode, SimOutput,
     backlog::{BACKLOG_FULL, Backlog},
     dialect_session::DialectSession,
@@ -73,7 +73,7 @@ impl Gateway {
     }
 
     /// Mode of a connection that waits in the queue.
-    pub(in crate::simulator) fn queued_mode(&self, conn: ConnId) -> Option<SimMode> {
+    pub(crate) fn queued_mode(&self, conn: ConnId) -> Option<SimMode> {
         match self.connections.get(&conn)? {
             Connection::Queued { mode, .. } => Some(*mode),
             Connection::Unplaced { .. } | Connection::Serving { .. } => None,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Connection, Gateway};
-use crate::simulator::{ConnId, SimOutput, messages};
+use crate::{ConnId, SimOutput, messages};
 
 impl Gateway {
     pub(super) fn next_deadline(&self) -> Option<Instant> {

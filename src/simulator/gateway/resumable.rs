@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::{ClientFrame, Connection, Gateway, Worker};
-use crate::simulator::{
+use crate::{
     ConnId, FaultKind, SimMode, SimOutput,
     dialect_session::ResumeRequest,
     messages,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{ClientFrame, Connection, Gateway};
-use crate::simulator::{
+use crate::{
     ConnId, EngineAnswer, FaultKind, JobId, SimDialect, SimOutput,
     dialect_session::DialectSession,
     messages,
@@ -134,7 +134,7 @@ impl Gateway {
     }
 
     /// Ends the session with this id at once, as a client of llama.cpp-omni may request. False if there is none.
-    pub(in crate::simulator) fn end_session_by_id(&mut self, id: &str, now: Instant) -> bool {
+    pub(crate) fn end_session_by_id(&mut self, id: &str, now: Instant) -> bool {
         let Some(conn) = self.connection_of(id) else { return false };
         self.with_session(conn, now, |_, ctx| {
             ctx.send_text(ctx.session_closed(id, "client_closed", None));

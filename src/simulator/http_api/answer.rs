@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::{MODEL, Piece, failure, request::AnswerForm};
 use crate::{
+    HttpApi,
     audio::{pcm, wav},
-    simulator::{HttpApi, hum_voice::SAMPLE_RATE_HZ},
+    hum_voice::SAMPLE_RATE_HZ,
 };
 
 /// Length that a WAV file names while it is generated.

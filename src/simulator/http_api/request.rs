@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{MODEL, failure, not_found};
 use crate::{
+    HttpApi, HttpPage, READ_ALOUD_PROMPT,
     audio::{SPEECH_RATE_HZ, pcm, wav},
-    simulator::{HttpApi, HttpPage, READ_ALOUD_PROMPT},
 };
 
 /// Longest recording that the model takes.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{turn_detector::DetectorConfig, wire::Rejected};
-use crate::simulator::RealtimeServer;
+use crate::RealtimeServer;
 
 /// Instructions of a session that has none of its own, as OpenAI shows them.
 const INSTRUCTIONS: &str =

@@ -4,8 +4,10 @@ use serde_json::{Value, json};
 
 use super::wire::Rejected;
 use crate::{
+    RealtimeServer,
     audio::{pcm, wav},
-    simulator::{RealtimeServer, picture::check_picture, python},
+    picture::check_picture,
+    python,
 };
 
 /// Rates of the wire and of the model's input.

@@ -7,7 +7,7 @@ use super::{
     response::{Ending, Response},
     wire::Rejected,
 };
-use crate::simulator::{FaultKind, RealtimeServer, session_context::SimContext};
+use crate::{FaultKind, RealtimeServer, session_context::SimContext};
 
 impl OpenaiSession {
     /// `response.create`: of a client, or after the user's speech. `own` has the settings of this response.

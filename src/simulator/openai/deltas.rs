@@ -10,12 +10,10 @@ use super::{
     response::{Ending, Response},
 };
 use crate::{
+    FaultKind, RealtimeServer,
     audio::pcm,
-    simulator::{
-        FaultKind, RealtimeServer,
-        generate::AnswerPiece,
-        session_context::{SimContext, SimSessionEnd},
-    },
+    generate::AnswerPiece,
+    session_context::{SimContext, SimSessionEnd},
 };
 
 /// Samples of one delta of OpenAI, 200 ms. The package sends what its model gives.

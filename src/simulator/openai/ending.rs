@@ -7,7 +7,7 @@ use super::{
     conversation::Item,
     response::{Ending, Response},
 };
-use crate::simulator::{RealtimeServer, session_context::SimContext};
+use crate::{RealtimeServer, session_context::SimContext};
 
 impl OpenaiSession {
     /// Ends a response: closes its message, adds its call, and sends `response.done`.

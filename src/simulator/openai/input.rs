@@ -8,7 +8,7 @@ use super::{
     turn_detector::{DetectorConfig, SpeechEdge},
     wire::Rejected,
 };
-use crate::simulator::{FaultKind, RealtimeServer, session_context::SimContext};
+use crate::{FaultKind, RealtimeServer, session_context::SimContext};
 
 /// Largest audio of an append, in characters of base64: 15 MiB.
 const APPEND_MAX_CHARS: usize = (15 << 20) / 3 * 4;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{OpenaiSession, conversation::Item, wire::Rejected};
-use crate::simulator::{RealtimeServer, session_context::SimContext};
+use crate::{RealtimeServer, session_context::SimContext};
 
 impl OpenaiSession {
     pub(super) fn create_item(

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::wire::Rejected;
-use crate::simulator::{ConnId, HttpPage, RealtimeRefusal, RealtimeServer, SimMode, SimOutput};
+use crate::{ConnId, HttpPage, RealtimeRefusal, RealtimeServer, SimMode, SimOutput};
 
 /// Model of a simulated OpenAI, and of a simulated deployment.
 pub(super) const OPENAI_MODEL: &str = "gpt-realtime";
@@ -11,7 +11,7 @@ pub(super) const VLLM_MODEL: &str = "openbmb/MiniCPM-o-4_5";
 
 impl RealtimeServer {
     /// Reads the model, or the purpose, of a handshake's query.
-    pub(in crate::simulator) fn parse_mode(self, query: Option<&str>) -> SimMode {
+    pub(crate) fn parse_mode(self, query: Option<&str>) -> SimMode {
         let value = |name: &str| {
             let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
             pairs.filter(|(key, _)| key == name).map(|(_, value)| value.into_owned()).last()
@@ -32,7 +32,7 @@ impl RealtimeServer {
     }
 
     /// Answers a request; `None` if there is no such page.
-    pub(in crate::simulator) fn page(self, method: &str, path: &str) -> Option<HttpPage> {
+    pub(crate) fn page(self, method: &str, path: &str) -> Option<HttpPage> {
         let json = match (self, method, path) {
             (Self::Openai, "GET", "/v1/models") => {
                 let model = |name: &str| {
@@ -54,7 +54,7 @@ impl RealtimeServer {
     }
 
     /// Answer to a handshake that finds no free session: OpenAI's limit of requests, or the web server's of connections.
-    pub(in crate::simulator) fn unavailable(self) -> HttpPage {
+    pub(crate) fn unavailable(self) -> HttpPage {
         match self {
             Self::Openai => {
                 let error = json!({
@@ -68,7 +68,7 @@ impl RealtimeServer {
     }
 
     /// How a connection for another model, or for none, ends.
-    pub(in crate::simulator) fn refuse(self, refusal: RealtimeRefusal, conn: ConnId) -> [SimOutput; 2] {
+    pub(crate) fn refuse(self, refusal: RealtimeRefusal, conn: ConnId) -> [SimOutput; 2] {
         let (code, words) = match (self, refusal) {
             (Self::VllmOmni, _) => ("unsupported_model", "The model is not available"),
             (Self::Openai, RealtimeRefusal::NoModel) => {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{config::ResponseConfig, conversation::Item};
-use crate::simulator::{chat::ChatRequest, script};
+use crate::{chat::ChatRequest, script};
 
 /// Prompt of a session without instructions.
 const NO_INSTRUCTIONS: &str = "You are a helpful assistant.";

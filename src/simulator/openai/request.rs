@@ -6,7 +6,7 @@ use super::{
     schema::{Extras, Field, Form, check_object, optional, required, wrong_word},
     wire::Rejected,
 };
-use crate::simulator::RealtimeServer;
+use crate::RealtimeServer;
 
 /// Longest id of an event, and of an item.
 const EVENT_ID_MAX_CHARS: usize = 512;

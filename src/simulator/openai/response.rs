@@ -5,9 +5,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::{OpenaiSession, config::ResponseConfig, conversation::WIRE_RATE_HZ};
-use crate::simulator::{
-    RealtimeServer, chat::ChatRequest, generate::Generation, script, session_context::SimContext,
-};
+use crate::{RealtimeServer, chat::ChatRequest, generate::Generation, script, session_context::SimContext};
 
 /// Tokens per second of the model's speech.
 const SPEECH_TOKENS_PER_SECOND: usize = 20;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::{OpenaiSession, prompt};
-use crate::simulator::{
+use crate::{
     generate::{AnswerPiece, Generation},
     session_context::{SimContext, SimSessionEnd},
 };

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::simulator::{RealtimeServer, messages, session_context::SimContext};
+use crate::{RealtimeServer, messages, session_context::SimContext};
 
 /// Letters and digits of OpenAI's ids.
 const ID_CHARS: usize = 21;

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Program text of the helper, passed on its command line, so that it is never missing or of another version.
-const HELPER: &str = include_str!("../../../examples/engines/engines.py");
+const HELPER: &str = include_str!("../engines.py");
 
 /// Time for a helper that closed its pipes to exit.
 const EXIT_BOUND: Duration = Duration::from_secs(2);

@@ -10,7 +10,7 @@ use super::{
     request::Rejected,
     send,
 };
-use crate::simulator::{
+use crate::{
     FaultKind,
     session_context::{SimContext, SimSessionEnd},
 };

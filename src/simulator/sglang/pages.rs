@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::input::{MAX_IMAGE_BYTES, MAX_INPUT_BYTES};
-use crate::simulator::HttpPage;
+use crate::HttpPage;
 
 /// Name of the deployment, which is the model's path.
 pub(super) const MODEL: &str = "openbmb/MiniCPM-o-4_5";
@@ -33,7 +33,7 @@ pub(super) fn frames_per_unit(slices: u64) -> usize {
 }
 
 /// Answers a request; `None` if there is no such page.
-pub(in crate::simulator) fn page(method: &str, path: &str) -> Option<HttpPage> {
+pub(crate) fn page(method: &str, path: &str) -> Option<HttpPage> {
     let body = match (method, path) {
         ("GET", "/health") => json!({"status": "healthy", "running": true}),
         ("GET", "/v1/realtime/capabilities") => {
@@ -51,13 +51,13 @@ pub(in crate::simulator) fn page(method: &str, path: &str) -> Option<HttpPage> {
 }
 
 /// True if the query of a handshake names no session and no other model.
-pub(in crate::simulator) fn is_own_model(query: Option<&str>) -> bool {
+pub(crate) fn is_own_model(query: Option<&str>) -> bool {
     form_urlencoded::parse(query.unwrap_or_default().as_bytes())
         .all(|(key, value)| key != "session_id" && (key != "model" || value == MODEL))
 }
 
 /// Answer to a handshake that finds no free session.
-pub(in crate::simulator) fn unavailable() -> HttpPage {
+pub(crate) fn unavailable() -> HttpPage {
     let error = json!({"error": {"code": "unavailable", "message": "connection capacity exhausted"}});
     HttpPage { status: 503, json: error.to_string() }
 }

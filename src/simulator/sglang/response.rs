@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{input::Unit, negotiation::OutputModality, send};
-use crate::{audio::pcm, simulator::session_context::SimContext};
+use crate::{audio::pcm, session_context::SimContext};
 
 /// The response that is open, and the counters of all.
 #[derive(Debug, Default)]

@@ -6,12 +6,10 @@ use serde_json::{Map, Value};
 
 use super::{SglangSession, State, input::Unit, negotiation, send};
 use crate::{
+    DuplexOpening, DuplexUnit, FaultKind, SimOutput,
     audio::pcm,
-    simulator::{
-        DuplexOpening, DuplexUnit, FaultKind, SimOutput,
-        duplex::{BUSY_TOKENS, FRAME_TOKENS, IDLE_TOKENS, ModelAnswer, ModelTurn, TurnFault},
-        session_context::{SimContext, SimSessionEnd},
-    },
+    duplex::{BUSY_TOKENS, FRAME_TOKENS, IDLE_TOKENS, ModelAnswer, ModelTurn, TurnFault},
+    session_context::{SimContext, SimSessionEnd},
 };
 
 /// Context length of the model (`THINKER_CONTEXT_LENGTH` in native_config.py).

@@ -3,10 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{
-    audio::pcm,
-    simulator::{hum_voice::SAMPLE_RATE_HZ, messages, session_context::SimContext},
-};
+use crate::{audio::pcm, hum_voice::SAMPLE_RATE_HZ, messages, session_context::SimContext};
 
 /// Errors that are the server's, or of its load; all others are the client's (protocol/duplex/errors.py).
 const OTHER_ERROR_TYPES: [(&str, &str); 4] = [

@@ -3,11 +3,11 @@
 use serde_json::{Map, Value};
 
 use super::events;
-use crate::simulator::{VllmVersion, dialect_session::ResumeRequest};
+use crate::{VllmVersion, dialect_session::ResumeRequest};
 
 /// The first message of a connection.
 #[derive(Debug)]
-pub(in crate::simulator) enum FirstMessage {
+pub(crate) enum FirstMessage {
     /// Opens a session with this configuration.
     Update(Map<String, Value>),
     /// Resumes a session.
@@ -18,7 +18,7 @@ pub(in crate::simulator) enum FirstMessage {
 
 /// Error with which the server ends a connection.
 #[derive(Debug)]
-pub(in crate::simulator) struct Refusal {
+pub(crate) struct Refusal {
     code: &'static str,
     message: String,
     /// Says whether the same session may be opened later.
@@ -27,7 +27,7 @@ pub(in crate::simulator) struct Refusal {
 
 impl FirstMessage {
     /// Reads a frame; `None` is a binary one. The server reads only text frames, and fails on others.
-    pub(in crate::simulator) fn read(frame: Option<&str>) -> Result<Self, Refusal> {
+    pub(crate) fn read(frame: Option<&str>) -> Result<Self, Refusal> {
         let text = frame.ok_or_else(Refusal::binary_frame)?;
         let message = match serde_json::from_str(text) {
             Ok(Value::Object(message)) => message,
@@ -61,12 +61,12 @@ fn read_resume(message: &Map<String, Value>) -> Result<ResumeRequest, Refusal> {
 }
 
 impl Refusal {
-    pub(in crate::simulator) fn new(code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), is_retryable: None }
     }
 
     /// All sessions are taken.
-    pub(in crate::simulator) fn no_capacity(limit: usize) -> Self {
+    pub(crate) fn no_capacity(limit: usize) -> Self {
         Self::new("resource_exhausted", format!("duplex_session_capacity_exhausted: limit={limit}"))
     }
 
@@ -76,7 +76,7 @@ impl Refusal {
     }
 
     /// The refusal of a session that the engine does not open: since 0.31 it says whether that may change.
-    pub(in crate::simulator) fn of_session(self, version: VllmVersion) -> Self {
+    pub(crate) fn of_session(self, version: VllmVersion) -> Self {
         // The server checks these before it asks its engine.
         let is_engines = self.code != "invalid_session_config";
         let is_retryable =
@@ -85,7 +85,7 @@ impl Refusal {
     }
 
     /// Its event, which has no number and is not repeated.
-    pub(in crate::simulator) fn to_event(&self, rng: &mut fastrand::Rng) -> String {
+    pub(crate) fn to_event(&self, rng: &mut fastrand::Rng) -> String {
         let mut error = events::error_members(self.code, &self.message, None);
         if let Some(is_retryable) = self.is_retryable {
             error["retryable"] = is_retryable.into();

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::VllmSession;
-use crate::simulator::{
+use crate::{
     FaultKind, VllmVersion,
     duplex::UnitOutput,
     session_context::SimContext,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::Refusal;
-use crate::simulator::{VllmVersion, picture::check_picture, python};
+use crate::{VllmVersion, picture::check_picture, python};
 
 /// Checks what the server checks before it opens a session.
 pub(super) fn check_config(config: &Map<String, Value>, version: VllmVersion) -> Result<(), Refusal> {

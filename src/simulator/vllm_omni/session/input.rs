@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::{VllmSession, checks::check_frames, config::decode_samples};
-use crate::simulator::{
+use crate::{
     FaultKind, SimOutput, duplex::DuplexUnit, python, session_context::SimContext, vllm_omni::events,
 };
 

@@ -21,7 +21,7 @@ use super::{
     MAX_EVENT_BYTES, Refusal,
     events::{self, Answer},
 };
-use crate::simulator::{
+use crate::{
     ConnId, EngineAnswer, FaultKind, JobId, SimOutput,
     dialect_session::{DialectSession, ResumeRequest},
     duplex::{DuplexSession, DuplexUnit},
@@ -37,7 +37,7 @@ const IDLE: Duration = Duration::from_secs(300);
 
 /// One session.
 #[derive(Debug)]
-pub(in crate::simulator) struct VllmSession {
+pub(crate) struct VllmSession {
     id: String,
     config: Map<String, Value>,
     conn: ConnId,
@@ -70,10 +70,7 @@ pub(in crate::simulator) struct VllmSession {
 
 impl VllmSession {
     /// Opens a session. Its first events follow after the time of an initialisation.
-    pub(in crate::simulator) fn open(
-        asked: &Map<String, Value>,
-        ctx: &mut SimContext<'_>,
-    ) -> Result<Self, Refusal> {
+    pub(crate) fn open(asked: &Map<String, Value>, ctx: &mut SimContext<'_>) -> Result<Self, Refusal> {
         let bad_voice = || Refusal::new("invalid_duplex_runtime_config", "bad ref_audio");
         let mut config = read_config(asked)?;
         check_config(&config, ctx.cfg.vllm_version)?;

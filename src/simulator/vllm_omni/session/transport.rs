@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::{Refusal, VllmSession};
-use crate::simulator::{
-    SimOutput, dialect_session::ResumeRequest, session_context::SimContext, vllm_omni::events,
-};
+use crate::{SimOutput, dialect_session::ResumeRequest, session_context::SimContext, vllm_omni::events};
 
 /// Time for which sent events can be repeated (`resume_replay_ttl_s`).
 const REPLAY_TTL: Duration = Duration::from_secs(60);
