@@ -17,8 +17,8 @@ use super::{SPEECH_RATE_HZ, pcm, scratch};
 #[derive(Debug)]
 pub struct InputConverter {
     resampler: Resampler,
-    /// Sample groups per second: the client's, and those of decoded Opus.
-    rate_hz: u32,
+    /// Sample groups per second: at the client's rate, and at [`DECODED_RATE_HZ`] for Opus.
+    pub(crate) rate_hz: u32,
     /// The rate is [`SPEECH_RATE_HZ`]: samples are copied, not resampled.
     passthrough: bool,
     /// Decoder of a client that sends Opus.
@@ -221,23 +221,13 @@ impl InputConverter {
         match self.packets {
             Some(_) if !frame.is_empty() => opus::packet_samples(frame),
             Some(_) => Ok(0),
-            None => Ok(self.completed_groups(frame.len())),
+            None => Ok((self.carry.len + frame.len()) / self.group_bytes),
         }
-    }
-
-    /// Sample groups per second: at the client's rate, and at [`DECODED_RATE_HZ`] for Opus.
-    pub const fn rate_hz(&self) -> u32 {
-        self.rate_hz
     }
 
     /// True if frames may be joined to one, because their boundaries carry no meaning.
     pub const fn can_join_frames(&self) -> bool {
         self.packets.is_none()
-    }
-
-    /// Number of sample groups that a frame of `bytes` bytes completes.
-    pub const fn completed_groups(&self, bytes: usize) -> usize {
-        (self.carry.len + bytes) / self.group_bytes
     }
 
     /// Ends a stretch of audio: appends all pending samples to `out`. The bytes of an incomplete sample group
@@ -382,7 +372,7 @@ mod tests {
         let audio = bytes(&[1, 2, 3, 4]);
         let mut out = Vec::new();
         converter.push(&audio[..1], &mut out);
-        assert_eq!(converter.completed_groups(4), 2, "the carried group and one more");
+        assert_eq!(converter.groups_of(&audio[1..5]), Ok(2), "the carried group and one more");
         converter.discard(&audio[1..5]);
         converter.push(&audio[5..], &mut out);
         assert_eq!(out, [3, 4]);

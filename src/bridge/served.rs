@@ -28,10 +28,12 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct ServedSession {
     codec: Codec,
-    session: Session,
+    session: Box<Session>,
     opened_at: Instant,
     /// Instant of the last message to the client.
     last_message_at: Instant,
+    /// Time without one after which the client gets a message although there is nothing to say.
+    idle_event: Option<Duration>,
     /// The client takes events, not their messages.
     takes_events: bool,
     /// Settings without effect that operators know about already.
@@ -53,7 +55,9 @@ impl ServedSession {
         let mut session = setup.open(now, connect.settings);
         codec.set_session(session.id(), &model, seed);
         connect.problems.into_iter().for_each(|problem| session.report_error(problem));
+        let idle_event = Some(codec.mapping().idle_event_ms).filter(|ms| *ms > 0).map(Duration::from_millis);
         let mut served = Self {
+            idle_event,
             codec,
             session,
             opened_at: now,
@@ -67,8 +71,7 @@ impl ServedSession {
 
     /// When the client gets a message although there is nothing to say.
     fn still_here_at(&self, outputs: &Outputs) -> Option<Instant> {
-        let wait = Duration::from_millis(self.codec.mapping().idle_event_ms);
-        Some(self.last_message_at + wait).filter(|_| !wait.is_zero() && outputs.is_client_open)
+        self.idle_event.filter(|_| outputs.is_client_open).map(|wait| self.last_message_at + wait)
     }
 
     /// Queues the messages for an event, and what follows from it.

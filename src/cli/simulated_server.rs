@@ -3,11 +3,14 @@
 use std::{fmt::Display, io, path::Path, sync::Arc};
 
 use super::{ClientError, args::ServerArg, known_recordings};
-use crate::simulator::{
-    HttpApi, RealtimeServer, SimDialect, SimulatorConfig, VllmVersion,
-    engines::SpeechEngines,
-    process::EngineProcess,
-    socket::{self, Simulator},
+use crate::{
+    simulator::{
+        HttpApi, RealtimeServer, SimDialect, SimulatorConfig, VllmVersion,
+        engines::SpeechEngines,
+        process::EngineProcess,
+        socket::{self, Simulator},
+    },
+    vocabulary::LanePurpose,
 };
 
 /// Requests that a simulated server answers at a time; vLLM-Omni's deployment takes four.
@@ -63,6 +66,20 @@ impl ServerArg {
             Self::SglangHttp => HttpApi::SglangOmni.dialect(),
             Self::OpenaiAudio => HttpApi::OpenaiAudio.dialect(),
         }
+    }
+
+    /// The model that a client must name.
+    pub(super) const fn model(self) -> Option<&'static str> {
+        match self {
+            Self::Openai => Some("gpt-realtime"),
+            Self::OpenaiAudio => Some("simulated"),
+            _ => None,
+        }
+    }
+
+    /// The purposes that the server serves, if they are fewer than those of its dialect.
+    pub(super) fn serves(self) -> Option<Vec<LanePurpose>> {
+        (self == Self::VllmTurn).then(|| vec![LanePurpose::Answer])
     }
 
     /// URL of the server at this address.

@@ -38,7 +38,8 @@ pub struct UpstreamConfig {
     /// The purposes that it serves; all of its dialect, if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<Vec<LanePurpose>>,
-    /// Model that requests over HTTP name. Without it they name none, and the server takes its own.
+    /// Model that requests over HTTP name, or the URL of a dialect that has a parameter for it. Without it they name none, and the
+    /// server takes its own.
     pub model: Option<String>,
     /// Voice that speaks, by the server's own name for it; the dialect's voice by default.
     pub voice: Option<String>,
@@ -226,7 +227,9 @@ impl UpstreamConfig {
             Some(serves) => dialer.serving(serves.as_slice().into()),
             None => dialer,
         };
-        let dialer = match &self.model {
+        // A dialect that is still to be found may name a model.
+        let is_open = self.has_unknown_dialect() && !dialect.names_models();
+        let dialer = match self.model.as_ref().filter(|_| !is_open) {
             Some(model) => dialer.with_model(model).map_err(bad)?,
             None => dialer,
         };
@@ -361,13 +364,15 @@ mod tests {
                 ["the scheme must be http or https", "http://HOST:8006/v1"],
             ),
             (
-                UpstreamConfig { model: Some("m".into()), ..upstream("ws://b") },
+                UpstreamConfig { model: Some("m".into()), dialect: "minicpm-o".into(), ..upstream("ws://b") },
                 ["model has no effect", "minicpm-o"],
             ),
         ] {
             let problem = problem(&[a.clone(), other]);
             assert!(words.iter().all(|words| problem.contains(words)), "{problem}");
         }
+        let with_model = UpstreamConfig { model: Some("m".into()), ..upstream("ws://b") };
+        assert_eq!(problem(&[with_model]), "", "a dialect that is still to be found may name a model");
     }
 
     #[test]

@@ -7,7 +7,10 @@ use crate::{
     config::UpstreamConfig,
     session::lanes::voice_encoding::VoiceEncodingChoice,
     spelling::UpstreamMapping,
-    vocabulary::{ConversationInit, LaneRequest, Mode, UnitInput, VoiceEncoding, VoiceSample},
+    vocabulary::{
+        ChatMessage, ChatTurn, ConversationInit, EntryPart, LanePurpose, LaneRequest, Mode, Role, ToolOffer,
+        UnitInput, VoiceEncoding, VoiceSample,
+    },
 };
 
 /// Upstream to check, with the mode and the texts to use.
@@ -50,10 +53,12 @@ impl SessionTexts {
         VoiceEncodingChoice::new(encoding.into_iter().collect()).encode_voice(command).0
     }
 
-    /// Command that sends one silent second, as a unit of a conversation or as a recording.
-    pub(super) fn question_command(&self, mode: Mode) -> LaneRequest {
+    /// Command that sends one silent second, as a unit of a conversation or as a recording; or a greeting to a server that
+    /// transcribes only in connections opened for that.
+    pub(super) fn question_command(&self, dialect: &UpstreamMapping, mode: Mode) -> LaneRequest {
         let audio = Arc::new(vec![0; SPEECH_RATE_HZ as usize]);
         match mode {
+            Mode::Chat if dialect.queries.contains_key(&LanePurpose::Transcribe) => greeting(),
             Mode::Chat => LaneRequest::Transcribe { prompt: self.transcribe_prompt.clone().into(), audio },
             Mode::Audio | Mode::Video => LaneRequest::Append(UnitInput {
                 audio,
@@ -63,4 +68,19 @@ impl SessionTexts {
             }),
         }
     }
+}
+
+/// A question that is answered in a few written words.
+fn greeting() -> LaneRequest {
+    let greeting = ChatMessage { role: Role::User, parts: vec![EntryPart::Text("Hello.".to_owned())] };
+    LaneRequest::Chat(Box::new(ChatTurn {
+        before_voice: String::new(),
+        instructions: "Answer in one word.".to_owned(),
+        messages: vec![greeting],
+        speaks: false,
+        voice: None,
+        max_tokens: 64,
+        temperature: None,
+        tools: ToolOffer::default(),
+    }))
 }

@@ -241,7 +241,7 @@ impl UpstreamCheck<'_> {
             dialect: experiment.dialect.clone(),
             mode: experiment.mode,
             init: self.target.texts.init_command(experiment.mode, experiment.voice_encoding),
-            question: self.target.texts.question_command(experiment.mode),
+            question: self.target.texts.question_command(&experiment.dialect, experiment.mode),
             depth: experiment.depth,
             capacity: self.capacity.clone(),
             limits: self.limits,

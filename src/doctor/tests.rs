@@ -452,7 +452,9 @@ fn experiments_are_few_and_start_with_likeliest() {
     assert!(clues(&failed_attempt(true, true), DoctorStep::Tcp, &Symptom::ConnectionRefused).is_empty());
     let silent = Symptom::NoAnswer { waited: Duration::ZERO };
     let without_queue = clues(&failed_attempt(true, false), DoctorStep::Queue, &silent);
-    let is_other_server = |clue: &(Clue, Mode, _)| matches!(clue, (Clue::OtherDialect(..), Mode::Audio, _));
+    // A server that takes turns has no other mode.
+    let is_other_server =
+        |clue: &(Clue, Mode, _)| matches!(clue, (Clue::OtherDialect(..), Mode::Audio | Mode::Chat, _));
     assert!(!without_queue.is_empty() && without_queue.iter().all(is_other_server));
     let is_llama =
         |clue: &(Clue, Mode, _)| matches!(&clue.0, Clue::OtherDialect(name, _) if name == "llama-cpp-omni");

@@ -96,7 +96,7 @@ impl Session {
                     .dialogue
                     .as_mut()
                     .is_some_and(|dialogue| !dialogue.update_silence_timers(now, floor, timers)));
-        if needs_step || timers.next().is_some_and(|at| at <= now) {
+        if needs_step || timers.next.is_some_and(|at| at <= now) {
             return if effects.has(Effects::DELTA) { Effects::MODEL } else { Effects::ALL };
         }
         let (setup, intake) = (&self.owners.setup, &self.owners.intake);

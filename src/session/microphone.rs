@@ -58,7 +58,7 @@ impl AudioIntake {
                 return TakenFrame::default();
             }
         };
-        let length = Duration::from_secs_f64(groups as f64 / f64::from(converter.rate_hz().max(1)));
+        let length = Duration::from_secs_f64(groups as f64 / f64::from(converter.rate_hz.max(1)));
         self.audio_totals.received += length;
         let mut frame = TakenFrame { length, ..TakenFrame::default() };
         if groups > 0 {

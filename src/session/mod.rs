@@ -95,6 +95,7 @@ use self::{
     lifecycle::{Lifecycle, SessionPhase},
     outbox::{Action, lockstep::AwaitedReply},
     owners::Owners,
+    tools::Tools,
 };
 pub use self::{
     dialogue::UplinkCounts,
@@ -153,12 +154,13 @@ impl Session {
 
     /// Takes the oldest action.
     pub(crate) fn pop_action(&mut self) -> Option<Action> {
-        self.owners.tools.pop_action()
+        let Tools { lanes, out, .. } = &mut self.owners.tools;
+        out.pop(&mut lanes.shared.out)
     }
 
     /// Instant of the earliest timer.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.owners.tools.timers.next()
+        self.owners.tools.timers.next
     }
 
     /// True if the session has ended, the outbox is empty and every lane is gone.

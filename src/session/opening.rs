@@ -32,10 +32,9 @@ use crate::vocabulary::{ClientEvent, Setting, TurnEnd};
 
 impl SessionSetup {
     /// Opens a session. The client is notified at once, without waiting for an upstream.
-    pub(crate) fn open(self, now: Instant, mut settings: Vec<Setting>) -> Session {
+    pub(crate) fn open(self, now: Instant, settings: Vec<Setting>) -> Box<Session> {
         let limit_ms = Some(self.session_max_ms).filter(|ms| *ms > 0);
         let idle_timeout = Some(Duration::from_millis(self.audio_in.idle_ms)).filter(|idle| !idle.is_zero());
-        settings.insert(0, Setting::OutputRateHz(self.audio_out.rate_hz));
         let mut owners = self.open_owners();
         let session_id = format!("sess_{:012x}", owners.tools.lanes.rng().u64(..) & 0xffff_ffff_ffff);
         if let Some(limit_ms) = limit_ms {
@@ -51,13 +50,15 @@ impl SessionSetup {
         owners.apply_settings(now, settings);
         let Owners { setup: Self { profile, duplex, .. }, dialogue, tools, .. } = &mut owners;
         if let Some(rules) = profile.dialogue.clone() {
-            *dialogue = Some(Box::new(Dialogue::open(now, rules, profile.mode, duplex, tools)));
+            *dialogue = Some(Dialogue::open(now, rules, profile.mode, duplex, tools));
         }
         let activity = ClientActivity::new(now, idle_timeout);
         activity.arm_idle(true, &mut owners);
         owners.arm_outputs(now);
         let lifecycle = Lifecycle::new(now);
-        let mut session = Session { session_id, state: SessionState::Idle, lifecycle, activity, owners };
+        // Boxed, because a session is large, and moved more than once until it runs.
+        let mut session =
+            Box::new(Session { session_id, state: SessionState::Idle, lifecycle, activity, owners });
         session.state = status::state(&session);
         session
     }
@@ -101,12 +102,17 @@ impl SessionSetup {
         let voice_encoding = VoiceEncodingChoice::new(Arc::clone(&self.voice_encodings));
         let mut lanes = Lanes::new(self.profile.lanes, voice_encoding, self.seed);
         lanes.reports_queue = self.is_request;
+        let settings = self.default_settings();
+        let mut floor = Floor::new(self.floor_options());
+        floor
+            .set_format(settings.output_format())
+            .expect("the check of the client's mapping has tried this format");
         Tools {
-            settings: self.default_settings(),
+            settings,
             voice: None,
-            out: Actions::new(lanes.action_numbers()),
+            out: Actions::new(lanes.shared.out.numbers()),
             lanes,
-            floor: Floor::new(self.floor_options()),
+            floor,
             timers: Timers::default(),
             segment_ids: SegmentIds::default(),
         }

@@ -76,15 +76,13 @@ impl Owners {
         }
     }
 
-    /// Applies the format of the audio to the client. The one `before` stays if it is wrong.
+    /// Applies the format of the audio to the client. The one `before` stays in force if it is wrong.
     fn apply_output_format(&mut self, before: OutputFormat) {
         let Tools { settings, floor, out, .. } = &mut self.tools;
         if let Err(error) = floor.set_format(settings.output_format()) {
             let OutputFormat { encoding, rate_hz, bit_rate } = before;
             settings.output_encoding = encoding;
             (settings.output_rate_hz, settings.output_bit_rate) = (rate_hz, bit_rate);
-            // The format before is valid. The floor of a new session does not have it yet.
-            let _ = floor.set_format(before);
             out.push_error(Error::new(ErrorKind::BadSetting, format!("audio to the client: {error}")));
         }
     }

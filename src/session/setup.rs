@@ -8,7 +8,7 @@ use crate::{
         ClientMapping, Profile, UpstreamMapping,
         client::{AudioIn, AudioOut, LockStep, TranscriptRules},
         profile::PlayoutRules,
-        upstream::{Dialects, DuplexLimits, SendName},
+        upstream::{Dialects, DuplexLimits},
     },
     vocabulary::{Eagerness, EventName, LanePurpose, Mode, TurnEnd, TurnEndRule, VoiceEncoding},
 };
@@ -45,7 +45,7 @@ pub struct SessionSetup {
     /// Longest audio of one upstream request, ms.
     pub audio_max_ms: u64,
     /// Limits of the upstreams' conversations.
-    pub duplex: DuplexLimits,
+    pub duplex: Arc<DuplexLimits>,
     /// A text to speak that is blank is an error of the client.
     pub rejects_blank_texts: bool,
     /// True if an upstream speaks given texts.
@@ -87,7 +87,7 @@ impl SessionSetup {
             answers_frames: client.lock_step == LockStep::EveryFrame || acknowledges_audio,
             reports_speech_end_first: client.realtime.is_some(),
             is_request: client.is_rest,
-            has_word_times: client.has_word_times(),
+            has_word_times: client.has_word_times,
             audio_max_ms: dialects.audio_max_ms(),
             duplex: dialects.duplex(),
             rejects_blank_texts: client.rejects_blank_texts(),
@@ -96,9 +96,7 @@ impl SessionSetup {
                 .serving(LanePurpose::Answer, Mode::Chat)
                 .all(UpstreamMapping::calls_tools),
             can_transcribe: dialects.serve(LanePurpose::Transcribe, Mode::Chat),
-            takes_temperature: dialects
-                .iter()
-                .any(|dialect| dialect.has_slot(&[SendName::Chat, SendName::ChatWithVoice], "temperature")),
+            takes_temperature: dialects.iter().any(|dialect| dialect.takes_temperature),
             voice_encodings: dialects.voice_encodings(),
             voice_catalog: Arc::default(),
             has_turn_judge: false,

@@ -58,43 +58,57 @@ pub(crate) enum Timer {
 
 /// Instants of all armed timers.
 #[derive(Debug, Default)]
-pub(crate) struct Timers([Option<Instant>; Timer::Resume as usize + 1]);
+pub(crate) struct Timers {
+    armed: [Option<Instant>; Timer::Resume as usize + 1],
+    /// Earliest armed instant. It is asked for more often than it changes.
+    pub(crate) next: Option<Instant>,
+}
 
 impl Timers {
     /// Arms a timer, or moves it.
-    pub(crate) const fn set(&mut self, timer: Timer, at: Instant) {
-        self.0[timer as usize] = Some(at);
+    pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
+        self.set_or_clear(timer, Some(at));
     }
 
     /// Arms a timer at this instant; clears it for `None`.
-    pub(crate) const fn set_or_clear(&mut self, timer: Timer, at: Option<Instant>) {
-        self.0[timer as usize] = at;
+    pub(crate) fn set_or_clear(&mut self, timer: Timer, at: Option<Instant>) {
+        let before = std::mem::replace(&mut self.armed[timer as usize], at);
+        if before == at {
+            return;
+        }
+        self.next = match before {
+            // Another timer may be the earliest now.
+            Some(_) if before == self.next => self.armed.iter().flatten().min().copied(),
+            _ => self.next.into_iter().chain(at).min(),
+        };
     }
 
     /// Arms a timer that is not armed.
     pub(crate) fn set_if_clear(&mut self, timer: Timer, at: Instant) {
-        self.0[timer as usize].get_or_insert(at);
+        if self.armed[timer as usize].is_none() {
+            self.set(timer, at);
+        }
     }
 
     /// Arms a timer, or moves it to an earlier instant.
     pub(crate) fn set_earlier(&mut self, timer: Timer, at: Instant) {
-        let slot = &mut self.0[timer as usize];
-        *slot = Some(slot.map_or(at, |armed| armed.min(at)));
+        if self.armed[timer as usize].is_none_or(|armed| at < armed) {
+            self.set(timer, at);
+        }
     }
 
     /// Clears these timers.
     pub(crate) fn clear(&mut self, timers: &[Timer]) {
-        timers.iter().for_each(|timer| self.0[*timer as usize] = None);
+        timers.iter().for_each(|timer| self.set_or_clear(*timer, None));
     }
 
     /// Clears a timer that has expired; returns false for any other.
     pub(crate) fn take_expired(&mut self, timer: Timer, now: Instant) -> bool {
-        self.0[timer as usize].take_if(|at| *at <= now).is_some()
-    }
-
-    /// Earliest armed instant.
-    pub(crate) fn next(&self) -> Option<Instant> {
-        self.0.iter().flatten().min().copied()
+        let has_expired = self.armed[timer as usize].is_some_and(|at| at <= now);
+        if has_expired {
+            self.set_or_clear(timer, None);
+        }
+        has_expired
     }
 }
 
@@ -111,12 +125,15 @@ mod tests {
         let mut timers = Timers::default();
         timers.set(Timer::Finish, later);
         timers.set(Timer::Idle, now);
-        assert_eq!(timers.next(), Some(now));
+        assert_eq!(timers.next, Some(now));
         assert!(timers.take_expired(Timer::Idle, now) && !timers.take_expired(Timer::Idle, now));
         assert!(!timers.take_expired(Timer::Finish, now));
         timers.set_earlier(Timer::Finish, later + Duration::from_secs(1));
-        assert_eq!(timers.next(), Some(later));
+        assert_eq!(timers.next, Some(later));
+        timers.set(Timer::Unit, later + Duration::from_secs(1));
+        timers.set(Timer::Finish, later + Duration::from_secs(2));
+        assert_eq!(timers.next, Some(later + Duration::from_secs(1)), "the earliest was moved");
         timers.clear(&[Timer::Finish, Timer::Unit]);
-        assert_eq!(timers.next(), None);
+        assert_eq!(timers.next, None);
     }
 }

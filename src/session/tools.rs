@@ -2,12 +2,7 @@
 //!
 //! The entry points of a part take all of it, and functions that read settings. Others take what they touch.
 
-use super::{
-    floor::Floor,
-    lanes::Lanes,
-    outbox::{Action, Actions},
-    timers::Timers,
-};
+use super::{floor::Floor, lanes::Lanes, outbox::Actions, timers::Timers};
 use crate::vocabulary::{ClientSettings, VoiceSample};
 
 /// Tools of one session.
@@ -25,14 +20,9 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Takes the oldest action.
-    pub(crate) fn pop_action(&mut self) -> Option<Action> {
-        self.lanes.pop_older(self.out.next_number()).map(Action::Lane).or_else(|| self.out.pop())
-    }
-
     /// True if the bridge has taken every action.
     pub(super) fn is_drained(&self) -> bool {
-        self.out.is_empty() && self.lanes.is_drained()
+        self.out.is_empty() && self.lanes.shared.out.is_empty()
     }
 }
 

@@ -65,7 +65,7 @@ impl LaneCodec {
             CodecName::Http => Box::<HttpLane>::default(),
             CodecName::VllmOmni => Box::<VllmOmni>::default(),
             CodecName::SglangOmni => Box::<SglangOmni>::default(),
-            CodecName::OpenaiRealtime => Box::new(OpenaiRealtime::new(purpose)),
+            CodecName::OpenaiRealtime => Box::new(OpenaiRealtime::new(purpose, mapping.input_rate_hz)),
         };
         Self { dialect: Dialect::in_mode(mapping, mode), mode, purpose, has_answered: false, behaviour }
     }

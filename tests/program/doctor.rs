@@ -23,7 +23,7 @@ use tokio_tungstenite::{
 use voxbridge::{
     config::Config,
     simulator::{
-        Backend, SimDialect, SimTiming, SimulatorConfig,
+        Backend, RealtimeServer, SimDialect, SimTiming, SimulatorConfig,
         socket::{InputRecorder, RecordedInput},
     },
 };
@@ -320,6 +320,30 @@ async fn held_worker_is_detected_and_next_session_served() {
     hold_worker(address).await.close().await;
     Report::run(&["--upstream", &format!("ws://{address}")]).await.assert_healthy();
     hold_worker(address).await.close().await;
+}
+
+#[tokio::test]
+async fn server_of_openais_protocol_is_found_checked_and_told_from_one_in_full_duplex() {
+    for kind in [RealtimeServer::Openai, RealtimeServer::VllmOmni] {
+        let dialect = SimDialect::OpenaiRealtime(kind);
+        let config = SimulatorConfig { dialect, workers: 4, ..instant_simulator() };
+        let (address, _running, _) = start_simulator("127.0.0.1:0", config, None).await;
+        let url = format!("ws://{address}");
+        let file = scratch("program").join(format!("doctor-{kind:?}.toml"));
+        let model = if kind == RealtimeServer::Openai { "model = \"gpt-realtime\"\n" } else { "" };
+        let upstream = format!("[[upstream]]\nurl = {url:?}\n{model}");
+        std::fs::write(&file, format!("profile = \"assistant\"\n{upstream}")).unwrap();
+        Report::run(&["--config", file.to_str().unwrap()]).await.assert_healthy();
+        if kind == RealtimeServer::Openai {
+            std::fs::write(&file, format!("profile = \"assistant\"\n[[upstream]]\nurl = {url:?}\n")).unwrap();
+            let report = Report::run(&["--config", file.to_str().unwrap()]).await;
+            report.assert_failed("init", &["missing_model", "Set `model`"]);
+        } else {
+            let args = ["--upstream", &url, "--upstream-dialect", "vllm-omni"];
+            let report = Report::run(&[&args[..], &CONVERSATION_ARGS].concat()).await;
+            report.assert_failed("init", &["dialect = \"openai-realtime\""]);
+        }
+    }
 }
 
 #[tokio::test]

@@ -13,76 +13,12 @@ import asyncio
 import base64
 import concurrent.futures
 import dataclasses
-import importlib.abc
-import importlib.machinery
 import io
-import json
 import logging
 import os
-import socket
-import sys
-import types
 import wave
 
-root = next(path for path in sys.path if os.path.isdir(f"{path}/vllm_omni"))
-
-
-class _AbsentClass(type):
-    """A class that takes any arguments, and has any attribute."""
-
-    def __getattr__(cls, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _absent(name)
-
-    def __call__(cls, *args, **kwargs):
-        # A class of the server that derives from an absent one is made as usual.
-        return object.__new__(cls) if cls.__mro__[1:] == (object,) else super().__call__(*args, **kwargs)
-
-
-def _absent(name):
-    # Made with arguments, it may be a decorator.
-    return _AbsentClass(name, (), {"__call__": lambda _, decorated: decorated})
-
-
-class _AbsentModule(types.ModuleType):
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        # The same class each time, so that `isinstance` holds.
-        made = _absent(name)
-        setattr(self, name, made)
-        return made
-
-
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def __init__(self, names):
-        self._names = names
-
-    def find_spec(self, name, path=None, target=None):
-        if any(name == absent or name.startswith(absent + ".") for absent in self._names):
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        return None
-
-    def create_module(self, spec):
-        return _AbsentModule(spec.name)
-
-    def exec_module(self, module):
-        module.init_logger = logging.getLogger
-
-
-def stand_in(*names):
-    """Makes every import of these modules, and of what is in them, succeed."""
-    sys.meta_path.insert(0, _Finder(names))
-
-
-def without_init(*names):
-    """Makes packages importable without running their `__init__`, which imports what the server's other parts need."""
-    for name in names:
-        package = types.ModuleType(name)
-        package.__path__ = [f"{root}/{name.replace('.', '/')}"]
-        sys.modules[name] = package
-
+from package_imports import stand_in, without_init
 
 stand_in(
     *("omegaconf", "prettytable", "torch", "torchaudio", "transformers", "vllm"),
@@ -97,8 +33,8 @@ without_init(
 )
 
 import numpy as np  # noqa: E402
-import uvicorn  # noqa: E402
-from fastapi import FastAPI, Request, WebSocket  # noqa: E402
+from fastapi import WebSocket  # noqa: E402
+from scripted_app import run_app, scripted_app  # noqa: E402
 from vllm_omni.config.stage_config import DuplexSessionRuntimeConfig  # noqa: E402
 from vllm_omni.engine.duplex import contracts, messages  # noqa: E402
 from vllm_omni.engine.duplex.session.manager import DuplexSessionManager  # noqa: E402
@@ -254,10 +190,9 @@ class Stages(contracts.DuplexStagePort):
 class Engine:
     """The engine's side of `DuplexOmni`, on the event loop of the server instead of a thread of its own."""
 
-    def __init__(self, script, limits):
+    def __init__(self, script, limits, plugin, stages, model_config=None):
         self.script, self.duplex_session_config = script, limits
-        self.plugin = minicpm.MiniCPMO45DuplexPlugin(encode_audio)
-        self.stages = Stages(script)
+        self.plugin, self.stages = plugin, stages
         self.waiting, self.route = {}, None
         self.manager = DuplexSessionManager(
             plugin=self.plugin,
@@ -265,7 +200,7 @@ class Engine:
             output_sink=self,
             result_sink=self,
             runtime_config=limits,
-            model_config=None,
+            model_config=model_config,
             executor=concurrent.futures.ThreadPoolExecutor(4),
         )
         self.stages.manager = self.manager
@@ -335,11 +270,17 @@ class Omni(DuplexOmni):
         pass
 
 
-def build_app(script, limits, model):
-    app = FastAPI()
-    engine = Engine(script, limits)
+def recorded(heard):
+    """What the model heard in each session, as JSON."""
+    return [
+        {**dataclasses.asdict(it), "session_id": session_id, "pcm": base64.b64encode(it.pcm).decode()}
+        for session_id, it in heard.items()
+    ]
+
+
+def build_app(engine, model):
+    app = scripted_app(engine.script, lambda: recorded(engine.stages.heard), model)
     handler = OmniDuplexSessionHandler(duplex_omni=Omni(engine))
-    stop = asyncio.Event()
 
     @app.websocket("/v1/realtime")
     @app.websocket("/v1/duplex")
@@ -352,31 +293,16 @@ def build_app(script, limits, model):
             return await websocket.close()
         await handler.handle_realtime_session(websocket)
 
-    @app.get("/health")
-    async def health():
-        return {}
+    return app
 
-    @app.get("/v1/models")
-    async def models():
-        return {"object": "list", "data": [{"id": model, "object": "model", "owned_by": "vllm"}]}
 
-    @app.post("/script")
-    async def set_script(request: Request):
-        for name, value in (await request.json()).items():
-            if not hasattr(script, name):
-                raise KeyError(name)
-            setattr(script, name, value)
-        return {}
-
-    @app.get("/record")
-    async def record():
-        heard = engine.stages.heard.items()
-        return [
-            {**dataclasses.asdict(it), "session_id": session_id, "pcm": base64.b64encode(it.pcm).decode()}
-            for session_id, it in heard
-        ]
-
-    return app, engine, stop
+async def run_engine(engine, app, port=0):
+    """Serves until the process ends. The reaper ends sessions that their clients have left."""
+    stop = asyncio.Event()
+    reaper = asyncio.create_task(engine.manager.reaper_loop(stop))
+    await run_app(app, port)
+    stop.set()
+    await reaper
 
 
 async def serve(args):
@@ -386,14 +312,9 @@ async def serve(args):
         reaper_interval_s=0.2,
         max_pending_input_bytes_per_session=args.pending_input_max,
     )
-    app, engine, stop = build_app(Script(unit_ms=args.unit_ms), limits, args.model)
-    listener = socket.create_server(("127.0.0.1", 0))
-    reaper = asyncio.create_task(engine.manager.reaper_loop(stop))
-    config = uvicorn.Config(app, log_level="warning", ws="websockets-sansio", ws_max_size=64 << 20)
-    print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
-    await uvicorn.Server(config).serve(sockets=[listener])
-    stop.set()
-    await reaper
+    script = Script(unit_ms=args.unit_ms)
+    engine = Engine(script, limits, minicpm.MiniCPMO45DuplexPlugin(encode_audio), Stages(script))
+    await run_engine(engine, build_app(engine, args.model))
 
 
 def main():

@@ -10,7 +10,7 @@ use tokio_tungstenite::tungstenite::Message;
 use voxbridge::{
     config::{Config, UpstreamConfig},
     simulator::{
-        ConnId, HttpApi, SimDialect, SimTiming, SimulatorConfig,
+        ConnId, HttpApi, RealtimeServer, SimDialect, SimTiming, SimulatorConfig,
         socket::{InputRecorder, RecordedInput},
     },
     vocabulary::LanePurpose,
@@ -115,6 +115,20 @@ async fn dialect_of_each_server_is_found_by_its_pages() {
     // Without an answer, it counts as the server that most users have.
     config.voices = [("default".to_owned(), speech_dir().join("goforward_16k.wav"))].into();
     assert!(config.build_service().is_ok());
+}
+
+#[tokio::test]
+async fn deployments_of_one_server_in_turns_and_in_full_duplex_are_told_apart() {
+    let turns = [RealtimeServer::Openai, RealtimeServer::VllmOmni].map(SimDialect::OpenaiRealtime);
+    for (dialect, name) in [
+        (turns[0], "openai-realtime"),
+        (turns[1], "openai-realtime"),
+        (SimDialect::VllmOmni, "vllm-omni"),
+        (SimDialect::SglangOmni, "sglang-omni"),
+    ] {
+        let (address, _server, _) = start_simulator("127.0.0.1:0", simulator(dialect), None).await;
+        assert_eq!(found_dialect(address).await, name, "{dialect:?}");
+    }
 }
 
 /// Dialect that is found for a server.

@@ -102,7 +102,7 @@ impl Relay {
         let client = ClientSide {
             mode: codecs.mode(),
             codecs: Arc::new(codecs),
-            out: Actions::new(lanes.action_numbers()),
+            out: Actions::new(lanes.shared.out.numbers()),
             opened_at: now,
             session_id: None,
             context_tokens: None,

@@ -151,7 +151,7 @@ impl Relay {
         self.phase == RelayPhase::Over
             && !has_lane
             && self.client.out.is_empty()
-            && self.lane.lanes.is_drained()
+            && self.lane.lanes.shared.out.is_empty()
     }
 }
 
@@ -268,7 +268,7 @@ impl BridgedSession for Relay {
 
     fn pop_action(&mut self) -> Option<Action> {
         let Self { client, lane, .. } = self;
-        lane.lanes.pop_older(client.out.next_number()).map(Action::Lane).or_else(|| client.out.pop())
+        client.out.pop(&mut lane.lanes.shared.out)
     }
 
     fn to_output(&mut self, _now: Instant, action: Action, outputs: &mut Outputs) -> Option<Output> {
@@ -284,7 +284,7 @@ impl BridgedSession for Relay {
 
     fn next_timeout(&self, _outputs: &Outputs) -> Option<Instant> {
         let held_until = self.client.merger.flush_at().filter(|_| self.phase != RelayPhase::Over);
-        let deadlines = [self.lane.lanes.deadline(), self.timers.next(), self.idle_at(), held_until];
+        let deadlines = [self.lane.lanes.deadline(), self.timers.next, self.idle_at(), held_until];
         deadlines.into_iter().flatten().min()
     }
 

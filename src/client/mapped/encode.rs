@@ -46,7 +46,7 @@ impl EventEncoder {
             slots: Slots::new(mapping.clone(), opened_unix_s),
             framing: mapping.framing,
             rate_out_hz: mapping.audio_out.rate_hz,
-            segments: mapping.segments_max().map(Segments::new),
+            segments: mapping.segments_max.map(Segments::new),
             answers: AnswerWords::default(),
             calls: AwaitedCalls::default(),
             mapping,

@@ -157,8 +157,10 @@ fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<SpeechId> {
     })
 }
 
-pub(super) fn to_settings(values: Vec<(FieldRole, FieldValue)>) -> Result<Vec<Setting>, Error> {
-    let mut settings = Vec::from_iter(to_turn_detection(&values));
+pub(super) fn to_settings(
+    values: impl AsRef<[(FieldRole, FieldValue)]> + IntoIterator<Item = (FieldRole, FieldValue)>,
+) -> Result<Vec<Setting>, Error> {
+    let mut settings = Vec::from_iter(to_turn_detection(values.as_ref()));
     for (role, value) in values {
         match (role, value) {
             (FieldRole::Tools, FieldValue::Items(items)) => settings.push(tools::to_offer(&items)?),

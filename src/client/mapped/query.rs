@@ -68,8 +68,11 @@ impl QueryReader<'_> {
     fn read_defaults(&mut self, fields: &[ProtocolField], given: &[Parameter<'_>]) {
         for field in fields.iter().filter(|field| given.iter().all(|(name, _)| *name != *field.name)) {
             if let Some(text) = &field.file.default {
-                self.read(field, vec![text.as_str().into()]);
-            } else if let Some(problem) = field.read(None).err().filter(|_| !field.names_model()) {
+                self.read(field, std::iter::once(text.as_str()));
+            } else if field.file.required
+                && !field.names_model()
+                && let Err(problem) = field.read(None)
+            {
                 // A missing model has an error of its own.
                 self.connect.problems.push(invalid_error("connect", [(field, problem)]));
             }
@@ -80,11 +83,11 @@ impl QueryReader<'_> {
         for (at, (name, value)) in given.iter().enumerate() {
             let Some(field) = fields.iter().find(|field| field.name == *name) else { continue };
             if !field.is_repeated() {
-                self.read(field, vec![value.clone()]);
+                self.read(field, std::iter::once(&**value));
             } else if given[..at].iter().all(|(before, _)| before != name) {
                 // A list is spelled by repeating the parameter.
-                let all = given.iter().filter(|(other, _)| other == name).map(|(_, value)| value.clone());
-                self.read(field, all.collect());
+                let all = given.iter().filter(|(other, _)| other == name);
+                self.read(field, all.map(|(_, value)| &**value));
             }
         }
     }
@@ -116,12 +119,11 @@ impl QueryReader<'_> {
     }
 
     /// Reads a query parameter; only a list has several values.
-    fn read(&mut self, field: &ProtocolField, mut values: Vec<Cow<'_, str>>) {
+    fn read<'v>(&mut self, field: &ProtocolField, values: impl Iterator<Item = &'v str>) {
         // A model's name is only matched and echoed, so that a long one is cut rather than rejected.
-        if let Some(max) = field.file.max.filter(|_| field.names_model()) {
-            values.iter_mut().for_each(|value| *value = value.chars().take(max as usize).collect());
-        }
-        let mut nodes = values.into_iter().map(Node::Str);
+        let max = field.file.max.filter(|_| field.names_model());
+        let cut = |value: &'v str| max.map_or(value, |max| first_chars(value, max as usize));
+        let mut nodes = values.map(|value| Node::Str(Cow::Borrowed(cut(value))));
         let node = if field.is_repeated() { Some(Node::List(nodes.collect())) } else { nodes.next() };
         let read = match field.read(node.as_ref()) {
             Ok(read) => read,
@@ -159,13 +161,18 @@ impl QueryReader<'_> {
                 self.mapped.set_framing(Framing::from_name(&name).unwrap_or_default());
             }
             (role, value) => {
-                let settings = to_settings(vec![(role, value)])?;
+                let settings = to_settings([(role, value)])?;
                 settings.iter().for_each(|setting| self.mapped.note_setting(setting));
                 self.connect.settings.extend(settings);
             }
         }
         Ok(())
     }
+}
+
+/// The beginning of a text, of this many characters.
+fn first_chars(text: &str, max: usize) -> &str {
+    text.char_indices().nth(max).map_or(text, |(end, _)| &text[..end])
 }
 
 /// Adds the default rates of encodings that the client names without a rate.

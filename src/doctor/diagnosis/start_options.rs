@@ -15,6 +15,7 @@ pub(super) fn diagnose(server: &CheckedServer, symptom: &Symptom) -> Option<Diag
     let (cause, advice) = match server.dialect.as_str() {
         "sglang-omni" => sglang_omni(symptom)?,
         "vllm-omni" => vllm_omni(symptom)?,
+        "openai-realtime" => openai_realtime(symptom)?,
         _ => return None,
     };
     let start = server.start.as_ref().map_or_else(String::new, |start| format!(" It is started by: {start}"));
@@ -60,6 +61,45 @@ fn vllm_omni(symptom: &Symptom) -> Option<(&'static str, &'static str)> {
             "Name one: [voices] default = \"FILE.wav\". The server itself has no option for it.",
         ),
         _ => return None,
+    })
+}
+
+fn openai_realtime(symptom: &Symptom) -> Option<(&'static str, &'static str)> {
+    let detail = match symptom {
+        Symptom::HttpStatus { status: 401, .. } => "invalid_api_key",
+        Symptom::HttpStatus { status: 429, .. } => "rate_limit_exceeded",
+        Symptom::HttpStatus { status: 503, is_html: false, .. } => "server_busy",
+        Symptom::SessionEnded { detail, .. } | Symptom::RecoverableError(detail) => detail,
+        _ => return None,
+    };
+    let is = |codes: &[&str]| codes.iter().any(|code| detail.contains(code));
+    Some(if is(&["missing_model", "model_not_found", "unsupported_model", "invalid_model"]) {
+        (
+            "The server needs the name of one of its models, or does not have the one that is configured.",
+            "Set `model` of the [[upstream]] to one of the server's models (GET /v1/models).",
+        )
+    } else if is(&["invalid_api_key"]) {
+        (
+            "The server does not accept the key.",
+            "Set `token` or `token_file` of the [[upstream]] to a valid key; Azure takes it in token_header = \"api-key\".",
+        )
+    } else if is(&["insufficient_quota", "billing"]) {
+        (
+            "The account has no quota left.",
+            "Check the plan and the billing of the account that the key belongs to.",
+        )
+    } else if is(&["rate_limit_exceeded", "server_busy"]) {
+        (
+            "The server takes no further session now: its limit of sessions or of requests is reached.",
+            "Wait, raise the limit, or set `max_sessions` of the [[upstream]] to what the server takes.",
+        )
+    } else if is(&["Out-of-band", "not supported", "Realtime API is not available"]) {
+        (
+            "The deployment lacks what was asked for. Turn deployments of vLLM-Omni only answer: they neither transcribe nor read texts.",
+            "Set serves = [\"answer\"] for this upstream, and add another with serves = [\"transcribe\", \"speak\"].",
+        )
+    } else {
+        return None;
     })
 }
 
@@ -129,6 +169,12 @@ mod tests {
             ),
             ("vllm-omni", answer, refused("input_backpressure: too many pending input bytes"), "GPU"),
             ("vllm-omni", answer, refused("bad_event: sample_rate_hz must be 24000"), "Serve MiniCPM-o"),
+            ("openai-realtime", init, ended(EndKind::Other, "missing_model: x"), "Set `model`"),
+            ("openai-realtime", init, ended(EndKind::Misconfigured, "unsupported_model: x"), "/v1/models"),
+            ("openai-realtime", upgrade, status(401), "`token`"),
+            ("openai-realtime", upgrade, status(429), "`max_sessions`"),
+            ("openai-realtime", answer, ended(EndKind::Misconfigured, "insufficient_quota: x"), "billing"),
+            ("openai-realtime", answer, refused("x: Out-of-band responses are not supported"), "serves"),
             ("llama-cpp-omni", DoctorStep::Tcp, Symptom::ConnectionRefused, "correct the port"),
         ] {
             let advice = advice(dialect, step, &symptom);

@@ -59,8 +59,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         self.last_was_timer = false;
         self.lanes_first = !self.lanes_first;
         // The requests of a port wait in it.
-        let has_room = self.client.as_ref().is_none_or(|client| !client.is_port() && !self.backlog.is_full());
-        let is_client_paused = is_held && !has_room;
+        let is_client_paused =
+            is_held && (self.backlog.is_full() || matches!(self.client, Some(ClientEnd::Port(_))));
         loop {
             let slots = WakeSlots::of_current_thread();
             let read_at = self.schedule_read(slots);

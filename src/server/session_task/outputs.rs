@@ -13,7 +13,7 @@ use super::{
     ClientEnd, LANE_CLOSE_TIMEOUT, SessionRegistration, SessionTask, socket_poll::LaneSocket, std_now,
 };
 use crate::{
-    bridge::Output,
+    bridge::{Input, Output},
     error::Origin,
     server::{
         memory::Held,
@@ -75,7 +75,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                         self.pool.has_free_worker_beside(lease, Mode::Chat, LanePurpose::Answer)
                     };
                     if self.lane_leases.get(lane).is_some_and(is_free) {
-                        self.pauses.found_worker(pause);
+                        self.pauses.answers.push(Input::WorkerFound(pause));
                     }
                 }
                 Output::Observe(observation) => self.handle_observation(&observation),
@@ -94,7 +94,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     fn note_report(&mut self, now: std::time::Instant) -> bool {
         let Self { room_search, pool, lane_leases, .. } = self;
         let room = || room_search.look(Instant::from_std(now), pool, lane_leases);
-        if let Some(answer) = self.pauses.take_answer().or_else(room) {
+        if let Some(answer) = self.pauses.answers.pop().or_else(room) {
             self.feed_bridge(answer);
             return false;
         }

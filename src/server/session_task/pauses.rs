@@ -16,7 +16,7 @@ pub(super) struct PauseQuestions {
     /// The question that the model works on.
     judging: Option<(PauseId, oneshot::Receiver<Option<f32>>)>,
     /// Answers that are there at once, for the bridge.
-    answers: Vec<Input<'static>>,
+    pub(super) answers: Vec<Input<'static>>,
 }
 
 impl PauseQuestions {
@@ -36,16 +36,6 @@ impl PauseQuestions {
     /// Withdraws the question to the model.
     pub(super) fn withdraw(&mut self) {
         self.judging = None;
-    }
-
-    /// Notes that a worker is free.
-    pub(super) fn found_worker(&mut self, pause: PauseId) {
-        self.answers.push(Input::WorkerFound(pause));
-    }
-
-    /// Takes an answer that is there.
-    pub(super) fn take_answer(&mut self) -> Option<Input<'static>> {
-        self.answers.pop()
     }
 
     #[cfg(test)]

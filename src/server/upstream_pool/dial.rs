@@ -171,7 +171,7 @@ impl Dialer {
     /// # Errors
     /// The dialect has no place for it.
     pub fn with_model(self, model: &str) -> Result<Self, String> {
-        if !self.target.mapping.is_http() && self.target.mapping.model_key.is_none() {
+        if !self.target.mapping.names_models() {
             return Err(format!("model has no effect on the dialect {}", self.target.mapping.name));
         }
         let model = Some(model.to_owned());

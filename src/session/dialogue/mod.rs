@@ -104,10 +104,10 @@ impl Dialogue {
         mode: Mode,
         duplex: &DuplexLimits,
         tools: &mut Tools,
-    ) -> Self {
+    ) -> Box<Self> {
         let reports_words = matches!(rules.converse.text, AssistantText::Transcripts);
         let history = History::new(rules.converse.history_max_chars);
-        let mut dialogue = Self {
+        let mut dialogue = Box::new(Self {
             limits: RolloverLimits::new(mode, duplex, &rules.rollover),
             uplink: Uplink::new(&rules.converse),
             rules,
@@ -126,7 +126,7 @@ impl Dialogue {
             retry: None,
             outage_reported: false,
             failure: None,
-        };
+        });
         dialogue.dial(now, tools);
         dialogue
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::audio::encoding::Encoding;
-use crate::session::outbox::Observation;
+use crate::session::outbox::{Observation, lane_outbox::LaneOutbox};
 
 fn format(encoding: Encoding, rate_hz: u32) -> OutputFormat {
     OutputFormat { encoding, rate_hz, bit_rate: None }
@@ -29,6 +29,11 @@ fn floor_with_hold(hold_max_ms: u32) -> (Floor, Instant, Actions) {
     (Floor::new(options), now, Actions::default())
 }
 
+/// The oldest action. The lanes have none.
+fn pop(out: &mut Actions) -> Option<Action> {
+    out.pop(&mut LaneOutbox::default())
+}
+
 /// Messages to the client: lengths of audio in ms, and events by their first letters.
 fn client_events(out: &mut Actions) -> Vec<String> {
     let describe = |action| match action {
@@ -40,7 +45,7 @@ fn client_events(out: &mut Actions) -> Vec<String> {
         Action::ToClient(ClientEvent::Error(_)) => Some("error".to_owned()),
         _ => None,
     };
-    std::iter::from_fn(|| out.pop()).filter_map(describe).collect()
+    std::iter::from_fn(|| pop(out)).filter_map(describe).collect()
 }
 
 #[test]
@@ -78,7 +83,7 @@ fn packets_bridge_the_gap_between_two_seconds_of_the_model() {
         }
         at = next_second;
         floor.push_audio(at, turn, &SECOND, &mut out);
-        underruns += std::iter::from_fn(|| out.pop())
+        underruns += std::iter::from_fn(|| pop(&mut out))
             .filter(|action| matches!(action, Action::Observe(Observation::Underrun)))
             .count();
     }
@@ -120,7 +125,7 @@ fn audio_too_far_ahead_is_dropped_from_one_point_on_and_reported_once() {
         at = next;
         floor.advance(at, &mut out);
     }
-    let ends: Vec<_> = std::iter::from_fn(|| out.pop())
+    let ends: Vec<_> = std::iter::from_fn(|| pop(&mut out))
         .filter_map(|action| match action {
             Action::ToClient(ClientEvent::TranscriptFinal { text, duration_ms, .. }) => {
                 Some(format!("{text} {duration_ms}"))
@@ -425,7 +430,7 @@ fn late_audio_of_a_finished_speech_leaves_nothing_for_the_next() {
             floor.advance(now + Duration::from_millis(ms), &mut out);
         }
         let (mut of_first, mut of_second) = (0, Vec::new());
-        while let Some(action) = out.pop() {
+        while let Some(action) = pop(&mut out) {
             match action {
                 Action::ToClient(ClientEvent::Audio(audio)) if audio.turn == first => {
                     of_first += audio.bytes.len() / 2;
@@ -521,7 +526,7 @@ fn client_audio(out: &mut Actions) -> Vec<u8> {
         Action::ToClient(ClientEvent::Audio(audio)) => Some(audio.bytes),
         _ => None,
     };
-    std::iter::from_fn(|| out.pop()).filter_map(bytes).flatten().collect()
+    std::iter::from_fn(|| pop(out)).filter_map(bytes).flatten().collect()
 }
 
 /// Plays everything, and returns the instant of the end.

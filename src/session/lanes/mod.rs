@@ -77,7 +77,7 @@ pub(crate) struct LaneSignal<'e> {
 #[derive(Debug)]
 pub(crate) struct Lanes {
     slots: Vec<Slot>,
-    shared: LaneShared,
+    pub(crate) shared: LaneShared,
     next_id: u32,
     /// The client gets notices while a request waits in the upstream's queue.
     pub(crate) reports_queue: bool,
@@ -101,7 +101,8 @@ struct Slot {
 /// State that the connections of a session share.
 #[derive(Debug)]
 pub(crate) struct LaneShared {
-    out: LaneOutbox,
+    /// What leaves for the upstreams, and what is observed on them.
+    pub(crate) out: LaneOutbox,
     times: LaneTimeouts,
     voice_encoding: VoiceEncodingChoice,
     busy: BusyServers,

@@ -1,11 +1,8 @@
-//! The lanes' own outbox: what owners send and observe without a request, and what the bridge takes.
+//! What owners send and observe without a request, for the lanes' own outbox.
 
 use super::Lanes;
 use crate::{
-    session::{
-        measurement::Measurement,
-        outbox::{Observation, lane_outbox::LaneAction, numbered::Numbers},
-    },
+    session::{measurement::Measurement, outbox::Observation},
     vocabulary::{Lane, LaneRequest},
 };
 
@@ -23,21 +20,5 @@ impl Lanes {
     /// Reports what an owner measures on a lane.
     pub(crate) fn measure(&mut self, measurement: Measurement) {
         self.shared.out.measure(measurement);
-    }
-
-    /// The numbers of its actions, for the client's outbox.
-    pub(crate) fn action_numbers(&self) -> Numbers {
-        self.shared.out.numbers()
-    }
-
-    /// Takes the oldest action, if it is older than the client's oldest one, which has this number.
-    pub(crate) fn pop_older(&mut self, of_client: Option<u64>) -> Option<LaneAction> {
-        let own = self.shared.out.next_number()?;
-        if of_client.is_none_or(|of_client| own < of_client) { self.shared.out.pop() } else { None }
-    }
-
-    /// True if the bridge has taken every action.
-    pub(crate) fn is_drained(&self) -> bool {
-        self.shared.out.next_number().is_none()
     }
 }

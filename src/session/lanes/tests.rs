@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     error::ErrorKind,
-    session::outbox::lane_outbox::LaneAction,
+    session::outbox::{Action, lane_outbox::LaneAction, numbered::Numbered},
     spelling::Library,
     vocabulary::{EndKind, LanePurpose, Sound, UpstreamEnd},
 };
@@ -32,7 +32,8 @@ impl Bench {
 
     fn actions(&mut self) -> Vec<LaneAction> {
         let is_told = |action: &LaneAction| !matches!(action, LaneAction::Observe(_));
-        std::iter::from_fn(|| self.lanes.pop_older(None)).filter(is_told).collect()
+        let of_client = Numbered::<Action>::default();
+        std::iter::from_fn(|| self.lanes.shared.out.pop_before(&of_client)).filter(is_told).collect()
     }
 
     fn open_transport(&mut self) {

@@ -32,6 +32,6 @@ impl LaneOutbox {
     }
 
     pub(crate) fn measure(&mut self, measurement: Measurement) {
-        self.observe(Observation::Measured(measurement));
+        self.push(LaneAction::Observe(Observation::Measured(measurement)));
     }
 }

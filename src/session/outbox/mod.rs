@@ -13,7 +13,7 @@ use super::{
     measurement::Measurement,
     outbox::{
         completions::Completions,
-        lane_outbox::LaneAction,
+        lane_outbox::{LaneAction, LaneOutbox},
         lockstep::{AwaitedReply, Lockstep},
         numbered::{Numbered, Numbers},
     },
@@ -183,7 +183,13 @@ pub(crate) struct Actions {
 impl Actions {
     /// An empty outbox, whose actions are numbered with those of the lanes.
     pub(crate) fn new(numbers: Numbers) -> Self {
-        Self { queue: Numbered::new(numbers), ..Self::default() }
+        Self {
+            queue: Numbered::new(numbers),
+            mutes_speech_events: false,
+            is_speech_reported: false,
+            lockstep: None,
+            completions: Completions::default(),
+        }
     }
 
     pub(crate) fn push(&mut self, action: Action) {
@@ -292,13 +298,9 @@ impl Actions {
         measurement.into_iter().for_each(|measurement| self.measure(measurement));
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Action> {
-        self.queue.pop()
-    }
-
-    /// Number of the oldest action.
-    pub(crate) fn next_number(&self) -> Option<u64> {
-        self.queue.next_number()
+    /// Takes the oldest action, of the lanes' outbox or this one.
+    pub(crate) fn pop(&mut self, of_lanes: &mut LaneOutbox) -> Option<Action> {
+        of_lanes.pop_before(&self.queue).map(Action::Lane).or_else(|| self.queue.pop_before(of_lanes))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

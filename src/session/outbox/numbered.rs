@@ -43,13 +43,11 @@ impl<T> Numbered<T> {
         self.entries.push_back((number, entry));
     }
 
-    /// Number of the oldest entry.
-    pub(crate) fn next_number(&self) -> Option<u64> {
-        self.entries.front().map(|(number, _)| *number)
-    }
-
-    pub(crate) fn pop(&mut self) -> Option<T> {
-        self.entries.pop_front().map(|(_, entry)| entry)
+    /// Takes the oldest entry, if it is older than all of the other queue.
+    pub(crate) fn pop_before<U>(&mut self, other: &Numbered<U>) -> Option<T> {
+        let (own, _) = self.entries.front()?;
+        let is_older = other.entries.front().is_none_or(|(number, _)| own < number);
+        if is_older { self.entries.pop_front().map(|(_, entry)| entry) } else { None }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -70,11 +68,7 @@ mod tests {
         right.push('c');
         left.push('d');
         let mut taken = String::new();
-        while let Some(entry) = match (left.next_number(), right.next_number()) {
-            (Some(own), Some(other)) if other < own => right.pop(),
-            (None, _) => right.pop(),
-            _ => left.pop(),
-        } {
+        while let Some(entry) = left.pop_before(&right).or_else(|| right.pop_before(&left)) {
             taken.push(entry);
         }
         assert_eq!((taken.as_str(), left.is_empty(), right.is_empty()), ("abcd", true, true));

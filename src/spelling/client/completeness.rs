@@ -153,7 +153,7 @@ impl Checks<'_> {
 
     fn check_events(&mut self) {
         let mapping = self.mapping;
-        if mapping.segments_max().is_some() && mapping.event(EventName::TranscriptSegment).is_empty() {
+        if mapping.segments_max.is_some() && mapping.event(EventName::TranscriptSegment).is_empty() {
             let message =
                 "a template has `${last_segments}`, whose elements need a template `transcript_segment`";
             self.add(&["events"], message);

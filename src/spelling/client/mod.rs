@@ -140,6 +140,10 @@ pub struct ClientMapping {
     pub takes_binary_audio: bool,
     /// The client confirms when it has played a text or turn.
     pub confirms_playback: bool,
+    /// Most segments in a message that repeats the last ones; `None` without such messages.
+    pub segments_max: Option<usize>,
+    /// Final transcripts can have word times.
+    pub has_word_times: bool,
     /// Commands, recognised by the value at the command key, by a present field or as one exact message.
     pub commands: Vec<ProtocolCommand>,
     /// Length of the longest message that is a command as a whole, bytes; 0 without one.
@@ -282,6 +286,12 @@ impl ClientMapping {
             values,
             has_audio_in_json: has_verb(&commands, Verb::Audio),
             confirms_playback: has_verb(&commands, Verb::Played),
+            segments_max: uses_slot(events.values().flatten(), Slot::LastSegments)
+                .then_some(read.transcripts.segments_max),
+            has_word_times: uses_slot(
+                events.get(&EventName::TranscriptFinal).into_iter().flatten(),
+                Slot::Words,
+            ),
             exact_max_bytes: longest_exact_message(&commands),
             commands,
             never_sent: read.never_sent,
@@ -363,26 +373,11 @@ impl ClientMapping {
         has_verb(&self.commands, verb)
     }
 
-    /// Most segments in a message that repeats the last ones; `None` without such messages.
-    #[must_use]
-    pub fn segments_max(&self) -> Option<usize> {
-        let uses = |message: &EventMessage| message.template.uses_slot(EventSlot::Event(Slot::LastSegments));
-        self.events.values().flatten().any(uses).then_some(self.transcripts.segments_max)
-    }
-
-    /// True if final transcripts can have word times.
-    #[must_use]
-    pub fn has_word_times(&self) -> bool {
-        let uses_words = |message: &EventMessage| message.template.uses_slot(EventSlot::Event(Slot::Words));
-        self.event(EventName::TranscriptFinal).iter().any(uses_words)
-    }
-
     /// True if the elements of the slot `words` are words with times, which only some transcripts have.
     #[must_use]
     pub fn lists_timed_words(&self) -> bool {
-        let uses = |message: &EventMessage, slot| message.template.uses_slot(EventSlot::Event(slot));
         let element = self.event(EventName::TranscriptWord).first();
-        element.is_some_and(|element| uses(element, Slot::FromS) || uses(element, Slot::ToS))
+        uses_slot(element, Slot::FromS) || uses_slot(element, Slot::ToS)
     }
 
     /// Query parameter in which clients must name a model; `None` if they need not.
@@ -444,6 +439,11 @@ fn names_model(field: &ProtocolField) -> bool {
 /// True for a pointer to a member of the message itself.
 fn is_top_level(pointer: &str) -> bool {
     pointer.starts_with('/') && pointer.matches('/').count() == 1
+}
+
+/// True if one of these messages has this slot.
+fn uses_slot<'m>(messages: impl IntoIterator<Item = &'m EventMessage>, slot: Slot) -> bool {
+    messages.into_iter().any(|message| message.template.uses_slot(EventSlot::Event(slot)))
 }
 
 fn has_verb(commands: &[ProtocolCommand], verb: Verb) -> bool {

@@ -108,16 +108,16 @@ impl Extractor {
     /// Reads a line of words, `NAME key:value key:value`: NAME is the value of slot 0, and each pair is a member of the
     /// message. Words without a colon are skipped.
     pub fn extract_words<'a>(&self, line: &'a str) -> ExtractedValues<'a> {
-        let mut found = ExtractedValues(vec![None; self.slots], None, 0);
+        let mut found = ExtractedValues::new(None);
         let mut words = line.split_whitespace();
         let name = words.next();
         for (key, value) in words.filter_map(|word| word.split_once(':')) {
             if let Some(slot) = self.root.get(key).and_then(|step| step.slot) {
-                found.0[slot] = Some(Node::Str(Cow::Borrowed(value)));
+                found.set(slot, Node::Str(Cow::Borrowed(value)));
             }
         }
-        if let Some(first) = found.0.first_mut() {
-            *first = name.map(|name| Node::Str(Cow::Borrowed(name)));
+        if let Some(name) = name {
+            found.set(0, Node::Str(Cow::Borrowed(name)));
         }
         found
     }
@@ -130,8 +130,9 @@ impl Extractor {
         if let Some(cut) = LongStrings::cut(text)
             && let Ok(found) = self.parse(&cut.rest, unknown.clone())
         {
-            let nodes = found.0.into_iter().map(|node| node.map(|node| restore(node, &cut, text)));
-            return Ok(ExtractedValues(nodes.collect(), found.1, found.2));
+            let values = found.values.into_iter().map(|(slot, node)| (slot, restore(node, &cut, text)));
+            let (unknown, list_elements) = (found.unknown, found.list_elements);
+            return Ok(ExtractedValues { values: values.collect(), unknown, list_elements });
         }
         // A mistake is reported with its place in the whole message.
         self.parse(text, unknown)
@@ -142,7 +143,7 @@ impl Extractor {
         text: &'a str,
         unknown: Option<Vec<String>>,
     ) -> Result<ExtractedValues<'a>, ExtractError> {
-        let mut found = ExtractedValues(vec![None; self.slots], unknown, 0);
+        let mut found = ExtractedValues::new(unknown);
         let mut json = serde_json::Deserializer::from_str(text);
         let top = NodeVisitor { tree: &self.root, values: &mut found }.deserialize(&mut json);
         let top = top.and_then(|top| json.end().map(|()| top));
@@ -171,35 +172,56 @@ fn restore<'a>(node: Node<'_>, cut: &LongStrings, text: &'a str) -> Node<'a> {
 /// Most elements of all lists of a message that are taken: an element takes many times the memory of its text.
 const LIST_ELEMENTS_MAX: usize = 256 * 1024;
 
-/// The values of one message, by slot; unknown keys; the number of elements of all lists.
+/// Values of an ordinary message, for which there is room at once.
+const VALUES_USUAL: usize = 8;
+
+/// The values of one message.
 #[derive(Debug)]
-pub struct ExtractedValues<'a>(Vec<Option<Node<'a>>>, Option<Vec<String>>, usize);
+pub struct ExtractedValues<'a> {
+    /// Those that the message has, with their slots. A message has few of the slots of its protocol.
+    values: Vec<(usize, Node<'a>)>,
+    /// Unknown keys, if they are collected.
+    unknown: Option<Vec<String>>,
+    /// Number of elements of all lists.
+    list_elements: usize,
+}
 
 impl<'a> ExtractedValues<'a> {
+    fn new(unknown: Option<Vec<String>>) -> Self {
+        Self { values: Vec::with_capacity(VALUES_USUAL), unknown, list_elements: 0 }
+    }
+
     /// Value of a slot; `None` if the message lacks it.
     #[must_use]
     pub fn get(&self, slot: usize) -> Option<&Node<'a>> {
-        self.0.get(slot).and_then(Option::as_ref)
+        self.values.iter().find(|(known, _)| *known == slot).map(|(_, node)| node)
+    }
+
+    /// Sets the value of a slot.
+    fn set(&mut self, slot: usize, node: Node<'a>) {
+        match self.values.iter_mut().find(|(known, _)| *known == slot) {
+            Some((_, known)) => *known = node,
+            None => self.values.push((slot, node)),
+        }
     }
 
     /// Unknown keys ([`Extractor::extract_with_unknown`]), up to a bound.
     #[must_use]
     pub fn unknown(&self) -> &[String] {
-        self.1.as_deref().unwrap_or_default()
+        self.unknown.as_deref().unwrap_or_default()
     }
 
-    fn note_unknown(&mut self, key: Option<String>) {
+    fn note_unknown(&mut self, key: &str) {
         const MAX_UNKNOWN: usize = 8;
-        if let (Some(key), Some(unknown)) =
-            (key, self.1.as_mut().filter(|unknown| unknown.len() < MAX_UNKNOWN))
-        {
+        if let Some(unknown) = self.unknown.as_mut().filter(|unknown| unknown.len() < MAX_UNKNOWN) {
             unknown.push(key.chars().take(64).collect());
         }
     }
 
     /// Takes the value of a slot.
     pub fn take(&mut self, slot: usize) -> Option<Node<'a>> {
-        self.0.get_mut(slot).and_then(Option::take)
+        let at = self.values.iter().position(|(known, _)| *known == slot)?;
+        Some(self.values.swap_remove(at).1)
     }
 }
 
@@ -262,10 +284,10 @@ impl<'a> Visitor<'a> for NodeVisitor<'_, '_, 'a> {
             let found = items.next_element_seed(NodeVisitor { tree, values: &mut *self.values })?;
             let Some(node) = found else { return Ok(Node::List(list)) };
             if let Some(slot) = step.and_then(|step| step.slot) {
-                self.values.0[slot] = Some(node.clone());
+                self.values.set(slot, node.clone());
             }
-            self.values.2 += 1;
-            if self.values.2 > LIST_ELEMENTS_MAX {
+            self.values.list_elements += 1;
+            if self.values.list_elements > LIST_ELEMENTS_MAX {
                 return Err(de::Error::custom(format_args!(
                     "lists of more than {LIST_ELEMENTS_MAX} elements"
                 )));
@@ -275,23 +297,25 @@ impl<'a> Visitor<'a> for NodeVisitor<'_, '_, 'a> {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Node<'a>, A::Error> {
-        let notes_unknown = self.values.1.is_some() && !self.tree.keys.is_empty();
+        let notes_unknown = self.values.unknown.is_some() && !self.tree.keys.is_empty();
         while let Some(step) = map.next_key_seed(KeyLookup(self.tree, notes_unknown))? {
             match step {
                 Err(key) => {
-                    self.values.note_unknown(key);
+                    if let Some(key) = key {
+                        self.values.note_unknown(&key);
+                    }
                     map.next_value::<IgnoredAny>()?;
                 }
                 Ok(KeyNode { slot: Some(slot), raw: true, .. }) => {
                     let raw = map.next_value::<&serde_json::value::RawValue>()?;
-                    self.values.0[*slot] =
-                        Some(if raw.get() == "null" { Node::Null } else { Node::Raw(raw.get()) });
+                    let node = if raw.get() == "null" { Node::Null } else { Node::Raw(raw.get()) };
+                    self.values.set(*slot, node);
                 }
                 Ok(step) => {
                     let node =
                         map.next_value_seed(NodeVisitor { tree: &step.children, values: &mut *self.values })?;
                     if let Some(slot) = step.slot {
-                        self.values.0[slot] = Some(node);
+                        self.values.set(slot, node);
                     }
                 }
             }

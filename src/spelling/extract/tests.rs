@@ -132,7 +132,7 @@ proptest::proptest! {
         for text in [broken, valid] {
             let extractor = test_extractor();
             let (cut, whole) = (extractor.extract(&text), extractor.parse(&text, None));
-            proptest::prop_assert_eq!(cut.map(|found| found.0), whole.map(|found| found.0));
+            proptest::prop_assert_eq!(cut.map(|found| found.values), whole.map(|found| found.values));
         }
     }
 }

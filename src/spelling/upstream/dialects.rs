@@ -86,13 +86,14 @@ impl Dialects {
 
     /// Limits that every dialect with conversations keeps to, because a conversation may move between them.
     #[must_use]
-    pub fn duplex(&self) -> DuplexLimits {
+    pub fn duplex(&self) -> Arc<DuplexLimits> {
         let mut talking = self
             .iter()
             .filter(|dialect| dialect.modes.keys().any(|mode| *mode != Mode::Chat))
             .map(|dialect| &dialect.duplex);
-        let Some(first) = talking.next() else { return self.first().duplex.clone() };
-        talking.fold(first.clone(), |limits, other| limits.strictest(other))
+        let first = talking.next().unwrap_or(&self.first().duplex);
+        talking
+            .fold(Arc::clone(first), |limits, other| Arc::new(Arc::unwrap_or_clone(limits).strictest(other)))
     }
 }
 

@@ -126,7 +126,9 @@ pub struct UpstreamMapping {
     /// Texts that identify kinds of failure.
     pub meanings: FailureMeanings,
     /// Limits of its conversations.
-    pub duplex: DuplexLimits,
+    pub duplex: Arc<DuplexLimits>,
+    /// It takes a sampling temperature for an answer.
+    pub takes_temperature: bool,
     /// Ways in which a server shows that it speaks the dialect.
     pub detect: Vec<DialectSign>,
     pub(crate) extractor: Extractor,
@@ -194,6 +196,7 @@ impl UpstreamMapping {
         let duplex = duplex_limits(document, read.duplex, &read.modes);
         problems.extend(duplex.as_ref().err().cloned());
         FileError::combine(problems)?;
+        let takes_temperature = has_slot(&send, &[SendName::Chat, SendName::ChatWithVoice], "temperature");
         Ok(Self {
             name: read.name,
             title: read.title,
@@ -221,7 +224,8 @@ impl UpstreamMapping {
             output_encoding: read.output_encoding,
             voice_encodings: voice_encodings?,
             meanings: read.meanings,
-            duplex: duplex?,
+            duplex: Arc::new(duplex?),
+            takes_temperature,
             detect: read.detect.map_or_else(Vec::new, Vec::from),
             extractor,
             rules,
@@ -244,10 +248,7 @@ impl UpstreamMapping {
     /// True if one of these messages has this slot.
     #[must_use]
     pub fn has_slot(&self, names: &[SendName], slot: &str) -> bool {
-        names.iter().any(|name| {
-            let at = name.slots().iter().position(|known| *known == slot);
-            at.zip(self.message(*name)).is_some_and(|(at, template)| template.uses_slot(at))
-        })
+        has_slot(&self.send, names, slot)
     }
 
     /// The dialect's name of a mode; empty if it lacks the mode.
@@ -326,6 +327,12 @@ impl UpstreamMapping {
         matches!(self.codec, CodecName::Http)
     }
 
+    /// True if a request, or the URL, names a model.
+    #[must_use]
+    pub const fn names_models(&self) -> bool {
+        self.is_http() || self.model_key.is_some()
+    }
+
     /// True if the upstream assigns workers itself. Without a queue, a lane may send as soon as it is connected.
     #[must_use]
     pub fn has_queue(&self) -> bool {
@@ -345,6 +352,14 @@ impl UpstreamMapping {
         let parts = parts.into_iter().filter_map(|(slot, value)| Some((slot?, value)));
         Some(self.extractor.compose(&conditions.chain(parts).collect()).to_string())
     }
+}
+
+/// True if one of these messages has this slot.
+fn has_slot(send: &BTreeMap<SendName, Template>, names: &[SendName], slot: &str) -> bool {
+    names.iter().any(|name| {
+        let at = name.slots().iter().position(|known| *known == slot);
+        at.zip(send.get(name)).is_some_and(|(at, template)| template.uses_slot(at))
+    })
 }
 
 #[cfg(test)]

@@ -24,7 +24,10 @@ use super::{
     behaviour::{CodecAction, EventSink, LaneBehaviour},
 };
 use crate::{
-    audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ, pcm, resample::Resampler},
+    audio::{
+        MODEL_RATE_HZ, SPEECH_RATE_HZ, pcm,
+        resample::{Resampler, check_rate},
+    },
     spelling::upstream::SendName,
     vocabulary::{
         EndKind, EntryPart, LaneEvent, LanePurpose, LaneRequest, Message, MessageMeta, Mode, Role, SlotValue,
@@ -53,8 +56,8 @@ const NOTHING_MORE: LaneEvent<'static> = LaneEvent::Done { text: None, audio: So
 pub(super) struct OpenaiRealtime {
     purpose: LanePurpose,
     opening: Opening,
-    /// Rate of the audio that the server takes, Hz; `None` for the dialect's.
-    input_rate_hz: Option<u32>,
+    /// Rate of the audio that the server takes, Hz.
+    input_rate_hz: u32,
     /// Converts audio of a server that sends it at another rate than [`MODEL_RATE_HZ`].
     output: Option<Resampler>,
     /// A response was asked for, and has not ended.
@@ -81,12 +84,12 @@ enum Opening {
 }
 
 impl OpenaiRealtime {
-    /// Behaviour of a lane for this purpose.
-    pub(super) fn new(purpose: LanePurpose) -> Self {
+    /// Behaviour of a lane for this purpose, at a server that takes audio at this rate unless it says otherwise.
+    pub(super) fn new(purpose: LanePurpose, input_rate_hz: u32) -> Self {
         Self {
             purpose,
             opening: Opening::Dialled,
-            input_rate_hz: None,
+            input_rate_hz,
             output: None,
             is_answering: false,
             is_cancelled: false,
@@ -120,7 +123,7 @@ impl OpenaiRealtime {
             Opening::Dialled | Opening::Greeted => Opening::Greeted,
             Opening::Asked { is_greeted: false } => Opening::Asked { is_greeted: true },
             Opening::Asked { is_greeted: true } => {
-                emit(event, meta);
+                emit(event, MessageMeta { held_samples: self.held_samples(), ..meta });
                 Opening::Ready
             }
             Opening::Ready => {
@@ -136,8 +139,8 @@ impl OpenaiRealtime {
 
     /// Notes the rates that the server grants. Unusual ones are ignored, as if it had named none.
     fn note_rates(&mut self, meta: MessageMeta<'_>) {
-        let is_usual = |hz: &u32| crate::audio::resample::SUPPORTED_HZ.contains(hz);
-        self.input_rate_hz = meta.input_rate_hz.filter(is_usual).or(self.input_rate_hz);
+        let granted = meta.input_rate_hz.and_then(|hz| check_rate(hz).ok());
+        self.input_rate_hz = granted.unwrap_or(self.input_rate_hz);
         if let Some(rate_hz) = meta.output_rate_hz {
             self.output = Resampler::new(rate_hz, MODEL_RATE_HZ).ok().filter(|_| rate_hz != MODEL_RATE_HZ);
         }
@@ -214,15 +217,21 @@ impl OpenaiRealtime {
             let picture = EntryPart::Picture(picture.0.clone());
             question::send_items(dialect, Role::User, &[picture], 0, emit);
         }
-        let rate_hz = self.input_rate_hz(dialect);
-        let audio = self.to_server_rate(&unit.audio, rate_hz);
-        question::append(dialect, &audio, rate_hz, emit);
+        let audio = self.to_server_rate(&unit.audio);
+        question::append(dialect, &audio, self.input_rate_hz, emit);
     }
 
-    /// Converts the next audio of a conversation. The converter keeps a few samples until the next unit.
-    fn to_server_rate(&mut self, audio: &[i16], rate_hz: u32) -> Vec<i16> {
+    /// Samples of a conversation that its converter keeps until the next unit.
+    fn held_samples(&self) -> usize {
+        let Ok(mut converter) = Resampler::new(SPEECH_RATE_HZ, self.input_rate_hz) else { return 0 };
+        converter.push::<i16>(&[0.0; SPEECH_RATE_HZ as usize], &mut Vec::new());
+        converter.pending_samples() as usize
+    }
+
+    /// Converts the next audio of a conversation.
+    fn to_server_rate(&mut self, audio: &[i16]) -> Vec<i16> {
         if self.input.is_none() {
-            self.input = Resampler::new(SPEECH_RATE_HZ, rate_hz).ok();
+            self.input = Resampler::new(SPEECH_RATE_HZ, self.input_rate_hz).ok();
         }
         let samples: Vec<f32> = audio.iter().map(|sample| pcm::to_f32(*sample)).collect();
         let mut converted = Vec::new();
@@ -262,11 +271,6 @@ impl OpenaiRealtime {
         emit(LaneEvent::Closed(end), meta);
         self.actions.push_back(CodecAction::Send(Message::Close(NORMAL_CLOSURE, String::new())));
     }
-
-    /// Rate of the audio that the server takes, Hz.
-    fn input_rate_hz(&self, dialect: &Dialect) -> u32 {
-        self.input_rate_hz.unwrap_or(dialect.mapping().input_rate_hz)
-    }
 }
 
 impl LaneBehaviour for OpenaiRealtime {
@@ -300,7 +304,7 @@ impl LaneBehaviour for OpenaiRealtime {
         mode: Mode,
         emit: &mut dyn FnMut(Message),
     ) {
-        let rate_hz = self.input_rate_hz(dialect);
+        let rate_hz = self.input_rate_hz;
         match &command {
             LaneRequest::Init(_) if self.purpose == LanePurpose::Transcribe => return self.open(None, emit),
             LaneRequest::Append(unit) => return self.append(now, dialect, unit, emit),

@@ -8,7 +8,7 @@ use std::{
 
 use voxbridge::{
     session::VoiceCatalog,
-    simulator::{Backend, SimDialect, VllmVersion},
+    simulator::{Backend, RealtimeServer, SimDialect, VllmVersion},
     spelling::{ClientMapping, Library, Profile, UpstreamMapping, compatibility::check_compatible},
     vocabulary::VoiceSample,
 };
@@ -39,7 +39,7 @@ const fn server(
 }
 
 /// All kinds. The HTTP servers are scripted.
-static SERVERS: [Server; 11] = [
+static SERVERS: [Server; 12] = [
     server("PyTorch", "minicpm-o", SimDialect::Current, Backend::Pytorch),
     server("C++", "minicpm-o", SimDialect::Current, Backend::Cpp),
     Server {
@@ -59,6 +59,7 @@ static SERVERS: [Server; 11] = [
         ..server("vLLM-Omni 0.32", "vllm-omni", SimDialect::VllmOmni, Backend::Pytorch)
     },
     server("SGLang-Omni", "sglang-omni", SimDialect::SglangOmni, Backend::Pytorch),
+    server("OpenAI", "openai-realtime", SimDialect::OpenaiRealtime(RealtimeServer::Openai), Backend::Cpp),
     server("vLLM-Omni by HTTP", "vllm-omni-http", SimDialect::Current, Backend::Pytorch),
     server("SGLang-Omni by HTTP", "sglang-omni-http", SimDialect::Current, Backend::Pytorch),
     server("OpenAI audio", "openai-audio", SimDialect::Current, Backend::Pytorch),

@@ -67,9 +67,11 @@ impl Checks<'_> {
 )]
 fn run(cases: impl IntoIterator<Item = Case>, cells: impl Fn(&mut Checks<'_>)) {
     let only = std::env::var("BEHAVIOUR_CLIENT").ok();
+    let only_server = std::env::var("BEHAVIOUR_SERVER").ok();
     let mut results = Results::default();
     for case in cases {
-        if only.as_ref().is_none_or(|only| *only == case.client.name) {
+        let is_client = only.as_ref().is_none_or(|only| *only == case.client.name);
+        if is_client && only_server.as_ref().is_none_or(|only| *only == case.server.name) {
             let what = case.to_string();
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 cells(&mut Checks { case: case.clone(), results: &mut results });
@@ -96,7 +98,7 @@ fn run(cases: impl IntoIterator<Item = Case>, cells: impl Fn(&mut Checks<'_>)) {
             writeln!(report, "{client} on {server}: {cell} passes, and is listed as known to fail").unwrap();
         }
     }
-    if only.is_none() {
+    if only.is_none() && only_server.is_none() {
         page::check(&results.passed);
     }
     let (passed, gated, failed) = (results.passed.len(), results.gated, results.failed.len());

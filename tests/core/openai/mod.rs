@@ -17,6 +17,7 @@ mod stuck_upstream;
 mod tools;
 mod transcription;
 mod truncation;
+mod upstream;
 mod usage;
 mod user_words;
 mod whole_answers;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use voxbridge::{
     bridge::{Input, Output},
     simulator::{ConnId, RealtimeServer, SimDialect, SimInput, SimOutput},
-    vocabulary::{AnswerPart, DisconnectReason, Frame, Lane, Message, Mode},
+    vocabulary::{AnswerPart, DisconnectReason, Frame, Lane, LanePurpose, Message, Mode},
 };
 
 use super::{
@@ -280,6 +280,22 @@ impl<M: StepMeter> Harness<M> {
         self.pause_answers.pop_front().map(|(_, answer)| answer)
     }
 
+    /// Query of a lane's handshake.
+    fn query(&self, lane: Lane, mode: Mode) -> &'static str {
+        let is_transcript =
+            self.purposes.get(&lane).is_some_and(|(_, purpose)| *purpose == LanePurpose::Transcribe);
+        match (self.dialect, mode) {
+            (SimDialect::OpenaiRealtime(RealtimeServer::Openai), _) if is_transcript => {
+                "intent=transcription"
+            }
+            (SimDialect::OpenaiRealtime(RealtimeServer::Openai), _) => "model=gpt-realtime",
+            (SimDialect::OpenaiRealtime(RealtimeServer::VllmOmni), _) => "",
+            (_, Mode::Chat) => "mode=chat",
+            (_, Mode::Audio) => "mode=audio",
+            (_, Mode::Video) => "mode=video",
+        }
+    }
+
     fn deliver(&mut self, frame: InFlight) {
         match frame {
             InFlight::Connect(lane, _) if self.refused_handshakes > 0 => {
@@ -289,7 +305,7 @@ impl<M: StepMeter> Harness<M> {
             InFlight::Connect(lane, _) if self.mapping.is_http() => {
                 self.send_delayed(InFlight::Opened(lane));
             }
-            InFlight::Connect(lane, mode) => match self.dialect.parse_mode(Some(query(self.dialect, mode))) {
+            InFlight::Connect(lane, mode) => match self.dialect.parse_mode(Some(self.query(lane, mode))) {
                 Ok(mode) => {
                     self.send_delayed(InFlight::Opened(lane));
                     self.feed_gateway(SimInput::Connected(conn_of(lane), mode));
@@ -346,17 +362,6 @@ impl<M: StepMeter> Harness<M> {
 
 pub(super) fn conn_of(lane: Lane) -> ConnId {
     ConnId(lane.0.into())
-}
-
-/// Query of a lane's handshake.
-fn query(dialect: SimDialect, mode: Mode) -> &'static str {
-    match (dialect, mode) {
-        (SimDialect::OpenaiRealtime(RealtimeServer::Openai), _) => "model=gpt-realtime",
-        (SimDialect::OpenaiRealtime(RealtimeServer::VllmOmni), _) => "",
-        (_, Mode::Chat) => "mode=chat",
-        (_, Mode::Audio) => "mode=audio",
-        (_, Mode::Video) => "mode=video",
-    }
 }
 
 fn lane_of(conn: ConnId) -> Lane {

@@ -47,8 +47,8 @@ impl DemoServers {
             config.upstream.push(UpstreamConfig {
                 url: server.url(simulator.local_addr()),
                 dialect: server.dialect().to_owned(),
-                // Servers of this API require one.
-                model: (server == ServerArg::OpenaiAudio).then(|| "simulated".to_owned()),
+                model: server.model().map(str::to_owned),
+                serves: server.serves(),
                 ..UpstreamConfig::with_default_dialect()
             });
             simulators.push(simulator);
