@@ -18,7 +18,7 @@ use super::{SPEECH_RATE_HZ, pcm, scratch};
 pub struct InputConverter {
     resampler: Resampler,
     /// Sample groups per second: at the client's rate, and at [`DECODED_RATE_HZ`] for Opus.
-    pub(crate) rate_hz: u32,
+    pub rate_hz: u32,
     /// The rate is [`SPEECH_RATE_HZ`]: samples are copied, not resampled.
     passthrough: bool,
     /// Decoder of a client that sends Opus.
