@@ -5,8 +5,9 @@
 //!
 //! A mapping file holds the spelling of a protocol, and [`mapped`] is its codec. Most protocols need no more. What a protocol
 //! does beyond its file is a [`ClientCodec`]: [`realtime`] and [`live`] know what the messages of OpenAI's protocols contain,
-//! and [`numbered`] wraps the first for clients that number their input. A codec knows nothing of sessions.
+//! [`numbered`] wraps the first for clients that number their input, and [`device_tools`] calls tools that the client has itself. A codec knows nothing of sessions.
 
+mod device_tools;
 pub(crate) mod json_text;
 mod live;
 mod mapped;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 pub use self::mapped::ConnectQuery;
 pub(crate) use self::spell_request::{check_request, spell_request};
 use self::{
+    device_tools::DeviceTools,
     live::Live,
     mapped::{ClientCodec, MappedCodec, Plain, error_close_frame},
     numbered::NumberedInput,
@@ -97,6 +99,7 @@ impl Codec {
             }
             Some(_) => Box::new(Realtime::<NoLabels>::new(mapping.clone(), opened_unix_s)),
             None if mapping.is_live => Box::new(Live::new(opened_unix_s)),
+            None if mapping.device_tools.is_some() => Box::new(DeviceTools::new(mapping.clone())),
             None => Box::new(Plain),
         };
         Self { mapped: MappedCodec::new(mapping, opened_unix_s), protocol }

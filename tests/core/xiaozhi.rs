@@ -1,5 +1,7 @@
 //! A xiaozhi device in virtual time: packets of Opus both ways.
 
+mod tools;
+
 use std::time::Duration;
 
 use opus_pure::{Application, OpusEncoder};

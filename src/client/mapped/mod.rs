@@ -36,7 +36,7 @@ pub(super) use self::{
 use super::{Abilities, IgnoredField, Notes};
 use crate::{
     spelling::{ClientMapping, client::Framing},
-    vocabulary::Setting,
+    vocabulary::{Setting, SlotValue, ToolCall, ToolResult},
 };
 
 /// Codec of one connection, as far as the mapping file describes its protocol.
@@ -95,6 +95,21 @@ impl MappedCodec {
     fn set_framing(&mut self, framing: Framing) {
         self.events.framing = framing;
         self.has_binary_commands = self.mapping.has_binary_commands(framing);
+    }
+
+    /// True if a remembered value is a flag that is set.
+    pub(super) fn is_set(&self, value: usize) -> bool {
+        matches!(self.events.slots.values.get(value), SlotValue::Bool(true))
+    }
+
+    /// Notes a call of the model that the protocol's own code passes on.
+    pub(super) fn note_call(&mut self, segment_id: u32, call: &ToolCall) {
+        self.events.calls.note(segment_id, call);
+    }
+
+    /// Passes on the result of a call, unless the model no longer waits for it.
+    pub(super) fn pass_awaited_result(&mut self, result: ToolResult, handle: &mut RequestHandler<'_>) {
+        let _ = self.entries.pass_results(vec![result], &mut self.events.calls, handle);
     }
 
     /// Length of the audio in the last message with audio in a field, bytes.

@@ -37,7 +37,7 @@ pub(super) struct AwaitedCalls {
 }
 
 /// The tools of a list, as the offer that replaces the one before.
-pub(super) fn to_offer(items: &[ListItem]) -> Result<Setting, Error> {
+pub(in crate::client) fn to_offer(items: &[ListItem]) -> Result<Setting, Error> {
     let invalid = |detail: String| Error::new(ErrorKind::Invalid, format!("tools: {detail}"));
     if items.len() > TOOLS_MAX {
         return Err(invalid(format!("{} tools (max {TOOLS_MAX})", items.len())));

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 
 use super::{
-    EachElement, PathPattern, ProtocolCommand, ValueRule, ValueScope, Verb, fields::compile_fields,
-    file::CommandFile, values::compile_reply,
+    EachElement, MCP_COMMAND, PathPattern, ProtocolCommand, ValueRule, ValueScope, Verb,
+    fields::compile_fields,
+    file::CommandFile,
+    values::{compile_reply, find_remembered},
 };
 use crate::{
     spelling::{
@@ -63,6 +65,21 @@ pub(super) fn compile_answer_headers(
         problems.push(document.problem(name.span().start, message));
     }
     FileError::combine(problems).map(|()| compiled)
+}
+
+/// Finds the flag that says that a client has tools of its own. Their messages are the command [`MCP_COMMAND`].
+pub(super) fn compile_device_tools(
+    flag: Option<Spanned<String>>,
+    values: &[ValueRule],
+    commands: &BTreeMap<Spanned<String>, CommandFile>,
+    document: &Document<'_>,
+) -> Result<Option<usize>, FileError> {
+    let Some(flag) = flag else { return Ok(None) };
+    let found = match commands.contains_key(MCP_COMMAND) {
+        true => find_remembered(values, flag.get_ref()),
+        false => Err(format!("needs a table [commands.{MCP_COMMAND}]")),
+    };
+    found.map(Some).map_err(|problem| document.problem(flag.span().start, problem))
 }
 
 /// Compiles the protocol's words in slots.

@@ -56,6 +56,7 @@ pub(super) struct ClientFile {
     pub(super) realtime: Option<RealtimeFile>,
     #[serde(default)]
     pub(super) live: bool,
+    pub(super) device_tools: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) rest: bool,
     pub(super) tcp: Option<TcpFile>,

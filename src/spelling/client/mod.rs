@@ -24,8 +24,8 @@ pub(super) use self::paths::PathConflict;
 pub(crate) use self::paths::decode_percent;
 use self::{
     compile::{
-        check_lists, compile_answer_headers, compile_key_headers, compile_patterns, compile_slot_words,
-        compile_subprotocols,
+        check_lists, compile_answer_headers, compile_device_tools, compile_key_headers, compile_patterns,
+        compile_slot_words, compile_subprotocols,
     },
     fields::compile_fields,
     file::{ClientFile, ErrorKey},
@@ -67,6 +67,9 @@ const PARALLEL_MAX: usize = 16;
 
 /// Most segments in a message that repeats the last ones.
 pub(crate) const SEGMENTS_MAX: usize = 100;
+
+/// The command, and the name of the messages to the client, that have the Model Context Protocol in them.
+pub(crate) const MCP_COMMAND: &str = "mcp";
 
 /// Compiled mapping of a client protocol.
 #[derive(Debug, Default)]
@@ -159,6 +162,9 @@ pub struct ClientMapping {
     pub realtime: Option<RealtimeNames>,
     /// OpenAI's Live protocol, whose behaviour is Rust.
     pub is_live: bool,
+    /// The value that says that a client has tools of its own, whose behaviour is Rust: the index of a flag in
+    /// [`ClientMapping::values`].
+    pub device_tools: Option<usize>,
     /// Its sessions are opened for REST requests, so that it needs no path.
     pub is_rest: bool,
     /// How its messages stand on a bare TCP connection, if it is served there.
@@ -234,6 +240,7 @@ impl ClientMapping {
         let command_key = read.command_key.as_ref().map_or("", |key| key.0.as_str());
         extractor.add(command_key);
         let values = compile_values(read.values, document)?;
+        let device_tools = compile_device_tools(read.device_tools, &values, &read.commands, document)?;
         let commands = read
             .commands
             .into_iter()
@@ -295,6 +302,7 @@ impl ClientMapping {
             first_message,
             realtime: read.realtime.map(|read| read.compile(document)).transpose()?,
             is_live: read.live,
+            device_tools,
             is_rest: read.rest,
             tcp,
             extractor,

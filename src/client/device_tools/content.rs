@@ -1,0 +1,74 @@
+//! The device's descriptions of tools, and its results, as the model gets them.
+
+use serde_json::{Value, json};
+
+use crate::spelling::field::ListItem;
+
+/// Longest result, bytes: more than the model's context. The rest is cut off.
+const OUTPUT_MAX_BYTES: usize = 64 * 1024;
+
+/// A tool of a page; `None` without a name.
+pub(super) fn to_item(tool: &Value) -> Option<ListItem> {
+    let schema = Some(&tool["inputSchema"]).filter(|schema| schema.is_object());
+    Some(ListItem {
+        name: Some(tool["name"].as_str()?.to_owned()),
+        description: tool["description"].as_str().map(str::to_owned),
+        parameters: schema.map(Value::to_string),
+        ..ListItem::default()
+    })
+}
+
+/// The result of a call for the model: the texts of its content, or the error.
+pub(super) fn to_output(answer: &Value) -> String {
+    if !answer["error"].is_null() {
+        return cut(json!({ "error": answer["error"]["message"] }).to_string());
+    }
+    let result = &answer["result"];
+    let content = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let text = |part: &Value| match part["type"].as_str() {
+        Some("text") => part["text"].as_str().map(str::to_owned),
+        // The model takes no file from a tool.
+        kind => kind.map(|kind| format!("({kind})")),
+    };
+    let texts: Vec<String> = content.iter().filter_map(text).collect();
+    let output = texts.join("\n");
+    cut(match result["isError"] == true {
+        true => json!({ "error": output }).to_string(),
+        false => output,
+    })
+}
+
+fn cut(mut output: String) -> String {
+    output.truncate(output.floor_char_boundary(OUTPUT_MAX_BYTES));
+    output
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_texts_or_errors() {
+        for (answer, output) in [
+            (json!({"result": {"content": [{"type": "text", "text": "true"}], "isError": false}}), "true"),
+            (
+                json!({"result": {"content": [{"type": "text", "text": "a"}, {"type": "image", "data": "AA=="}]}}),
+                "a\n(image)",
+            ),
+            (
+                json!({"result": {"content": [{"type": "text", "text": "no lamp"}], "isError": true}}),
+                r#"{"error":"no lamp"}"#,
+            ),
+            (
+                json!({"error": {"code": -32601, "message": "Unknown tool: x"}}),
+                r#"{"error":"Unknown tool: x"}"#,
+            ),
+            (json!({"result": {}}), ""),
+            (json!({}), ""),
+        ] {
+            assert_eq!(to_output(&answer), output, "{answer}");
+        }
+        let long = json!({"result": {"content": [{"type": "text", "text": "é".repeat(OUTPUT_MAX_BYTES)}]}});
+        assert_eq!(to_output(&long).len(), OUTPUT_MAX_BYTES);
+    }
+}
