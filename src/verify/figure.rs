@@ -149,7 +149,11 @@ impl Figure {
     /// A figure that could not be measured, because something failed.
     #[must_use]
     pub fn failed(name: impl Into<String>, unit: &str, expected: Expectation, problem: &str) -> Self {
-        Self::new(name.into(), None, unit, expected, Verdict::Fail).with_note(problem)
+        let failed = Self::new(name.into(), None, unit, expected, Verdict::Fail).with_note(problem);
+        match advice::for_problem(problem) {
+            Some(advice) => failed.with_advice(advice),
+            None => failed,
+        }
     }
 
     /// A figure about something that the server does not offer.

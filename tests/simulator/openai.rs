@@ -513,7 +513,7 @@ fn items_are_inserted_read_and_deleted_by_their_ids() {
         assert_eq!(sim.last_event(conn)["previous_item_id"], "one", "{kind:?}");
         sim.send(conn, &create("zero", json!("root")));
         assert_eq!(sim.last_event(conn)["previous_item_id"], Value::Null);
-        for wrong in [create("one", Value::Null), create("four", json!("nobody"))] {
+        for wrong in [create("one", Value::Null), create("four", json!("none"))] {
             sim.send(conn, &wrong);
             assert_eq!(sim.last_event(conn)["type"], "error", "{wrong}");
         }

@@ -25,7 +25,8 @@ Examples:
   voxbridge demo --openai                    show a client of OpenAI's Realtime API, and interrupt the answer
   voxbridge demo --browser                   try it in the browser, with your microphone
   voxbridge demo --talk --server sglang      simulate another server: legacy, sglang, vllm, backend; for speech alone
-                                             also sglang-http, vllm-http or openai-audio
+                                             also sglang-http, vllm-http or openai-audio; with --openai
+                                             also openai or vllm-turn
   voxbridge demo --stay                      keep the servers running for your own client";
 
 pub(super) const SERVE_EXAMPLES: &str = "\
@@ -108,6 +109,7 @@ notices-leavers (loses no worker when a client leaves the queue, unlike the real
 In full duplex: slow-steps=SECONDS, burst[=UNITS], never-listens, ignores-force[=TIMES], yields, resumes,
 late-audio, die-mid-turn[=UNITS], drop-mid-turn[=UNITS], double-terminal, repeats-text, think,
 timeout=SECONDS, kv=N, context-full=N, input-backpressure (vllm), output-backpressure (vllm-0.32).
+Of OpenAI's protocol also: inference-fails, slow-steps=SECONDS, late-audio, timeout=SECONDS, input-backpressure.
 `,times=N` after a fault limits it to N occurrences.";
 
 pub(super) const TRANSCRIBE_EXAMPLES: &str = "\

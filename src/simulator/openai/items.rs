@@ -63,7 +63,7 @@ impl OpenaiSession {
         Err(Rejected::new("invalid_tool_call_id", words))
     }
 
-    /// Items of a response's own input, some of which may be those of the conversation.
+    /// Items of a response's own input. A reference stands for an item of the conversation.
     pub(super) fn resolve_items(
         &self,
         given: &[Value],

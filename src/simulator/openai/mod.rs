@@ -7,9 +7,9 @@
 //! - [`input`] is the audio that waits, and [`turn_detector`] finds the speech in it
 //! - [`conversation`] has the items, which [`items`] changes for clients
 //! - [`creation`] begins a [`response`], [`deltas`] and [`ending`] write its events, [`transcription`] those of the user's words
-//! - [`prompt`] is what the model gets, [`wire`] how events are written, [`pages`] what comes before a session
+//! - [`prompt`] asks the model, [`wire`] writes events as JSON, and [`pages`] is the server before a session
 //!
-//! Absent: G.711, MCP, idle timeouts, and what a client pays for: prompts, tracing, log probabilities.
+//! Absent: G.711, MCP, idle timeouts, stored prompts, tracing, log probabilities, and a choice of tools that forces a call.
 
 mod config;
 mod conversation;

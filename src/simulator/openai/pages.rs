@@ -1,4 +1,4 @@
-//! What comes before a session: the pages, the models, and refusals.
+//! The server before a session: its pages, the models, and refusals.
 
 use serde_json::json;
 

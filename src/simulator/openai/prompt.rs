@@ -1,4 +1,4 @@
-//! What the model gets: the end of a conversation, the instructions, and the tools in the model's own format.
+//! The model's prompt: the end of a conversation, the instructions, and the tools in the model's own format.
 
 use serde_json::{Value, json};
 

@@ -52,7 +52,7 @@ pub(super) const fn optional(name: &'static str, form: Form) -> Field {
     Field { name, form, is_required: false }
 }
 
-/// What happens to members that no form has. A server that drops them checks no range either.
+/// Handling of members that no form has. A server that drops them checks no range either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extras {
     Refuse,
