@@ -140,7 +140,9 @@ impl SessionSetup {
             Setting::Language(language) => self.missing_prompt(language, in_force),
             Setting::EndThreshold(_) => self.missing_judge(TurnEnd::Semantic(Eagerness::default())),
             Setting::TurnDetection(detection) => self.missing_judge(detection.turn_end),
-            Setting::Tools(offer) if self.profile.calls_tools() && !offer.tools.is_empty() => {
+            Setting::Tools(offer)
+                if self.profile.calls_tools() && !self.calls_natively && !offer.tools.is_empty() =>
+            {
                 Some(Observation::Note(TOOLS_NOTE.to_owned()))
             }
             _ => None,

@@ -478,6 +478,20 @@ mod tests {
         result
     }
 
+    #[test]
+    fn url_names_the_model_or_has_the_query_of_its_purpose() {
+        let mapping = Library::embedded().unwrap().upstream("openai-realtime").unwrap();
+        for (given, mark) in [("ws://127.0.0.1:1", "/v1/realtime?"), ("ws://127.0.0.1:1/a?b=c", "/a?b=c&")] {
+            let dialer = Dialer::new(given, None, None, mapping.clone()).unwrap();
+            let target = dialer.with_model("gpt realtime").unwrap().target;
+            let url = |purpose| target.url(Mode::Chat, purpose);
+            let expected = |query: &str| format!("ws://127.0.0.1:1{mark}{query}");
+            assert_eq!(url(Some(LanePurpose::Answer)), expected("model=gpt+realtime"));
+            assert_eq!(url(Some(LanePurpose::Transcribe)), expected("intent=transcription"));
+            assert_eq!(url(None), expected("model=gpt+realtime"));
+        }
+    }
+
     #[tokio::test]
     async fn probe_requests_status_path_and_fails_only_on_server_error() {
         let status_path = Some("/status?full=1");

@@ -2,8 +2,8 @@
 //! server grants.
 //!
 //! Sources: openai/types/realtime of the package openai 3.57.0; entrypoints/openai/realtime of the package vllm-omni 0.32.0rc1
-//! (mappings/notes/openai-realtime-servers.md). To change here: how such servers behave. Not here: their names and fields, which
-//! are in `mappings/upstream/openai-realtime.toml`.
+//! (mappings/notes/openai-realtime-servers.md#session). To change here: how such servers behave. Not here: their names and fields,
+//! which are in `mappings/upstream/openai-realtime.toml`.
 //!
 //! - The server opens the session by `session.created`, and answers the lane's settings by `session.updated`: then the lane is
 //!   ready. One that transcribes has settings for each recording, and is ready when the session is open.

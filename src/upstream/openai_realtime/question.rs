@@ -17,7 +17,8 @@ use crate::{
 /// Length of a piece of audio that is appended, ms.
 const PIECE_MS: u32 = 1000;
 
-/// Shortest audio that OpenAI commits, ms (`input_audio_buffer_commit_empty`). Shorter audio gets silence behind it.
+/// Shortest audio that OpenAI commits, ms (mappings/notes/openai-realtime-servers.md#conversation). Shorter audio gets silence
+/// behind it.
 const COMMIT_MIN_MS: u32 = 100;
 
 /// Sends a question to a server that takes audio at this rate.

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use voxbridge::simulator::{RealtimeServer, SimDialect, SimulatorConfig};
+use voxbridge::{
+    session::Observation,
+    simulator::{RealtimeServer, SimDialect, SimulatorConfig},
+};
 use voxbridge_test_support::cases::assert_has;
 
 use super::{Realtime, config, speech};
@@ -73,7 +76,7 @@ fn tools_are_offered_once_and_results_go_back_as_items() {
         client.ask("What is the weather in Rome");
         let done = client.wait_for("response.done");
         let call = &done["response"]["output"][0];
-        assert_has(call, json!({"type": "function_call", "name": "get_weather"}));
+        assert_has(call, json!({"/type": "function_call", "/name": "get_weather"}));
         let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
         assert_eq!(arguments, json!({"city": "Rome"}), "{kind:?}");
         client.send(&json!({"type": "conversation.item.create", "item": {
@@ -82,6 +85,9 @@ fn tools_are_offered_once_and_results_go_back_as_items() {
         let done = client.wait_for("response.done");
         assert!(done.to_string().contains("The tool says rain"), "{kind:?}: {done}");
         client.check();
+        let is_prompted =
+            |seen: &Observation| matches!(seen, Observation::Note(words) if words.contains("prompt"));
+        assert!(!client.harness.observations.iter().any(is_prompted), "{:?}", client.harness.observations);
         let items = sent(&client, "conversation.item.create");
         let of_call = |item: &&Value| item["item"]["call_id"] == call["call_id"];
         let kinds: Vec<_> = items.iter().filter(of_call).map(|item| item["item"]["type"].clone()).collect();
