@@ -17,6 +17,7 @@ mod matrix;
 mod migration;
 mod mixed_upstreams;
 mod observability;
+mod openai_upstream;
 mod opus;
 mod pipecat;
 mod refusals;
