@@ -18,6 +18,7 @@ mod migration;
 mod mixed_upstreams;
 mod observability;
 mod openai_chain;
+mod openai_upstream;
 mod opus;
 mod pipecat;
 mod refusals;

@@ -59,6 +59,12 @@ fn vllm_omni_next_packages() -> Option<&'static PathBuf> {
     installed(READY.get_or_init(|| install("vllm-omni-0.32")))
 }
 
+/// Where speech-to-speech's package is installed.
+fn speech_to_speech_packages() -> Option<&'static PathBuf> {
+    static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    installed(READY.get_or_init(|| install("speech-to-speech")))
+}
+
 /// Where SGLang-Omni's package is installed.
 fn sglang_omni_packages() -> Option<&'static PathBuf> {
     static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -81,6 +87,24 @@ impl PackageServer {
     /// Like [`PackageServer::vllm_omni`], of version 0.32.
     pub fn vllm_omni_next(options: &[&str]) -> Option<Self> {
         Some(Self::start(vllm_omni_next_packages()?, "vllm_omni_server.py", options))
+    }
+
+    /// Starts vLLM-Omni's turn handler, of version 0.32, with these options of `tests/servers/vllm_omni_turn_server.py`. `None`
+    /// skips the test: the machine has no Python.
+    pub fn vllm_omni_turns(options: &[&str]) -> Option<Self> {
+        Some(Self::start(vllm_omni_next_packages()?, "vllm_omni_turn_server.py", options))
+    }
+
+    /// Starts vLLM-Omni's duplex endpoint, of version 0.32, with the plug-in of another model, by
+    /// `tests/servers/vllm_omni_plugin_server.py`. `None` skips the test: the machine has no Python.
+    pub fn vllm_omni_plugin(plugin: &str) -> Option<Self> {
+        Some(Self::start(vllm_omni_next_packages()?, "vllm_omni_plugin_server.py", &[plugin]))
+    }
+
+    /// Starts speech-to-speech's realtime server, by `tests/servers/speech_to_speech_server.py`. `None` skips the test: the
+    /// machine has no Python.
+    pub fn speech_to_speech() -> Option<Self> {
+        Some(Self::start(speech_to_speech_packages()?, "speech_to_speech_server.py", &[]))
     }
 
     /// vLLM-Omni's own client, by `tests/servers/vllm_omni_client.py`. `None` skips the test: the machine has no Python.

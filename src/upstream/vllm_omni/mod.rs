@@ -9,10 +9,13 @@
 //!   after it was sent. A model that listens during its own answer says nothing: the unit then ends with its second.
 //! - The user's unit is one append, so that it arrives whole or not at all. [`LEAD_SAMPLES`] stay in the server's buffer.
 //! - A forced `listen` is `response.cancel`. Output until its answer belongs to the cancelled epoch and is dropped.
-//! - [`Link`] resumes a session whose transport is gone; [`Outbox`] keeps what cannot be sent yet.
+//! - [`Link`] resumes a session whose transport is gone; [`Outbox`] keeps what cannot be sent yet; [`InputFormat`] and
+//!   [`OutputRate`] serve models that take and send audio of rates of their own.
 
+mod input_format;
 mod link;
 mod outbox;
+mod output_rate;
 
 use std::{
     collections::VecDeque,
@@ -22,7 +25,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use self::{link::Link, outbox::Outbox};
+use self::{input_format::InputFormat, link::Link, outbox::Outbox, output_rate::OutputRate};
 use super::{
     Dialect,
     behaviour::{CodecAction, EventSink, LaneBehaviour},
@@ -111,11 +114,22 @@ struct HeldAudio {
     samples: Vec<f32>,
 }
 
+impl HeldAudio {
+    /// Adds the end of an answer's audio.
+    fn end_with(&mut self, response_id: &str, samples: Vec<f32>) {
+        if !samples.is_empty() {
+            self.response_id = response_id.into();
+            self.samples.extend(samples);
+        }
+    }
+}
+
 /// Behaviour of one lane.
 #[derive(Debug)]
 pub(super) struct VllmOmni {
     link: Link,
     outbox: Outbox,
+    input_format: InputFormat,
     actions: VecDeque<CodecAction>,
     /// Number of the last event that was handled, and of the last that was acknowledged.
     last_sequence: u64,
@@ -127,6 +141,7 @@ pub(super) struct VllmOmni {
     cancelling: Option<Box<str>>,
     answer: Option<Answer>,
     held: HeldAudio,
+    output_rate: OutputRate,
     last_sent_at: Option<Instant>,
 }
 
@@ -135,6 +150,7 @@ impl Default for VllmOmni {
         Self {
             link: Link::default(),
             outbox: Outbox::default(),
+            input_format: InputFormat::default(),
             actions: VecDeque::new(),
             last_sequence: 0,
             acknowledged: 0,
@@ -144,6 +160,7 @@ impl Default for VllmOmni {
             cancelling: None,
             answer: None,
             held: HeldAudio::default(),
+            output_rate: OutputRate::default(),
             last_sent_at: None,
         }
     }
@@ -211,6 +228,7 @@ impl VllmOmni {
     fn answer_unit(&mut self, event: LaneEvent<'_>, response_id: Option<&str>, emit: &mut EventSink<'_>) {
         if let Some(unit) = self.unit.take() {
             self.outbox.note_accepted();
+            self.input_format.note_accepted();
             emit(event, MessageMeta { input_id: Some(&unit.id), response_id, ..MessageMeta::default() });
         }
     }
@@ -264,6 +282,7 @@ impl VllmOmni {
             }
             "journal_overflow" => self.link.forget_token(),
             "invalid_event_ack" | "barge_in_unsupported" => {}
+            _ if self.handle_rate_refusal(now, words) => {}
             _ if input_id == Some(CANCELLATION_ID) || code.starts_with("playback_") => {}
             // The opening or a unit was refused. Errors of its other pieces add nothing.
             _ => {
@@ -295,21 +314,53 @@ impl VllmOmni {
         self.link.close();
     }
 
-    /// Cuts a unit into pieces that the model takes at once. The picture goes with the first.
-    fn split_unit(&mut self, unit: &UnitInput) -> Vec<UnitInput> {
+    /// The unit with the silence before a session's first one.
+    fn with_lead(&mut self, unit: &UnitInput) -> UnitInput {
         let lead = if std::mem::replace(&mut self.has_appended, true) { 0 } else { LEAD_SAMPLES };
-        let audio = [&vec![0; lead][..], &unit.audio].concat();
-        let piece = (u64::from(SPEECH_RATE_HZ) * u64::from(self.unit_ms) / 1000).max(1) as usize;
-        if piece >= unit.audio.len() {
-            return vec![UnitInput { audio: Arc::new(audio), force_listen: false, ..unit.clone() }];
+        let audio = Arc::new([&vec![0; lead][..], &unit.audio].concat());
+        UnitInput { audio, force_listen: false, ..unit.clone() }
+    }
+
+    /// Cuts a unit into pieces that the model takes at once, with their ids. The picture goes with the first.
+    fn split_unit(
+        &mut self,
+        unit: &UnitInput,
+        encode: impl Fn(UnitInput) -> String,
+    ) -> Vec<(Box<str>, String)> {
+        if let Some(appends) = self.input_format.appends(unit, self.unit_ms) {
+            return appends.into_iter().map(|(id, append)| (id, message(&append))).collect();
         }
-        let pieces = audio.chunks(piece).enumerate().map(|(at, audio)| UnitInput {
-            audio: Arc::new(audio.to_vec()),
-            input_id: format!("{}.{at}", unit.input_id).into(),
-            force_listen: false,
-            frame: unit.frame.clone().filter(|_| at == 0),
-        });
-        pieces.collect()
+        let piece = (u64::from(SPEECH_RATE_HZ) * u64::from(self.unit_ms) / 1000).max(1) as usize;
+        let appends: Vec<(Box<str>, String)> = if piece + LEAD_SAMPLES >= unit.audio.len() {
+            vec![(unit.input_id.clone(), encode(unit.clone()))]
+        } else {
+            let pieces = unit.audio.chunks(piece).enumerate().map(|(at, audio)| UnitInput {
+                audio: Arc::new(audio.to_vec()),
+                input_id: format!("{}.{at}", unit.input_id).into(),
+                force_listen: false,
+                frame: unit.frame.clone().filter(|_| at == 0),
+            });
+            pieces.map(|piece| (piece.input_id.clone(), encode(piece))).collect()
+        };
+        self.input_format.note_sent(unit.clone(), appends.len());
+        appends
+    }
+
+    /// Sends the unit in flight again if this error names the rate that the model takes. True if that is all it means.
+    fn handle_rate_refusal(&mut self, now: Instant, words: &str) -> bool {
+        let Some(refused) = self.input_format.take_refusal(words) else { return false };
+        let Some(unit) = refused else { return true };
+        // Every append so far is refused.
+        self.outbox.note_accepted();
+        for (id, append) in self.input_format.appends(&unit, self.unit_ms).unwrap_or_default() {
+            if let Some(text) = self.outbox.admit(id, message(&append), self.link.is_up()) {
+                self.send(now, text);
+            }
+        }
+        if let Some(unit) = &mut self.unit {
+            (unit.sent_at, unit.is_split) = (now, true);
+        }
+        true
     }
 
     /// Stops the model. The server may have begun an answer that has not arrived, so that the message names none.
@@ -318,6 +369,7 @@ impl VllmOmni {
             self.outbox.admit_control(report, self.link.is_up()).into_iter().for_each(&mut *emit);
         }
         self.held = HeldAudio::default();
+        self.output_rate = OutputRate::default();
         if self.cancelling.replace(unit.into()).is_none() {
             self.outbox.admit_control(cancellation(), self.link.is_up()).into_iter().for_each(emit);
         }
@@ -398,9 +450,17 @@ impl LaneBehaviour for VllmOmni {
         self.last_sequence = meta.sequence.unwrap_or(self.last_sequence);
         match event {
             LaneEvent::Audio(_) | LaneEvent::Text(_) if self.cancelling.is_some() => {}
-            LaneEvent::Audio(samples) => self.hold_audio(now, &samples, meta, emit),
+            LaneEvent::Audio(samples) => {
+                let samples = self.output_rate.convert(&samples, meta);
+                self.hold_audio(now, &samples, meta, emit);
+            }
             LaneEvent::Text(text) => self.speak(now, text, meta.response_id, emit),
             event => {
+                if matches!(event, LaneEvent::Listen)
+                    && let Some(id) = meta.response_id
+                {
+                    self.held.end_with(id, self.output_rate.finish());
+                }
                 self.emit_held(now, emit);
                 self.handle_other(now, event, meta, emit);
             }
@@ -431,17 +491,15 @@ impl LaneBehaviour for VllmOmni {
         if unit.force_listen {
             self.cancel_answer(now, &unit.input_id, &mut emit);
         }
-        let parts = self.split_unit(unit);
-        let is_split = parts.len() > 1;
-        for part in parts {
-            let id = part.input_id.clone();
-            let text = encode(&LaneRequest::Append(part));
+        let unit = self.with_lead(unit);
+        let appends = self.split_unit(&unit, |piece| encode(&LaneRequest::Append(piece)));
+        let is_split = appends.len() > 1;
+        for (id, text) in appends {
             if let Some(text) = self.outbox.admit(id, text, self.link.is_up()) {
                 emit(text);
             }
         }
-        self.unit =
-            Some(PendingUnit { id: unit.input_id.clone(), sent_at: now, is_split, is_doubtful: false });
+        self.unit = Some(PendingUnit { id: unit.input_id, sent_at: now, is_split, is_doubtful: false });
     }
 
     fn handle_opened(&mut self, now: Instant) -> bool {

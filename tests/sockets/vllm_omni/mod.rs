@@ -3,6 +3,7 @@
 
 mod conversations;
 mod outages;
+mod plugins;
 mod rules;
 
 use std::net::SocketAddr;
