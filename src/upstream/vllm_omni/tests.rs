@@ -600,3 +600,60 @@ fn only_refusals_of_a_unit_say_which_part_of_it_was_refused() {
         assert_eq!(lane.take_events(), [format!("error invalid_video_frames: words{refused}")], "{id:?}");
     }
 }
+
+#[test]
+fn unit_that_is_refused_for_its_rate_is_sent_again_at_the_rate_of_the_model() {
+    let mut lane = Lane::dial();
+    let capabilities = json!({"chunk_period_ms": 80, "implementation_level": "model_native_duplex"});
+    let session = json!({"id": "duplex-1", "capabilities": capabilities});
+    lane.receive(&json!({"type": "session.created", "session": session, "resume_token": "t"}));
+    lane.take_events();
+    lane.sent.clear();
+    lane.append(false);
+    let refused = std::mem::take(&mut lane.sent);
+    assert!(refused.len() > 1 && refused.iter().all(|append| append.get("sample_rate_hz").is_none()));
+    let error = json!({"code": "bad_event", "message": "PersonaPlex sample_rate_hz must be 24000"});
+    for _ in &refused {
+        lane.receive_numbered(json!({"type": "error", "error": error}));
+    }
+    assert_eq!(lane.take_events(), [""; 0], "the session knows nothing of it");
+    let samples = |append: &Value| {
+        assert_eq!((&append["format"], &append["sample_rate_hz"]), (&json!("pcm_f32le"), &json!(24_000)));
+        append["audio"].as_str().unwrap().len() * 3 / 4 / 4
+    };
+    let again = std::mem::take(&mut lane.sent);
+    let lengths: Vec<usize> = again.iter().map(samples).collect();
+    assert!(lengths.iter().all(|length| *length <= 1920), "{lengths:?}");
+    let said = (16_000 + LEAD_SAMPLES) * 3 / 2;
+    assert!((said - 480..=said).contains(&lengths.iter().sum::<usize>()), "{lengths:?}");
+    // The output of the model answers it, and the next unit has its format at once.
+    lane.delta("r", "One.");
+    assert_eq!(lane.take_events(), ["done 1", "text One.", "audio 24000"]);
+    lane.append(false);
+    lane.sent.retain(|message| message["type"] == "input_audio_buffer.append");
+    assert!(lane.sent.iter().map(samples).sum::<usize>().abs_diff(24_000) <= 480);
+    // A model that refuses that, too, cannot be served.
+    lane.receive_numbered(json!({"type": "error", "error": error}));
+    assert_eq!(lane.take_events(), ["error bad_event: PersonaPlex sample_rate_hz must be 24000"]);
+}
+
+#[test]
+fn answer_at_another_rate_keeps_its_length() {
+    let mut lane = Lane::open();
+    lane.append(false);
+    let audio = "AAAA".repeat(2 * 1764 / 3);
+    for _ in 0..25 {
+        lane.receive_numbered(json!({
+            "type": "response.output_audio.delta", "response_id": "r", "delta": audio, "sample_rate_hz": 22_050,
+        }));
+        lane.receive_numbered(
+            json!({"type": "response.output_audio_transcript.delta", "response_id": "r", "delta": ""}),
+        );
+    }
+    lane.done("r");
+    let events = lane.take_events();
+    let samples: usize =
+        events.iter().filter_map(|event| event.strip_prefix("audio ")?.parse::<usize>().ok()).sum();
+    assert_eq!(samples, 2 * 24_000, "{events:?}");
+    assert_eq!(events.last().unwrap(), "listen");
+}
