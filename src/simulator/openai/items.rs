@@ -101,7 +101,7 @@ impl OpenaiSession {
     }
 
     pub(super) fn retrieve_item(
-        &mut self,
+        &self,
         members: &Map<String, Value>,
         ctx: &mut SimContext<'_>,
     ) -> Result<(), Rejected> {

@@ -159,7 +159,7 @@ impl OpenaiSession {
 
     /// Sends `response.done`.
     pub(super) fn send_done(
-        &mut self,
+        &self,
         response: &Response,
         ending: Ending,
         output: Vec<Value>,

@@ -217,7 +217,7 @@ impl OpenaiRealtime {
             let picture = EntryPart::Picture(picture.0.clone());
             question::send_items(dialect, Role::User, &[picture], 0, emit);
         }
-        let audio = self.to_server_rate(&unit.audio);
+        let audio = self.convert_input(&unit.audio);
         question::append(dialect, &audio, self.input_rate_hz, emit);
     }
 
@@ -229,7 +229,7 @@ impl OpenaiRealtime {
     }
 
     /// Converts the next audio of a conversation.
-    fn to_server_rate(&mut self, audio: &[i16]) -> Vec<i16> {
+    fn convert_input(&mut self, audio: &[i16]) -> Vec<i16> {
         if self.input.is_none() {
             self.input = Resampler::new(SPEECH_RATE_HZ, self.input_rate_hz).ok();
         }

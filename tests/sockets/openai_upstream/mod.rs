@@ -54,7 +54,7 @@ impl Answered {
             let words = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
             match frame.kind() {
                 "response.output_audio_transcript.delta" | "response.output_text.delta" => {
-                    text += &words("delta")
+                    text += &words("delta");
                 }
                 "response.output_audio.delta" => audio.extend(STANDARD.decode(words("delta")).unwrap()),
                 "response.function_call_arguments.done" => calls.push((words("call_id"), words("arguments"))),
