@@ -77,7 +77,7 @@ async fn demo_runs_on_every_simulated_server_that_can_serve_it() {
         ("openai-audio", "", ""),
         ("openai", "", ""),
         ("openai", "--openai", ""),
-        ("openai", "--talk", needs_duplex),
+        ("openai", "--talk", ""),
         ("vllm-turn", "", ""),
         ("vllm-turn", "--openai", ""),
         ("legacy", "--talk", ""),

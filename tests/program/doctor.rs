@@ -341,7 +341,7 @@ async fn server_of_openais_protocol_is_found_checked_and_told_from_one_in_full_d
         } else {
             let args = ["--upstream", &url, "--upstream-dialect", "vllm-omni"];
             let report = Report::run(&[&args[..], &CONVERSATION_ARGS].concat()).await;
-            report.assert_failed("init", &["dialect = \"openai-realtime\""]);
+            report.assert_failed("init", &["--upstream-dialect openai-realtime"]);
         }
     }
 }

@@ -58,7 +58,7 @@ fn self_time_is_sorted_by_kind() {
         "libc.so.6 [.] epoll_wait",
         "voxbridge [.] <rustfft::avx::Butterfly<A,T> as rustfft::Fft<T>>::process",
         "voxbridge [.] core::ptr::drop_in_place<voxbridge::session::Session>",
-        "voxbridge [.] voxbridge::audio::delta_pack::PackedAudio::new",
+        "voxbridge [.] voxbridge_audio::delta_pack::PackedAudio::new",
         "voxbridge [.] 0x0000000000001234",
     ];
     let path = example("compare/self-time");
