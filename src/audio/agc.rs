@@ -23,7 +23,7 @@ const MAX_FALL_PER_BLOCK: f32 = 0.933_254_3;
 /// Automatic gain control of one microphone.
 ///
 /// ```
-/// use voxbridge::audio::agc::Agc;
+/// use voxbridge_audio::agc::Agc;
 ///
 /// let mut agc = Agc::new(0.12, 8.0, 0.006);
 /// let mut quiet: Vec<i16> = (0..48_000).map(|i| if i % 8 < 4 { 655 } else { -655 }).collect();

@@ -28,7 +28,7 @@ impl PackedAudio {
     /// Packs samples.
     ///
     /// ```
-    /// use voxbridge::audio::delta_pack::PackedAudio;
+    /// use voxbridge_audio::delta_pack::PackedAudio;
     ///
     /// let audio = [1000, 1007, 1011, 1012, 990];
     /// assert_eq!(PackedAudio::new(&audio).unpack(), audio);

@@ -20,7 +20,7 @@ const HOLD_INCREASE: Duration = Duration::from_millis(150);
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use voxbridge::audio::playout::PlayoutPacer;
+/// use voxbridge_audio::playout::PlayoutPacer;
 ///
 /// let (frame, now) = (Duration::from_millis(20), Instant::now());
 /// let mut pacer = PlayoutPacer::new(Some(Duration::from_millis(100)), Duration::from_millis(500));

@@ -27,7 +27,7 @@ pub struct UnitCounts {
 /// Queue of one microphone's audio, int16 at 16 kHz.
 ///
 /// ```
-/// use voxbridge::audio::units::{UNIT_SAMPLES, UnitQueue};
+/// use voxbridge_audio::units::{UNIT_SAMPLES, UnitQueue};
 ///
 /// let mut units = UnitQueue::default();
 /// units.push(&[7; 20_000]);

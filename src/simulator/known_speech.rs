@@ -251,7 +251,7 @@ mod tests {
 
     /// A recording of the tree, 16 kHz.
     fn recording(name: &str) -> Vec<f32> {
-        let path = format!("{}/examples/speech/{name}_16k.wav", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/../../examples/speech/{name}_16k.wav", env!("CARGO_MANIFEST_DIR"));
         let bytes = std::fs::read(path).unwrap();
         wav::read(&bytes, std::time::Duration::from_secs(60)).unwrap().0
     }
