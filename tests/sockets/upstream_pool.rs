@@ -274,7 +274,10 @@ async fn conversations_survive_upstream_loss() {
     first.running.wait_for_end().await;
     join_all(clients.iter_mut().map(ask_question)).await;
     // On a slow machine, conversations roll over before the loss, so that any of them may have been there.
-    assert!(clients.iter().any(|client| !events(&client.received, "error").is_empty()), "nobody was notified");
+    assert!(
+        clients.iter().any(|client| !events(&client.received, "error").is_empty()),
+        "nobody was notified"
+    );
 
     // The upstream returns: new clients and rollovers use it.
     let first = Upstream::start(&first.address.to_string(), simulator_with_workers()).await;
