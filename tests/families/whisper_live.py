@@ -58,11 +58,21 @@ def error(base):
     try:
         client.connect()
     except RuntimeError:
-        time.sleep(0.5)
-        lines = sys.stdout.getvalue().splitlines()
-        return {"error": next(line for line in lines if line.startswith("Message from Server: "))}
+        wait_until(lambda: shown_error(sys.stdout))
+        return {"error": shown_error(sys.stdout)}
     finally:
         sys.stdout = printed
+
+
+def shown_error(printed):
+    lines = printed.getvalue().splitlines()
+    return next((line for line in lines if line.startswith("Message from Server: ")), None)
+
+
+def wait_until(condition):
+    deadline = time.time() + 8
+    while not condition() and time.time() < deadline:
+        time.sleep(0.05)
 
 
 def close(base, recording):
@@ -72,8 +82,10 @@ def close(base, recording):
     speak(client, recording)
     started = time.time()
     client.close()
+    took = time.time() - started
+    wait_until(lambda: codes)
     # The client does not tell the code.
-    return {"code": None, "clean": bool(codes) and time.time() - started < 14}
+    return {"code": None, "clean": bool(codes) and took < 14}
 
 
 def main():
