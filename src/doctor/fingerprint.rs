@@ -12,7 +12,7 @@ use crate::{
     vocabulary::{EventName, SlotValue},
 };
 
-/// What the messages of a server show: another dialect, or only a client protocol that all of them belong to. `None` without
+/// Recognises a server by its messages: its dialect, or only a client protocol that all of them belong to. `None` without
 /// messages.
 pub fn recognize_server(library: &Library, messages: &[String]) -> Option<Clue> {
     let client = recognize_client_protocol(library, messages)?;

@@ -52,7 +52,7 @@ pub(super) struct DeviceTools {
     pages: usize,
 }
 
-/// What answers a request to the device.
+/// Kind of the answer to a request to the device.
 #[derive(Debug)]
 enum Awaited {
     Initialized,

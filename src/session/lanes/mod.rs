@@ -101,7 +101,7 @@ struct Slot {
 /// State that the connections of a session share.
 #[derive(Debug)]
 pub(crate) struct LaneShared {
-    /// What leaves for the upstreams, and what is observed on them.
+    /// Messages to the upstreams, and observations of them.
     pub(crate) out: LaneOutbox,
     times: LaneTimeouts,
     voice_encoding: VoiceEncodingChoice,

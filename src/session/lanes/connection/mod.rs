@@ -269,7 +269,7 @@ impl UpstreamConnection {
         self.retry.as_ref().filter(|retry| !retry.is_first_refusal()).map(RetryState::last_error)
     }
 
-    /// What the upstream said last in place of an answer.
+    /// The last words of the upstream in place of an answer.
     pub(crate) fn unknown_words(&self) -> Option<&str> {
         self.unknown_words.as_deref()
     }
