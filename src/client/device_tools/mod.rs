@@ -74,7 +74,7 @@ impl DeviceTools {
         }
     }
 
-    /// Writes a request, and notes what its answer is.
+    /// Writes a request, and notes the kind of its answer.
     fn request(&mut self, method: &str, params: &Value, awaited: Awaited) -> Message {
         self.last_id += 1;
         self.awaited.truncate(CALLS_MAX);
