@@ -11,7 +11,7 @@ use super::{Answered, add_item, ask, bench_at, openai_client, respond, say, weat
 
 /// Every sample of the scripted answer, once and in order.
 #[track_caller]
-fn assert_whole(audio: &[i16], samples: usize) {
+pub(super) fn assert_whole(audio: &[i16], samples: usize) {
     let spoken: Vec<usize> =
         audio.iter().filter_map(|sample| read_watermark(*sample)).map(|(_, at)| at).collect();
     assert_eq!(spoken.len(), samples);
