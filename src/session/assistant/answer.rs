@@ -294,6 +294,7 @@ impl Answer {
         }
         self.turn.audio_samples += held_back;
         self.turn.dropped_samples += held_back;
+        self.cut_unmade_words();
         self.stop_making(now, tools);
         self.turn.report_cut(tools);
         let Tools { floor, out, .. } = tools;
@@ -364,11 +365,9 @@ impl Answer {
     /// Ends the answer at once. Only what was heard becomes part of the conversation. Written words count as read once they are
     /// sent.
     pub(super) fn interrupt(mut self, now: Instant, entries: &mut Entries, tools: &mut Tools) {
-        if let Some(spoken) = &self.spoken {
-            spoken.cut_words(&mut self.turn);
-        }
         let is_written = !self.speaks;
         if !self.is_made {
+            self.cut_unmade_words();
             self.turn.usage = self.take_usage();
             if is_written {
                 self.turn.text.truncate(self.turn.reported_bytes);
@@ -458,6 +457,15 @@ impl Answer {
         self.end_failed(now, tools);
     }
 
+    /// Cuts the words whose audio was not made, because no more will be made. Some servers send the words first.
+    fn cut_unmade_words(&mut self) {
+        match &self.spoken {
+            Some(spoken) => spoken.cut_words(&mut self.turn),
+            None if self.speaks => self.turn.cut_unmade_words(),
+            None => {}
+        }
+    }
+
     /// Leaves the upstreams of the answer. It calls no tools, and keeps its usage so far.
     fn stop_making(&mut self, now: Instant, tools: &mut Tools) {
         tools.lanes.leave(now, &mut self.ask);
@@ -471,6 +479,7 @@ impl Answer {
 
     /// Ends the answer after its error. Audio that the model has made is still played.
     fn end_failed(&mut self, now: Instant, tools: &mut Tools) {
+        self.cut_unmade_words();
         self.stop_making(now, tools);
         let Tools { floor, out, .. } = tools;
         // Reports of a long answer come at intervals, so some of its words may not have been reported.
