@@ -160,6 +160,13 @@ fn wrong_members_of_an_event_are_refused_with_their_place() {
             "invalid_event",
         ),
         (
+            item(json!({"type": "message", "role": "assistant", "content": [
+                {"type": "output_audio", "audio": "AAAA"}]})),
+            "invalid_value",
+            "item.content[0].type",
+            "invalid_request_error",
+        ),
+        (
             item(json!({"type": "function_call", "name": "x"})),
             "missing_required_parameter",
             "item.arguments",
@@ -194,6 +201,40 @@ fn wrong_members_of_an_event_are_refused_with_their_place() {
 }
 
 #[test]
+fn package_answers_what_it_cannot_use_as_the_real_one_does() {
+    let (mut sim, conn) = open(RealtimeServer::VllmOmni, &[]);
+    let updated = update(&mut sim, conn, json!({"audio": {"output": {"voice": "alloy", "speed": 1.2}}}));
+    assert_eq!(updated["session"]["audio"]["output"].get("speed"), None, "{updated}");
+    let item = |part: Value| {
+        let item = json!({"type": "message", "role": "assistant", "content": [part]});
+        json!({"type": "conversation.item.create", "event_id": "e", "item": item}).to_string()
+    };
+    for (event, code, message, names_event) in [
+        ("{".to_owned(), "invalid_event", "Invalid or unrecognized client event", false),
+        (
+            json!({"type": "output_audio_buffer.clear", "event_id": "e"}).to_string(),
+            "invalid_event",
+            "Unknown event type: output_audio_buffer.clear",
+            true,
+        ),
+        (
+            item(json!({"type": "output_audio", "audio": "AAAA"})),
+            "invalid_request_error",
+            "Client-provided assistant audio is not supported",
+            true,
+        ),
+    ] {
+        sim.input(SimInput::Text(conn, &event));
+        let error = sim.last_event(conn)["error"].clone();
+        assert_eq!((&error["code"], &error["message"]), (&json!(code), &json!(message)), "{event}");
+        assert_eq!(error.get("event_id").is_some(), names_event, "{event}");
+    }
+    let words = item(json!({"type": "output_audio", "transcript": "Hello."}));
+    sim.input(SimInput::Text(conn, &words));
+    assert_eq!(sim.last_event(conn)["type"], "conversation.item.done");
+}
+
+#[test]
 fn spoken_answer_comes_in_the_order_of_each_server() {
     let openai = [
         "input_audio_buffer.committed",
@@ -225,10 +266,6 @@ fn spoken_answer_comes_in_the_order_of_each_server() {
         "response.created",
         "response.output_item.added",
         "response.content_part.added",
-        "response.output_audio_transcript.delta",
-        "response.output_audio.delta",
-        "response.output_audio_transcript.delta",
-        "response.output_audio.delta",
         "response.output_audio_transcript.delta",
         "response.output_audio.delta",
         "response.output_audio.done",

@@ -1,8 +1,11 @@
 //! voxbridge as the upstream of voxbridge: a client gets what it gets from the second one itself.
 
 use serde_json::{Value, json};
-use voxbridge::{config::Config, simulator::SimulatorConfig};
-use voxbridge_test_support::bench::{Bench, Client, events, instant_simulator, recording};
+use voxbridge::{
+    config::{Config, UpstreamConfig},
+    simulator::SimulatorConfig,
+};
+use voxbridge_test_support::bench::{Bench, Client, audio, events, instant_simulator, recording};
 
 use super::{Answered, add_item, ask, openai_client, realtime_upstream, respond, say, weather_tools};
 
@@ -97,4 +100,31 @@ async fn interruption_stops_the_answer_through_two_bridges() {
         assert_eq!(done["response"]["status"], "cancelled", "{count} hops");
         assert_eq!(ask(&mut client, "Are you there?").await.text.trim(), "Yes.", "{count} hops");
     }
+}
+
+#[tokio::test]
+async fn bridge_is_found_as_a_server_of_openais_protocol_and_does_all_that_it_does_itself() {
+    let last = Bench::with_config(
+        SimulatorConfig { workers: 4, answers: vec!["Rome.".to_owned()], ..instant_simulator() },
+        Config::default(),
+    )
+    .await;
+    let url = format!("ws://{}", last.address());
+    let mut config = Config::default();
+    config.upstream.push(UpstreamConfig { url, ..UpstreamConfig::with_default_dialect() });
+    config.detect_dialects().await;
+    assert_eq!(config.upstream[0].dialect, "openai-realtime");
+    let first = Bench::of(config).await;
+    let mut client = openai_client(&first, json!({})).await;
+    assert_eq!(ask(&mut client, "Where?").await.text.trim(), "Rome.");
+    let mut macaw = first.client("model=x").await;
+    macaw.send_json(json!({"type": "tts.speak", "text": "This is spoken."})).await;
+    macaw.wait_for_event("tts.speaking_end").await;
+    macaw.send_utterance(&recording("goforward")).await;
+    let words = macaw.wait_for_event("transcript.final").await;
+    assert!(!words["text"].as_str().unwrap().is_empty(), "{words}");
+    let frames = macaw.close().await;
+    assert!(!audio(&frames).is_empty() && events(&frames, "error").is_empty(), "{frames:?}");
+    let seen: Vec<_> = last.sessions.all().iter().map(|session| session.info.client.clone()).collect();
+    assert!(seen.iter().all(|client| client == "openai-realtime"), "{seen:?}");
 }

@@ -2,6 +2,7 @@
 //! voxbridge itself.
 
 mod chain;
+mod pools;
 mod turns;
 
 use std::net::SocketAddr;

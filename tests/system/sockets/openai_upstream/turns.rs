@@ -11,7 +11,7 @@ use super::{Answered, add_item, ask, bench_at, openai_client, respond, say, weat
 
 /// Every sample of the scripted answer, once and in order.
 #[track_caller]
-fn assert_whole(audio: &[i16], samples: usize) {
+pub(super) fn assert_whole(audio: &[i16], samples: usize) {
     let spoken: Vec<usize> =
         audio.iter().filter_map(|sample| read_watermark(*sample)).map(|(_, at)| at).collect();
     assert_eq!(spoken.len(), samples);
@@ -118,6 +118,31 @@ async fn interrupted_answer_is_stopped_at_the_server_and_the_next_one_is_whole()
     assert_whole(&answered.audio, 72_000);
     let asked = server.record().await;
     assert_eq!((&asked[0]["is_aborted"], &asked[1]["is_aborted"]), (&json!(true), &json!(false)));
+}
+
+#[tokio::test]
+async fn interrupted_answer_stays_in_the_history_as_far_as_the_client_heard_it() {
+    const STORY: &str = "One two three four five six seven eight nine ten eleven twelve.";
+    let Some(server) = PackageServer::vllm_omni_turns(&[]) else { return };
+    server.script(json!({"answers": [{"text": STORY}]})).await;
+    let bench = bench_at(server.address()).await;
+    let mut client = openai_client(&bench, json!({})).await;
+    let question = json!({"type": "message", "role": "user", "content": [
+        {"type": "input_text", "text": "Tell me a story."}]});
+    add_item(&mut client, &question).await;
+    client.send_json(json!({"type": "response.create"})).await;
+    let delta = client.wait_for_event("response.output_audio.delta").await;
+    let truncate = json!({"type": "conversation.item.truncate", "item_id": delta["item_id"], "content_index": 0,
+        "audio_end_ms": 100});
+    client.send_json(truncate).await;
+    client.wait_for_event("conversation.item.truncated").await;
+    client.send_json(json!({"type": "response.cancel"})).await;
+    client.wait_for_event("response.done").await;
+    assert_eq!(ask(&mut client, "And now?").await.status, "completed");
+    let asked = conversation(server.record().await.last().unwrap());
+    let heard = asked.iter().find_map(|line| line.strip_prefix("assistant ")).unwrap_or_default();
+    assert!(STORY.starts_with(heard) && heard.len() < "One two three".len(), "{asked:?}");
+    assert!(events(&client.received, "error").is_empty(), "{}", client.describe_received());
 }
 
 #[tokio::test]
