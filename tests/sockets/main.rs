@@ -17,7 +17,6 @@ mod matrix;
 mod migration;
 mod mixed_upstreams;
 mod observability;
-mod openai_chain;
 mod openai_upstream;
 mod opus;
 mod pipecat;

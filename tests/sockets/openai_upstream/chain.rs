@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use voxbridge::{config::Config, simulator::SimulatorConfig};
-use voxbridge_test_support::bench::{Bench, Client, events, instant_simulator, recording};
+use voxbridge_test_support::bench::{Bench, Client, audio, events, instant_simulator, is, recording};
 
 use super::{Answered, add_item, ask, openai_client, realtime_upstream, respond, say, weather_tools};
 
@@ -97,4 +97,19 @@ async fn interruption_stops_the_answer_through_two_bridges() {
         assert_eq!(done["response"]["status"], "cancelled", "{count} hops");
         assert_eq!(ask(&mut client, "Are you there?").await.text.trim(), "Yes.", "{count} hops");
     }
+}
+
+/// `/v1/realtime` has several protocols at the second bridge: the first one's greeting and settings show which it speaks.
+#[tokio::test]
+async fn recording_is_transcribed_and_text_spoken_through_two_bridges() {
+    let last = Bench::start().await;
+    let mut upstream = realtime_upstream(last.address());
+    upstream.model = Some("gpt-realtime".into());
+    let first = Bench::of(Config { upstream: vec![upstream], ..Config::default() }).await;
+    let mut client = first.client("model=x").await;
+    client.stream_until(&recording("goforward"), is("transcript.final")).await;
+    client.send_json(json!({"type": "tts.speak", "text": "Hello there.", "request_id": "r"})).await;
+    client.wait_for_event("tts.speaking_end").await;
+    assert!(!audio(&client.received).is_empty());
+    assert!(events(&client.received, "error").is_empty(), "{}", client.describe_received());
 }
