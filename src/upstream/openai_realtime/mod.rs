@@ -38,6 +38,9 @@ use crate::{
 /// Close code of a session that the codec ends (RFC 6455 §7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
 
+/// Ends a session at vLLM-Omni's duplex endpoint (mappings/notes/vllm-omni.md#messages-up).
+const GOODBYE: &str = r#"{"type":"session.close"}"#;
+
 /// Ids of the messages that stop a response and cut it. What is wrong with them concerns no request.
 const CONTROL_IDS: [&str; 2] = ["cancel", "truncate"];
 
@@ -61,6 +64,10 @@ pub(super) struct OpenaiRealtime {
     opening: Opening,
     /// Rate of the audio that the server takes, Hz.
     input_rate_hz: u32,
+    /// The server makes no item of audio that is committed: a question's audio is an item from the start.
+    ignores_commits: bool,
+    /// The server keeps a session whose connection has ended for a while, unless it is told that the session is over.
+    keeps_sessions: bool,
     /// Converts audio of a server that sends it at another rate than [`MODEL_RATE_HZ`].
     output: Option<Resampler>,
     /// A response was asked for, and has not ended.
@@ -93,6 +100,8 @@ impl OpenaiRealtime {
             purpose,
             opening: Opening::Dialled,
             input_rate_hz,
+            ignores_commits: false,
+            keeps_sessions: false,
             output: None,
             is_answering: false,
             is_cancelled: false,
@@ -121,6 +130,11 @@ impl OpenaiRealtime {
 
     /// Handles the server's description of its session: `session.created` and `session.updated`.
     fn handle_session(&mut self, event: LaneEvent<'_>, meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
+        if matches!(self.opening, Opening::Dialled | Opening::Asked { is_greeted: false }) {
+            // speech-to-speech alone names neither (mappings/notes/openai-realtime-servers.md#speech-to-speech).
+            self.ignores_commits = meta.backend.is_none() && meta.input_rate_hz.is_none();
+            self.keeps_sessions = meta.resume_token.is_some();
+        }
         self.note_rates(meta);
         self.opening = match self.opening {
             Opening::Dialled | Opening::Greeted => Opening::Greeted,
@@ -263,6 +277,11 @@ impl OpenaiRealtime {
         }
     }
 
+    /// The end of a session that the server would keep.
+    fn goodbye(&self) -> Option<Message> {
+        self.keeps_sessions.then(|| Message::Text(GOODBYE.to_owned()))
+    }
+
     /// Ends the server's session, whose request has failed. The server keeps it open after most errors.
     fn fail(&mut self, end: UpstreamEnd, meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
         let end = match (self.purpose, end.kind) {
@@ -276,6 +295,7 @@ impl OpenaiRealtime {
     }
 
     fn close(&mut self) {
+        self.actions.extend(self.goodbye().map(CodecAction::Send));
         self.actions.push_back(CodecAction::Send(Message::Close(NORMAL_CLOSURE, String::new())));
     }
 }
@@ -333,7 +353,7 @@ impl LaneBehaviour for OpenaiRealtime {
             }
             LaneRequest::Chat(turn) => {
                 voice.for_each(&mut *emit);
-                question::ask(dialect, turn, rate_hz, emit);
+                question::ask(dialect, turn, rate_hz, self.ignores_commits, emit);
             }
             LaneRequest::Transcribe { audio, .. } => {
                 emit(Message::Text(dialect.encode(&command, mode)));
@@ -343,6 +363,10 @@ impl LaneBehaviour for OpenaiRealtime {
             LaneRequest::Speak { .. } => {
                 voice.for_each(&mut *emit);
                 emit(Message::Text(dialect.encode(&command, mode)));
+            }
+            LaneRequest::Close => {
+                self.goodbye().into_iter().for_each(&mut *emit);
+                return dialect.message_for(command, mode).into_iter().for_each(emit);
             }
             _ => return dialect.message_for(command, mode).into_iter().for_each(emit),
         }

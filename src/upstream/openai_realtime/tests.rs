@@ -626,3 +626,18 @@ fn answer_that_was_made_but_not_heard_is_cut() {
     let events = talk.bench.receive(&json!({"type": "error", "error": error}));
     assert!(events[0].starts_with("Unknown("), "{events:?}");
 }
+
+#[test]
+fn server_that_names_neither_model_nor_format_gets_a_questions_audio_as_an_item() {
+    let mut bench = Bench::dialled(LanePurpose::Answer, Mode::Chat);
+    bench.encode(LaneRequest::Init(None));
+    let audio = json!({"input": {"format": null}, "output": {"format": null}});
+    bench.receive(&json!({"type": "session.created", "session": {"id": "s", "model": null, "audio": audio}}));
+    assert_eq!(bench.receive(&session("session.updated", 24_000)), ["Ready s"]);
+    let audio = EntryPart::Audio(Arc::new(vec![0; 16_000]));
+    let sent = bench.ask(turn(vec![ChatMessage { role: Role::User, parts: vec![audio] }]));
+    let kinds: Vec<_> = sent.iter().map(|message| message["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["session.update", "conversation.item.create", "response.create"]);
+    let part = &sent[1]["item"]["content"][0];
+    assert_eq!((&part["type"], part["audio"].as_str().unwrap().len()), (&json!("input_audio"), 64_000));
+}

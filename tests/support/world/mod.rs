@@ -2,7 +2,8 @@
 //!
 //! [`client`] and [`received`] are clients that are made from their mappings; they have no socket and no clock, so that they
 //! serve tests in virtual time and over sockets alike. [`session`] is one bridge in virtual time, and [`gateway`] is one
-//! simulated gateway, for tests with clients and servers of their own. [`harness`] connects a bridge with a simulated server.
+//! simulated gateway, for tests with clients and servers of their own. [`harness`] connects a bridge with a simulated server, which
+//! may be behind another bridge.
 
 pub mod client;
 pub mod config;
@@ -13,6 +14,8 @@ mod network;
 pub mod observed;
 pub mod reader;
 pub mod received;
+mod second_bridge;
+mod server;
 pub mod session;
 
 use std::{collections::BTreeMap, path::Path, sync::Mutex, time::Duration};

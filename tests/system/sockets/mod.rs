@@ -15,7 +15,6 @@ mod matrix;
 mod migration;
 mod mixed_upstreams;
 mod observability;
-mod openai_chain;
 mod openai_upstream;
 mod opus;
 mod pipecat;

@@ -200,3 +200,40 @@ async fn speech_to_speech_answers_written_questions_and_calls_tools() {
         .await;
     assert_eq!(respond(&mut client).await.status, "completed");
 }
+
+#[tokio::test]
+async fn speech_to_speech_gets_a_spoken_question_as_an_item() {
+    let Some(server) = PackageServer::speech_to_speech() else { return };
+    let bench = bench_at(server.address()).await;
+    let mut client = openai_client(&bench, json!({})).await;
+    let said = recording("goforward");
+    let answered = say(&mut client, &said).await;
+    assert_eq!((&*answered.status, answered.text.trim()), ("completed", "Part 1. Part 2. Part 3."));
+    let asked = server.record().await;
+    let part = &asked[0]["items"][0]["content"][0];
+    assert_eq!(part["type"], "input_audio", "{}", asked[0]["items"][0]["content"]);
+    let heard_s = part["audio"].as_str().unwrap().len() as f64 * 3.0 / 4.0 / 48_000.0;
+    let said_s = said.len() as f64 / 16_000.0;
+    assert!((said_s - 1.5..said_s + 1.5).contains(&heard_s), "{heard_s} s of {said_s} s");
+}
+
+/// The server has four places, and keeps those of sessions without a goodbye for 30 s.
+#[tokio::test]
+async fn qwen3_omni_on_the_duplex_endpoint_answers_committed_turns() {
+    let Some(server) = PackageServer::vllm_omni_plugin("qwen3") else { return };
+    let bench = bench_at(server.address()).await;
+    let mut client = openai_client(&bench, json!({})).await;
+    let said = recording("goforward");
+    for number in 0..6 {
+        let answered = match number % 2 {
+            0 => ask(&mut client, "And now?").await,
+            _ => say(&mut client, &said).await,
+        };
+        assert_eq!(answered.status, "completed", "{number}: {}", client.describe_received());
+        assert_eq!(answered.text.trim(), "Part 1. Part 2. Part 3.", "{number}");
+        assert_eq!(answered.audio.len(), 72_000, "{number}");
+    }
+    assert!(events(&client.received, "error").is_empty(), "{}", client.describe_received());
+    let heard = recorded_samples(&server.record().await[1]);
+    assert!(heard.len() > said.len() / 2, "{} of {} samples", heard.len(), said.len());
+}
