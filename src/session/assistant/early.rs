@@ -13,6 +13,7 @@ use std::{
 use super::{
     Assistant,
     answer::{Question, begin_calling},
+    server_tools::CallCounts,
 };
 use crate::session::{
     effects::Effects,
@@ -128,10 +129,11 @@ impl Assistant {
         let parts = vec![EntryPart::Audio(audio)];
         entries.add(Entry { id: EntryId(u32::MAX), role: Role::User, parts }, EntryPlace::End);
         let request = AnswerRequest::default();
-        let calling = begin_calling(&request, &self.rules, &tools.settings, self.can_speak, &entries);
+        let offer = self.server_tools.offer(&tools.settings.tools, &CallCounts::default());
+        let calling = begin_calling(&request, &self.rules, &offer.tools, self.can_speak, &entries);
         let is_native = tools.lanes.calls_tools(lane);
-        let question =
-            Question::new(&request, calling.as_ref(), tools.settings.spoken_answers).to_model(is_native);
+        let speaks = tools.settings.spoken_answers;
+        let question = Question::new(&request, &offer.tools, calling.as_ref(), speaks).to_model(is_native);
         let turn = self.rules.chat_turn(&self.profile, tools, &question, &entries);
         let mut usage = UsageMeter::default();
         usage.begin_request(chat_input(&turn));
@@ -218,7 +220,7 @@ impl Assistant {
         tools.lanes.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Used));
         if let Some(answer) = &mut self.current {
             answer.take_over(asked.ask, asked.usage, asked.hit_limit);
-            answer.set_native(asked.is_native, |_| None);
+            answer.set_native(asked.is_native, |_, _| None);
         }
         for output in asked.output {
             let Some(answer) = &mut self.current else { return };
