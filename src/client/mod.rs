@@ -20,6 +20,8 @@ mod spell_request;
 
 use std::sync::Arc;
 
+#[cfg(feature = "mcp")]
+pub(crate) use self::device_tools::content::to_output as tool_output;
 pub use self::mapped::ConnectQuery;
 pub(crate) use self::spell_request::{check_request, spell_request};
 use self::{
