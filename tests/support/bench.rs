@@ -522,8 +522,7 @@ pub fn assert_pairs_closed(frames: &[ClientFrame]) {
 
 /// A recording of `examples/speech`, int16 mono 16 kHz.
 pub fn recording(name: &str) -> Vec<i16> {
-    let path = speech_dir().join(format!("{name}_16k.wav"));
-    hound::WavReader::open(path).unwrap().samples::<i16>().map(Result::unwrap).collect()
+    crate::world::recording(&format!("{name}_16k.wav"))
 }
 
 pub fn speech_dir() -> PathBuf {

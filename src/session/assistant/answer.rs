@@ -77,18 +77,15 @@ pub(super) struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    /// A question whose answer will be heard if `speaks`.
-    pub(super) fn new(request: &'a AnswerRequest, calling: Option<&'a Calling>, speaks: bool) -> Self {
+    /// A question whose answer will be heard if `speaks`. One with calls that are prompted for may be asked silently.
+    pub(super) fn new(
+        request: &'a AnswerRequest,
+        calling: Option<&'a Calling>,
+        is_native: bool,
+        speaks: bool,
+    ) -> Self {
         let is_silent = calling.is_some_and(|calling| calling.is_silent);
-        Self { request, calling, is_native: false, speaks: speaks && !is_silent }
-    }
-
-    /// The same question to a model that is prompted for calls, or to one that calls tools itself.
-    pub(super) const fn to_model(self, is_native: bool) -> Self {
-        match is_native {
-            true => Self { calling: None, is_native, ..self },
-            false => self,
-        }
+        Self { request, calling, is_native, speaks: speaks && !is_silent }
     }
 }
 
@@ -101,17 +98,16 @@ impl Answer {
         tools: &mut Tools,
     ) -> Self {
         let speaks = request.speaks.unwrap_or(tools.settings.spoken_answers);
-        let is_spoken_later = speaks && calling.as_ref().is_some_and(|calling| calling.is_silent);
         Self {
             turn: AssistantTurn::start(request.by_client, true, tools),
             request,
             speaks,
             filter: OutputFilter::default(),
             ask: Ask::new(Owner::Assistant),
+            spoken: words_to_speak(speaks, calling.as_ref(), profile.speak.attempts),
             calling,
             is_native: false,
             speak_attempts: profile.speak.attempts,
-            spoken: is_spoken_later.then(|| SpokenWords::new(profile.speak.attempts)),
             is_answered: false,
             is_made: false,
             usage: UsageMeter::default(),
@@ -147,18 +143,25 @@ impl Answer {
     /// The question to the model.
     pub(super) fn question(&self) -> Question<'_> {
         let speaks = self.speaks && self.spoken.is_none();
-        Question::new(&self.request, self.calling.as_ref(), speaks).to_model(self.is_native)
+        Question::new(&self.request, self.calling.as_ref(), self.is_native, speaks)
     }
 
-    /// The lane of the question is known: its model calls tools itself, or `begin_calling` prompts for them.
+    /// The lane of the question is known: its model calls tools itself, or `begin_calling` prompts for them. A model that calls
+    /// tools itself speaks beside its calls, so it is not asked silently, unless words of an earlier question are being spoken.
     pub(super) fn set_native(
         &mut self,
         is_native: bool,
         begin_calling: impl FnOnce(&AnswerRequest) -> Option<Calling>,
     ) {
-        if is_native != self.is_native {
-            self.is_native = is_native;
-            self.calling = if is_native { None } else { begin_calling(&self.request) };
+        if is_native == self.is_native {
+            return;
+        }
+        self.is_native = is_native;
+        self.calling = if is_native { None } else { begin_calling(&self.request) };
+        let has_words =
+            !self.turn.text.is_empty() || self.spoken.as_ref().is_some_and(SpokenWords::has_words);
+        if !has_words {
+            self.spoken = words_to_speak(self.speaks, self.calling.as_ref(), self.speak_attempts);
         }
     }
 
@@ -291,6 +294,7 @@ impl Answer {
         }
         self.turn.audio_samples += held_back;
         self.turn.dropped_samples += held_back;
+        self.cut_unmade_words();
         self.stop_making(now, tools);
         self.turn.report_cut(tools);
         let Tools { floor, out, .. } = tools;
@@ -361,11 +365,9 @@ impl Answer {
     /// Ends the answer at once. Only what was heard becomes part of the conversation. Written words count as read once they are
     /// sent.
     pub(super) fn interrupt(mut self, now: Instant, entries: &mut Entries, tools: &mut Tools) {
-        if let Some(spoken) = &self.spoken {
-            spoken.cut_words(&mut self.turn);
-        }
         let is_written = !self.speaks;
         if !self.is_made {
+            self.cut_unmade_words();
             self.turn.usage = self.take_usage();
             if is_written {
                 self.turn.text.truncate(self.turn.reported_bytes);
@@ -455,6 +457,15 @@ impl Answer {
         self.end_failed(now, tools);
     }
 
+    /// Cuts the words whose audio was not made, because no more will be made. Some servers send the words first.
+    fn cut_unmade_words(&mut self) {
+        match &self.spoken {
+            Some(spoken) => spoken.cut_words(&mut self.turn),
+            None if self.speaks => self.turn.cut_unmade_words(),
+            None => {}
+        }
+    }
+
     /// Leaves the upstreams of the answer. It calls no tools, and keeps its usage so far.
     fn stop_making(&mut self, now: Instant, tools: &mut Tools) {
         tools.lanes.leave(now, &mut self.ask);
@@ -468,6 +479,7 @@ impl Answer {
 
     /// Ends the answer after its error. Audio that the model has made is still played.
     fn end_failed(&mut self, now: Instant, tools: &mut Tools) {
+        self.cut_unmade_words();
         self.stop_making(now, tools);
         let Tools { floor, out, .. } = tools;
         // Reports of a long answer come at intervals, so some of its words may not have been reported.
@@ -479,6 +491,11 @@ impl Answer {
         }
         self.end(now, floor, out);
     }
+}
+
+/// The words of an answer that is heard although the model is asked silently.
+fn words_to_speak(speaks: bool, calling: Option<&Calling>, attempts: u32) -> Option<SpokenWords> {
+    (speaks && calling.is_some_and(|calling| calling.is_silent)).then(|| SpokenWords::new(attempts))
 }
 
 /// The calls of an answer, if tools are offered, or calls of earlier answers may lead the model to write some.

@@ -128,10 +128,11 @@ impl Assistant {
         let parts = vec![EntryPart::Audio(audio)];
         entries.add(Entry { id: EntryId(u32::MAX), role: Role::User, parts }, EntryPlace::End);
         let request = AnswerRequest::default();
-        let calling = begin_calling(&request, &self.rules, &tools.settings, self.can_speak, &entries);
         let is_native = tools.lanes.calls_tools(lane);
-        let question =
-            Question::new(&request, calling.as_ref(), tools.settings.spoken_answers).to_model(is_native);
+        let begin = || begin_calling(&request, &self.rules, &tools.settings, self.can_speak, &entries);
+        let calling = (!is_native).then(begin).flatten();
+        let speaks = tools.settings.spoken_answers;
+        let question = Question::new(&request, calling.as_ref(), is_native, speaks);
         let turn = self.rules.chat_turn(&self.profile, tools, &question, &entries);
         let mut usage = UsageMeter::default();
         usage.begin_request(chat_input(&turn));

@@ -44,6 +44,9 @@ const GOODBYE: &str = r#"{"type":"session.close"}"#;
 /// Ids of the messages that stop a response and cut it. What is wrong with them concerns no request.
 const CONTROL_IDS: [&str; 2] = ["cancel", "truncate"];
 
+/// Id of the message that names the voice. A server that refuses it speaks in its own voice.
+const VOICE_ID: &str = "voice";
+
 /// Advice for a server that refuses to speak a given text.
 const SPEAKS_NOT: &str = " (if it has no responses outside the conversation, another [[upstream]] must have `serves = [\"speak\"]`)";
 
@@ -288,6 +291,10 @@ impl OpenaiRealtime {
             _ => end,
         };
         emit(LaneEvent::Closed(end), meta);
+        self.close();
+    }
+
+    fn close(&mut self) {
         self.actions.extend(self.goodbye().map(CodecAction::Send));
         self.actions.push_back(CodecAction::Send(Message::Close(NORMAL_CLOSURE, String::new())));
     }
@@ -310,8 +317,18 @@ impl LaneBehaviour for OpenaiRealtime {
             LaneEvent::Closed(end) if CONTROL_IDS.map(Some).contains(&meta.input_id) => {
                 self.handle_late_control(now, &end.detail, emit);
             }
+            LaneEvent::Closed(end) if meta.input_id == Some(VOICE_ID) => {
+                let words = format!("the voice that the client asks for is refused: {}", end.detail);
+                emit(LaneEvent::Unknown(words), MessageMeta::default());
+            }
             LaneEvent::Closed(end) => self.fail(end, meta, emit),
             LaneEvent::Ignored => {}
+            LaneEvent::AnswerDue => {
+                self.conversation.iter_mut().for_each(|conversation| conversation.await_answer(now));
+            }
+            LaneEvent::Listen => {
+                self.conversation.iter_mut().for_each(|conversation| conversation.note_user_speaks(now));
+            }
             event => emit(event, meta),
         }
     }
@@ -325,19 +342,28 @@ impl LaneBehaviour for OpenaiRealtime {
         emit: &mut dyn FnMut(Message),
     ) {
         let rate_hz = self.input_rate_hz;
+        let voice = voice_message(dialect, &command).into_iter();
         match &command {
             LaneRequest::Init(_) if self.purpose == LanePurpose::Transcribe => return self.open(None, emit),
             LaneRequest::Append(unit) => return self.append(now, dialect, unit, emit),
             LaneRequest::Init(_) | LaneRequest::InitConversation(_) => {
-                return self.open(dialect.message_for(command, mode), emit);
+                self.open(dialect.message_for(command, mode), emit);
+                // The server's first answer is that to the settings.
+                return voice.for_each(emit);
             }
-            LaneRequest::Chat(turn) => question::ask(dialect, turn, rate_hz, self.ignores_commits, emit),
+            LaneRequest::Chat(turn) => {
+                voice.for_each(&mut *emit);
+                question::ask(dialect, turn, rate_hz, self.ignores_commits, emit);
+            }
             LaneRequest::Transcribe { audio, .. } => {
                 emit(Message::Text(dialect.encode(&command, mode)));
                 question::append_and_commit(dialect, audio, rate_hz, emit);
             }
             LaneRequest::Cancel => return self.cancel(dialect, emit),
-            LaneRequest::Speak { .. } => emit(Message::Text(dialect.encode(&command, mode))),
+            LaneRequest::Speak { .. } => {
+                voice.for_each(&mut *emit);
+                emit(Message::Text(dialect.encode(&command, mode)));
+            }
             LaneRequest::Close => {
                 self.goodbye().into_iter().for_each(&mut *emit);
                 return dialect.message_for(command, mode).into_iter().for_each(emit);
@@ -348,18 +374,28 @@ impl LaneBehaviour for OpenaiRealtime {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.conversation.as_ref().and_then(Conversation::heard_at)
+        self.conversation.as_ref().and_then(Conversation::deadline)
     }
 
     fn handle_timeout(&mut self, now: Instant, _dialect: &Dialect) {
-        if let Some(conversation) = &mut self.conversation {
-            conversation.end_turn_if_heard(now, &mut self.actions);
+        let Some(conversation) = &mut self.conversation else { return };
+        if let Some(end) = conversation.handle_timeout(now, &mut self.actions) {
+            self.actions.push_back(CodecAction::Event(LaneEvent::Closed(end)));
+            self.close();
         }
     }
 
     fn pop_action(&mut self) -> Option<CodecAction> {
         self.actions.pop_front()
     }
+}
+
+/// The message that names the voice of a request, if it has one by name.
+fn voice_message(dialect: &Dialect, request: &LaneRequest) -> Option<Message> {
+    let name = request.voice_name()?;
+    let mut json = String::new();
+    dialect.render(SendName::Voice, &mut json, |_| SlotValue::Str(name));
+    Some(Message::Text(json))
 }
 
 /// A message without values.
