@@ -110,7 +110,7 @@ pub static KEYS: &[Key] = &[
             "CA certificates (PEM) to trust for a wss:// upstream, in addition to the system's"),
     key("upstream.*.dialect").option("upstream-dialect NAME", "VOXBRIDGE_UPSTREAM_DIALECT", Text,
         "Protocol dialect of the MiniCPM-o server: auto, minicpm-o, minicpm-o-legacy, sglang-omni, vllm-omni, llama-cpp-omni, \
-         sglang-omni-http, vllm-omni-http, openai-audio, or your own [default: auto]"),
+         openai-realtime, sglang-omni-http, vllm-omni-http, openai-audio, or your own [default: auto]"),
     key("tls.cert").path().contents("the certificate").option("tls-cert FILE", "VOXBRIDGE_TLS_CERT", Path,
         "Certificate (PEM) for serving clients over TLS; requires --tls-key"),
     key("tls.key").path().contents("the certificate's key").option("tls-key FILE", "VOXBRIDGE_TLS_KEY", Path,

@@ -1,6 +1,7 @@
 """Lets the model call a function through OpenAI's public agents library for Python: python3 openai_agents_tools.py CODE
 
-The code runs the agent. Prints what the function was called with, the answer and the length of its audio as JSON.
+The code runs the agent. Prints what the function was called with, the calls' arguments as they came, the answer and the length of
+its audio as JSON.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ PATIENCE_S = 30
 
 
 async def run(code):
-    came = {"called": [], "answer": "", "audio_s": 0, "errors": []}
+    came = {"called": [], "arguments": [], "answer": "", "audio_s": 0, "errors": []}
 
     @function_tool
     def get_weather(city: str) -> str:
@@ -37,7 +38,10 @@ async def run(code):
                 case "raw_model_event" if event.data.type == "transcript_delta":
                     came["answer"] += event.data.delta
                 case "raw_model_event" if event.data.type == "raw_server_event":
-                    done = event.data.data if event.data.data["type"] == "response.done" else None
+                    message = event.data.data
+                    if message["type"] == "response.function_call_arguments.done":
+                        came["arguments"].append(message["arguments"])
+                    done = message if message["type"] == "response.done" else None
                     if done and done["response"]["output"][0]["type"] == "message":
                         return came
 

@@ -3,10 +3,14 @@
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use voxbridge::{config::Config, simulator::SimulatorConfig};
+use voxbridge::{
+    config::Config,
+    simulator::{RealtimeServer, SimDialect, SimulatorConfig},
+};
 use voxbridge_test_support::{
-    bench::{Bench, instant_simulator, scratch},
+    bench::{Bench, instant_simulator, scratch, upstream_of},
     certs,
+    servers::PackageServer,
 };
 
 use crate::client_programs::{installed_clients, node, project, python, run};
@@ -113,4 +117,29 @@ async fn openai_libraries_call_a_function_after_a_repaired_mistake() {
     for (name, came) in run_clients(&[WRONG_CALL, CALL, ANSWER]).await {
         assert_called(name, &came, ANSWER);
     }
+}
+
+/// vLLM-Omni's own turn handler offers the tools to its model: nothing between the two changes a call.
+#[tokio::test(flavor = "multi_thread")]
+async fn openai_agents_get_the_call_of_a_model_that_is_offered_tools_byte_for_byte() {
+    const ARGUMENTS: &str = r#"{"city":  "R\u006fme"}"#;
+    if installed_clients().is_none() {
+        return;
+    }
+    let Some(server) = PackageServer::vllm_omni_turns(&[]) else { return };
+    let call = json!({"name": "get_weather", "arguments": ARGUMENTS});
+    server.script(json!({"answers": [{"text": "", "call": call, "audio_ms": 0}]})).await;
+    let dialect = SimDialect::OpenaiRealtime(RealtimeServer::VllmOmni);
+    let upstream = vec![upstream_of(dialect, server.address())];
+    let bench = Bench::of(Config { upstream, ..Config::default() }).await;
+    let mut client = python(&["openai"]);
+    client.arg(project().join("tests/clients/openai_agents_tools.py"));
+    client.arg(page_row("openai-realtime", "openai-agents ").code_for(bench.address()));
+    let came: Value = serde_json::from_str(&run(client).await).unwrap();
+    assert_called("openai-agents", &came, "Part 1. Part 2. Part 3.");
+    assert_eq!(came["arguments"], json!([ARGUMENTS]));
+    let asked = server.record().await;
+    let messages = asked[1]["messages"].as_array().unwrap();
+    let called = messages.iter().map(|message| &message["tool_calls"][0]["function"]["arguments"]);
+    assert!(called.into_iter().any(|arguments| arguments == ARGUMENTS), "{messages:?}");
 }

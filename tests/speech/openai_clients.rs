@@ -125,8 +125,10 @@ fn assert_talk(came: &Value, bench: &Bench, name: &str) {
     println!("{name}: {came}");
     assert_transcripts(came, name);
     assert_answers(came, name);
-    assert_history(bench, name);
-    assert_pictures(bench, name);
+    if bench.records_demo {
+        assert_history(bench, name);
+        assert_pictures(bench, name);
+    }
     for field in ["errors", "invalid"] {
         assert!(came[field].is_null() || came[field] == json!([]), "{name}: {}", came[field]);
     }
@@ -166,7 +168,7 @@ async fn openai_libraries_talk_and_interrupt() {
         assert_talk(&came, &bench, name);
         // The libraries for JavaScript close without a code, and pipecat and LiveKit do not tell theirs.
         assert!([None, Some(1000), Some(1005)].contains(&came["close_code"].as_u64()), "{name}: {came}");
-        if name == "livekit" {
+        if name == "livekit" && bench.records_demo {
             assert_added_context(&bench);
         }
     }
@@ -221,11 +223,13 @@ fn assert_conversation(came: &Value, bench: &Bench, name: &str) {
         assert!(word_error_rate(QUESTIONS[1].1, repeated) <= WER, "{name}: {repeated}");
         assert!(answers.iter().all(|answer| answer["audio_s"].as_f64() > Some(1.0)), "{name}: {answers:?}");
     }
-    assert!(text(0).starts_with("You said:") && text(0).split(' ').count() < 9, "{name}: {}", text(0));
+    let is_repeated = text(0).starts_with("You said:") || !bench.records_demo;
+    assert!(is_repeated && text(0).split(' ').count() < 9, "{name}: {}", text(0));
     assert!(came["invalid"].is_null() || came["invalid"] == json!([]), "{name}: {}", came["invalid"]);
     assert_eq!(came["errors"], json!([]), "{name}");
     let inputs = bench.recorder.all();
-    assert!(!inputs.iter().any(|input| matches!(input, RecordedInput::Disconnected(_))), "{name}");
+    let is_cut = inputs.iter().any(|input| matches!(input, RecordedInput::Disconnected(_)));
+    assert!(!is_cut || !bench.records_demo, "{name}: a session without an end");
 }
 
 /// A client of the library for JavaScript, which always dials TLS, in front of a bench of its own.

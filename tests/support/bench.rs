@@ -97,6 +97,8 @@ pub struct Bench {
     address: SocketAddr,
     tcp_addresses: Vec<SocketAddr>,
     _simulator: RunningServer,
+    /// Its recorder has the messages of the Demo's gateway.
+    pub records_demo: bool,
     /// The upstream, if it is another bridge.
     _second: Option<Box<Self>>,
 }
@@ -138,7 +140,12 @@ impl Bench {
         let second = Self::run_with(Options { simulator, engines, ..Options::default() }).await;
         config.upstream.push(upstream_of(SimDialect::OpenaiRealtime(RealtimeServer::Openai), second.address));
         let first = Self::run_with(Options { config, tap, ..Options::default() }).await;
-        Self { recorder: second.recorder.clone(), _second: Some(Box::new(second)), ..first }
+        Self {
+            recorder: second.recorder.clone(),
+            records_demo: second.records_demo,
+            _second: Some(Box::new(second)),
+            ..first
+        }
     }
 
     async fn run_with(options: Options) -> Self {
@@ -176,6 +183,7 @@ impl Bench {
             address,
             tcp_addresses,
             _simulator: simulator,
+            records_demo: dialect == SimDialect::Current && http_api.is_none(),
             _second: None,
         }
     }
