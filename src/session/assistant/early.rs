@@ -13,7 +13,7 @@ use std::{
 use super::{
     Assistant,
     answer::{Question, begin_calling},
-    server_tools::CallCounts,
+    offer::CallCounts,
 };
 use crate::session::{
     effects::Effects,
@@ -130,7 +130,7 @@ impl Assistant {
         entries.add(Entry { id: EntryId(u32::MAX), role: Role::User, parts }, EntryPlace::End);
         let request = AnswerRequest::default();
         let offer = self.server_tools.offer(&tools.settings.tools, &CallCounts::default());
-        let calling = begin_calling(&request, &self.rules, &offer.tools, self.can_speak, &entries);
+        let calling = begin_calling(&request, &self.rules, &offer.tools, self.asks_silently, &entries);
         let is_native = tools.lanes.calls_tools(lane);
         let speaks = tools.settings.spoken_answers;
         let question = Question::new(&request, &offer.tools, calling.as_ref(), speaks).to_model(is_native);
