@@ -322,7 +322,8 @@ const fn event_name(event: &LaneEvent<'_>, meta: &RelayEventMeta<'_>) -> Option<
         LaneEvent::Audio(_) => RelayEvent::Speech,
         LaneEvent::Step { .. } => RelayEvent::Output,
         LaneEvent::Done { .. } => RelayEvent::Answered,
-        LaneEvent::Call { .. }
+        LaneEvent::AnswerDue
+        | LaneEvent::Call { .. }
         | LaneEvent::RecoverableError(_)
         | LaneEvent::Closed(_)
         | LaneEvent::Ignored

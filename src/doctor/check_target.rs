@@ -48,6 +48,7 @@ impl SessionTexts {
                 prompt: self.prompt.clone(),
                 config: self.config.clone(),
                 voice,
+                voice_name: None,
             })),
         };
         VoiceEncodingChoice::new(encoding.into_iter().collect()).encode_voice(command).0
@@ -79,6 +80,7 @@ fn greeting() -> LaneRequest {
         messages: vec![greeting],
         speaks: false,
         voice: None,
+        voice_name: None,
         max_tokens: 64,
         temperature: None,
         tools: ToolOffer::default(),

@@ -28,7 +28,8 @@ fn start() -> Instant {
 }
 
 fn plan(dialect: &str, depth: Depth) -> CheckPlan {
-    let opening = ConversationInit { prompt: "Be brief.".into(), config: "{}".into(), voice: None };
+    let opening =
+        ConversationInit { prompt: "Be brief.".into(), config: "{}".into(), voice: None, voice_name: None };
     let audio = Arc::new(vec![0; 16_000]);
     CheckPlan {
         dialect: LIBRARY.upstream(dialect).unwrap(),

@@ -109,6 +109,7 @@ impl SessionSetup {
         Tools {
             settings,
             voice: None,
+            voice_name: None,
             out: Actions::new(lanes.shared.out.numbers()),
             lanes,
             floor,

@@ -55,8 +55,9 @@ impl Owners {
             self.intake.speech_input.cancel_echo(cancels_echo, &mut self.intake.speech_events);
             self.tools.floor.log_playback(cancels_echo);
         }
-        let choice = self.setup.choose_voice(&self.tools.settings, None, None);
-        self.tools.voice = choice.ok().and_then(|choice| choice.voice);
+        let choice = self.setup.choose_voice(&self.tools.settings, None, None).ok();
+        (self.tools.voice, self.tools.voice_name) =
+            choice.map(|choice| (choice.voice, choice.name)).unwrap_or_default();
         if let Some(assistant) = &mut self.assistant {
             // With these settings the question would be another.
             assistant.replace_early(now, &mut self.tools);
@@ -186,6 +187,7 @@ impl SessionSetup {
         name: Option<&str>,
     ) -> Result<VoiceChoice, Error> {
         let model = settings.speak_model.as_ref().map(|model| model.name.as_str());
-        self.voice_catalog.choose(sample, name.or(settings.voice.as_deref()), model)
+        let choice = self.voice_catalog.choose(sample, name.or(settings.voice.as_deref()), model)?;
+        Ok(VoiceChoice { note: choice.note.filter(|_| !self.takes_voice_names), ..choice })
     }
 }

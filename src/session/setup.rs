@@ -8,7 +8,7 @@ use crate::{
         ClientMapping, Profile, UpstreamMapping,
         client::{AudioIn, AudioOut, LockStep, TranscriptRules},
         profile::PlayoutRules,
-        upstream::{Dialects, DuplexLimits},
+        upstream::{Dialects, DuplexLimits, SendName},
     },
     vocabulary::{Eagerness, EventName, LanePurpose, Mode, TurnEnd, TurnEndRule, VoiceEncoding},
 };
@@ -56,6 +56,8 @@ pub struct SessionSetup {
     pub can_transcribe: bool,
     /// True if an upstream takes a sampling temperature for an answer.
     pub takes_temperature: bool,
+    /// True if every upstream has voices of its own that are named.
+    pub takes_voice_names: bool,
     /// Encodings of voice samples that the upstreams may accept, in the order of attempts.
     pub voice_encodings: Arc<[VoiceEncoding]>,
     /// Configured voices, by name.
@@ -97,6 +99,7 @@ impl SessionSetup {
                 .all(UpstreamMapping::calls_tools),
             can_transcribe: dialects.serve(LanePurpose::Transcribe, Mode::Chat),
             takes_temperature: dialects.iter().any(|dialect| dialect.takes_temperature),
+            takes_voice_names: dialects.iter().all(|dialect| dialect.message(SendName::Voice).is_some()),
             voice_encodings: dialects.voice_encodings(),
             voice_catalog: Arc::default(),
             has_turn_judge: false,

@@ -134,6 +134,7 @@ impl Owners {
             text: request.text,
             instruction: request.instruction,
             voice: choice.voice,
+            voice_name: choice.name,
         })
     }
 }

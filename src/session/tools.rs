@@ -12,6 +12,8 @@ pub(crate) struct Tools {
     pub(crate) settings: ClientSettings,
     /// Voice of the model's own turns and answers under these settings; `None` for the upstream's own.
     pub(crate) voice: Option<VoiceSample>,
+    /// Its name, for an upstream with voices of its own; `None` if the client named none.
+    pub(crate) voice_name: Option<String>,
     pub(crate) lanes: Lanes,
     pub(crate) floor: Floor,
     pub(crate) out: Actions,

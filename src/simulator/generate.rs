@@ -270,6 +270,19 @@ impl Generation {
         })
     }
 
+    /// Takes all text that has not come yet.
+    pub(super) fn take_text(&mut self) -> String {
+        let mut rest = String::new();
+        self.steps.retain(|(_, step)| match step {
+            GenerationStep::Text(text) => {
+                rest.push_str(text);
+                false
+            }
+            _ => true,
+        });
+        rest
+    }
+
     /// Sends the next delta; returns `true` when the answer is complete.
     pub(super) fn run_step(
         &mut self,

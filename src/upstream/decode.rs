@@ -164,6 +164,7 @@ fn read_event<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> LaneEve
         ReceiveName::Granted => LaneEvent::Granted,
         ReceiveName::Ready => LaneEvent::Ready { session_id: text_of(found, rule.session_id) },
         ReceiveName::Listen => LaneEvent::Listen,
+        ReceiveName::AnswerDue => LaneEvent::AnswerDue,
         ReceiveName::Text => LaneEvent::Text(text.unwrap_or_default()),
         ReceiveName::Audio => LaneEvent::Audio(Sound::Base64(audio.unwrap_or_default())),
         ReceiveName::Done => LaneEvent::Done { text, audio: audio.map_or(Sound::NONE, Sound::Base64) },

@@ -130,6 +130,7 @@ fn chat_requests_are_encoded_as_documented() {
         request: "r".into(),
         text: "t".into(),
         voice: Some(voice.clone()),
+        voice_name: None,
     };
     let json: Value = serde_json::from_str(&dialect().encode(&speak, Mode::Chat)).unwrap();
     assert_eq!(json["input"]["tts"]["ref_audio_data"], "AAAAAA==");
@@ -231,6 +232,7 @@ fn legacy_commands_are_encoded_as_its_server_expects() {
         prompt: "p".into(),
         config: r#"{"temperature":0.7}"#.into(),
         voice: Some(VoiceSample::new([0])),
+        voice_name: None,
     };
     let expected = serde_json::json!({"type": "session.update", "session": {
         "instructions": "p", "voice_config": {"temperature": 0.7},
@@ -263,6 +265,7 @@ fn voice_as_wav_file_keeps_its_audio_and_cannot_be_mistaken_for_raw_floats() {
             prompt: String::new(),
             config: "{}".into(),
             voice: Some(voice),
+            voice_name: None,
         };
         let opening = LaneRequest::InitConversation(Box::new(opening));
         let json: Value = serde_json::from_str(&legacy().encode(&opening, Mode::Audio)).unwrap();

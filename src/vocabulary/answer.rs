@@ -226,6 +226,8 @@ pub struct ChatTurn {
     pub speaks: bool,
     /// Voice sample of a spoken answer; `None` for the server's voice.
     pub voice: Option<VoiceSample>,
+    /// Name of the voice that the client asked for, for a server with voices of its own.
+    pub voice_name: Option<String>,
     /// Bound on the answer's length, in the model's tokens.
     pub max_tokens: u32,
     /// Sampling temperature; `None` for the server's own.

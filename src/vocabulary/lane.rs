@@ -28,6 +28,8 @@ pub enum LaneEvent<'a> {
     },
     /// The model listens.
     Listen,
+    /// The server has taken the user's turn, and owes an answer. Only the codec of its dialect gets it.
+    AnswerDue,
     /// Part of the text.
     Text(&'a str),
     /// Part of the audio.
@@ -252,6 +254,8 @@ pub enum LaneRequest {
         text: String,
         /// Voice sample.
         voice: Option<VoiceSample>,
+        /// Name of the voice that the client asked for, for a server with voices of its own.
+        voice_name: Option<String>,
     },
     /// Requests an answer.
     Chat(Box<ChatTurn>),
@@ -272,6 +276,17 @@ impl LaneRequest {
             Self::InitConversation(opening) => opening.voice.as_ref(),
             Self::Chat(turn) => turn.voice.as_ref(),
             Self::Append(_) | Self::Transcribe { .. } | Self::RawText(_) | Self::Cancel | Self::Close => None,
+        }
+    }
+
+    /// The name of the voice that speaks.
+    #[must_use]
+    pub fn voice_name(&self) -> Option<&str> {
+        match self {
+            Self::Speak { voice_name, .. } => voice_name.as_deref(),
+            Self::InitConversation(opening) => opening.voice_name.as_deref(),
+            Self::Chat(turn) => turn.voice_name.as_deref().filter(|_| turn.speaks),
+            _ => None,
         }
     }
 
@@ -319,6 +334,8 @@ pub struct ConversationInit {
     pub config: Arc<str>,
     /// Voice sample; `None` for the server's voice.
     pub voice: Option<VoiceSample>,
+    /// Name of the voice that the client asked for, for a server with voices of its own.
+    pub voice_name: Option<String>,
 }
 
 /// Input of one step: one second of audio, and a picture.

@@ -68,9 +68,13 @@ class FrameStages(duplex.Stages):
 
     def next_frame(self, request_id, is_loud, payload):
         """Number of the frame that the model says now, from 1 on; 0 while it listens."""
-        turn = self.turns.setdefault(request_id, {"heard": False, "said": None, "quiet": 0})
+        turn = self.turns.setdefault(request_id, {"heard": False, "said": None, "quiet": 0, "loud": 0})
         turn["heard"] |= is_loud
         turn["quiet"] = 0 if is_loud else turn["quiet"] + 1
+        turn["loud"] = turn["loud"] + 1 if is_loud else 0
+        # Full duplex: the user interrupts the model, and is answered.
+        if turn["loud"] >= 4 and not self.script.never_yields:
+            turn["said"] = None
         # A pause in a word is no end: half a second is.
         if turn["said"] is None and turn["heard"] and turn["quiet"] >= 6:
             turn.update(heard=False, said=0)

@@ -97,6 +97,8 @@ pub struct Bench {
     address: SocketAddr,
     tcp_addresses: Vec<SocketAddr>,
     _simulator: RunningServer,
+    /// The upstream, if it is another bridge.
+    _second: Option<Box<Self>>,
 }
 
 impl Bench {
@@ -114,7 +116,32 @@ impl Bench {
         Self::with_options(Options { simulator, config, ..Options::default() }).await
     }
 
-    pub async fn with_options(options: Options) -> Self {
+    /// A bridge with these settings. Its upstream is the simulator, unless the settings or `BENCH_SERVER` name another: `openai` for a
+    /// server of OpenAI's Realtime API, `voxbridge` for another bridge before the simulator.
+    #[allow(clippy::disallowed_methods, reason = "whoever runs the clients by hand chooses the server")]
+    pub async fn with_options(mut options: Options) -> Self {
+        let Options { simulator, config, .. } = &options;
+        let is_usual = simulator.dialect == SimDialect::Current && simulator.http_api.is_none();
+        let server = std::env::var("BENCH_SERVER").ok().filter(|_| is_usual && config.upstream.is_empty());
+        match server.as_deref() {
+            None => {}
+            Some("openai") => options.simulator.dialect = SimDialect::OpenaiRealtime(RealtimeServer::Openai),
+            Some("voxbridge") => return Self::before_another(options).await,
+            Some(other) => panic!("BENCH_SERVER = {other:?} is neither openai nor voxbridge"),
+        }
+        Self::run_with(options).await
+    }
+
+    /// A bridge whose upstream is another bridge.
+    async fn before_another(options: Options) -> Self {
+        let Options { simulator, engines, mut config, tap } = options;
+        let second = Self::run_with(Options { simulator, engines, ..Options::default() }).await;
+        config.upstream.push(upstream_of(SimDialect::OpenaiRealtime(RealtimeServer::Openai), second.address));
+        let first = Self::run_with(Options { config, tap, ..Options::default() }).await;
+        Self { recorder: second.recorder.clone(), _second: Some(Box::new(second)), ..first }
+    }
+
+    async fn run_with(options: Options) -> Self {
         let (dialect, http_api) = (options.simulator.dialect, options.simulator.http_api);
         let (upstream, simulator, recorder) =
             start_simulator("127.0.0.1:0", options.simulator, options.engines).await;
@@ -140,7 +167,17 @@ impl Bench {
         let address = server.local_addr().unwrap();
         let (metrics, sessions, tools) = (server.metrics(), server.registry(), server.tool_servers());
         let bridge = RunningServer::start(|stop| server.run(stop));
-        Self { bridge, recorder, metrics, sessions, tools, address, tcp_addresses, _simulator: simulator }
+        Self {
+            bridge,
+            recorder,
+            metrics,
+            sessions,
+            tools,
+            address,
+            tcp_addresses,
+            _simulator: simulator,
+            _second: None,
+        }
     }
 
     pub const fn address(&self) -> SocketAddr {
@@ -487,8 +524,7 @@ pub fn assert_pairs_closed(frames: &[ClientFrame]) {
 
 /// A recording of `examples/speech`, int16 mono 16 kHz.
 pub fn recording(name: &str) -> Vec<i16> {
-    let path = speech_dir().join(format!("{name}_16k.wav"));
-    hound::WavReader::open(path).unwrap().samples::<i16>().map(Result::unwrap).collect()
+    crate::world::recording(&format!("{name}_16k.wav"))
 }
 
 pub fn speech_dir() -> PathBuf {

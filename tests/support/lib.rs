@@ -1,5 +1,5 @@
 //! Support for the test programs: a bridge with a simulated upstream, certificates, a TCP proxy that breaks connections,
-//! waiting for a state, how many cases a test tries, tools that a machine may lack, frames of Pipecat, public
+//! what tests do with each frame, waiting for a state, how many cases a test tries, tools that a machine may lack, frames of Pipecat, public
 //! servers, and the bodies of the fuzz targets.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop")]
 
@@ -7,6 +7,7 @@ pub mod bench;
 pub mod cases;
 pub mod certs;
 pub mod fuzzing;
+pub mod hot;
 pub mod programs;
 pub mod rtvi;
 pub mod servers;

@@ -132,6 +132,7 @@ impl RelayCodecs {
                 prompt: prompt.unwrap_or_default().to_owned(),
                 config: opening.config.unwrap_or("{}").into(),
                 voice: voice.map(|voice| VoiceSample { encoding, ..voice }),
+                voice_name: None,
             })));
         }
         let (voice, speech_voice) =

@@ -48,7 +48,9 @@ impl Relay {
                 };
             }
             LaneEvent::RecoverableError(words) => return self.handle_error(now, event, words, text),
-            LaneEvent::Call { .. } | LaneEvent::Ignored | LaneEvent::Unknown(_) => self.forward_unknown(text),
+            LaneEvent::AnswerDue | LaneEvent::Call { .. } | LaneEvent::Ignored | LaneEvent::Unknown(_) => {
+                self.forward_unknown(text)
+            }
             LaneEvent::Listen
             | LaneEvent::Text(_)
             | LaneEvent::Audio(_)

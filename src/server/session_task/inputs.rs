@@ -218,7 +218,6 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             }
         };
         let upstream = self.lane_leases.upstream(lane).unwrap_or_default();
-        let is_http = matches!(connected, LaneSocket::Http(_));
         debug!(lane = lane.0, upstream, "lane connected");
         if let Some((_, lane_socket)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
             if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
@@ -228,7 +227,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             if dialect.name != self.bridge.dialect() {
                 self.feed_bridge(Input::LaneDialect(lane, &dialect.name));
             }
-            if is_http && self.lane_leases.get(lane).is_some_and(|lease| self.pool.has_other_for(lease)) {
+            if self.lane_leases.get(lane).is_some_and(|lease| self.pool.has_other_for(lease)) {
                 self.feed_bridge(Input::LaneReplaceable(lane));
             }
             self.feed_bridge(Input::LaneOpened(lane));

@@ -13,7 +13,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use hyper::{
     Uri,
-    header::{AUTHORIZATION, HeaderName, HeaderValue},
+    header::{AUTHORIZATION, HeaderName, HeaderValue, USER_AGENT},
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::{
@@ -415,9 +415,16 @@ impl DialTarget {
     /// Builds the upgrade request. In a trace, each request is a span of its own.
     fn request(&self, url: String, trace: Option<&TraceContext>) -> Result<Request, WsError> {
         let mut request = url.into_client_request()?;
+        request.headers_mut().extend(self.user_agent());
         request.headers_mut().extend(self.token.clone());
         request.headers_mut().extend(trace.into_iter().flat_map(trace_headers));
         Ok(request)
+    }
+
+    /// The header that names voxbridge and the dialect. By it, another voxbridge knows the protocol.
+    fn user_agent(&self) -> Option<(HeaderName, HeaderValue)> {
+        let value = format!("voxbridge/{} {}", env!("CARGO_PKG_VERSION"), self.mapping.name);
+        HeaderValue::from_str(&value).ok().map(|value| (USER_AGENT, value))
     }
 
     /// Where the requests of a lane go.

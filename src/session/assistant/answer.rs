@@ -84,23 +84,16 @@ pub(super) struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    /// A question whose answer will be heard if `speaks`.
+    /// A question whose answer will be heard if `speaks`. One with calls that are prompted for may be asked silently.
     pub(super) fn new(
         request: &'a AnswerRequest,
         offer: &'a ToolOffer,
         calling: Option<&'a Calling>,
+        is_native: bool,
         speaks: bool,
     ) -> Self {
         let is_silent = calling.is_some_and(|calling| calling.is_silent);
-        Self { request, offer, calling, is_native: false, speaks: speaks && !is_silent }
-    }
-
-    /// The same question to a model that is prompted for calls, or to one that calls tools itself.
-    pub(super) const fn to_model(self, is_native: bool) -> Self {
-        match is_native {
-            true => Self { calling: None, is_native, ..self },
-            false => self,
-        }
+        Self { request, offer, calling, is_native, speaks: speaks && !is_silent }
     }
 }
 
@@ -114,18 +107,17 @@ impl Answer {
         tools: &mut Tools,
     ) -> Self {
         let speaks = request.speaks.unwrap_or(tools.settings.spoken_answers);
-        let is_spoken_later = speaks && calling.as_ref().is_some_and(|calling| calling.is_silent);
         Self {
             turn: AssistantTurn::start(request.by_client, true, tools),
             request,
             speaks,
             filter: OutputFilter::default(),
             ask: Ask::new(Owner::Assistant),
+            spoken: words_to_speak(speaks, calling.as_ref(), profile.speak.attempts),
             calling,
             is_native: false,
             server_calls: ServerCalls::new(offer),
             speak_attempts: profile.speak.attempts,
-            spoken: is_spoken_later.then(|| SpokenWords::new(profile.speak.attempts)),
             is_answered: false,
             is_made: false,
             usage: UsageMeter::default(),
@@ -162,19 +154,26 @@ impl Answer {
     pub(super) fn question(&self) -> Question<'_> {
         let speaks = self.speaks && self.spoken.is_none();
         let offer = &self.server_calls.offer.tools;
-        Question::new(&self.request, offer, self.calling.as_ref(), speaks).to_model(self.is_native)
+        Question::new(&self.request, offer, self.calling.as_ref(), self.is_native, speaks)
     }
 
-    /// The lane of the question is known: its model calls tools itself, or `begin_calling` prompts for them.
+    /// The lane of the question is known: its model calls tools itself, or `begin_calling` prompts for them. A model that calls
+    /// tools itself speaks beside its calls, so it is not asked silently, unless words of an earlier question are being spoken.
     pub(super) fn set_native(
         &mut self,
         is_native: bool,
         begin_calling: impl FnOnce(&AnswerRequest, &ToolOffer) -> Option<Calling>,
     ) {
-        if is_native != self.is_native {
-            self.is_native = is_native;
-            let offer = &self.server_calls.offer.tools;
-            self.calling = if is_native { None } else { begin_calling(&self.request, offer) };
+        if is_native == self.is_native {
+            return;
+        }
+        self.is_native = is_native;
+        let offer = &self.server_calls.offer.tools;
+        self.calling = if is_native { None } else { begin_calling(&self.request, offer) };
+        let has_words =
+            !self.turn.text.is_empty() || self.spoken.as_ref().is_some_and(SpokenWords::has_words);
+        if !has_words {
+            self.spoken = words_to_speak(self.speaks, self.calling.as_ref(), self.speak_attempts);
         }
     }
 
@@ -318,6 +317,7 @@ impl Answer {
         }
         self.turn.audio_samples += held_back;
         self.turn.dropped_samples += held_back;
+        self.cut_unmade_words();
         self.stop_making(now, tools);
         self.turn.report_cut(tools);
         let Tools { floor, out, .. } = tools;
@@ -390,11 +390,9 @@ impl Answer {
     /// Ends the answer at once. Only what was heard becomes part of the conversation. Written words count as read once they are
     /// sent.
     pub(super) fn interrupt(mut self, now: Instant, entries: &mut Entries, tools: &mut Tools) {
-        if let Some(spoken) = &self.spoken {
-            spoken.cut_words(&mut self.turn);
-        }
         let is_written = !self.speaks;
         if !self.is_made {
+            self.cut_unmade_words();
             self.turn.usage = self.take_usage();
             if is_written {
                 self.turn.text.truncate(self.turn.reported_bytes);
@@ -485,6 +483,15 @@ impl Answer {
         self.end_failed(now, tools);
     }
 
+    /// Cuts the words whose audio was not made, because no more will be made. Some servers send the words first.
+    fn cut_unmade_words(&mut self) {
+        match &self.spoken {
+            Some(spoken) => spoken.cut_words(&mut self.turn),
+            None if self.speaks => self.turn.cut_unmade_words(),
+            None => {}
+        }
+    }
+
     /// Leaves the upstreams of the answer. It calls no tools, and keeps its usage so far.
     fn stop_making(&mut self, now: Instant, tools: &mut Tools) {
         tools.lanes.leave(now, &mut self.ask);
@@ -498,6 +505,7 @@ impl Answer {
 
     /// Ends the answer after its error. Audio that the model has made is still played.
     fn end_failed(&mut self, now: Instant, tools: &mut Tools) {
+        self.cut_unmade_words();
         self.stop_making(now, tools);
         let Tools { floor, out, .. } = tools;
         // Reports of a long answer come at intervals, so some of its words may not have been reported.
@@ -509,6 +517,11 @@ impl Answer {
         }
         self.end(now, floor, out);
     }
+}
+
+/// The words of an answer that is heard although the model is asked silently.
+fn words_to_speak(speaks: bool, calling: Option<&Calling>, attempts: u32) -> Option<SpokenWords> {
+    (speaks && calling.is_some_and(|calling| calling.is_silent)).then(|| SpokenWords::new(attempts))
 }
 
 /// The calls of an answer, if tools are offered, or calls of earlier answers may lead the model to write some.

@@ -130,10 +130,11 @@ impl Assistant {
         entries.add(Entry { id: EntryId(u32::MAX), role: Role::User, parts }, EntryPlace::End);
         let request = AnswerRequest::default();
         let offer = self.server_tools.offer(&tools.settings.tools, &CallCounts::default());
-        let calling = begin_calling(&request, &self.rules, &offer.tools, self.asks_silently, &entries);
         let is_native = tools.lanes.calls_tools(lane);
+        let begin = || begin_calling(&request, &self.rules, &offer.tools, self.asks_silently, &entries);
+        let calling = (!is_native).then(begin).flatten();
         let speaks = tools.settings.spoken_answers;
-        let question = Question::new(&request, &offer.tools, calling.as_ref(), speaks).to_model(is_native);
+        let question = Question::new(&request, &offer.tools, calling.as_ref(), is_native, speaks);
         let turn = self.rules.chat_turn(&self.profile, tools, &question, &entries);
         let mut usage = UsageMeter::default();
         usage.begin_request(chat_input(&turn));

@@ -444,7 +444,7 @@ impl AnswerRules {
     fn chat_turn(
         &self,
         profile: &Profile,
-        Tools { settings, voice, .. }: &Tools,
+        Tools { settings, voice, voice_name, .. }: &Tools,
         question: &Question<'_>,
         conversation: &Entries,
     ) -> ChatTurn {
@@ -472,6 +472,7 @@ impl AnswerRules {
             messages,
             speaks,
             voice,
+            voice_name: voice_name.clone(),
             max_tokens: request
                 .max_tokens
                 .or(settings.max_tokens)

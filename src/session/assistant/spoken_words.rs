@@ -124,8 +124,9 @@ impl SpokenWords {
         }
         if self.has_words() || self.lane().is_some() {
             let part = self.part.as_ref().map(|part| part.spoken.as_str());
-            let Tools { voice, floor, lanes, .. } = tools;
-            let style = SpeakStyle { rules, instruction: None, voice: voice.as_ref() };
+            let Tools { voice, voice_name, floor, lanes, .. } = tools;
+            let (voice, voice_name) = (voice.as_ref(), voice_name.as_deref());
+            let style = SpeakStyle { rules, instruction: None, voice, voice_name };
             self.speaker.advance(now, part, style, floor, lanes);
         }
     }

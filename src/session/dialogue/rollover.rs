@@ -95,11 +95,15 @@ impl Dialogue {
         }
     }
 
-    pub(super) fn dial(&mut self, now: Instant, Tools { voice, lanes, .. }: &mut Tools) {
+    pub(super) fn dial(&mut self, now: Instant, tools: &mut Tools) {
         self.known_history = self.turns.history.mark();
-        let init = init_command(&self.rules, voice.clone(), &self.turns.history);
-        let id = lanes.open(now, Owner::Dialogue, self.mode, Some(init));
+        let init = LaneRequest::InitConversation(Box::new(self.conversation_init(tools)));
+        let id = tools.lanes.open(now, Owner::Dialogue, self.mode, Some(init));
         self.upstream = DialogueUpstream::Connecting(id);
+    }
+
+    fn conversation_init(&self, Tools { voice, voice_name, .. }: &Tools) -> ConversationInit {
+        conversation_init(&self.rules, &self.turns.history, voice.clone(), voice_name.clone())
     }
 
     /// Dials the next session at its time, unless something blocks it. The end of what blocks it calls this again.
@@ -124,7 +128,7 @@ impl Dialogue {
     pub(super) fn activate(&mut self, now: Instant, tools: &mut Tools) {
         let DialogueUpstream::Connecting(id) = self.upstream else { return };
         tools.lanes.engage(id);
-        let init = conversation_init(&self.rules, tools.voice.clone(), &self.turns.history);
+        let init = self.conversation_init(tools);
         self.turns.usage.begin_request(opening_input(&init));
         self.upstream = DialogueUpstream::Active(Box::new(UpstreamSession::new(now, id)));
         self.resume_after_outage(now, false, tools);
@@ -319,9 +323,8 @@ impl Dialogue {
 
     /// Prepares the standby. Returns true if the rollover need not wait for it.
     fn prepare_standby(&mut self, now: Instant, due: RolloverDue, tools: &mut Tools) -> bool {
-        let Tools { voice, lanes, .. } = tools;
         let DialogueUpstream::Active(session) = &self.upstream else { return true };
-        let granted_at = lanes.granted_at(session.id).unwrap_or(session.ready_at);
+        let granted_at = tools.lanes.granted_at(session.id).unwrap_or(session.ready_at);
         let time_left = self.limits.time_left(now, granted_at, session.context_usage);
         let prospects = Prospects {
             rules: &self.rules,
@@ -330,7 +333,12 @@ impl Dialogue {
             time_left: (!due.hard).then_some(time_left),
             usual_time: session.ready_at - granted_at,
         };
-        let init = || init_command(&self.rules, voice.clone(), &self.turns.history);
+        let Tools { voice, voice_name, lanes, .. } = tools;
+        let init = || {
+            let (voice, voice_name) = (voice.clone(), voice_name.clone());
+            let init = conversation_init(&self.rules, &self.turns.history, voice, voice_name);
+            LaneRequest::InitConversation(Box::new(init))
+        };
         self.standby.prepare(now, &prospects, self.mode, init, lanes)
     }
 
@@ -386,19 +394,17 @@ impl Dialogue {
     }
 }
 
-/// Command that initialises an upstream session.
-fn init_command(rules: &DialogueRules, voice: Option<VoiceSample>, history: &History) -> LaneRequest {
-    LaneRequest::InitConversation(Box::new(conversation_init(rules, voice, history)))
-}
-
+/// Parameters of an upstream session.
 fn conversation_init(
     rules: &DialogueRules,
-    voice: Option<VoiceSample>,
     history: &History,
+    voice: Option<VoiceSample>,
+    voice_name: Option<String>,
 ) -> ConversationInit {
     ConversationInit {
         prompt: rules.converse.prompt(&history.text()),
         config: Arc::clone(&rules.converse.config),
         voice,
+        voice_name,
     }
 }

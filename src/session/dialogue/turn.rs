@@ -96,7 +96,7 @@ impl AssistantTurn {
 
     /// Cuts the words whose audio was not made, because no more audio follows. The pace of a voice is only estimated, so all
     /// words stay if most of their audio was made.
-    pub(super) fn cut_unmade_words(&mut self) {
+    pub(in crate::session) fn cut_unmade_words(&mut self) {
         let (made_ms, expected_ms) = (self.audio_ms(), Pace::USUAL.length_ms(&self.text));
         if made_ms * 4 < expected_ms * 3 {
             self.text.truncate(heard_words(&self.text, made_ms, expected_ms).len());

@@ -19,6 +19,7 @@ pub(crate) struct SpeakStyle<'s> {
     pub(crate) rules: &'s SpeakRules,
     pub(crate) instruction: Option<&'s str>,
     pub(crate) voice: Option<&'s VoiceSample>,
+    pub(crate) voice_name: Option<&'s str>,
 }
 
 impl SpeakStyle<'_> {
@@ -30,6 +31,7 @@ impl SpeakStyle<'_> {
             request: self.rules.read_aloud_request(part),
             text: part.to_owned(),
             voice: self.voice.cloned(),
+            voice_name: self.voice_name.map(str::to_owned),
         }
     }
 }

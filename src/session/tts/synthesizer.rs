@@ -32,6 +32,8 @@ pub(crate) struct SpeechJob {
     pub(crate) parts: Vec<String>,
     pub(crate) instruction: Option<String>,
     pub(crate) voice: Option<VoiceSample>,
+    /// Name of the voice, for an upstream with voices of its own.
+    pub(crate) voice_name: Option<String>,
 }
 
 /// The text being synthesized in a session, if any.
@@ -213,6 +215,7 @@ impl Synthesizer {
             rules: &self.profile.speak,
             instruction: job.instruction.as_deref(),
             voice: job.voice.as_ref(),
+            voice_name: job.voice_name.as_deref(),
         };
         let part = job.parts.get(*parts_done).map(String::as_str);
         speaker.advance(now, part, style, &tools.floor, &mut tools.lanes);

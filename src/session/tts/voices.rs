@@ -23,6 +23,8 @@ pub const DEFAULT_VOICE: &str = "default";
 pub(crate) struct VoiceChoice {
     /// The voice sample; `None` for the server's own voice.
     pub(crate) voice: Option<VoiceSample>,
+    /// The name that was asked for, for an upstream with voices of its own.
+    pub(crate) name: Option<String>,
     /// Note for the operator, if the named voice is unknown.
     pub(crate) note: Option<String>,
 }
@@ -68,9 +70,10 @@ impl VoiceCatalog {
         let note = named
             .filter(|_| found.is_none() && sample.is_none())
             .map(|voice| format!("voice {voice:?} is not configured; the default voice speaks"));
+        let name = named.filter(|_| sample.is_none()).map(str::to_owned);
         let voice =
             sample.or_else(|| found.or(model_voice).or_else(|| self.voices.get(DEFAULT_VOICE)).cloned());
-        Ok(VoiceChoice { voice, note })
+        Ok(VoiceChoice { voice, name, note })
     }
 }
 
@@ -93,6 +96,9 @@ mod tests {
         assert_eq!(chosen(None, Some("default"), Some("kokoro-v1")).voice, Some(sample("K")));
         assert_eq!(chosen(None, None, Some("other")).voice, Some(sample("D")));
         assert!(chosen(None, Some("af_heart"), None).note.is_some());
+        let name = |own: Option<&str>, voice| chosen(own, Some(voice), None).name;
+        assert_eq!(name(None, "af_heart").as_deref(), Some("af_heart"));
+        assert_eq!((name(None, "default"), name(Some("own"), "anna")), (None, None));
         let error = book.choose(None, None, Some("nope")).unwrap_err();
         assert_eq!((error.kind, error.detail.as_str()), (ErrorKind::UnknownVoice, "'nope'"));
     }
@@ -100,6 +106,6 @@ mod tests {
     #[test]
     fn empty_catalog_uses_server_voice_for_any_name() {
         let choice = VoiceCatalog::default().choose(None, None, Some("kokoro-v1")).unwrap();
-        assert_eq!(choice, VoiceChoice { voice: None, note: None });
+        assert_eq!(choice, VoiceChoice { voice: None, name: None, note: None });
     }
 }

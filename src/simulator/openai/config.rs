@@ -133,6 +133,7 @@ impl SessionConfig {
         // Accepted without effect.
         let input = &mut session["audio"]["input"];
         (input["transcription"], input["noise_reduction"]) = (Value::Null, Value::Null);
+        session["audio"]["output"].as_object_mut().map(|output| output.remove("speed"));
         for (direction, words) in [("input", "input"), ("output", "output")] {
             if session["audio"][direction]["format"]["type"] != "audio/pcm" {
                 let words = format!("Only 24 kHz PCM16 {words} audio is supported");

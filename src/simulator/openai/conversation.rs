@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::wire::Rejected;
+use super::{schema::wrong_word, wire::Rejected};
 use crate::{
     RealtimeServer,
     audio::{pcm, wav},
@@ -45,6 +45,7 @@ impl Item {
         if let Some(Value::Array(parts)) = wire.get_mut("content") {
             for (at, part) in parts.iter_mut().enumerate() {
                 let path = format!("{path}.content[{at}]");
+                check_speaker(part, server, &path)?;
                 if let Some(base64) = part.get("audio").and_then(Value::as_str) {
                     let samples = decode_pcm16(base64, server)
                         .map_err(|rejected| rejected.at(format!("{path}.audio")))?;
@@ -202,6 +203,21 @@ fn to_model_rate(samples: &[i16]) -> Vec<f32> {
     let samples: Vec<f32> = samples.iter().map(|sample| pcm::to_f32(*sample)).collect();
     // Both rates are supported.
     wav::resample_all(&samples, WIRE_RATE_HZ, MODEL_RATE_HZ).unwrap_or_default()
+}
+
+/// Refuses audio of the assistant.
+fn check_speaker(part: &Value, server: RealtimeServer, path: &str) -> Result<(), Rejected> {
+    if part["type"] != "output_audio" {
+        return Ok(());
+    }
+    match server {
+        RealtimeServer::Openai => Err(wrong_word("output_audio", &["output_text"], &format!("{path}.type"))),
+        RealtimeServer::VllmOmni if part["audio"].as_str().is_some_and(|audio| !audio.is_empty()) => {
+            let words = "Client-provided assistant audio is not supported";
+            Err(Rejected::new("invalid_request_error", words))
+        }
+        RealtimeServer::VllmOmni => Ok(()),
+    }
 }
 
 /// Checks a picture in a data URL.

@@ -24,7 +24,13 @@ impl OpenaiSession {
     pub(super) fn run_response(&mut self, at: usize, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let mut response = self.responses.remove(at);
         match response.generation.next_piece() {
-            Some(AnswerPiece::Text(text)) => self.push_text(&mut response, &text, ctx),
+            Some(AnswerPiece::Text(mut text)) => {
+                // The package's talker waits for the words.
+                if self.server == RealtimeServer::VllmOmni && response.config.speaks() {
+                    text.push_str(&response.generation.take_text());
+                }
+                self.push_text(&mut response, &text, ctx);
+            }
             Some(AnswerPiece::Audio(samples)) => self.push_audio(&mut response, &samples, ctx),
             Some(AnswerPiece::Done) | None => {
                 self.finish_response(response, Ending::Completed, ctx);

@@ -154,10 +154,16 @@ const USER_MESSAGE: [Field; 6] = message_fields(Form::List(&Form::Tagged(
         ),
     ],
 )));
-/// Words of the assistant; its audio cannot be given.
+/// Words of the assistant; its audio cannot be given, which is no fault of form.
 const ASSISTANT_MESSAGE: [Field; 6] = message_fields(Form::List(&Form::Tagged(
     "type",
-    &[("output_text", Form::Object(&[TYPE, required("text", Form::Text)]))],
+    &[
+        ("output_text", Form::Object(&[TYPE, required("text", Form::Text)])),
+        (
+            "output_audio",
+            Form::Object(&[TYPE, optional("audio", ANY_TEXT), optional("transcript", ANY_TEXT)]),
+        ),
+    ],
 )));
 const SYSTEM_MESSAGE: [Field; 6] = message_fields(Form::List(&Form::Tagged("type", &[INPUT_TEXT])));
 const MESSAGE: Form = Form::Tagged(
@@ -215,6 +221,9 @@ const RESPONSE: Form = Form::Object(&[
 ]);
 const ITEM_ID: Field = required("item_id", Form::Text);
 
+/// An event that OpenAI takes in calls by WebRTC. The package parses it and has no use for it.
+const OF_CALLS: &str = "output_audio_buffer.clear";
+
 /// A client's events, and their own members.
 const EVENTS: [(&str, &[Field]); 10] = [
     ("session.update", &[required("session", SESSION)]),
@@ -250,20 +259,25 @@ pub(super) struct Request {
 pub(super) fn parse(text: &str, server: RealtimeServer) -> (Option<String>, Result<Request, Rejected>) {
     let Ok(Value::Object(mut members)) = serde_json::from_str(text) else {
         let message = "We could not parse the JSON body of your request. The API expects a JSON object.";
-        return (None, Err(Rejected::new("invalid_json", message)));
+        return (None, Err(unfit(Rejected::new("invalid_json", message), server)));
     };
     let event_id = members.get("event_id").and_then(Value::as_str).map(str::to_owned);
-    let kind = check_event(&mut members, server);
-    let request = kind.map(|kind| Request { kind, members });
-    (
-        event_id,
-        request.map_err(|rejected| match server {
-            RealtimeServer::Openai => rejected,
-            RealtimeServer::VllmOmni => {
-                Rejected::new("invalid_event", "Invalid or unrecognized client event").anonymous()
-            }
-        }),
-    )
+    if server == RealtimeServer::VllmOmni && members.get("type").is_some_and(|kind| *kind == OF_CALLS) {
+        let message = format!("Unknown event type: {OF_CALLS}");
+        return (event_id, Err(Rejected::new("invalid_event", message)));
+    }
+    let kind = check_event(&mut members, server).map_err(|rejected| unfit(rejected, server));
+    (event_id, kind.map(|kind| Request { kind, members }))
+}
+
+/// The error for an event of another form. The package has one for all.
+fn unfit(rejected: Rejected, server: RealtimeServer) -> Rejected {
+    match server {
+        RealtimeServer::Openai => rejected,
+        RealtimeServer::VllmOmni => {
+            Rejected::new("invalid_event", "Invalid or unrecognized client event").anonymous()
+        }
+    }
 }
 
 fn check_event(members: &mut Map<String, Value>, server: RealtimeServer) -> Result<&'static str, Rejected> {

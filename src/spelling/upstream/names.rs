@@ -57,6 +57,8 @@ pub enum SendName {
     Cancel,
     /// Cuts a response to the part that was heard.
     Truncate,
+    /// Names the voice of the session.
+    Voice,
     /// Opens a session for a client of another dialect.
     RelayOpen,
     /// Input of one step of such a client.
@@ -119,6 +121,7 @@ impl SendName {
             Self::Respond => "respond",
             Self::Cancel => "cancel",
             Self::Truncate => "truncate",
+            Self::Voice => "voice",
             Self::RelayOpen => "relay_open",
             Self::RelayAppend => "relay_append",
         }
@@ -149,6 +152,7 @@ impl SendName {
             | Self::Respond
             | Self::Cancel
             | Self::Truncate
+            | Self::Voice
             | Self::RelayOpen
             | Self::RelayAppend => &[],
         }
@@ -191,6 +195,7 @@ impl SendName {
             Self::ChatTool => &["name", "description", "parameters"],
             Self::Commit | Self::Respond | Self::Cancel => &[],
             Self::Truncate => &["item_id", "heard_ms"],
+            Self::Voice => &["name"],
             Self::RelayOpen => &["mode", "prompt", "config", "voice", "speech_voice", "slice_max"],
             Self::RelayAppend => &["audio", "frames", "force_listen", "slice_max", "input_id", "response_id"],
         }
@@ -209,6 +214,8 @@ pub enum ReceiveName {
     Ready,
     /// The model listens.
     Listen,
+    /// The server has taken the user's turn, and owes an answer. For `openai_realtime`.
+    AnswerDue,
     /// A piece of text: `text`.
     Text,
     /// A piece of audio: `audio`.

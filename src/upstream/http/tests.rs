@@ -41,6 +41,7 @@ fn speak(voice: Option<VoiceSample>) -> LaneRequest {
         request: "Read: Hello".into(),
         text: "Hello".into(),
         voice,
+        voice_name: None,
     }
 }
 
@@ -190,6 +191,7 @@ fn turn() -> ChatTurn {
         instructions: "Be brief.".into(),
         before_voice: "before".into(),
         voice: Some(VoiceSample::new([0])),
+        voice_name: None,
         messages: vec![ChatMessage { role: Role::User, parts }],
         speaks: true,
         max_tokens: 7,

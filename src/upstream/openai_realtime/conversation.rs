@@ -3,6 +3,7 @@
 //! - The server answers no unit. A unit ends at once, so that the next one follows by the session's clock.
 //! - A server makes audio faster than it is heard. The model's turn therefore ends when its audio has been heard, as far as the
 //!   clock can tell, and can be interrupted until then.
+//! - A server that has taken the user's turn owes output until the end of its answer. One that owes it for too long is stuck.
 //! - A forced `listen` is `response.cancel` if the response goes on, and a truncation to what was heard. Output until its end is
 //!   dropped. Only the first of several forced units interrupts: a response after it answers the words of the interruption.
 
@@ -15,8 +16,13 @@ use super::NOTHING_MORE;
 use crate::{
     audio::MODEL_RATE_HZ,
     upstream::behaviour::{CodecAction, EventSink},
-    vocabulary::{LaneEvent, MessageMeta},
+    vocabulary::{EndKind, LaneEvent, MessageMeta, UpstreamEnd},
 };
+
+/// Longest time from the end of the user's turn to the first output, and between two outputs of an answer: those of questions
+/// (`first_answer_max_ms` and `answer_max_ms` of the profiles).
+const FIRST_OUTPUT_MAX: Duration = Duration::from_secs(15);
+const NEXT_OUTPUT_MAX: Duration = Duration::from_secs(30);
 
 /// The model's answer, until it has been heard.
 #[derive(Debug)]
@@ -62,9 +68,29 @@ pub(super) struct Conversation {
     cancelled_by: Option<Box<str>>,
     /// The last unit forced the model to listen.
     was_forced: bool,
+    /// Since when the server owes output, and the time for which it did before the user went on.
+    owes_since: Option<Instant>,
+    owed_before: Duration,
 }
 
 impl Conversation {
+    /// The server has taken the user's turn.
+    pub(super) fn await_answer(&mut self, now: Instant) {
+        self.owes_since.get_or_insert(now);
+    }
+
+    /// The user speaks, so that no answer is due now. A server that is not stuck ends the response that it had begun.
+    pub(super) fn note_user_speaks(&mut self, now: Instant) {
+        if let Some(since) = self.owes_since.take() {
+            self.owed_before += now - since;
+        }
+    }
+
+    /// The server has sent output, or the end of a response.
+    const fn settle(&mut self) {
+        (self.owes_since, self.owed_before) = (None, Duration::ZERO);
+    }
+
     /// Takes output of the model. Returns false for output of a cancelled response.
     pub(super) fn note_output(
         &mut self,
@@ -76,6 +102,8 @@ impl Conversation {
         if self.cancelled_by.is_some() {
             return false;
         }
+        self.settle();
+        self.owes_since = Some(now);
         let id = meta.response_id.unwrap_or_default();
         if self.answer.take_if(|answer| *answer.response_id != *id).is_some() {
             emit(LaneEvent::Listen, MessageMeta::default());
@@ -100,6 +128,7 @@ impl Conversation {
             let meta = MessageMeta { input_id: Some(&unit), hit_limit: false, ..meta };
             return emit(LaneEvent::Listen, meta);
         }
+        self.settle();
         let Some(answer) = &mut self.answer else { return };
         if meta.hit_limit || answer.samples == 0 {
             self.answer = None;
@@ -129,6 +158,7 @@ impl Conversation {
             return Interruption::default();
         };
         let heard_ms = answer.heard_ms(now);
+        self.settle();
         if answer.is_complete {
             actions.push_back(CodecAction::Event(LaneEvent::Listen));
         } else {
@@ -137,16 +167,42 @@ impl Conversation {
         Interruption { cancels: !answer.is_complete, heard: answer.item_id.map(|item| (item, heard_ms)) }
     }
 
-    /// When the answer has been heard.
-    pub(super) fn heard_at(&self) -> Option<Instant> {
-        self.answer.as_ref().filter(|answer| answer.is_complete).map(Answer::heard_at)
+    /// When [`Conversation::handle_timeout`] must run.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.heard_at().into_iter().chain(self.output_due_at()).min()
     }
 
-    /// Ends the model's turn if its answer has been heard by now.
-    pub(super) fn end_turn_if_heard(&mut self, now: Instant, actions: &mut VecDeque<CodecAction>) {
+    /// Ends the model's turn if its answer has been heard by now. Returns the end of a server that is stuck.
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        actions: &mut VecDeque<CodecAction>,
+    ) -> Option<UpstreamEnd> {
         if self.heard_at().is_some_and(|at| at <= now) {
             self.answer = None;
             actions.push_back(CodecAction::Event(LaneEvent::Listen));
         }
+        if self.output_due_at().is_none_or(|at| at > now) {
+            return None;
+        }
+        let waited_s = self.output_wait_max().as_secs();
+        self.settle();
+        let detail = format!("it took the user's turn, and then sent no output for {waited_s} s");
+        Some(UpstreamEnd { kind: EndKind::Other, detail })
+    }
+
+    /// When a server that sends nothing counts as stuck.
+    fn output_due_at(&self) -> Option<Instant> {
+        Some(self.owes_since? + self.output_wait_max().saturating_sub(self.owed_before))
+    }
+
+    fn output_wait_max(&self) -> Duration {
+        let is_answering = self.answer.as_ref().is_some_and(|answer| !answer.is_complete);
+        if is_answering { NEXT_OUTPUT_MAX } else { FIRST_OUTPUT_MAX }
+    }
+
+    /// When the answer has been heard.
+    fn heard_at(&self) -> Option<Instant> {
+        self.answer.as_ref().filter(|answer| answer.is_complete).map(Answer::heard_at)
     }
 }

@@ -38,8 +38,14 @@ use crate::{
 /// Close code of a session that the codec ends (RFC 6455 §7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
 
+/// Ends a session at vLLM-Omni's duplex endpoint (mappings/notes/vllm-omni.md#messages-up).
+const GOODBYE: &str = r#"{"type":"session.close"}"#;
+
 /// Ids of the messages that stop a response and cut it. What is wrong with them concerns no request.
 const CONTROL_IDS: [&str; 2] = ["cancel", "truncate"];
+
+/// Id of the message that names the voice. A server that refuses it speaks in its own voice.
+const VOICE_ID: &str = "voice";
 
 /// Advice for a server that refuses to speak a given text.
 const SPEAKS_NOT: &str = " (if it has no responses outside the conversation, another [[upstream]] must have `serves = [\"speak\"]`)";
@@ -58,6 +64,10 @@ pub(super) struct OpenaiRealtime {
     opening: Opening,
     /// Rate of the audio that the server takes, Hz.
     input_rate_hz: u32,
+    /// The server makes no item of audio that is committed: a question's audio is an item from the start.
+    ignores_commits: bool,
+    /// The server keeps a session whose connection has ended for a while, unless it is told that the session is over.
+    keeps_sessions: bool,
     /// Converts audio of a server that sends it at another rate than [`MODEL_RATE_HZ`].
     output: Option<Resampler>,
     /// A response was asked for, and has not ended.
@@ -90,6 +100,8 @@ impl OpenaiRealtime {
             purpose,
             opening: Opening::Dialled,
             input_rate_hz,
+            ignores_commits: false,
+            keeps_sessions: false,
             output: None,
             is_answering: false,
             is_cancelled: false,
@@ -118,6 +130,11 @@ impl OpenaiRealtime {
 
     /// Handles the server's description of its session: `session.created` and `session.updated`.
     fn handle_session(&mut self, event: LaneEvent<'_>, meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
+        if matches!(self.opening, Opening::Dialled | Opening::Asked { is_greeted: false }) {
+            // speech-to-speech alone names neither (mappings/notes/openai-realtime-servers.md#speech-to-speech).
+            self.ignores_commits = meta.backend.is_none() && meta.input_rate_hz.is_none();
+            self.keeps_sessions = meta.resume_token.is_some();
+        }
         self.note_rates(meta);
         self.opening = match self.opening {
             Opening::Dialled | Opening::Greeted => Opening::Greeted,
@@ -260,6 +277,11 @@ impl OpenaiRealtime {
         }
     }
 
+    /// The end of a session that the server would keep.
+    fn goodbye(&self) -> Option<Message> {
+        self.keeps_sessions.then(|| Message::Text(GOODBYE.to_owned()))
+    }
+
     /// Ends the server's session, whose request has failed. The server keeps it open after most errors.
     fn fail(&mut self, end: UpstreamEnd, meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
         let end = match (self.purpose, end.kind) {
@@ -269,6 +291,11 @@ impl OpenaiRealtime {
             _ => end,
         };
         emit(LaneEvent::Closed(end), meta);
+        self.close();
+    }
+
+    fn close(&mut self) {
+        self.actions.extend(self.goodbye().map(CodecAction::Send));
         self.actions.push_back(CodecAction::Send(Message::Close(NORMAL_CLOSURE, String::new())));
     }
 }
@@ -290,8 +317,18 @@ impl LaneBehaviour for OpenaiRealtime {
             LaneEvent::Closed(end) if CONTROL_IDS.map(Some).contains(&meta.input_id) => {
                 self.handle_late_control(now, &end.detail, emit);
             }
+            LaneEvent::Closed(end) if meta.input_id == Some(VOICE_ID) => {
+                let words = format!("the voice that the client asks for is refused: {}", end.detail);
+                emit(LaneEvent::Unknown(words), MessageMeta::default());
+            }
             LaneEvent::Closed(end) => self.fail(end, meta, emit),
             LaneEvent::Ignored => {}
+            LaneEvent::AnswerDue => {
+                self.conversation.iter_mut().for_each(|conversation| conversation.await_answer(now));
+            }
+            LaneEvent::Listen => {
+                self.conversation.iter_mut().for_each(|conversation| conversation.note_user_speaks(now));
+            }
             event => emit(event, meta),
         }
     }
@@ -305,37 +342,60 @@ impl LaneBehaviour for OpenaiRealtime {
         emit: &mut dyn FnMut(Message),
     ) {
         let rate_hz = self.input_rate_hz;
+        let voice = voice_message(dialect, &command).into_iter();
         match &command {
             LaneRequest::Init(_) if self.purpose == LanePurpose::Transcribe => return self.open(None, emit),
             LaneRequest::Append(unit) => return self.append(now, dialect, unit, emit),
             LaneRequest::Init(_) | LaneRequest::InitConversation(_) => {
-                return self.open(dialect.message_for(command, mode), emit);
+                self.open(dialect.message_for(command, mode), emit);
+                // The server's first answer is that to the settings.
+                return voice.for_each(emit);
             }
-            LaneRequest::Chat(turn) => question::ask(dialect, turn, rate_hz, emit),
+            LaneRequest::Chat(turn) => {
+                voice.for_each(&mut *emit);
+                question::ask(dialect, turn, rate_hz, self.ignores_commits, emit);
+            }
             LaneRequest::Transcribe { audio, .. } => {
                 emit(Message::Text(dialect.encode(&command, mode)));
                 question::append_and_commit(dialect, audio, rate_hz, emit);
             }
             LaneRequest::Cancel => return self.cancel(dialect, emit),
-            LaneRequest::Speak { .. } => emit(Message::Text(dialect.encode(&command, mode))),
+            LaneRequest::Speak { .. } => {
+                voice.for_each(&mut *emit);
+                emit(Message::Text(dialect.encode(&command, mode)));
+            }
+            LaneRequest::Close => {
+                self.goodbye().into_iter().for_each(&mut *emit);
+                return dialect.message_for(command, mode).into_iter().for_each(emit);
+            }
             _ => return dialect.message_for(command, mode).into_iter().for_each(emit),
         }
         (self.is_answering, self.is_cancelled) = (true, false);
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.conversation.as_ref().and_then(Conversation::heard_at)
+        self.conversation.as_ref().and_then(Conversation::deadline)
     }
 
     fn handle_timeout(&mut self, now: Instant, _dialect: &Dialect) {
-        if let Some(conversation) = &mut self.conversation {
-            conversation.end_turn_if_heard(now, &mut self.actions);
+        let Some(conversation) = &mut self.conversation else { return };
+        if let Some(end) = conversation.handle_timeout(now, &mut self.actions) {
+            self.actions.push_back(CodecAction::Event(LaneEvent::Closed(end)));
+            self.close();
         }
     }
 
     fn pop_action(&mut self) -> Option<CodecAction> {
         self.actions.pop_front()
     }
+}
+
+/// The message that names the voice of a request, if it has one by name.
+fn voice_message(dialect: &Dialect, request: &LaneRequest) -> Option<Message> {
+    let name = request.voice_name()?;
+    let mut json = String::new();
+    dialect.render(SendName::Voice, &mut json, |_| SlotValue::Str(name));
+    Some(Message::Text(json))
 }
 
 /// A message without values.

@@ -21,8 +21,14 @@ const PIECE_MS: u32 = 1000;
 /// behind it.
 const COMMIT_MIN_MS: u32 = 100;
 
-/// Sends a question to a server that takes audio at this rate.
-pub(super) fn ask(dialect: &Dialect, turn: &ChatTurn, rate_hz: u32, emit: &mut dyn FnMut(Message)) {
+/// Sends a question to a server that takes audio at this rate, and perhaps ignores a commit.
+pub(super) fn ask(
+    dialect: &Dialect,
+    turn: &ChatTurn,
+    rate_hz: u32,
+    ignores_commits: bool,
+    emit: &mut dyn FnMut(Message),
+) {
     emit(settings(dialect, turn));
     let (newest, earlier) = match turn.messages.split_last() {
         Some((last, earlier)) => (Some(last), earlier),
@@ -32,9 +38,9 @@ pub(super) fn ask(dialect: &Dialect, turn: &ChatTurn, rate_hz: u32, emit: &mut d
         send_items(dialect, message.role, &message.parts, rate_hz, emit);
     }
     if let Some(ChatMessage { role, parts }) = newest {
-        // Speech behind everything else is sent as from a microphone, which all servers take.
+        // Speech behind everything else is sent as from a microphone, which most servers take.
         match parts.split_last() {
-            Some((EntryPart::Audio(audio), before)) if *role == Role::User => {
+            Some((EntryPart::Audio(audio), before)) if *role == Role::User && !ignores_commits => {
                 send_items(dialect, *role, before, rate_hz, emit);
                 append_and_commit(dialect, audio, rate_hz, emit);
             }

@@ -117,6 +117,7 @@ fn turn(messages: Vec<ChatMessage>) -> ChatTurn {
         messages,
         speaks: true,
         voice: None,
+        voice_name: None,
         max_tokens: 7,
         temperature: Some(0.5),
         tools: ToolOffer::default(),
@@ -410,6 +411,7 @@ fn text_is_spoken_outside_the_conversation_and_a_refusal_names_the_remedy() {
         request: "Read: Hello".to_owned(),
         text: "Hello".to_owned(),
         voice: None,
+        voice_name: None,
     });
     assert_eq!(kinds(&sent), ["response.create"]);
     assert_eq!(sent[0]["response"]["conversation"], "none");
@@ -439,7 +441,12 @@ struct Talk {
 impl Talk {
     fn new() -> Self {
         let mut bench = Bench::dialled(LanePurpose::Converse, Mode::Video);
-        let init = ConversationInit { prompt: "Be brief.".to_owned(), config: "{}".into(), voice: None };
+        let init = ConversationInit {
+            prompt: "Be brief.".to_owned(),
+            config: "{}".into(),
+            voice: None,
+            voice_name: None,
+        };
         let settings = bench.encode(LaneRequest::InitConversation(Box::new(init)));
         assert_eq!(settings[0]["session"]["audio"]["input"]["turn_detection"]["type"], "server_vad");
         assert_eq!(settings[0]["session"]["instructions"], "Be brief.");
@@ -529,6 +536,83 @@ fn forced_unit_stops_the_response_and_cuts_it_to_what_was_heard() {
 }
 
 #[test]
+fn voice_that_the_client_names_is_asked_for_and_may_be_refused() {
+    let refused = json!({"type": "error", "error": {
+        "code": "invalid_value", "message": "no such voice", "event_id": "voice"}});
+    let named = |sent: &Value| {
+        assert_eq!(sent["event_id"], "voice", "{sent}");
+        sent["session"]["audio"]["output"]["voice"].clone()
+    };
+    let voice_name = Some("ash".to_owned());
+    let mut bench = Bench::ready(LanePurpose::Answer, 24_000);
+    let spoken = bench.ask(ChatTurn { voice_name: voice_name.clone(), ..turn(Vec::new()) });
+    assert_eq!((kinds(&spoken).len(), named(&spoken[0])), (3, json!("ash")));
+    let events = bench.receive(&refused);
+    assert!(events[0].starts_with("Unknown(") && events[0].contains("no such voice"), "{events:?}");
+    assert_eq!(bench.receive(&done("completed", Value::Null)), ["done "], "the answer goes on");
+    let written = bench.ask(ChatTurn { voice_name: voice_name.clone(), speaks: false, ..turn(Vec::new()) });
+    assert_eq!(kinds(&written), ["session.update", "response.create"]);
+    let mut bench = Bench::ready(LanePurpose::Speak, 24_000);
+    let sent = bench.encode(LaneRequest::Speak {
+        before_voice: String::new(),
+        after_voice: String::new(),
+        request: "Read: Hello".to_owned(),
+        text: "Hello".to_owned(),
+        voice: None,
+        voice_name: voice_name.clone(),
+    });
+    assert_eq!((kinds(&sent).len(), named(&sent[0])), (2, json!("ash")));
+    let mut bench = Bench::dialled(LanePurpose::Converse, Mode::Audio);
+    let init = ConversationInit { prompt: String::new(), config: "{}".into(), voice: None, voice_name };
+    let sent = bench.encode(LaneRequest::InitConversation(Box::new(init)));
+    assert_eq!((kinds(&sent).len(), named(&sent[1])), (2, json!("ash")));
+    let [created, updated] = ["session.created", "session.updated"].map(|kind| session(kind, 24_000));
+    assert_eq!(bench.receive_all(&[created, updated.clone(), refused, updated])[0], "Ready s");
+}
+
+#[test]
+fn server_that_owes_output_for_too_long_is_stuck() {
+    let committed = json!({"type": "input_audio_buffer.committed", "item_id": "i"});
+    let speech = json!({"type": "input_audio_buffer.speech_started", "item_id": "j"});
+    let created = json!({"type": "response.created", "response": {"id": "r", "status": "in_progress"}});
+    let words = json!({"type": "response.output_audio_transcript.delta", "response_id": "r", "delta": "Hi"});
+    let [completed, cancelled] = ["completed", "cancelled"].map(|status| done(status, Value::Null));
+    // The messages come 2 s apart.
+    for (messages, stuck_after_s) in [
+        (vec![], None),
+        (vec![&committed], Some(15)),
+        (vec![&committed, &created], Some(13)),
+        (vec![&committed, &speech], None),
+        (vec![&committed, &speech, &committed], Some(13)),
+        (vec![&committed, &speech, &committed, &speech, &committed], Some(11)),
+        (vec![&committed, &created, &speech, &cancelled, &committed], Some(15)),
+        (vec![&committed, &created, &words], Some(30)),
+        (vec![&committed, &created, &words, &completed], None),
+        (vec![&committed, &created, &words, &completed, &committed], Some(15)),
+    ] {
+        let mut talk = Talk::new();
+        for message in &messages {
+            talk.pass(2000);
+            talk.bench.receive(message);
+        }
+        talk.bench.actions();
+        assert_eq!(talk.pass(stuck_after_s.unwrap_or(100) * 1000 - 1), [Value::Null; 0], "{messages:?}");
+        let ended = talk.pass(1);
+        if stuck_after_s.is_none() {
+            assert_eq!((ended, talk.bench.codec.deadline()), (Vec::new(), None), "{messages:?}");
+            continue;
+        }
+        let told = ended[0].as_str().unwrap();
+        assert!(told.contains("Closed") && told.contains("no output for"), "{messages:?}: {ended:?}");
+        assert_eq!(ended[1], json!("Close(1000, \"\")"), "{ended:?}");
+    }
+    let mut question = Bench::ready(LanePurpose::Answer, 24_000);
+    question.ask(turn(Vec::new()));
+    assert_eq!(question.receive_all(&[committed, speech]), [""; 0]);
+    assert_eq!(question.codec.deadline(), None, "the session waits itself");
+}
+
+#[test]
 fn answer_that_was_made_but_not_heard_is_cut() {
     let mut talk = Talk::new();
     talk.speak("r", 3000);
@@ -541,4 +625,19 @@ fn answer_that_was_made_but_not_heard_is_cut() {
     talk.bench.actions();
     let events = talk.bench.receive(&json!({"type": "error", "error": error}));
     assert!(events[0].starts_with("Unknown("), "{events:?}");
+}
+
+#[test]
+fn server_that_names_neither_model_nor_format_gets_a_questions_audio_as_an_item() {
+    let mut bench = Bench::dialled(LanePurpose::Answer, Mode::Chat);
+    bench.encode(LaneRequest::Init(None));
+    let audio = json!({"input": {"format": null}, "output": {"format": null}});
+    bench.receive(&json!({"type": "session.created", "session": {"id": "s", "model": null, "audio": audio}}));
+    assert_eq!(bench.receive(&session("session.updated", 24_000)), ["Ready s"]);
+    let audio = EntryPart::Audio(Arc::new(vec![0; 16_000]));
+    let sent = bench.ask(turn(vec![ChatMessage { role: Role::User, parts: vec![audio] }]));
+    let kinds: Vec<_> = sent.iter().map(|message| message["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["session.update", "conversation.item.create", "response.create"]);
+    let part = &sent[1]["item"]["content"][0];
+    assert_eq!((&part["type"], part["audio"].as_str().unwrap().len()), (&json!("input_audio"), 64_000));
 }

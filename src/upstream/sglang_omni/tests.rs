@@ -125,7 +125,12 @@ fn opening_names_only_settings_that_the_server_knows() {
     let samples = vec![0; 16_000].into();
     for voice in [None, Some(VoiceSample { samples, encoding: VoiceEncoding::Wav })] {
         let has_voice = voice.is_some();
-        let opening = ConversationInit { prompt: "Be brief.".to_owned(), config: config.into(), voice };
+        let opening = ConversationInit {
+            prompt: "Be brief.".to_owned(),
+            config: config.into(),
+            voice,
+            voice_name: None,
+        };
         let sent = bench.encode(LaneRequest::InitConversation(Box::new(opening)));
         let session = &sent[0]["session"];
         assert_eq!(session["sglang"]["sampling"], json!({"listen_prob_scale": 0.5}));

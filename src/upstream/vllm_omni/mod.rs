@@ -11,11 +11,14 @@
 //! - A forced `listen` is `response.cancel`. Output until its answer belongs to the cancelled epoch and is dropped.
 //! - [`Link`] resumes a session whose transport is gone; [`Outbox`] keeps what cannot be sent yet; [`InputFormat`] and
 //!   [`OutputRate`] serve models that take and send audio of rates of their own.
+//! - A model with shorter units than MiniCPM-o's sends audio all the time, and decides itself when it is interrupted: a new request
+//!   would make it forget the conversation. [`SpeechGate`] finds its answers, and an interrupted one is dropped here.
 
 mod input_format;
 mod link;
 mod outbox;
 mod output_rate;
+mod speech_gate;
 
 use std::{
     collections::VecDeque,
@@ -25,7 +28,13 @@ use std::{
 
 use serde_json::{Value, json};
 
-use self::{input_format::InputFormat, link::Link, outbox::Outbox, output_rate::OutputRate};
+use self::{
+    input_format::InputFormat,
+    link::Link,
+    outbox::Outbox,
+    output_rate::OutputRate,
+    speech_gate::{Activity, SpeechGate},
+};
 use super::{
     Dialect,
     behaviour::{CodecAction, EventSink, LaneBehaviour},
@@ -142,6 +151,8 @@ pub(super) struct VllmOmni {
     answer: Option<Answer>,
     held: HeldAudio,
     output_rate: OutputRate,
+    /// For a model that sends audio all the time.
+    gate: Option<SpeechGate>,
     last_sent_at: Option<Instant>,
 }
 
@@ -161,6 +172,7 @@ impl Default for VllmOmni {
             answer: None,
             held: HeldAudio::default(),
             output_rate: OutputRate::default(),
+            gate: None,
             last_sent_at: None,
         }
     }
@@ -181,7 +193,10 @@ impl VllmOmni {
                 self.unit_ms = meta.unit_ms.filter(|ms| *ms > 0).unwrap_or(self.unit_ms);
                 match self.link.attach(session_id, meta.resume_token) {
                     true => self.continue_session(now),
-                    false => emit(event, MessageMeta { held_samples: LEAD_SAMPLES, ..meta }),
+                    false => {
+                        self.gate = (self.unit_ms < UNIT_MS).then(SpeechGate::default);
+                        emit(event, MessageMeta { held_samples: LEAD_SAMPLES, ..meta });
+                    }
                 }
             }
             LaneEvent::Listen if meta.response_id.is_some() => self.end_answer(meta, emit),
@@ -213,6 +228,28 @@ impl VllmOmni {
     /// Emits words of the model and the audio that came before them.
     fn speak(&mut self, now: Instant, text: &str, response_id: Option<&str>, emit: &mut EventSink<'_>) {
         let samples = std::mem::take(&mut self.held).samples;
+        let Some(gate) = &mut self.gate else {
+            return self.emit_speech(now, text, &samples, response_id, emit);
+        };
+        let activity = gate.note(text, &samples);
+        let id = gate.answer_id();
+        match activity {
+            Activity::Speaks => self.emit_speech(now, text, &samples, Some(&id), emit),
+            Activity::Stops => {
+                self.end_answer(MessageMeta { response_id: Some(&id), ..MessageMeta::default() }, emit);
+            }
+            Activity::Listens => self.answer_unit(LaneEvent::Listen, None, emit),
+        }
+    }
+
+    fn emit_speech(
+        &mut self,
+        now: Instant,
+        text: &str,
+        samples: &[f32],
+        response_id: Option<&str>,
+        emit: &mut EventSink<'_>,
+    ) {
         self.answer_unit(UNIT_END, None, emit);
         self.note_output(now, response_id.unwrap_or_default(), samples.len());
         let meta = MessageMeta { response_id, ..MessageMeta::default() };
@@ -220,7 +257,7 @@ impl VllmOmni {
             emit(LaneEvent::Text(text), meta);
         }
         if !samples.is_empty() {
-            emit(LaneEvent::Audio(Sound::Samples(&samples)), meta);
+            emit(LaneEvent::Audio(Sound::Samples(samples)), meta);
         }
     }
 
@@ -252,6 +289,7 @@ impl VllmOmni {
         MessageMeta { response_id, hit_limit, .. }: MessageMeta<'_>,
         emit: &mut EventSink<'_>,
     ) {
+        self.gate.iter_mut().for_each(SpeechGate::stop);
         let cancelled_by = self.cancelling.take();
         let hit_limit = hit_limit && cancelled_by.is_none();
         if let Some(answer) = &mut self.answer {
@@ -365,6 +403,10 @@ impl VllmOmni {
 
     /// Stops the model. The server may have begun an answer that has not arrived, so that the message names none.
     fn cancel_answer(&mut self, now: Instant, unit: &str, emit: &mut impl FnMut(String)) {
+        if let Some(gate) = &mut self.gate {
+            self.held = HeldAudio::default();
+            return gate.interrupt();
+        }
         if let Some(report) = self.take_playback_report(now) {
             self.outbox.admit_control(report, self.link.is_up()).into_iter().for_each(&mut *emit);
         }
@@ -385,7 +427,7 @@ impl VllmOmni {
     }
 
     fn take_playback_report(&mut self, now: Instant) -> Option<String> {
-        let answer = self.answer.take().filter(|answer| answer.samples > 0)?;
+        let answer = self.answer.take().filter(|answer| answer.samples > 0 && self.gate.is_none())?;
         let heard_ms = answer.heard_ms(now);
         Some(message(&json!({
             "type": "playback.ack", "response_id": answer.id, "item_id": format!("item_{}", answer.id),

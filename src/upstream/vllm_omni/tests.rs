@@ -35,7 +35,8 @@ impl Lane {
             actions: Vec::new(),
         };
         assert_eq!(lane.codec.handle_opened(now), LaneOpening::Granted);
-        let init = ConversationInit { prompt: "p".to_owned(), config: "{}".into(), voice: None };
+        let init =
+            ConversationInit { prompt: "p".to_owned(), config: "{}".into(), voice: None, voice_name: None };
         lane.command(LaneRequest::InitConversation(Box::new(init)));
         lane
     }

@@ -27,6 +27,8 @@ pub(super) struct Server {
     version: VllmVersion,
     /// It holds one session at a time.
     pub(super) has_one_session: bool,
+    /// It is voxbridge before the simulated server.
+    is_bridge: bool,
 }
 
 const fn server(
@@ -35,11 +37,19 @@ const fn server(
     simulated: SimDialect,
     backend: Backend,
 ) -> Server {
-    Server { name, dialect, simulated, backend, version: VllmVersion::V0_30, has_one_session: false }
+    Server {
+        name,
+        dialect,
+        simulated,
+        backend,
+        version: VllmVersion::V0_30,
+        has_one_session: false,
+        is_bridge: false,
+    }
 }
 
 /// All kinds. The HTTP servers are scripted.
-static SERVERS: [Server; 12] = [
+static SERVERS: [Server; 13] = [
     server("PyTorch", "minicpm-o", SimDialect::Current, Backend::Pytorch),
     server("C++", "minicpm-o", SimDialect::Current, Backend::Cpp),
     Server {
@@ -60,6 +70,10 @@ static SERVERS: [Server; 12] = [
     },
     server("SGLang-Omni", "sglang-omni", SimDialect::SglangOmni, Backend::Pytorch),
     server("OpenAI", "openai-realtime", SimDialect::OpenaiRealtime(RealtimeServer::Openai), Backend::Cpp),
+    Server {
+        is_bridge: true,
+        ..server("voxbridge", "openai-realtime", SimDialect::Current, Backend::Pytorch)
+    },
     server("vLLM-Omni by HTTP", "vllm-omni-http", SimDialect::Current, Backend::Pytorch),
     server("SGLang-Omni by HTTP", "sglang-omni-http", SimDialect::Current, Backend::Pytorch),
     server("OpenAI audio", "openai-audio", SimDialect::Current, Backend::Pytorch),
@@ -123,6 +137,7 @@ impl Case {
         let mut config = HarnessConfig {
             library: library().clone(),
             upstream: self.server.dialect,
+            has_second_bridge: self.server.is_bridge,
             ..HarnessConfig::of(&self.client.name, &self.profile.name, &self.mapped_client().query())
         };
         if self.server.name == "vLLM-Omni 0.30" {
@@ -134,7 +149,8 @@ impl Case {
         simulator.dialect = self.server.simulated;
         simulator.backend = self.server.backend;
         simulator.vllm_version = self.server.version;
-        simulator.workers = 2;
+        // Of voxbridge, each session takes as many as one of the client.
+        simulator.workers = if self.server.is_bridge { 4 } else { 2 };
         simulator.record = false;
         config
     }

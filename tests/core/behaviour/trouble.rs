@@ -68,11 +68,7 @@ impl Trouble {
     /// True if the server of this case can be in this trouble.
     fn fits(&self, case: &Case) -> bool {
         let is_tried = self.is_everywhere || (case.is_usual() && case.has_default_profile());
-        // A server of OpenAI's protocol answers no audio: one that is stuck looks like one that listens.
-        let is_noticed =
-            self.name != "stuck" || !case.converses() || case.server.dialect != "openai-realtime";
         is_tried
-            && is_noticed
             && match case.is_http() {
                 true => self.http.is_some(),
                 false => !self.faults.is_empty() || self.refused_handshakes > 0,

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
 use voxbridge::{simulator::read_watermark, vocabulary::Lane};
+use voxbridge_test_support::hot::contains;
 
 use super::{
     harness::{Harness, HarnessConfig, Traffic, zeros},
@@ -204,13 +205,13 @@ struct LaneChecker {
 impl LaneChecker {
     fn sent(&mut self, at: Duration, text: &str) {
         assert!(!self.closing, "after session.close: {text:.80}");
-        self.closing = text.contains("session.close");
-        if !text.contains("\"force_listen\"") {
+        self.closing = contains(text, "session.close");
+        if !contains(text, "\"force_listen\"") {
             return;
         }
         assert!(self.ready, "a unit before the lane is ready");
         assert!(!std::mem::replace(&mut self.in_flight, true), "two units in flight at {at:?}");
-        let forced = text.contains("\"force_listen\":true") || text.contains("\"force_listen\": true");
+        let forced = contains(text, "\"force_listen\":true") || contains(text, "\"force_listen\": true");
         if let Some((before, was_forced)) = self.last.replace((at, forced)) {
             let urgent = forced && !was_forced;
             assert!(urgent || at - before >= ms(500), "{:?} after the last unit", at - before);
@@ -218,8 +219,8 @@ impl LaneChecker {
     }
 
     fn received(&mut self, text: &str) {
-        self.ready |= text.contains("session.created");
-        self.in_flight &= !text.contains("\"response.");
+        self.ready |= contains(text, "session.created");
+        self.in_flight &= !contains(text, "\"response.");
     }
 }
 

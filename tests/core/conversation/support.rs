@@ -24,6 +24,7 @@ use super::{
     protocol_checks,
     server_kind::ServerKind,
 };
+use voxbridge_test_support::hot::{contains, with_noise};
 
 /// RMS 37 of 32768: below the speech threshold of bridge and simulator.
 const NOISE: i16 = 64;
@@ -137,7 +138,7 @@ impl Conversation {
 
     /// The user says these samples, in real time.
     pub(crate) fn stream_speech(&mut self, samples: &[i16]) {
-        let marked: Vec<i16> = samples.iter().map(|sample| with_noise(*sample, &mut self.rng)).collect();
+        let marked = with_noise(samples, NOISE, &mut self.rng);
         self.sent.extend(&marked);
         for frame in marked.chunks(16 * FRAME_MS as usize) {
             self.harness.stream(frame, FRAME_MS);
@@ -190,7 +191,7 @@ impl Conversation {
         }
         for (at, traffic) in std::mem::take(&mut self.harness.traffic) {
             match traffic {
-                Traffic::Sent(lane, text) if text.contains("\"session.close\"") => {
+                Traffic::Sent(lane, text) if contains(&text, "\"session.close\"") => {
                     self.goodbyes.extend(Some(at).filter(|_| self.hearing_lanes.contains(&lane)));
                 }
                 _ => {}
@@ -396,13 +397,5 @@ impl Conversation {
         assert_eq!(self.harness.names().last().unwrap(), "close 1000");
         assert_eq!(protocol_checks::find_violations(&self.harness), [""; 0]);
         self.harness.log
-    }
-}
-
-/// Adds the place's noise to a sample; the result is never zero.
-fn with_noise(sample: i16, rng: &mut fastrand::Rng) -> i16 {
-    match sample.saturating_add(rng.i16(-NOISE..=NOISE)) {
-        0 => 1,
-        marked => marked,
     }
 }

@@ -19,6 +19,7 @@ mod tools;
 mod transcription;
 mod truncation;
 mod upstream;
+mod upstream_conversation;
 mod usage;
 mod user_words;
 mod whole_answers;

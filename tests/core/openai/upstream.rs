@@ -124,3 +124,125 @@ fn server_that_breaks_down_is_asked_again() {
         client.check();
     }
 }
+
+/// A story of some 13 s.
+const STORY: &str = "One two three four five six seven eight nine ten. Eleven twelve thirteen fourteen fifteen. \
+                     Sixteen seventeen eighteen nineteen twenty. This is the end of the story.";
+
+fn connect_with(kind: RealtimeServer, faults: &[&str], answers: &[&str]) -> Realtime {
+    let mut simulator = SimulatorConfig {
+        dialect: SimDialect::OpenaiRealtime(kind),
+        workers: 2,
+        faults: faults.iter().map(|text| text.parse().unwrap()).collect(),
+        answers: answers.iter().map(|answer| (*answer).to_owned()).collect(),
+        ..SimulatorConfig::default()
+    };
+    simulator.timing.speech_second = 1000 * MS;
+    let config = HarnessConfig { upstream: "openai-realtime", simulator, ..config("model=gpt-realtime") };
+    Realtime::with_config(config)
+}
+
+/// The assistant's words in the last question's items.
+fn history(client: &Realtime) -> String {
+    let items = sent(client, "conversation.item.create");
+    let last = items.iter().rfind(|item| item["item"]["role"] == "assistant");
+    last.map(|item| item["item"]["content"][0]["text"].as_str().unwrap().to_owned()).unwrap_or_default()
+}
+
+#[test]
+fn session_that_expires_before_the_answer_is_replaced_without_a_loss() {
+    for kind in BOTH {
+        let mut client = connect_with(kind, &["timeout=0.05,times=1"], &["Yes.", "No."]);
+        client.ask("Hello?");
+        let first = client.wait_for("response.done")["response"].clone();
+        assert_eq!(first["status"], "completed", "{kind:?}: {first}");
+        client.ask("And now?");
+        let done = client.wait_for("response.done");
+        assert_eq!(done["response"]["status"], "completed", "{kind:?}: {done}");
+        assert_eq!(first["output"][0]["content"][0]["transcript"], history(&client), "{kind:?}");
+        client.check();
+    }
+}
+
+#[test]
+fn session_that_expires_in_an_answer_ends_it_with_an_error_and_its_words_stay_in_the_history() {
+    for (kind, told) in [(RealtimeServer::Openai, "session_expired"), (RealtimeServer::VllmOmni, "1012")] {
+        let mut client = connect_with(kind, &["timeout=3,times=1"], &[STORY, "Yes."]);
+        client.ask("Tell me something long");
+        let response = client.wait_for("response.done")["response"].clone();
+        assert_eq!(response["status"], "failed", "{kind:?}: {response}");
+        let error = &response["status_details"]["error"];
+        assert!(error["code"].as_str().is_some_and(|code| !code.is_empty()), "{kind:?}: {error}");
+        assert!(error["message"].to_string().contains(told), "{kind:?}: {error}");
+        client.pass(20_000 * MS);
+        client.ask("And now?");
+        assert_eq!(client.wait_for("response.done")["response"]["status"], "completed", "{kind:?}");
+        let heard = history(&client);
+        assert!(STORY.starts_with(&heard) && heard.len() < STORY.len() / 2, "{kind:?}: {heard}");
+        assert!(heard.starts_with("One two three"), "{kind:?}: {heard}");
+        client.check();
+    }
+}
+
+#[test]
+fn failed_question_is_asked_again_if_its_code_says_so() {
+    let answered = |code: &str, retryable: Value, is_event: bool| {
+        let mut client = connect(RealtimeServer::Openai, &["never-answers,times=1"]);
+        client.ask("Hello?");
+        client.pass(1000 * MS);
+        let error = json!({"type": "t", "code": code, "message": "the words", "retryable": retryable});
+        let lane = *client.harness.lanes().last().unwrap();
+        let message = match is_event {
+            true => json!({"type": "error", "error": error}),
+            false => json!({"type": "response.done", "response": {
+                "id": "r", "status": "failed", "status_details": {"type": "failed", "error": error}}}),
+        };
+        client.harness.inject_upstream_text(lane, &message.to_string());
+        let response = client.wait_for("response.done")["response"].clone();
+        client.check();
+        response
+    };
+    for (code, retryable, is_asked_again) in [
+        ("rate_limit_exceeded", Value::Null, true),
+        ("session_expired", Value::Null, true),
+        ("server_error", Value::Null, true),
+        ("new_code", json!(true), true),
+        ("new_code", json!(false), false),
+        ("invalid_value", Value::Null, false),
+        ("insufficient_quota", Value::Null, false),
+        ("invalid_api_key", Value::Null, false),
+    ] {
+        for is_event in [true, false] {
+            if !is_event && !retryable.is_null() {
+                continue;
+            }
+            let response = answered(code, retryable.clone(), is_event);
+            let status = if is_asked_again { "completed" } else { "failed" };
+            assert_eq!(response["status"], status, "{code} {retryable} {is_event}: {response}");
+            let error = &response["status_details"]["error"];
+            let words = format!("{code}: the words");
+            assert_eq!(error["message"].to_string().contains(&words), !is_asked_again, "{response}");
+        }
+    }
+}
+
+#[test]
+fn history_has_only_what_the_user_heard_so_that_nothing_is_truncated_on_the_server() {
+    for kind in BOTH {
+        let mut client = connect_with(kind, &[], &[STORY, "Yes."]);
+        client.ask("Tell me something long");
+        client.wait_for("response.output_audio.delta");
+        client.pass(2500 * MS);
+        let item = client.of_type("response.output_item.added")[0]["item"]["id"].clone();
+        client.send(&json!({"type": "conversation.item.truncate", "item_id": item, "content_index": 0,
+            "audio_end_ms": 900}));
+        client.send(&json!({"type": "response.cancel"}));
+        client.wait_for("response.done");
+        client.ask("And now?");
+        assert_eq!(client.wait_for("response.done")["response"]["status"], "completed", "{kind:?}");
+        let told = history(&client);
+        assert!(told.starts_with("One") && !told.contains("six"), "{kind:?}: {told}");
+        assert!(client.harness.sent_containing("conversation.item.truncate").is_empty(), "{kind:?}");
+        client.check();
+    }
+}

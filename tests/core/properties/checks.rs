@@ -11,6 +11,7 @@ use voxbridge::{
     session::SampleCounts,
     vocabulary::{Lane, Message},
 };
+use voxbridge_test_support::hot::contains;
 
 use super::{
     hearing::Hearing,
@@ -187,12 +188,12 @@ impl Checks {
             UpstreamEvent::Closed(_) => state.gone = true,
             UpstreamEvent::Text(_) if !state.up => return false,
             UpstreamEvent::Text(json) => {
-                let says = |kind: &str| json.contains(&format!(r#""type":"{kind}""#));
+                let says = |kind: &str| contains(json, &format!(r#""type":"{kind}""#));
                 state.ready |= state.init_at.is_some() && says("session.created");
-                state.units.in_flight &= !json.contains(r#""type":"response."#);
+                state.units.in_flight &= !contains(json, r#""type":"response."#);
                 state.over |= says("session.closed") || says("error");
                 // A gateway that has queued a client tells it its place.
-                let tells_place = json.contains(r#""position":"#);
+                let tells_place = contains(json, r#""position":"#);
                 state.queued |= state.init_at.is_none()
                     && tells_place
                     && (says("session.queued") || says("session.queue_update"));

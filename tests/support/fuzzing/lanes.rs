@@ -64,6 +64,7 @@ fn request(purpose: LanePurpose) -> LaneRequest {
             request: "\n".into(),
             text: "\t".into(),
             voice: None,
+            voice_name: None,
         },
         LanePurpose::Converse => LaneRequest::Append(UnitInput {
             audio: vec![1; 16_000].into(),
@@ -77,6 +78,7 @@ fn request(purpose: LanePurpose) -> LaneRequest {
             messages: Vec::new(),
             speaks: true,
             voice: None,
+            voice_name: None,
             max_tokens: 10,
             temperature: None,
             tools: ToolOffer::default(),
@@ -129,7 +131,12 @@ impl FuzzLane {
     fn act(&mut self, step: usize) {
         let command = match step % 7 {
             0 if matches!(self.request, LaneRequest::Append(_)) => {
-                let init = ConversationInit { prompt: "\"".into(), config: "{}".into(), voice: None };
+                let init = ConversationInit {
+                    prompt: "\"".into(),
+                    config: "{}".into(),
+                    voice: None,
+                    voice_name: None,
+                };
                 LaneRequest::InitConversation(Box::new(init))
             }
             0 => LaneRequest::Init(Some(VoiceSample::new([0]))),

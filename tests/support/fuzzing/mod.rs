@@ -239,6 +239,7 @@ fn upstream_file(library: &Library, name: &str) {
         request: "\n".into(),
         text: "\t".into(),
         voice: voice.cloned(),
+        voice_name: None,
     };
     let question = LaneRequest::Transcribe { prompt: "\"".into(), audio: vec![1, -1].into() };
     let chat = [

@@ -53,6 +53,8 @@ pub struct HarnessConfig {
     pub refused_handshakes: usize,
     /// Answers HTTP requests, for dialects that send them.
     pub http: HttpScript,
+    /// The gateway is behind another bridge, which is the upstream of the first by OpenAI's Realtime API.
+    pub has_second_bridge: bool,
 }
 
 /// The probability that the user has finished, from the audio that ends in the pause; `None` if the model is too busy.
@@ -130,6 +132,7 @@ impl Default for HarnessConfig {
             has_free_worker: true,
             refused_handshakes: 0,
             http: HttpScript::default(),
+            has_second_bridge: false,
         }
     }
 }

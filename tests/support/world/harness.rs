@@ -17,8 +17,8 @@ use voxbridge::{
     error::Error,
     session::{Observation, ReadWindow, SessionReport},
     simulator::{
-        ConnId, DuplexOpening, DuplexUnit, EngineAnswer, EngineRequest, SimDialect, SimInput, SimMode,
-        SimulatorConfig,
+        ConnId, DuplexOpening, DuplexUnit, EngineAnswer, EngineRequest, RealtimeServer, SimDialect, SimInput,
+        SimMode, SimulatorConfig,
     },
     spelling::UpstreamMapping,
     vocabulary::{
@@ -30,11 +30,11 @@ use voxbridge::{
 use super::{
     bytes_of,
     config::{HarnessConfig, ScriptedJudge, ScriptedTools, UNIX},
-    gateway::VirtualGateway,
     http_server::HttpScript,
     network::{InFlight, OTHER_CLIENTS_FROM, conn_of},
     observed::{ClientFrame, Traffic},
     reader::Reader,
+    server::VirtualServer,
     session::VirtualSession,
 };
 
@@ -54,7 +54,7 @@ pub trait StepMeter {
 pub struct Harness<M: StepMeter> {
     pub(super) session: VirtualSession,
     pub(super) dialect: SimDialect,
-    pub(super) server: VirtualGateway,
+    pub(super) server: VirtualServer,
     started: Instant,
     pub(super) latency: Duration,
     pub(super) in_flight: VecDeque<(Instant, InFlight)>,
@@ -148,8 +148,11 @@ impl<M: StepMeter> Harness<M> {
         let started = session.now;
         let mut harness = Self {
             session,
-            dialect: config.simulator.dialect,
-            server: VirtualGateway::new(config.simulator, started, UNIX),
+            dialect: match config.has_second_bridge {
+                true => SimDialect::OpenaiRealtime(RealtimeServer::Openai),
+                false => config.simulator.dialect,
+            },
+            server: VirtualServer::new(config.simulator, started, UNIX, config.has_second_bridge),
             started,
             latency: config.latency,
             in_flight: VecDeque::new(),
@@ -371,7 +374,7 @@ impl<M: StepMeter> Harness<M> {
 
     /// Kills the gateway with every lane and starts another.
     pub fn replace_gateway(&mut self, simulator: SimulatorConfig) {
-        self.server = VirtualGateway::new(simulator, self.session.now, UNIX + self.now());
+        self.server = self.server.replaced(simulator, self.session.now, UNIX + self.now());
         self.break_lanes();
     }
 

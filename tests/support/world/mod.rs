@@ -2,7 +2,8 @@
 //!
 //! [`client`] and [`received`] are clients that are made from their mappings; they have no socket and no clock, so that they
 //! serve tests in virtual time and over sockets alike. [`session`] is one bridge in virtual time, and [`gateway`] is one
-//! simulated gateway, for tests with clients and servers of their own. [`harness`] connects a bridge with a simulated server.
+//! simulated gateway, for tests with clients and servers of their own. [`harness`] connects a bridge with a simulated server, which
+//! may be behind another bridge.
 
 pub mod client;
 pub mod config;
@@ -13,9 +14,11 @@ mod network;
 pub mod observed;
 pub mod reader;
 pub mod received;
+mod second_bridge;
+mod server;
 pub mod session;
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Mutex, time::Duration};
 
 use voxbridge::audio::pcm;
 
@@ -26,6 +29,11 @@ pub fn bytes_of(samples: &[i16]) -> Vec<u8> {
 
 /// A recording of `examples/speech`, int16 mono 16 kHz.
 pub fn recording(file: &str) -> Vec<i16> {
+    static READ: Mutex<BTreeMap<String, Vec<i16>>> = Mutex::new(BTreeMap::new());
+    READ.lock().unwrap().entry(file.to_owned()).or_insert_with(|| read_recording(file)).clone()
+}
+
+fn read_recording(file: &str) -> Vec<i16> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/speech").join(file);
     let mut wav = hound::WavReader::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     assert_eq!((wav.spec().sample_rate, wav.spec().channels), (16_000, 1), "{file}");

@@ -250,7 +250,7 @@ impl<M: StepMeter> Harness<M> {
         let mut unheld = self.in_flight.iter().filter(|(_, frame)| !self.is_held(frame));
         let frame = unheld.next().map(|(at, _)| *at);
         let answer = self.pause_answers.front().map(|(at, _)| *at);
-        [frame, answer, self.reader.next_read(), self.session.wait, self.server.wait]
+        [frame, answer, self.reader.next_read(), self.session.wait, self.server.wait()]
             .into_iter()
             .flatten()
             .min()
@@ -268,7 +268,7 @@ impl<M: StepMeter> Harness<M> {
                 self.deliver(frame);
             } else if let Some(answer) = self.take_due_answer() {
                 self.feed_bridge(answer);
-            } else if self.server.wait.is_some_and(|at| at <= self.session.now) {
+            } else if self.server.wait().is_some_and(|at| at <= self.session.now) {
                 self.feed_gateway(SimInput::Timeout);
             } else if self.session.wait.is_some_and(|at| at <= self.session.now) {
                 self.feed_bridge(Input::Timeout);

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 use voxbridge::{
+    audio::pcm,
     session::{EndReason, Measurement, Observation},
     vocabulary::{DisconnectReason, Lane},
 };
@@ -100,10 +101,7 @@ impl<M: StepMeter> Harness<M> {
 
     /// All audio the client received, int16.
     pub fn audio(&self) -> Vec<i16> {
-        let frames = self.binary_frames();
-        frames
-            .flat_map(|frame| frame.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])))
-            .collect()
+        self.binary_frames().flat_map(|frame| pcm::s16le_samples(frame)).collect()
     }
 
     /// The bytes of all binary frames that the client received.

@@ -1,0 +1,89 @@
+//! Conversations on servers of OpenAI's Realtime API, which decide when the user's turn is over: sessions that expire, and servers
+//! that are stuck.
+
+use std::time::Duration;
+
+use voxbridge::{
+    session::Observation,
+    simulator::{RealtimeServer, SimDialect, SimulatorConfig},
+    spelling::MappingKind,
+    vocabulary::RolloverReason,
+};
+
+use super::{Realtime, config, speech};
+use crate::harness::HarnessConfig;
+
+const MS: Duration = Duration::from_millis(1);
+const BOTH: [RealtimeServer; 2] = [RealtimeServer::Openai, RealtimeServer::VllmOmni];
+
+fn conversation(kind: RealtimeServer, faults: &[&str]) -> HarnessConfig {
+    let simulator = SimulatorConfig {
+        dialect: SimDialect::OpenaiRealtime(kind),
+        workers: 2,
+        faults: faults.iter().map(|text| text.parse().unwrap()).collect(),
+        ..SimulatorConfig::default()
+    };
+    let upstream = "openai-realtime";
+    HarnessConfig { upstream, simulator, profile: "conversation", ..config("model=gpt-realtime") }
+}
+
+/// The user says something, and listens for so long.
+fn say(client: &mut Realtime, listens_ms: usize) {
+    client.say(&speech());
+    client.say_silence(listens_ms);
+}
+
+fn answers(client: &Realtime) -> usize {
+    client.of_type("response.done").iter().filter(|done| done["response"]["status"] == "completed").count()
+}
+
+#[test]
+fn session_is_replaced_with_its_history_before_it_expires() {
+    for kind in BOTH {
+        let mut config = conversation(kind, &["timeout=120"]);
+        let shorter = [("audio = 3600000", "audio = 120000")];
+        config.change_file(MappingKind::Upstream, "openai-realtime", &shorter);
+        let mut client = Realtime::with_config(config);
+        for _ in 0..15 {
+            say(&mut client, 9000);
+        }
+        let seen = &client.harness.observations;
+        let reasons: Vec<RolloverReason> = seen
+            .iter()
+            .filter_map(|seen| match seen {
+                Observation::RolledOver { reason, .. } => Some(*reason),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(reasons, [RolloverReason::TimeLimit; 2], "{kind:?}");
+        assert_eq!(answers(&client), 15, "{kind:?}: {:?}", client.types());
+        assert!(client.of_type("error").is_empty(), "{kind:?}");
+        let openings = client.harness.sent_containing("The conversation so far").len();
+        assert_eq!(openings, 2, "{kind:?}: the next session knows the conversation");
+        client.check();
+    }
+}
+
+#[test]
+fn conversation_goes_on_in_another_session_if_its_own_ends_or_is_stuck() {
+    for (kind, fault, told) in [
+        (RealtimeServer::Openai, "timeout=14,times=1", "session_expired"),
+        (RealtimeServer::VllmOmni, "timeout=14,times=1", "1012"),
+        (RealtimeServer::Openai, "never-answers,times=1", "no output for 15 s"),
+        (RealtimeServer::VllmOmni, "never-answers,times=1", "no output for 15 s"),
+    ] {
+        let mut client = Realtime::with_config(conversation(kind, &[fault]));
+        for _ in 0..3 {
+            say(&mut client, 20_000);
+        }
+        let errors = client.of_type("error");
+        assert_eq!(errors.len(), 1, "{kind:?} {fault}: {errors:?}");
+        assert!(errors[0]["error"]["message"].to_string().contains(told), "{kind:?} {fault}: {errors:?}");
+        assert!(answers(&client) >= 2, "{kind:?} {fault}: {:?}", client.types());
+        client.pass(1000 * MS);
+        let before = answers(&client);
+        say(&mut client, 9000);
+        assert_eq!(answers(&client), before + 1, "{kind:?} {fault}: {:?}", client.types());
+        client.check();
+    }
+}

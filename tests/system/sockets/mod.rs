@@ -1,0 +1,39 @@
+//! Server, clients and simulators in one process over real sockets.
+
+mod access;
+mod audio_fidelity;
+mod bare_tcp;
+mod batched_reads;
+#[cfg(feature = "webrtc")]
+mod calls;
+mod cloud_sockets;
+mod conversations;
+mod handshakes;
+mod http_upstreams;
+mod llama_cpp_omni;
+mod matrix;
+mod migration;
+mod mixed_upstreams;
+mod observability;
+mod openai_upstream;
+mod opus;
+mod pipecat;
+mod refusals;
+mod relay;
+mod rest;
+mod rest_break_off;
+mod rest_jobs;
+mod rest_limits;
+mod rest_queue;
+mod rest_vendors;
+mod server;
+mod sglang_omni;
+mod single_worker;
+#[cfg(feature = "mcp")]
+mod tool_servers;
+mod unneeded_lanes;
+mod upstream_faults;
+mod upstream_pool;
+mod upstream_tls;
+mod vllm_omni;
+mod xiaozhi;
