@@ -19,6 +19,9 @@ use crate::{
     suggestion::suggest_known,
 };
 
+/// Variables that a child has of this process: where programs and files are, and how texts are written.
+const KEPT_VARIABLES: [&str; 9] =
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TMPDIR", "XDG_CACHE_HOME"];
 /// Longest time of a call, ms.
 const DEFAULT_TIMEOUT_MS: u64 = 20_000;
 /// Most calls in a turn of the user.
@@ -183,7 +186,8 @@ impl McpConfig {
     }
 
     fn child_environment(&self) -> Result<Vec<(String, Secret)>, Mistake> {
-        let mut variables = Vec::new();
+        let kept = KEPT_VARIABLES.into_iter().filter_map(|name| Some((name, env_var(name)?)));
+        let mut variables: Vec<_> = kept.map(|(name, value)| (name.to_owned(), Secret::new(value))).collect();
         for (name, value) in &self.environment {
             variables.push((name.clone(), Secret::new(value.as_str())));
         }

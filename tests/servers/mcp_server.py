@@ -8,6 +8,7 @@ its port; with `--json` its answers are JSON in place of events.
 
 import argparse
 import asyncio
+import base64
 import json
 import os
 import socket
@@ -17,8 +18,10 @@ import uvicorn
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
-# The smallest JPEG that decoders take: 1 x 1 pixel, head and tail.
-PICTURE = bytes.fromhex("ffd8ffe000104a46494600010100000100010000ffd9")
+# A PNG file of one pixel.
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 server = MCPServer("house", log_level="ERROR")
 
@@ -57,7 +60,7 @@ def large(length: int) -> str:
 @server.tool(structured_output=False)
 def picture() -> Image:
     """A picture of the garden."""
-    return Image(data=PICTURE, format="jpeg")
+    return Image(data=PICTURE, format="png")
 
 
 @server.tool(structured_output=False)

@@ -205,19 +205,17 @@ impl ToolServers {
             let left = at_most.saturating_sub(started.elapsed());
             caller.call(tool.clone(), arguments, left).await
         };
-        let (outcome, result) = match timeout(at_most + CANCEL_TIME, called).await {
-            Ok(Ok(result)) => ("ok", result),
-            Ok(Err(problem)) => {
-                warn!(server, tool, "call of a tool failed: {problem}");
-                let is_late = started.elapsed() >= at_most;
-                (if is_late { "timeout" } else { "failed" }, ServerCallResult::failed(&problem))
-            }
-            Err(_) => {
-                let problem = format!("no result within {} s", at_most.as_secs_f32());
-                warn!(server, tool, "call of a tool failed: {problem}");
-                ("timeout", ServerCallResult::failed(&problem))
-            }
+        let ended = timeout(at_most + CANCEL_TIME, called).await.ok();
+        let is_late = started.elapsed() >= at_most;
+        let (outcome, result) = match ended {
+            Some(Ok(result)) => ("ok", Ok(result)),
+            Some(Err(problem)) if !is_late => ("failed", Err(problem)),
+            _ => ("timeout", Err(format!("no result within {} s", at_most.as_secs_f32()))),
         };
+        let result = result.unwrap_or_else(|problem| {
+            warn!(server, tool, "call of a tool failed: {problem}");
+            ServerCallResult::failed(&problem)
+        });
         let seconds = started.elapsed().as_secs_f64();
         info!(server, tool, result = outcome, seconds, bytes = result.output.len(), "tool called");
         self.0.metrics.record_tool_call(&server, outcome, seconds);

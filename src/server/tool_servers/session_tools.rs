@@ -34,12 +34,10 @@ pub(crate) enum ToolNews {
 impl SessionTools {
     /// The tools of these servers; `None` without names.
     pub(crate) fn new(servers: &ToolServers, names: &[String]) -> Option<Self> {
-        let change = next_change(servers.0.changed.subscribe());
-        let (servers, names) = (servers.clone(), names.into());
-        (!<Arc<[String]> as AsRef<[String]>>::as_ref(&names).is_empty()).then(|| Self {
-            servers,
-            names,
-            change,
+        (!names.is_empty()).then(|| Self {
+            servers: servers.clone(),
+            names: names.into(),
+            change: next_change(servers.0.changed.subscribe()),
             calls: FuturesUnordered::new(),
         })
     }

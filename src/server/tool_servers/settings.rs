@@ -40,7 +40,7 @@ pub(crate) enum ToolServerTransport {
         /// The program, by path or name.
         program: String,
         arguments: Vec<String>,
-        /// Variables of its environment beside the usual ones.
+        /// Its environment.
         environment: Vec<(String, Secret)>,
         /// Its working directory, if that is another.
         directory: Option<PathBuf>,

@@ -9,7 +9,7 @@ pub(super) use self::server_calls::ServerCalls;
 use super::{
     calling::{CALLS_MAX, Calling},
     entries::Entries,
-    server_tools::Offer,
+    offer::Offer,
     spoken_words::SpokenWords,
 };
 use crate::session::{

@@ -13,7 +13,7 @@ use std::{
 use super::{
     Assistant,
     answer::{Question, begin_calling},
-    server_tools::CallCounts,
+    offer::CallCounts,
 };
 use crate::session::{
     effects::Effects,
@@ -131,7 +131,7 @@ impl Assistant {
         let request = AnswerRequest::default();
         let offer = self.server_tools.offer(&tools.settings.tools, &CallCounts::default());
         let is_native = tools.lanes.calls_tools(lane);
-        let begin = || begin_calling(&request, &self.rules, &offer.tools, self.can_speak, &entries);
+        let begin = || begin_calling(&request, &self.rules, &offer.tools, self.asks_silently, &entries);
         let calling = (!is_native).then(begin).flatten();
         let speaks = tools.settings.spoken_answers;
         let question = Question::new(&request, &offer.tools, calling.as_ref(), is_native, speaks);

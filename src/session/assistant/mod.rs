@@ -11,6 +11,7 @@ mod answer;
 mod calling;
 mod early;
 pub(crate) mod entries;
+mod offer;
 mod server_tools;
 mod spoken_words;
 
@@ -21,7 +22,8 @@ use self::{
     calling::Calling,
     early::EarlyQuestion,
     entries::{Entries, EntryLimits},
-    server_tools::{CallCounts, ServerTools},
+    offer::CallCounts,
+    server_tools::ServerTools,
 };
 use super::{
     effects::Effects,
@@ -51,7 +53,9 @@ const WAITING_MAX: usize = 16;
 pub(crate) struct Assistant {
     profile: Arc<Profile>,
     rules: Arc<AnswerRules>,
-    /// An upstream speaks given texts, so that the model can be asked silently.
+    /// The model can be asked silently: an upstream speaks given texts.
+    asks_silently: bool,
+    /// An upstream speaks given texts.
     can_speak: bool,
     /// The conversation so far.
     pub(crate) entries: Entries,
@@ -67,7 +71,12 @@ pub(crate) struct Assistant {
 }
 
 impl Assistant {
-    pub(crate) fn new(profile: Arc<Profile>, rules: Arc<AnswerRules>, can_speak: bool) -> Self {
+    pub(crate) fn new(
+        profile: Arc<Profile>,
+        rules: Arc<AnswerRules>,
+        asks_silently: bool,
+        can_speak: bool,
+    ) -> Self {
         let entries = Entries::new(EntryLimits {
             max_chars: rules.answer.history_max_chars,
             audio_max_ms: rules.answer.history_audio_max_ms,
@@ -76,6 +85,7 @@ impl Assistant {
         Self {
             profile,
             rules,
+            asks_silently,
             can_speak,
             entries,
             current: None,
@@ -118,7 +128,7 @@ impl Assistant {
     /// The voice for the next answer; `None` if the model is asked silently.
     fn next_voice(&self, Tools { settings, voice, .. }: &Tools) -> Option<VoiceSample> {
         let is_silent = self.server_tools.allow_calls(&settings.tools)
-            && self.can_speak
+            && self.asks_silently
             && self.rules.tools.as_ref().is_some_and(|tools| tools.ask == AskTools::Silent);
         voice.clone().filter(|_| settings.spoken_answers && !is_silent)
     }
@@ -250,7 +260,8 @@ impl Assistant {
         {
             let client_tools = request.tools.as_ref().unwrap_or(&tools.settings.tools);
             let offer = self.server_tools.offer(client_tools, &CallCounts::default());
-            let calling = begin_calling(&request, &self.rules, &offer.tools, self.can_speak, &self.entries);
+            let calling =
+                begin_calling(&request, &self.rules, &offer.tools, self.asks_silently, &self.entries);
             self.current = Some(Answer::begin(request, offer, calling, &self.profile, tools));
             self.release_early(now, tools);
         }
@@ -269,7 +280,7 @@ impl Assistant {
         } else if answer.ask.is_ready(&tools.lanes) {
             let is_native = answer.ask.calls_tools(&tools.lanes);
             answer.set_native(is_native, |request, offer| {
-                begin_calling(request, &self.rules, offer, self.can_speak, &self.entries)
+                begin_calling(request, &self.rules, offer, self.asks_silently, &self.entries)
             });
             let question = answer.question();
             let turn = self.rules.chat_turn(&self.profile, tools, &question, &self.entries);
@@ -294,7 +305,7 @@ impl Assistant {
         let client_tools = answer.request.tools.as_ref().unwrap_or(&tools.settings.tools);
         let offer = self.server_tools.offer(client_tools, &answer.server_calls.counts);
         let calling =
-            begin_calling(&answer.request, &self.rules, &offer.tools, self.can_speak, &self.entries);
+            begin_calling(&answer.request, &self.rules, &offer.tools, self.asks_silently, &self.entries);
         answer.ask_after_calls(offer, calling, tools);
     }
 

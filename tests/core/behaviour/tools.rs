@@ -36,7 +36,7 @@ fn tool_of_a_server_is_called_for_every_client() {
     run(case::in_turns(), |checks| {
         let case = checks.case.clone();
         let Some(request) = Request::of(&case) else { return checks.gate() };
-        for (takes, cell) in [(100, "a quick tool"), (4000, "a slow tool")] {
+        for (takes, cell) in [(100, "a quick tool"), (2500, "a slow tool")] {
             let mut play = Play::with(&case, |config| house(config, Duration::from_millis(takes)));
             request.make(&mut play, "Switch the light on, please.");
             wait_for_silence(&mut play);

@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use voxbridge::vocabulary::{ServerCall, ServerCallResult, Tool, ToolServer};
-use voxbridge_test_support::world::config::ScriptedTools;
+use voxbridge::{
+    spelling::Library,
+    trace::{AudioRetention, Trace, replay::replay},
+    vocabulary::{ServerCall, ServerCallResult, Tool, ToolServer},
+};
+use voxbridge_test_support::world::{config::ScriptedTools, session::epoch};
 
 use super::{
     Realtime,
@@ -175,6 +179,19 @@ fn tools_of_client_and_server_may_be_called_together() {
     assert_eq!(transcript(&done), "Done.");
     let question = last_question(&client).join("\n");
     assert!(question.contains("light: on") && question.contains("shown"), "{question}");
+}
+
+#[test]
+fn recorded_calls_replay_identically() {
+    let mut config = config(&[CALL, "It is on."], PATIENT, 2000 * MS, |_| Some(result("light: on")));
+    config.record = Some(AudioRetention::All);
+    let mut client = connect(config);
+    client.ask("Switch the light on.");
+    client.wait_for("response.done");
+    let text = client.harness.trace();
+    assert!(text.contains(r#""in":"tool_result""#) && text.contains(r#""out":"call_tool""#), "{text}");
+    let outcome = replay(&Trace::parse(text).unwrap(), Library::embedded().unwrap(), epoch()).unwrap();
+    assert!(outcome.is_same(), "{outcome:#?}");
 }
 
 #[test]

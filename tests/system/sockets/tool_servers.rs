@@ -14,7 +14,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
 };
-use voxbridge::simulator::SimulatorConfig;
+use voxbridge::simulator::{SimulatorConfig, socket::RecordedInput};
 use voxbridge_test_support::{
     bench::{Bench, Client, configuration, events, instant_simulator, scratch},
     servers::PackageServer,
@@ -65,7 +65,7 @@ async fn connect(bench: &Bench) -> Client {
     client
 }
 
-/// Asks by text. Returns the words of the answer, and all that the model was asked.
+/// Asks by text. Returns the words of the answer, and the last question to the model.
 async fn ask(bench: &Bench, client: &mut Client, text: &str) -> (String, String) {
     let content = json!([{"type": "input_text", "text": text}]);
     let item = json!({"type": "message", "role": "user", "content": content});
@@ -74,7 +74,11 @@ async fn ask(bench: &Bench, client: &mut Client, text: &str) -> (String, String)
     let done = client.wait_for_event("response.done").await;
     let output = done["response"]["output"].as_array().unwrap();
     let words = |item: &Value| item["content"][0]["text"].as_str().unwrap_or_default().to_owned();
-    let asked = format!("{:?}", bench.recorder.all());
+    let question = |input: RecordedInput| match input {
+        RecordedInput::Message(_, text) if text.contains("input.append") => Some(text),
+        _ => None,
+    };
+    let asked = bench.recorder.all().into_iter().rev().find_map(question).unwrap();
     (output.iter().map(words).collect::<Vec<_>>().join(" "), asked)
 }
 
@@ -94,6 +98,7 @@ async fn check_tools(name: &str, server: &str, extra: (&str, Value, &str)) {
         (call("sleep", &json!({"seconds": 30})), "no result within 1 s"),
         (call("large", &json!({"length": 100_000})), "(cut: 100000 bytes)"),
         (call(extra.0, &extra.1), extra.2),
+        (call("picture", &json!({})), "iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB"),
         (call("grow", &json!({})), "grown"),
     ];
     let answers: Vec<&str> = calls.iter().flat_map(|(call, _)| [call.as_str(), "Fine."]).collect();
@@ -109,6 +114,27 @@ async fn check_tools(name: &str, server: &str, extra: (&str, Value, &str)) {
     }
     assert!(events(&client.received, "error").is_empty(), "{}", client.describe_received());
     wait_until(&bench, "the new tool", |_, tools| tools == 10).await;
+}
+
+#[test]
+fn unknown_server_of_a_profile_is_told_with_a_suggestion() {
+    let mappings = scratch("mcp_unknown");
+    let profile = "kind = \"profile\"\nname = \"butler\"\ntitle = \"-\"\nextends = \"assistant\"\n[answer.tools]\nmcp = [\"hous\"]\n";
+    std::fs::write(mappings.join("butler.toml"), profile).unwrap();
+    let head = format!(
+        "profile = \"butler\"\nmappings = {:?}\n[[upstream]]\nurl = \"ws://a\"\n",
+        mappings.display().to_string()
+    );
+    for (servers, words) in [
+        (
+            "[mcp.house]\nurl = \"http://a/mcp\"\n",
+            "`hous` ([answer.tools] mcp), which is no [mcp] server, did you mean `house`?",
+        ),
+        ("", "which is no [mcp] server; describe it in [mcp.hous]"),
+    ] {
+        let problem = configuration(&format!("{head}{servers}")).check().unwrap_err();
+        assert!(problem.contains(words), "{problem}");
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A tool server as a child process: started without a shell, with a small environment, and ended with the connection.
+//! A tool server as a child process: started without a shell, and ended with the connection.
 //!
 //! Messages are lines on its standard input and output. What it writes to its standard error is logged at debug.
 
@@ -17,9 +17,6 @@ use tracing::debug;
 
 use super::{MESSAGE_MAX_BYTES, ToolServerSettings, ToolServerTransport};
 
-/// Variables that the child has of this process: where programs and files are, and how texts are written.
-const KEPT_VARIABLES: [&str; 9] =
-    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TMPDIR", "XDG_CACHE_HOME"];
 /// Longest line of the log, bytes.
 const LOG_LINE_MAX_BYTES: u64 = 1024;
 
@@ -34,9 +31,8 @@ pub(super) fn start(
     else {
         return Err("the server is no child process".to_owned());
     };
-    let kept = KEPT_VARIABLES.into_iter().filter_map(|name| Some((name, crate::config::env_var(name)?)));
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().envs(kept);
+    command.args(arguments).env_clear();
     command.envs(environment.iter().map(|(name, value)| (name, value.expose())));
     directory.iter().for_each(|directory| _ = command.current_dir(directory));
     // A group of its own: Ctrl-C at a terminal lets sessions finish their calls.

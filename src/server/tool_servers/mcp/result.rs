@@ -1,14 +1,16 @@
 //! The result of a call as the model gets it.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rmcp::model::CallToolResult;
 use serde_json::Value;
 
-use crate::{client::tool_output, vocabulary::ServerCallResult};
+use crate::{
+    client::{decode_picture, tool_output},
+    vocabulary::ServerCallResult,
+};
 
 /// Most pictures of a result.
 const PICTURES_MAX: usize = 4;
-/// Largest picture, bytes: twice what clients may send.
+/// Largest picture, bytes in base64.
 const PICTURE_MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// Text and pictures of a result.
@@ -29,9 +31,7 @@ pub(super) fn to_result(result: &CallToolResult) -> Result<ServerCallResult, Str
 
 /// A picture that the model can take: a JPEG or PNG file.
 fn picture(part: &Value) -> Option<bytes::Bytes> {
-    let data =
-        part["data"].as_str().filter(|data| part["type"] == "image" && data.len() <= PICTURE_MAX_BYTES)?;
-    let file = STANDARD.decode(data).ok()?;
-    let is_known = file.starts_with(b"\x89PNG") || file.starts_with(b"\xff\xd8");
-    is_known.then(|| file.into())
+    let is_picture = part["type"] == "image";
+    let data = part["data"].as_str().filter(|data| is_picture && data.len() <= PICTURE_MAX_BYTES)?;
+    decode_picture(data).ok().map(|picture| picture.0)
 }

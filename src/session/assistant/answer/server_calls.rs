@@ -8,14 +8,14 @@ use crate::{
         assistant::{
             calling::Calling,
             entries::Entries,
-            server_tools::{CallCounts, Offer, OfferedTool, add_entry},
+            offer::{CallCounts, Offer, OfferedTool},
             spoken_words::SpokenWords,
         },
         outbox::Observation,
         tools::Tools,
     },
     spelling::profile::ToolRules,
-    vocabulary::{Entry, EntryId, EntryPart, Role, ToolCall},
+    vocabulary::{Entry, EntryId, EntryPart, EntryPlace, Role, ToolCall},
 };
 
 /// State of an answer that may call tools on servers.
@@ -104,7 +104,22 @@ impl Answer {
             let id = EntryId(tools.segment_ids.next_id());
             let parts = vec![EntryPart::Text(words.trim().to_owned())];
             self.server_calls.said.push(id);
-            add_entry(self, entries, Entry { id, role: Role::Assistant, parts });
+            self.add_to_conversation(Entry { id, role: Role::Assistant, parts }, entries);
+        }
+    }
+
+    /// Adds an entry to the conversation that the answer belongs to.
+    pub(in crate::session::assistant) fn add_to_conversation(&mut self, entry: Entry, entries: &mut Entries) {
+        let request = &mut self.request;
+        if !request.is_remembered && request.entries.is_none() {
+            request.entries = Some(entries.to_list());
+        }
+        match &mut request.entries {
+            Some(own) => {
+                request.bytes += entry.bytes();
+                own.push(entry);
+            }
+            None => _ = entries.add(entry, EntryPlace::End),
         }
     }
 

@@ -4,19 +4,20 @@
 //! of the conversation at once, and the result replaces the note when it comes. So a barge-in drops the wish for an answer, and
 //! the conversation still says what was done.
 
-mod offer;
-
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-pub(super) use self::offer::{CallCounts, Offer, OfferedTool};
-use super::{answer::Answer, entries::Entries};
+use super::{
+    answer::Answer,
+    entries::Entries,
+    offer::{CallCounts, Offer},
+};
 use crate::{
     session::{outbox::Action, tools::Tools},
     vocabulary::{
-        AnswerRequest, Entry, EntryId, EntryPart, EntryPlace, Role, ServerCall, ServerCallResult, ToolCall,
+        AnswerRequest, Entry, EntryId, EntryPart, Role, ServerCall, ServerCallResult, ToolCall, ToolChoice,
         ToolOffer, ToolResult, ToolServer,
     },
 };
@@ -60,8 +61,7 @@ impl ServerTools {
     /// True if an answer may have calls beside this offer of the client.
     pub(super) fn allow_calls(&self, client: &ToolOffer) -> bool {
         client.allows_calls()
-            || self.servers.iter().any(|server| !server.tools.is_empty())
-                && client.choice != crate::vocabulary::ToolChoice::None
+            || self.servers.iter().any(|server| !server.tools.is_empty()) && client.choice != ToolChoice::None
     }
 
     /// True while calls of this answer run.
@@ -90,11 +90,8 @@ impl ServerTools {
         let calls = answer.take_server_calls(now, entries, tools);
         for (number, call) in &calls {
             let part = EntryPart::Call(call.clone());
-            add_entry(
-                answer,
-                entries,
-                Entry { id: EntryId(*number), role: Role::Assistant, parts: vec![part] },
-            );
+            let entry = Entry { id: EntryId(*number), role: Role::Assistant, parts: vec![part] };
+            answer.add_to_conversation(entry, entries);
         }
         for (number, call) in &calls {
             self.begin_call(now, EntryId(*number), call, answer, entries, tools);
@@ -135,7 +132,7 @@ impl ServerTools {
             Err(problem) => ServerCallResult::failed(&problem).output,
         };
         let parts = vec![EntryPart::Result(ToolResult { call_id, output })];
-        add_entry(answer, entries, Entry { id: result, role: Role::User, parts });
+        answer.add_to_conversation(Entry { id: result, role: Role::User, parts }, entries);
     }
 
     /// Takes the result of a call. One that came too late is dropped.
@@ -162,21 +159,6 @@ impl ServerTools {
     pub(super) fn late_calls(&self, now: Instant) -> Vec<(EntryId, Duration)> {
         let late = self.running.iter().filter(|call| call.deadline <= now);
         late.map(|call| (call.call, call.timeout)).collect()
-    }
-}
-
-/// Adds an entry to the conversation that the answer belongs to.
-pub(super) fn add_entry(answer: &mut Answer, entries: &mut Entries, entry: Entry) {
-    let request = &mut answer.request;
-    if !request.is_remembered && request.entries.is_none() {
-        request.entries = Some(entries.to_list());
-    }
-    match &mut request.entries {
-        Some(own) => {
-            request.bytes += entry.bytes();
-            own.push(entry);
-        }
-        None => _ = entries.add(entry, EntryPlace::End),
     }
 }
 

@@ -11,15 +11,15 @@ const NAME_MAX_BYTES: usize = 64;
 
 /// Tools that an answer may call.
 #[derive(Debug, Clone, Default)]
-pub(in crate::session::assistant) struct Offer {
+pub(super) struct Offer {
     /// All of them.
-    pub(in crate::session::assistant) tools: ToolOffer,
+    pub(super) tools: ToolOffer,
     of_servers: Vec<OfferedTool>,
 }
 
 /// A tool of a server in an offer.
 #[derive(Debug, Clone)]
-pub(in crate::session::assistant) struct OfferedTool {
+pub(super) struct OfferedTool {
     /// Name that the model knows.
     name: String,
     pub(super) server: String,
@@ -28,12 +28,12 @@ pub(in crate::session::assistant) struct OfferedTool {
     /// Longest time of a call.
     pub(super) timeout: Duration,
     /// Most calls of this server in a turn of the user.
-    pub(in crate::session::assistant) calls_max: u32,
+    pub(super) calls_max: u32,
 }
 
 /// Calls on tool servers in a turn of the user.
 #[derive(Debug, Clone, Default)]
-pub(in crate::session::assistant) struct CallCounts(Vec<(String, u32)>);
+pub(super) struct CallCounts(Vec<(String, u32)>);
 
 impl CallCounts {
     /// Calls on this server so far.
@@ -45,7 +45,7 @@ impl CallCounts {
     ///
     /// # Errors
     /// Its server was called as often as a turn may have it.
-    pub(in crate::session::assistant) fn add(&mut self, tool: &OfferedTool) -> Result<(), String> {
+    pub(super) fn add(&mut self, tool: &OfferedTool) -> Result<(), String> {
         let max = tool.calls_max;
         if self.of(&tool.server) >= max {
             return Err(format!("not called: {max} calls are the most in a turn; answer with what is known"));
@@ -95,7 +95,7 @@ impl Offer {
     }
 
     /// The tool of a server with this name.
-    pub(in crate::session::assistant) fn find_of_server(&self, name: &str) -> Option<&OfferedTool> {
+    pub(super) fn find_of_server(&self, name: &str) -> Option<&OfferedTool> {
         self.of_servers.iter().find(|tool| tool.name == name)
     }
 }
