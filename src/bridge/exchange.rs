@@ -9,8 +9,8 @@ use std::{
 use crate::{
     session::Observation,
     vocabulary::{
-        AnswerPart, ClientEvent, DisconnectReason, FlowControl, Frame, HttpRequest, Lane, LanePurpose,
-        Message, Mode, PauseId, SpeechId,
+        AnswerPart, ClientEvent, DisconnectReason, EntryId, FlowControl, Frame, HttpRequest, Lane,
+        LanePurpose, Message, Mode, PauseId, ServerCall, ServerCallResult, SpeechId, ToolServer,
     },
 };
 
@@ -56,6 +56,10 @@ pub enum Input<'a> {
     WorkerFound(PauseId),
     /// An operator replaces the conversation's upstream session at the next quiet moment. Ignored without a conversation.
     Rollover,
+    /// The tool servers that can be called from now on, in place of those before.
+    ToolServers(Arc<[ToolServer]>),
+    /// The end of an [`Output::CallTool`]: its number, and the result.
+    ToolResult(EntryId, ServerCallResult),
 }
 
 /// An output of a session: one thing for the driver to do.
@@ -91,6 +95,8 @@ pub enum Output {
     /// Answer with [`Input::WorkerFound`] if no one waits for the worker of this lane, and an upstream has a free worker for
     /// another answer.
     FindWorker(PauseId, Lane),
+    /// Call a tool on a tool server. [`Input::ToolResult`] is the answer. The call goes on when the session ends.
+    CallTool(Box<ServerCall>),
     /// For the log and the metrics.
     Observe(Observation),
     /// No more output. Call again after the next input or at this instant.

@@ -228,6 +228,8 @@ impl BridgedSession for ServedSession {
             Input::TurnJudged(pause, probability) => session.handle_verdict(now, pause, probability),
             Input::WorkerFound(pause) => session.handle_free_worker(now, pause),
             Input::Rollover => session.request_rollover(now),
+            Input::ToolServers(servers) => session.set_tool_servers(now, servers),
+            Input::ToolResult(call, result) => session.handle_tool_result(now, call, result),
             _ => {}
         }
     }
@@ -258,6 +260,7 @@ impl BridgedSession for ServedSession {
             }
             Action::JudgeTurn(pause, audio) => Output::JudgeTurn(pause, audio),
             Action::WithdrawJudgement => Output::WithdrawJudgement,
+            Action::CallTool(call) => Output::CallTool(call),
             Action::FindWorker(pause, lane) => Output::FindWorker(pause, lane),
             Action::Observe(
                 Observation::NoEffect(note) | Observation::Note(note) | Observation::Unsupported(note),

@@ -29,6 +29,8 @@ use self::{
     numbered::NumberedInput,
     realtime::{NoLabels, Realtime},
 };
+#[cfg(feature = "mcp")]
+pub(crate) use self::{device_tools::content::to_output as tool_output, picture::decode_picture};
 #[cfg(feature = "io")]
 pub(crate) use self::{
     live::check_live_session, mapped::answer_headers, realtime::check_session, reference::decode_voice_sample,

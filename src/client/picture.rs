@@ -18,7 +18,7 @@ pub(super) fn is_picture(file: &[u8]) -> bool {
 ///
 /// # Errors
 /// Description of the invalid picture.
-pub(super) fn decode_picture(base64: &str) -> Result<VideoFrame, String> {
+pub(crate) fn decode_picture(base64: &str) -> Result<VideoFrame, String> {
     let mut bytes = Vec::new();
     pcm::decode_base64(base64, &mut bytes).map_err(|error| format!("it is no base64: {error}"))?;
     if !is_picture(&bytes) {

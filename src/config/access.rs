@@ -262,7 +262,14 @@ impl Config {
         let signature = self.access.signature.iter().flat_map(|signature| &signature.token_file);
         let client_files =
             self.access.keys.iter().chain(&self.access.device_keys).chain(signature).chain(&self.tls.key);
-        client_files.chain(&self.admin.token_file).chain(&self.admin.tls.key).chain(upstream_files)
+        let of_tools = self.mcp.values();
+        let tool_files =
+            of_tools.flat_map(|server| server.token_file.iter().chain(server.environment_files.values()));
+        client_files
+            .chain(&self.admin.token_file)
+            .chain(&self.admin.tls.key)
+            .chain(upstream_files)
+            .chain(tool_files)
     }
 
     /// Warns about a listener beyond this machine that authenticates no client. Keys without TLS cause no

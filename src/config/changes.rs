@@ -23,13 +23,14 @@ impl Config {
     /// [`needs_restart`].
     #[must_use]
     pub(super) fn with_fixed_keys_of(&self, running: &Self, has_admin: bool) -> Self {
-        let running = running.to_table();
+        let before = running.to_table();
         let fixed = KEYS.iter().filter(|key| key.needs_restart).map(|key| key.path);
-        self.with_changed_table(|table| {
+        let changed = self.with_changed_table(|table| {
             for path in fixed.chain((!has_admin).then_some("admin")) {
-                table_path::put(table, path, table_path::get(&running, path.split('.')));
+                table_path::put(table, path, table_path::get(&before, path.split('.')));
             }
-        })
+        });
+        Self { mcp: running.mcp.clone(), ..changed }
     }
 }
 

@@ -15,6 +15,7 @@ mod file_check;
 mod keys;
 mod layers;
 mod listen;
+mod mcp;
 mod outputs;
 mod playground;
 mod problems;
@@ -49,6 +50,7 @@ pub use self::{
     keys::{FILE, KEYS, Key, KeyOption, OptionValues},
     layers::{Layers, Setting},
     listen::complete_address,
+    mcp::McpConfig,
     problems::ConfigProblem,
     reload::{ConfigReloader, FindConfig, ReloadTargets},
     tcp::TcpConfig,
@@ -129,6 +131,9 @@ pub struct Config {
     /// Listeners for protocols on bare TCP.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tcp: Vec<TcpConfig>,
+    /// Servers of tools that voxbridge calls for the model, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mcp: BTreeMap<String, McpConfig>,
     /// Session traces.
     #[serde(default, skip_serializing_if = "is_default")]
     pub trace: TraceConfig,
@@ -229,12 +234,13 @@ impl Config {
         toml::Table::try_from(self).unwrap_or_default()
     }
 
-    /// This configuration with a changed table. Upstreams cannot be changed, because the table lacks their full URLs.
+    /// This configuration with a changed table. Upstreams and tool servers cannot be changed, because the table lacks their full
+    /// URLs.
     fn with_changed_table(&self, change: impl FnOnce(&mut toml::Table)) -> Self {
         let mut table = self.to_table();
         change(&mut table);
         let changed = Self::deserialize(table).unwrap_or_else(|_| self.clone());
-        Self { upstream: self.upstream.clone(), ..changed }
+        Self { upstream: self.upstream.clone(), mcp: self.mcp.clone(), ..changed }
     }
 
     /// Loads the built-in mapping files and those of the configured directory.
@@ -300,6 +306,7 @@ impl Config {
         let playground = problems.take_named(self.allows_playground());
         problems.take_named(self.webrtc.addresses());
         tcp::build_all(&self.tcp, &library, problems);
+        let tool_servers = self.build_tool_servers(problems);
         let voices = self.load_voices(problems);
         let upstreams = upstreams::resolve(&self.upstream, &library, problems);
         let mode = upstreams.as_ref().and_then(|upstreams| upstreams.mode.as_deref());
@@ -312,6 +319,7 @@ impl Config {
         let has_voice = self.voices.contains_key(DEFAULT_VOICE);
         let routes = routes::bind_all(planned, &upstreams, has_voice, problems);
         self.check_turn_model(&routes, problems);
+        self.check_named_tool_servers(&routes, problems);
         Some(ServiceConfig {
             routes,
             pool: upstreams.pool,
@@ -322,6 +330,7 @@ impl Config {
             access: access?,
             limits: limits?,
             tls: tls?,
+            tool_servers,
             tap: None,
             traces: self.traces(),
             playground: playground?,
@@ -351,7 +360,11 @@ impl Config {
     /// Notes on surprising combinations, one line each; empty if the configuration is invalid.
     pub fn notes(&self) -> Vec<String> {
         let has_voice = self.voices.contains_key(DEFAULT_VOICE);
-        let routes = self.build_service().map(|service| routes::route_notes(&service.routes, has_voice));
+        let notes = |service: ServiceConfig| {
+            let of_tools = self.tool_server_notes(&service.routes);
+            [routes::route_notes(&service.routes, has_voice), of_tools].concat()
+        };
+        let routes = self.build_service().map(notes);
         routes.unwrap_or_default().into_iter().chain(self.admin.notes()).collect()
     }
 

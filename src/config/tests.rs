@@ -13,7 +13,11 @@ fn configuration_survives_as_a_table() {
     let shown = guide.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
     let further = "tts_models = [\"a\"]\nplayground = true\n[webrtc]\nlisten = \"127.0.0.1:3478\"\n[[tcp]]\nprotocol = \"wyoming\"\n\
                    listen = 10300\n[trace]\ndir = \"t\"\naudio = true\n[log]\nlevel = \"debug\"\n[admin.tls]\ncert = \"c\"\n";
-    for toml in shown.chain([further, ""]) {
+    let (profiles, shown): (Vec<_>, Vec<_>) = shown.partition(|toml| toml.contains("kind = \"profile\""));
+    for profile in profiles {
+        Library::embedded().unwrap().add("shown.toml", profile).unwrap_or_else(|problem| panic!("{problem}"));
+    }
+    for toml in shown.into_iter().chain([further, ""]) {
         let read = config(toml);
         assert_eq!(read.with_changed_table(|_| ()), read, "{toml}");
     }

@@ -13,6 +13,7 @@ use super::{
     route::Routes,
     tap::Tap,
     tls::ReloadableAcceptor,
+    tool_servers::ToolServerSettings,
     trace_files::TraceDirectory,
     upstream_pool::Pool,
 };
@@ -43,6 +44,8 @@ pub struct ServiceConfig {
     pub limits: ClientLimits,
     /// TLS towards clients; `None` for plain TCP.
     pub tls: Option<ReloadableAcceptor>,
+    /// Servers of tools. Those of the start serve until the end.
+    pub tool_servers: Vec<ToolServerSettings>,
     /// Sees every frame of every session.
     pub tap: Option<Arc<dyn Tap>>,
     /// Where traces are written; `None` for no traces.

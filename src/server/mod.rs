@@ -22,6 +22,7 @@
 //! - [`process`]: lifecycle, worker threads, file descriptors, service manager
 //! - [`admin`]: the listener for operators, on an address of its own
 //! - [`turn_judge`]: threads that judge whether a user has finished speaking
+//! - [`tool_servers`]: servers of tools that voxbridge calls for the model
 //! - [`tap`] and [`trace_files`]: see every frame, and write sessions to disk
 //! - [`fuzzing`]: entry points of the fuzz targets for the code that reads strangers' bytes
 
@@ -51,6 +52,7 @@ pub mod route;
 mod session_task;
 pub mod tap;
 pub mod tls;
+pub mod tool_servers;
 pub mod trace_files;
 pub mod turn_judge;
 pub mod upstream_pool;
@@ -100,6 +102,7 @@ use self::{
     },
     queue_keeper::{QueueKeeper, QueueWaits},
     registry::SessionRegistry,
+    tool_servers::ToolServers,
     turn_judge::TurnJudge,
     webrtc::Calls,
 };
@@ -131,6 +134,7 @@ pub struct Server {
     local_sessions: LocalSessions,
     calls: Option<Calls>,
     turn_judge: Option<TurnJudge>,
+    tool_servers: ToolServers,
     announcements: Vec<Announcement>,
     queue_keeper: QueueKeeper,
     /// Additional time for which a drain waits for lanes in an upstream's queue.
@@ -250,6 +254,7 @@ impl Server {
         metrics.add_session_kinds(config.get().session_kinds());
         let (ping_sender, pings) = mpsc::channel(1);
         let session_slots = SessionSlots::new(config.get().sessions_max);
+        let tool_servers = ToolServers::new(config.get().tool_servers.clone(), metrics.clone());
         Self {
             listeners: Vec::new(),
             config,
@@ -263,6 +268,7 @@ impl Server {
             local_sessions: LocalSessions::default(),
             calls: None,
             turn_judge: None,
+            tool_servers,
             announcements: Vec::new(),
             queue_keeper: QueueKeeper::default(),
             queue_wait_max: Duration::ZERO,
@@ -320,6 +326,11 @@ impl Server {
     pub fn load_turn_model(&mut self, weights: &Path) -> Result<(), String> {
         self.turn_judge = Some(TurnJudge::load(weights, self.metrics.clone())?);
         Ok(())
+    }
+
+    /// The servers of tools that voxbridge calls.
+    pub fn tool_servers(&self) -> ToolServers {
+        self.tool_servers.clone()
     }
 
     /// The addresses for HTTP and WebSockets, with the ports that the system chose.
@@ -404,6 +415,7 @@ impl Server {
     pub async fn serve(mut self) -> ShutdownOutcome {
         let (server, orders) = self.start();
         let receiving = server.calls.clone().map(|calls| tokio::spawn(calls.run()));
+        let tool_servers = tokio::spawn(self.tool_servers.clone().run());
         let log = server.access_log.clone();
         self.lifecycle.mark_serving();
         self.local_sessions.begin(&server);
@@ -432,6 +444,7 @@ impl Server {
         if let Some(receiving) = receiving {
             receiving.abort();
         }
+        tool_servers.abort();
         // Sessions that were cut off still write their lines.
         let _ = timeout(FLUSH_TIMEOUT, self.session_slots.wait_until_all_free()).await;
         if let Some(log) = log
@@ -450,6 +463,7 @@ impl Server {
         let server = Arc::new(ServerContext {
             calls: self.calls.take(),
             turn_judge: self.turn_judge.take(),
+            tool_servers: self.tool_servers.clone(),
             session_slots: self.session_slots.semaphore.clone(),
             config: self.config.clone(),
             registry: self.registry.clone(),
@@ -550,6 +564,8 @@ struct ServerContext {
     calls: Option<Calls>,
     /// Judges the ends of turns, if a model is loaded.
     turn_judge: Option<TurnJudge>,
+    /// The servers of tools that voxbridge calls.
+    tool_servers: ToolServers,
     config: ActiveConfig,
     session_slots: Arc<Semaphore>,
     registry: SessionRegistry,

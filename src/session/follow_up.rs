@@ -29,6 +29,11 @@ impl Session {
         if owners.tools.timers.take_expired(Timer::UserSilence, now) {
             activity.user_silence.answer(now, owners);
         }
+        if owners.tools.timers.take_expired(Timer::ToolCalls, now)
+            && let Some(assistant) = &mut owners.assistant
+        {
+            assistant.end_late_calls(now, &mut owners.tools);
+        }
         owners.tools.timers.clear(&[Timer::Lanes]);
         owners.handle_lanes_timeout(now);
         self.resume_dialling(now);

@@ -87,7 +87,10 @@ pub(crate) mod tts;
 pub(crate) mod usage;
 mod user_silence;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use self::{
     activity::ClientActivity,
@@ -112,7 +115,7 @@ pub use self::{
 use crate::{
     error::Error,
     spelling::client::LockStep,
-    vocabulary::{ClientRequest, CloseReason, Lane, PauseId},
+    vocabulary::{ClientRequest, CloseReason, EntryId, Lane, PauseId, ServerCallResult, ToolServer},
 };
 
 /// One client session.
@@ -247,6 +250,24 @@ impl Session {
             && let Some(assistant) = &mut self.owners.assistant
         {
             assistant.ask_early(now, pause, &mut self.owners.tools);
+            self.follow(now, Effects::ALL);
+        }
+    }
+
+    /// Offers the tools of these servers from now on.
+    pub(crate) fn set_tool_servers(&mut self, now: Instant, servers: Arc<[ToolServer]>) {
+        if let Some(assistant) = &mut self.owners.assistant {
+            assistant.set_tool_servers(now, servers, &mut self.owners.tools);
+            self.follow(now, Effects::ALL);
+        }
+    }
+
+    /// Takes the result of a call on a tool server.
+    pub(crate) fn handle_tool_result(&mut self, now: Instant, call: EntryId, result: ServerCallResult) {
+        if !self.lifecycle.has_ended()
+            && let Some(assistant) = &mut self.owners.assistant
+        {
+            assistant.take_tool_result(now, call, result, &mut self.owners.tools);
             self.follow(now, Effects::ALL);
         }
     }

@@ -95,7 +95,9 @@ impl SessionSetup {
         let has_answers = self.profile.answers.is_some();
         let (what, because) = match setting {
             Setting::SpeakModel(model) => {
-                let is_known = model.must_exist || self.voice_catalog.is_known_model(&model.name);
+                let is_known = model.must_exist
+                    || self.takes_voice_names
+                    || self.voice_catalog.is_known_model(&model.name);
                 let note = || format!("speech model {:?} is not configured; it changes nothing", model.name);
                 return (!is_known).then(note);
             }

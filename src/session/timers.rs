@@ -52,6 +52,8 @@ pub(crate) enum Timer {
     Drain,
     /// Armed when the session starts to close. Expiry closes it although replies are pending.
     Finish,
+    /// Armed by calls on tool servers. Expiry ends calls that take too long, or has the user hear that they go on.
+    ToolCalls,
     /// Armed by the loss of a relay's upstream. Expiry ends a session that found no other upstream.
     Resume,
 }

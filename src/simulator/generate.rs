@@ -17,7 +17,7 @@ use super::{
     model::OrphanedGeneration,
     script,
     session_context::{SimContext, SimSessionEnd},
-    tool_script,
+    tool_script::{self, FunctionCall},
 };
 
 /// Characters of text per second of speech (mappings/notes/minicpm-o.md#exchanges).
@@ -235,8 +235,8 @@ impl Generation {
         self.steps.truncate(at + 1);
     }
 
-    /// Name and arguments of the function that the answer calls, for a server that reads them out of the text.
-    pub(super) fn call(&self) -> Option<(String, String)> {
+    /// The answer's call, for a server that reads it out of the text.
+    pub(super) fn call(&self) -> Option<FunctionCall> {
         tool_script::read_call(&self.text).filter(|_| self.request.calls_natively)
     }
 

@@ -23,10 +23,17 @@ pub(super) fn simulated_answer(system_text: &str, user_text: &str) -> Option<Str
     Some(format!("{}\n{call}\n{}", CALL[0], CALL[1]))
 }
 
-/// Name and arguments of the function that an answer calls.
-pub(super) fn read_call(answer: &str) -> Option<(String, String)> {
+/// A call of a function.
+pub(super) struct FunctionCall {
+    pub(super) name: String,
+    /// JSON.
+    pub(super) arguments: String,
+}
+
+/// The call in an answer.
+pub(super) fn read_call(answer: &str) -> Option<FunctionCall> {
     let call: Value = serde_json::from_str(between(answer, CALL)?).ok()?;
-    Some((call["name"].as_str()?.to_owned(), call["arguments"].to_string()))
+    Some(FunctionCall { name: call["name"].as_str()?.to_owned(), arguments: call["arguments"].to_string() })
 }
 
 fn between<'t>(text: &'t str, [begin, end]: [&str; 2]) -> Option<&'t str> {

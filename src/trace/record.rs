@@ -13,8 +13,8 @@ use crate::{
     bridge::{Input, Output},
     session::Observation,
     vocabulary::{
-        AnswerPart, DisconnectReason, FlowControl, Frame, HttpBody, HttpRequest, Lane, Message, Mode,
-        PauseId, SpeechId,
+        AnswerPart, DisconnectReason, EntryId, FlowControl, Frame, HttpBody, HttpRequest, Lane, Message,
+        Mode, PauseId, ServerCallResult, SpeechId, ToolServer,
     },
 };
 
@@ -126,6 +126,10 @@ pub enum InputKind {
     Unwritten,
     /// Another upstream has room for a lane that waits in a queue.
     PlaceFound,
+    /// The tool servers that can be called, as JSON.
+    ToolServers,
+    /// Result of a call on a tool server, with the number of the call. Pictures are not recorded.
+    ToolResult,
 }
 
 /// Kind of an output.
@@ -152,6 +156,8 @@ pub enum OutputKind {
     WithdrawJudgement,
     /// Find out whether a worker is free.
     FindWorker,
+    /// Call a tool: its number, server and name, and the arguments.
+    CallTool,
     /// Observation for the log.
     Observe,
     /// End of the session.
@@ -214,6 +220,14 @@ impl TraceRecord {
             Input::Flow(FlowControl { is_client_behind, are_lanes_held }) => {
                 Self { held: Some((*is_client_behind, *are_lanes_held)), ..record(InputKind::Flow) }
             }
+            Input::ToolServers(servers) => {
+                Self { text: serde_json::to_string(&servers[..]).ok(), ..record(InputKind::ToolServers) }
+            }
+            Input::ToolResult(call, result) => Self {
+                words: Some(call.0.to_string()),
+                text: Some(result.output.clone()),
+                ..record(InputKind::ToolResult)
+            },
         }
     }
 
@@ -246,6 +260,11 @@ impl TraceRecord {
             Output::FindWorker(pause, lane) => {
                 Self { pause: Some(pause.0), ..lane_record(OutputKind::FindWorker, *lane) }
             }
+            Output::CallTool(call) => Self {
+                words: Some(format!("{} {} {}", call.id.0, call.server, call.tool)),
+                text: Some(call.arguments.clone()),
+                ..record(OutputKind::CallTool)
+            },
             // Measurements depend on the machine, so they are not part of a trace. An event is recorded as its messages.
             Output::Observe(Observation::Measured(_)) | Output::Event(_) => return None,
             Output::Observe(observation) => {
@@ -394,6 +413,17 @@ impl TraceRecord {
                 let (is_client_behind, are_lanes_held) = self.held.ok_or("the field `held` is missing")?;
                 handle(Input::Flow(FlowControl { is_client_behind, are_lanes_held }));
             }
+            InputKind::ToolServers => {
+                let servers: Vec<ToolServer> = serde_json::from_str(self.text.as_deref().unwrap_or_default())
+                    .map_err(|error| format!("`text`: {error}"))?;
+                handle(Input::ToolServers(servers.into()));
+            }
+            InputKind::ToolResult => {
+                let call = self.words.as_deref().and_then(|number| number.parse().ok());
+                let call = EntryId(call.ok_or("`words` must be the number of a call")?);
+                let output = self.text.clone().unwrap_or_default();
+                handle(Input::ToolResult(call, ServerCallResult { output, pictures: Vec::new() }));
+            }
         }
         Ok(())
     }
@@ -471,6 +501,9 @@ impl TraceRecord {
                 "withdraw the question to the end-of-turn model".to_owned()
             }
             (_, Some(OutputKind::FindWorker)) => "look for a free worker".to_owned(),
+            (Some(InputKind::ToolServers), _) => "tool servers".to_owned(),
+            (Some(InputKind::ToolResult), _) => "result of a tool".to_owned(),
+            (_, Some(OutputKind::CallTool)) => "call a tool".to_owned(),
             (None, None) => "note".to_owned(),
         }
     }

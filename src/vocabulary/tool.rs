@@ -1,11 +1,17 @@
-//! Tools: functions of the client that the model may call, and the results that the client returns.
+//! Tools: functions that the model may call, and the results of calls. The client has tools, and so have tool servers of the
+//! operator, which voxbridge calls itself.
 //!
 //! The types know no prompt and no protocol: a client codec, a prompt or a server with calls of its own makes and reads them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-/// A function of the client.
-#[derive(Debug, Clone, PartialEq, Eq)]
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::EntryId;
+
+/// A function that the model may call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
     /// Its name, unique in an offer.
     pub name: String,
@@ -81,6 +87,52 @@ impl ToolOffer {
 pub struct ToolResult {
     /// Id of the call.
     pub call_id: String,
-    /// The client's words, often JSON.
+    /// Words for the model, often JSON.
     pub output: String,
+}
+
+/// A tool server of the operator that can be called now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolServer {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Longest time of a call.
+    pub timeout: Duration,
+    /// Most calls in a turn of the user.
+    pub calls_max: u32,
+    /// Its tools, under its own names.
+    pub tools: Vec<Tool>,
+}
+
+/// A call of a tool on a tool server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerCall {
+    /// Entry of the conversation that the call is. Names it within its session.
+    pub id: EntryId,
+    /// Name of the server.
+    pub server: String,
+    /// The server's own name of the tool.
+    pub tool: String,
+    /// The arguments: the text of a JSON object.
+    pub arguments: String,
+    /// Longest time of the call.
+    pub timeout: Duration,
+}
+
+/// The end of a call on a tool server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServerCallResult {
+    /// Words for the model: the result, or the error as JSON.
+    pub output: String,
+    /// Pictures: JPEG or PNG files.
+    pub pictures: Vec<Bytes>,
+}
+
+impl ServerCallResult {
+    /// The end of a call that failed.
+    #[must_use]
+    pub fn failed(problem: &str) -> Self {
+        let error = serde_json::json!({ "error": problem });
+        Self { output: error.to_string(), pictures: Vec::new() }
+    }
 }

@@ -29,7 +29,7 @@ use tokio_tungstenite::{
 use voxbridge::{
     audio::pcm,
     config::{Config, UpstreamConfig},
-    server::{Server, registry::SessionRegistry, tap::Tap},
+    server::{Server, registry::SessionRegistry, tap::Tap, tool_servers::ToolServers},
     simulator::{
         HttpApi, RealtimeServer, SimDialect, SimTiming, SimulatorConfig,
         engines::SpeechEngines,
@@ -93,6 +93,7 @@ pub struct Bench {
     pub recorder: InputRecorder,
     pub metrics: Metrics,
     pub sessions: SessionRegistry,
+    pub tools: ToolServers,
     address: SocketAddr,
     tcp_addresses: Vec<SocketAddr>,
     _simulator: RunningServer,
@@ -171,13 +172,14 @@ impl Bench {
             tcp_addresses.push(server.bind_tcp(listen, service).await.unwrap());
         }
         let address = server.local_addr().unwrap();
-        let (metrics, sessions) = (server.metrics(), server.registry());
+        let (metrics, sessions, tools) = (server.metrics(), server.registry(), server.tool_servers());
         let bridge = RunningServer::start(|stop| server.run(stop));
         Self {
             bridge,
             recorder,
             metrics,
             sessions,
+            tools,
             address,
             tcp_addresses,
             _simulator: simulator,

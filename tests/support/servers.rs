@@ -65,6 +65,12 @@ fn speech_to_speech_packages() -> Option<&'static PathBuf> {
     installed(READY.get_or_init(|| install("speech-to-speech")))
 }
 
+/// Where the Model Context Protocol's package is installed.
+fn mcp_packages() -> Option<&'static PathBuf> {
+    static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    installed(READY.get_or_init(|| install("mcp")))
+}
+
 /// Where SGLang-Omni's package is installed.
 fn sglang_omni_packages() -> Option<&'static PathBuf> {
     static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -105,6 +111,20 @@ impl PackageServer {
     /// machine has no Python.
     pub fn speech_to_speech() -> Option<Self> {
         Some(Self::start(speech_to_speech_packages()?, "speech_to_speech_server.py", &[]))
+    }
+
+    /// Starts a server of the Model Context Protocol over HTTP, with these further options of `tests/servers/mcp_server.py`. `None`
+    /// skips the test: the machine has no Python.
+    pub fn mcp(options: &[&str]) -> Option<Self> {
+        Some(Self::start(mcp_packages()?, "mcp_server.py", &[&["--http"], options].concat()))
+    }
+
+    /// The same server as a program that talks on its standard input and output: its arguments, and where its packages are. `None`
+    /// skips the test: the machine has no Python.
+    pub fn mcp_command() -> Option<(Vec<String>, &'static Path)> {
+        let script = scripts().join("mcp_server.py").display().to_string();
+        let command = ["python3", "-S", "-B", &script].map(str::to_owned).to_vec();
+        Some((command, mcp_packages()?))
     }
 
     /// vLLM-Omni's own client, by `tests/servers/vllm_omni_client.py`. `None` skips the test: the machine has no Python.

@@ -169,6 +169,9 @@ fn print_addresses(addresses: &[String], bare: Vec<String>, self_signed: Option<
 fn log_warnings(config: &Config, service: &ServiceConfig) {
     let (of_variables, now) = (unknown_variables::warnings(config), unix_now().as_secs());
     let of_service = [Config::route_warnings(service), Config::key_warnings(service, now)];
+    for note in config.tool_server_notes(&service.routes) {
+        info!("{note}");
+    }
     for warning in config.warnings().into_iter().chain(of_service.concat()).chain(of_variables) {
         warn!("{warning}");
     }
@@ -287,6 +290,7 @@ fn admin_control(server: &Server, configuration: Arc<ConfigReloader>) -> AdminCo
         room: server.session_slots(),
         current: server.active_config(),
         metrics: server.metrics(),
+        tool_servers: server.tool_servers(),
         configuration,
     }
 }

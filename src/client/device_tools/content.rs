@@ -1,4 +1,4 @@
-//! The device's descriptions of tools, and its results, as the model gets them.
+//! Descriptions and results of tools in the Model Context Protocol, as the model gets them.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ pub(super) fn to_item(tool: &Value) -> Option<ListItem> {
 }
 
 /// The result of a call for the model: the texts of its content, or the error.
-pub(super) fn to_output(answer: &Value) -> String {
+pub(crate) fn to_output(answer: &Value) -> String {
     if !answer["error"].is_null() {
         return cut(json!({ "error": answer["error"]["message"] }).to_string());
     }
@@ -38,8 +38,13 @@ pub(super) fn to_output(answer: &Value) -> String {
     })
 }
 
+/// Cuts a long result, and says so.
 fn cut(mut output: String) -> String {
-    output.truncate(output.floor_char_boundary(OUTPUT_MAX_BYTES));
+    let bytes = output.len();
+    if bytes > OUTPUT_MAX_BYTES {
+        output.truncate(output.floor_char_boundary(OUTPUT_MAX_BYTES));
+        output.push_str(&format!("… (cut: {bytes} bytes)"));
+    }
     output
 }
 
@@ -69,6 +74,8 @@ mod tests {
             assert_eq!(to_output(&answer), output, "{answer}");
         }
         let long = json!({"result": {"content": [{"type": "text", "text": "é".repeat(OUTPUT_MAX_BYTES)}]}});
-        assert_eq!(to_output(&long).len(), OUTPUT_MAX_BYTES);
+        let output = to_output(&long);
+        let (kept, note) = output.split_at(OUTPUT_MAX_BYTES);
+        assert!(kept.ends_with('é') && note == "… (cut: 131072 bytes)", "{note}");
     }
 }

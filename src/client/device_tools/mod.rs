@@ -10,7 +10,7 @@
 //! - A tool that the model could not write is left out; the others are offered.
 //! - A result of a call that is no longer awaited is dropped: the user has spoken again.
 
-mod content;
+pub(crate) mod content;
 
 use std::sync::Arc;
 

@@ -93,6 +93,7 @@ impl LiveConfig {
         let voice = &audio["output"]["voice"];
         let voice = voice.as_str().or_else(|| voice["id"].as_str());
         settings.extend(voice.map(|voice| Setting::SpeakModel(SpeechModel::if_known(voice))));
+        settings.extend(voice.map(|voice| Setting::Voice(voice.to_owned())));
         let instructions =
             fields.get("instructions").and_then(read_str).filter(|text| !text.trim().is_empty());
         let has_instructions = instructions.is_some();

@@ -363,6 +363,7 @@ impl SessionConfig {
         settings.extend(self.instructions.clone().map(Setting::Instructions));
         let voice = self.voice.as_str().or_else(|| self.voice["id"].as_str());
         settings.extend(voice.map(|voice| Setting::SpeakModel(SpeechModel::if_known(voice))));
+        settings.extend(voice.map(|voice| Setting::Voice(voice.to_owned())));
         let flag =
             |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or(true);
         let (is_automatic, answers, interrupts, turn_end) = match &self.turn_detection {

@@ -17,6 +17,7 @@ use crate::{
         access::ClientLimits,
         identify::Identified,
         route::{Route, RouteUpstreams},
+        tool_servers::SessionTools,
     },
     session::{RelaySetup, SessionSetup},
     telemetry::{context::TraceContext, metrics::RejectReason},
@@ -56,6 +57,8 @@ pub(in crate::server) struct OpenedSession {
     pub(in crate::server) start: Option<TraceStart>,
     /// Why the connection is rejected.
     pub(in crate::server) rejection: Option<RejectReason>,
+    /// The tool servers that its profile names.
+    pub(in crate::server) tools: Option<SessionTools>,
 }
 
 /// Opens the bridge of a session. Without a route, the bridge answers with the error; that is no session and has no
@@ -92,6 +95,7 @@ pub(in crate::server) fn open_session(
                 profile: None,
                 start: None,
                 rejection,
+                tools: None,
             });
         }
     };
@@ -114,7 +118,8 @@ pub(in crate::server) fn open_session(
     let bridge = Bridge::open(now, codec, connect, dialects.clone(), setup);
     let profile = Some(route.profile.name.clone());
     let upstreams = route.upstreams.clone();
-    Some(OpenedSession { bridge, upstreams, opened_unix, profile, start, rejection: None })
+    let tools = SessionTools::new(&server.tool_servers, route.profile.tool_servers());
+    Some(OpenedSession { bridge, upstreams, opened_unix, profile, start, rejection: None, tools })
 }
 
 /// Opens the bridge of a relayed client. Its request was checked before the upgrade.
@@ -147,7 +152,7 @@ pub(in crate::server) fn open_relay_session(
     };
     let profile = Some(profile.name.clone());
     let upstreams = upstreams.clone();
-    Some(OpenedSession { bridge, upstreams, opened_unix, profile, start, rejection: None })
+    Some(OpenedSession { bridge, upstreams, opened_unix, profile, start, rejection: None, tools: None })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the only place where a session reads the wall clock")]

@@ -221,7 +221,7 @@ fn open_on(
         true => open_relay_session(request, config, limits, is_traced),
         false => open_session(request, snapshot, limits, is_traced),
     };
-    let OpenedSession { mut bridge, upstreams, opened_unix, profile, start, rejection } = opened?;
+    let OpenedSession { mut bridge, upstreams, opened_unix, profile, start, rejection, tools } = opened?;
     if client.takes_events() {
         bridge = bridge.give_events();
     }
@@ -255,6 +255,7 @@ fn open_on(
         drain_guard: server.drain_guard.clone(),
         queue_keeper: server.queue_keeper.clone(),
         turn_judge: server.turn_judge.clone(),
+        tools,
         message_threads: server.message_threads.clone(),
     };
     let task = Box::new(SessionTask::new(bridge, client, config.pool.subset(upstreams.names), context));

@@ -36,6 +36,7 @@ use super::{
     process::lifecycle::{Lifecycle, LifecycleState},
     registry::SessionRegistry,
     tls::ReloadableAcceptor,
+    tool_servers::ToolServers,
 };
 use crate::{net::Transport, telemetry::metrics::Metrics};
 
@@ -63,6 +64,8 @@ pub struct AdminContext {
     pub current: ActiveConfig,
     /// Metrics registry.
     pub metrics: Metrics,
+    /// Servers of tools that voxbridge calls.
+    pub tool_servers: ToolServers,
     /// The loaded configuration.
     pub configuration: Arc<dyn ReloadableConfig>,
 }

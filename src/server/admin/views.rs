@@ -9,6 +9,7 @@ use super::AdminContext;
 use crate::server::{
     process::lifecycle::LifecycleState,
     registry::{LiveSession, LiveSessionView, SessionRegistry},
+    tool_servers::ToolServerView,
     upstream_pool::{Pool, UpstreamStatus},
 };
 
@@ -31,6 +32,9 @@ pub(super) struct Readiness {
     upstream: Vec<UpstreamView>,
     /// Lanes in upstreams' queues that nothing needs any more. They close once they have a worker.
     lanes_unneeded: u32,
+    /// Each tool server.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_server: Vec<ToolServerView>,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,6 +85,11 @@ pub(super) fn readiness(context: &AdminContext) -> Readiness {
             format!("the last reload failed, and the previous configuration stays active: {problem}");
         warnings.push(ReadinessIssue { code: "not_reloaded", message });
     }
+    let tool_server = context.tool_servers.views();
+    for server in tool_server.iter().filter(|server| !server.is_connected) {
+        let message = format!("tool server {} is not connected: its tools are not offered", server.name);
+        warnings.push(ReadinessIssue { code: "tool_server_down", message });
+    }
     Readiness {
         ready: reasons.is_empty(),
         state,
@@ -93,6 +102,7 @@ pub(super) fn readiness(context: &AdminContext) -> Readiness {
         upstreams_usable,
         upstream: upstream_views(&context.current.get().pool),
         lanes_unneeded: context.current.get().pool.unneeded_count(),
+        tool_server,
     }
 }
 

@@ -150,7 +150,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         wakeup.await
     }
 
-    /// Polls what comes neither from a socket nor from the clock: orders, and verdicts on pauses.
+    /// Polls what comes neither from a socket nor from the clock: orders, news of tools, and verdicts on pauses.
     fn poll_orders(&mut self, cx: &mut Context<'_>) -> Poll<Wakeup> {
         if let Some(drain_order) = &mut self.drain_order
             && let Poll::Ready(timeout) = drain_order.as_mut().poll(cx)
@@ -166,6 +166,11 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             && let Poll::Ready(Some(order)) = orders.poll_recv(cx)
         {
             return Poll::Ready(Wakeup::OperatorOrder(order));
+        }
+        if let Some(tools) = &mut self.tools
+            && let Poll::Ready(news) = tools.poll_news(cx)
+        {
+            return Poll::Ready(Wakeup::ToolNews(news));
         }
         self.pauses.poll_verdict(cx).map(|(pause, probability)| Wakeup::TurnJudged(pause, probability))
     }

@@ -19,6 +19,7 @@ use crate::{
         },
         session_task::socket_poll::{CLIENT_OUTBOX_MAX_BYTES, LaneSocket, Wakeup},
         tap::TapPoint,
+        tool_servers::ToolNews,
         upstream_pool::{
             DialledLane,
             dial::{DialledUpstream, UpstreamSocket},
@@ -81,6 +82,10 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             Wakeup::OperatorOrder(order) => self.handle_order(order),
             Wakeup::TurnJudged(pause, probability) => {
                 self.feed_bridge(Input::TurnJudged(pause, probability));
+            }
+            Wakeup::ToolNews(ToolNews::Servers(servers)) => self.feed_bridge(Input::ToolServers(servers)),
+            Wakeup::ToolNews(ToolNews::Result(call, result)) => {
+                self.feed_bridge(Input::ToolResult(call, result));
             }
             Wakeup::Timer => self.handle_timer(),
             Wakeup::Flow(flow) => {

@@ -44,6 +44,7 @@ use super::{
         socket_poll::{LaneSocket, Wakeup},
     },
     tap::{Tap, TapFrame, TapPoint},
+    tool_servers::SessionTools,
     trace_files::SessionTrace,
     turn_judge::TurnJudge,
     upstream_pool::{Pool, lane_leases::LaneLeases},
@@ -102,6 +103,8 @@ pub(super) struct SessionContext {
     pub(super) queue_keeper: QueueKeeper,
     /// Judges the ends of turns, if a model is loaded.
     pub(super) turn_judge: Option<TurnJudge>,
+    /// Tool servers that the profile offers.
+    pub(super) tools: Option<SessionTools>,
     /// Handle large messages.
     pub(super) message_threads: MessageThreads,
 }
@@ -144,6 +147,7 @@ pub(super) struct SessionTask<C> {
     queue_keeper: QueueKeeper,
     message_threads: MessageThreads,
     pauses: PauseQuestions,
+    tools: Option<SessionTools>,
     sleep: Pin<Box<Sleep>>,
     slice: TimeSlice,
     /// The last event was a deadline.
@@ -170,6 +174,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             drain_guard,
             queue_keeper,
             turn_judge,
+            tools,
             message_threads,
         } = context;
         Self {
@@ -199,6 +204,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             queue_keeper,
             message_threads,
             pauses: PauseQuestions::new(turn_judge),
+            tools,
             last_was_timer: false,
             logged_errors: BTreeSet::new(),
             sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -212,6 +218,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     pub(super) async fn run(mut self: Box<Self>, first_message: Option<WsMessage>) -> Option<OtherClient<C>> {
         let session = self.registration.as_ref().map(|registration| registration.entry.session());
         info!(detected_by = session.map(|session| session.info.detected_by.clone()), "session opened");
+        if let Some(tools) = &self.tools {
+            self.feed_bridge(Input::ToolServers(tools.offered()));
+        }
         let first_message = match self.undecided.take() {
             None => first_message,
             Some(undecided) => {

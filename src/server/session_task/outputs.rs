@@ -78,6 +78,11 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                         self.pauses.answers.push(Input::WorkerFound(pause));
                     }
                 }
+                Output::CallTool(call) => {
+                    if let Some(tools) = &mut self.tools {
+                        tools.call(*call);
+                    }
+                }
                 Output::Observe(observation) => self.handle_observation(&observation),
                 Output::Wait(due) => {
                     if self.note_report(now) {

@@ -18,6 +18,7 @@ use super::ClientEnd;
 use crate::server::{
     client_port::PortInput,
     registry::OperatorOrder,
+    tool_servers::ToolNews,
     upstream_pool::{
         Dial, DialledLane,
         dial::DialledUpstream,
@@ -71,6 +72,8 @@ pub(crate) enum Wakeup {
     OperatorOrder(OperatorOrder),
     /// The end-of-turn model's verdict on a pause.
     TurnJudged(PauseId, Option<f32>),
+    /// A tool's result, or other tools.
+    ToolNews(ToolNews),
     Timer,
     /// The flow control has changed.
     Flow(FlowControl),

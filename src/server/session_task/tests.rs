@@ -162,6 +162,7 @@ async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream
         drain_guard: mpsc::channel(1).0,
         queue_keeper: QueueKeeper::default(),
         turn_judge: None,
+        tools: None,
         message_threads: Default::default(),
     };
     let socket = ClientEnd::Socket(SessionSocket::new(websocket(near, Role::Server)));

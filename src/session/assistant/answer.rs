@@ -1,12 +1,15 @@
 //! The answer in progress: from its request to the last sample that the client plays.
 
 mod calls;
+mod server_calls;
 
 use std::{sync::Arc, time::Instant};
 
+pub(super) use self::server_calls::ServerCalls;
 use super::{
     calling::{CALLS_MAX, Calling},
     entries::Entries,
+    offer::Offer,
     spoken_words::SpokenWords,
 };
 use crate::session::{
@@ -30,8 +33,8 @@ use crate::{
         profile::{AnswerRules, SpeakRules},
     },
     vocabulary::{
-        AnswerRequest, ChatTurn, ClientEvent, ClientSettings, Entry, EntryId, EntryPart, EntryPlace,
-        LaneEvent, MessageMeta, Role, TokenUsage, ToolCall, usage::output_audio_tokens,
+        AnswerRequest, ChatTurn, ClientEvent, Entry, EntryId, EntryPart, EntryPlace, LaneEvent, MessageMeta,
+        Role, TokenUsage, ToolCall, ToolOffer, usage::output_audio_tokens,
     },
 };
 
@@ -49,6 +52,8 @@ pub(super) struct Answer {
     pub(super) calling: Option<Calling>,
     /// The model calls tools without being prompted.
     is_native: bool,
+    /// The tools that it may call, and its calls on tool servers.
+    pub(super) server_calls: ServerCalls,
     /// Speaks its words, if the model is asked silently.
     spoken: Option<SpokenWords>,
     /// Attempts to speak a part of its words.
@@ -68,6 +73,8 @@ pub(super) struct Answer {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Question<'a> {
     pub(super) request: &'a AnswerRequest,
+    /// The tools that the answer may call.
+    pub(super) offer: &'a ToolOffer,
     /// The calls that the answer may have, if the model is prompted for them.
     pub(super) calling: Option<&'a Calling>,
     /// The model calls tools without being prompted.
@@ -80,12 +87,13 @@ impl<'a> Question<'a> {
     /// A question whose answer will be heard if `speaks`. One with calls that are prompted for may be asked silently.
     pub(super) fn new(
         request: &'a AnswerRequest,
+        offer: &'a ToolOffer,
         calling: Option<&'a Calling>,
         is_native: bool,
         speaks: bool,
     ) -> Self {
         let is_silent = calling.is_some_and(|calling| calling.is_silent);
-        Self { request, calling, is_native, speaks: speaks && !is_silent }
+        Self { request, offer, calling, is_native, speaks: speaks && !is_silent }
     }
 }
 
@@ -93,6 +101,7 @@ impl Answer {
     /// Begins an answer, and tells the client.
     pub(super) fn begin(
         request: AnswerRequest,
+        offer: Offer,
         calling: Option<Calling>,
         profile: &Profile,
         tools: &mut Tools,
@@ -107,6 +116,7 @@ impl Answer {
             spoken: words_to_speak(speaks, calling.as_ref(), profile.speak.attempts),
             calling,
             is_native: false,
+            server_calls: ServerCalls::new(offer),
             speak_attempts: profile.speak.attempts,
             is_answered: false,
             is_made: false,
@@ -143,7 +153,8 @@ impl Answer {
     /// The question to the model.
     pub(super) fn question(&self) -> Question<'_> {
         let speaks = self.speaks && self.spoken.is_none();
-        Question::new(&self.request, self.calling.as_ref(), self.is_native, speaks)
+        let offer = &self.server_calls.offer.tools;
+        Question::new(&self.request, offer, self.calling.as_ref(), self.is_native, speaks)
     }
 
     /// The lane of the question is known: its model calls tools itself, or `begin_calling` prompts for them. A model that calls
@@ -151,13 +162,14 @@ impl Answer {
     pub(super) fn set_native(
         &mut self,
         is_native: bool,
-        begin_calling: impl FnOnce(&AnswerRequest) -> Option<Calling>,
+        begin_calling: impl FnOnce(&AnswerRequest, &ToolOffer) -> Option<Calling>,
     ) {
         if is_native == self.is_native {
             return;
         }
         self.is_native = is_native;
-        self.calling = if is_native { None } else { begin_calling(&self.request) };
+        let offer = &self.server_calls.offer.tools;
+        self.calling = if is_native { None } else { begin_calling(&self.request, offer) };
         let has_words =
             !self.turn.text.is_empty() || self.spoken.as_ref().is_some_and(SpokenWords::has_words);
         if !has_words {
@@ -260,18 +272,29 @@ impl Answer {
         }
     }
 
-    /// The model has answered. `text` and `audio` are the whole answer if the upstream did not stream.
-    pub(super) fn complete(&mut self, now: Instant, text: Option<&str>, audio: &[f32], tools: &mut Tools) {
-        let is_empty = self.calling.as_ref().map_or(self.turn.text.is_empty(), Calling::is_unanswered);
+    /// The model has answered. `text` and `audio` are the whole answer if the upstream did not stream. Returns false if the model is
+    /// asked once more, or the answer has failed.
+    pub(super) fn take_end(
+        &mut self,
+        now: Instant,
+        text: Option<&str>,
+        audio: &[f32],
+        tools: &mut Tools,
+    ) -> bool {
+        let is_silent = self.words_of_question().is_empty();
+        let is_empty = self.calling.as_ref().map_or(is_silent, Calling::is_unanswered);
         if let Some(text) = text.filter(|_| is_empty) {
             self.push_text(now, text, tools);
         }
-        if self.turn.audio_samples == 0 && !self.calling.as_ref().is_some_and(Calling::has_audio) {
+        let has_audio = self.turn.audio_samples > self.server_calls.start.audio_samples;
+        if !has_audio && !self.calling.as_ref().is_some_and(Calling::has_audio) {
             self.push_audio(now, audio, tools);
         }
-        if !self.conclude_calls(now, tools) {
-            return;
-        }
+        self.conclude_calls(now, tools)
+    }
+
+    /// The model will not be asked again. Its words may still be spoken.
+    pub(super) fn complete(&mut self, now: Instant, tools: &mut Tools) {
         self.is_answered = true;
         match &mut self.spoken {
             Some(spoken) => {
@@ -341,7 +364,9 @@ impl Answer {
     /// Handles what happened on the lane that speaks.
     pub(super) fn handle_speech_signal(&mut self, now: Instant, signal: LaneSignal<'_>, tools: &mut Tools) {
         let Some(spoken) = self.spoken.as_mut().filter(|_| !self.is_made) else { return };
-        if let Some(error) = spoken.handle_signal(now, signal, &mut self.turn, tools) {
+        if let Some(error) = spoken.handle_signal(now, signal, &mut self.turn, tools)
+            && !self.drop_waiting_words(now, tools)
+        {
             self.give_up(now, error, tools);
         }
     }
@@ -399,6 +424,7 @@ impl Answer {
     fn remember(&self, text: String, audio_ms: u64, has_calls: bool, entries: &mut Entries) {
         let calls = self.turn.calls.iter().filter(|_| has_calls);
         let has_calls = calls.clone().next().is_some();
+        self.forget_said_words(entries);
         if self.request.is_remembered {
             if !text.is_empty() {
                 let id = EntryId(self.turn.segment_id);
@@ -431,7 +457,7 @@ impl Answer {
     ) {
         // The words before a mistake stay. Those of the second question are withheld until all of it is answered.
         let is_second = self.calling.as_ref().is_some_and(|calling| calling.had_words);
-        let is_unheard = self.turn.text.is_empty() && self.turn.playing.is_none();
+        let is_unheard = self.length() == self.server_calls.start;
         let again = AskAgain {
             attempts_max,
             is_possible: is_second || is_unheard,
@@ -502,12 +528,11 @@ fn words_to_speak(speaks: bool, calling: Option<&Calling>, attempts: u32) -> Opt
 pub(super) fn begin_calling(
     request: &AnswerRequest,
     rules: &Arc<AnswerRules>,
-    settings: &ClientSettings,
+    offer: &ToolOffer,
     can_speak: bool,
     entries: &Entries,
 ) -> Option<Calling> {
     let tools = rules.tools.as_ref()?;
-    let offer = request.tools.as_ref().unwrap_or(&settings.tools);
     let has_earlier_calls = match &request.entries {
         Some(own) => own.iter().any(Entry::concerns_tools),
         None => entries.concern_tools(),

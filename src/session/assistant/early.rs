@@ -13,6 +13,7 @@ use std::{
 use super::{
     Assistant,
     answer::{Question, begin_calling},
+    offer::CallCounts,
 };
 use crate::session::{
     effects::Effects,
@@ -128,11 +129,12 @@ impl Assistant {
         let parts = vec![EntryPart::Audio(audio)];
         entries.add(Entry { id: EntryId(u32::MAX), role: Role::User, parts }, EntryPlace::End);
         let request = AnswerRequest::default();
+        let offer = self.server_tools.offer(&tools.settings.tools, &CallCounts::default());
         let is_native = tools.lanes.calls_tools(lane);
-        let begin = || begin_calling(&request, &self.rules, &tools.settings, self.can_speak, &entries);
+        let begin = || begin_calling(&request, &self.rules, &offer.tools, self.asks_silently, &entries);
         let calling = (!is_native).then(begin).flatten();
         let speaks = tools.settings.spoken_answers;
-        let question = Question::new(&request, calling.as_ref(), is_native, speaks);
+        let question = Question::new(&request, &offer.tools, calling.as_ref(), is_native, speaks);
         let turn = self.rules.chat_turn(&self.profile, tools, &question, &entries);
         let mut usage = UsageMeter::default();
         usage.begin_request(chat_input(&turn));
@@ -219,7 +221,7 @@ impl Assistant {
         tools.lanes.measure(Measurement::EarlyQuestion(EarlyQuestionResult::Used));
         if let Some(answer) = &mut self.current {
             answer.take_over(asked.ask, asked.usage, asked.hit_limit);
-            answer.set_native(asked.is_native, |_| None);
+            answer.set_native(asked.is_native, |_, _| None);
         }
         for output in asked.output {
             let Some(answer) = &mut self.current else { return };

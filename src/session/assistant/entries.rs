@@ -64,12 +64,8 @@ impl Entries {
     pub(crate) fn add(&mut self, mut entry: Entry, place: EntryPlace) -> bool {
         let mut was_cut = false;
         for part in &mut entry.parts {
-            if let EntryPart::Result(result) = part
-                && let Some((end, _)) = result.output.char_indices().nth(self.limits.max_chars / 2)
-            {
-                was_cut = true;
-                result.output.truncate(end);
-                result.output.push_str(CUT_MARK);
+            if let EntryPart::Result(result) = part {
+                was_cut |= self.cut_result(&mut result.output);
             }
         }
         let at = match place {
@@ -80,6 +76,29 @@ impl Entries {
         self.list.insert(at, StoredEntry { entry, audio_ms: 0 });
         self.drop_excess();
         was_cut
+    }
+
+    /// Cuts a tool's result that takes more than half of the conversation. Returns true if it did.
+    pub(super) fn cut_result(&self, output: &mut String) -> bool {
+        let end = output.char_indices().nth(self.limits.max_chars / 2);
+        if let Some((end, _)) = end {
+            output.truncate(end);
+            output.push_str(CUT_MARK);
+        }
+        end.is_some()
+    }
+
+    /// Replaces the parts of an entry, if it is still there.
+    pub(super) fn replace(&mut self, id: EntryId, parts: Vec<EntryPart>) {
+        if let Some(at) = self.position(id) {
+            self.list[at].entry.parts = parts;
+            self.drop_excess();
+        }
+    }
+
+    /// All entries.
+    pub(super) fn to_list(&self) -> Vec<Entry> {
+        self.list.iter().map(|stored| stored.entry.clone()).collect()
     }
 
     /// Removes an entry.

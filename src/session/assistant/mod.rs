@@ -4,12 +4,15 @@
 //! (mappings/notes/minicpm-o.md#chat). An answer is over when the client has played it, and until then it can be
 //! interrupted; what was not played is cut from the conversation. [`answer`] is the answer in progress, and [`early`]
 //! one that no one hears yet; [`calling`] is about an answer's calls of tools, and [`spoken_words`] speaks an answer that
-//! was asked for silently because it may be a call.
+//! was asked for silently because it may be a call. Calls of the client's tools end an answer; those of tool servers
+//! ([`server_tools`]) are carried out within it.
 
 mod answer;
 mod calling;
 mod early;
 pub(crate) mod entries;
+mod offer;
+mod server_tools;
 mod spoken_words;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
@@ -19,12 +22,15 @@ use self::{
     calling::Calling,
     early::EarlyQuestion,
     entries::{Entries, EntryLimits},
+    offer::CallCounts,
+    server_tools::ServerTools,
 };
 use super::{
     effects::Effects,
     floor::{Claim, Permission},
     lanes::{LaneId, LaneSignal, Lanes, Owner, ask::Reply, backoff::ConnectionFailure},
     outbox::Observation,
+    timers::Timer,
     tools::Tools,
 };
 use crate::{
@@ -34,7 +40,8 @@ use crate::{
         profile::{AnswerRules, AskTools},
     },
     vocabulary::{
-        AnswerRequest, ChatTurn, ClientSettings, EntryId, LaneRequest, Mode, ToolCall, VoiceSample,
+        AnswerRequest, ChatTurn, ClientSettings, EntryId, LaneRequest, Mode, ServerCallResult, ToolCall,
+        ToolServer, VoiceSample,
     },
 };
 
@@ -46,7 +53,9 @@ const WAITING_MAX: usize = 16;
 pub(crate) struct Assistant {
     profile: Arc<Profile>,
     rules: Arc<AnswerRules>,
-    /// An upstream speaks given texts, so that the model can be asked silently.
+    /// The model can be asked silently: an upstream speaks given texts.
+    asks_silently: bool,
+    /// An upstream speaks given texts.
     can_speak: bool,
     /// The conversation so far.
     pub(crate) entries: Entries,
@@ -58,10 +67,16 @@ pub(crate) struct Assistant {
     /// Dialled when the user began to speak, so that queueing and initialisation overlap the speech.
     dialled: Option<LaneId>,
     early: EarlyQuestion,
+    server_tools: ServerTools,
 }
 
 impl Assistant {
-    pub(crate) fn new(profile: Arc<Profile>, rules: Arc<AnswerRules>, can_speak: bool) -> Self {
+    pub(crate) fn new(
+        profile: Arc<Profile>,
+        rules: Arc<AnswerRules>,
+        asks_silently: bool,
+        can_speak: bool,
+    ) -> Self {
         let entries = Entries::new(EntryLimits {
             max_chars: rules.answer.history_max_chars,
             audio_max_ms: rules.answer.history_audio_max_ms,
@@ -70,6 +85,7 @@ impl Assistant {
         Self {
             profile,
             rules,
+            asks_silently,
             can_speak,
             entries,
             current: None,
@@ -77,6 +93,7 @@ impl Assistant {
             waiting: VecDeque::new(),
             dialled: None,
             early: EarlyQuestion::default(),
+            server_tools: ServerTools::default(),
         }
     }
 
@@ -110,8 +127,8 @@ impl Assistant {
 
     /// The voice for the next answer; `None` if the model is asked silently.
     fn next_voice(&self, Tools { settings, voice, .. }: &Tools) -> Option<VoiceSample> {
-        let is_silent = settings.tools.allows_calls()
-            && self.can_speak
+        let is_silent = self.server_tools.allow_calls(&settings.tools)
+            && self.asks_silently
             && self.rules.tools.as_ref().is_some_and(|tools| tools.ask == AskTools::Silent);
         voice.clone().filter(|_| settings.spoken_answers && !is_silent)
     }
@@ -174,12 +191,58 @@ impl Assistant {
         self.interrupt(now, tools);
         self.release_prepared(now, &mut tools.lanes);
         self.entries.clear();
+        self.server_tools.stop();
+        self.arm_calls(tools);
+    }
+
+    /// Offers the tools of these servers from now on. The question in progress goes on.
+    pub(crate) fn set_tool_servers(&mut self, now: Instant, servers: Arc<[ToolServer]>, tools: &mut Tools) {
+        self.server_tools.set_servers(servers);
+        self.replace_early(now, tools);
+    }
+
+    /// Takes the result of a call on a tool server.
+    pub(crate) fn take_tool_result(
+        &mut self,
+        now: Instant,
+        call: EntryId,
+        result: ServerCallResult,
+        tools: &mut Tools,
+    ) {
+        self.server_tools.take_result(call, result, self.current.as_mut(), &mut self.entries);
+        // Without the result, an early question would be another.
+        self.replace_early(now, tools);
+        self.advance(now, tools);
+    }
+
+    /// Ends the calls on tool servers that take too long, and has the user hear that the others go on.
+    pub(crate) fn end_late_calls(&mut self, now: Instant, tools: &mut Tools) {
+        for (call, timeout) in self.server_tools.late_calls(now) {
+            let problem = format!("no result within {} s", timeout.as_secs_f32());
+            self.take_tool_result(now, call, ServerCallResult::failed(&problem), tools);
+        }
+        if let (Some(answer), Some(rules)) = (&mut self.current, &self.rules.tools)
+            && self.can_speak
+            && answer.waiting_words_at(rules).is_some_and(|at| at <= now)
+        {
+            answer.say_to_wait(rules);
+        }
+        self.advance(now, tools);
+    }
+
+    /// Arms the timer for the next thing that is due because of calls on tool servers.
+    fn arm_calls(&self, tools: &mut Tools) {
+        let answer = self.current.as_ref().filter(|_| self.can_speak).zip(self.rules.tools.as_ref());
+        let waiting_words = answer.and_then(|(answer, rules)| answer.waiting_words_at(rules));
+        let next = self.server_tools.deadline().into_iter().chain(waiting_words).min();
+        tools.timers.set_or_clear(Timer::ToolCalls, next);
     }
 
     /// Begins, sends and ends answers, and tells the client from time to time that it waits for a worker.
     pub(crate) fn advance(&mut self, now: Instant, tools: &mut Tools) {
         self.advance_answers(now, tools);
         self.advance_speech(now, tools);
+        self.arm_calls(tools);
         let waiting = self.current.as_ref().and_then(Answer::awaited_lane);
         tools.out.push_if_any(tools.lanes.wait_notice(now, waiting, &mut tools.timers));
     }
@@ -195,12 +258,16 @@ impl Assistant {
             && tools.floor.may_speak(Claim::Answer) == Permission::Now
             && let Some(request) = self.waiting.pop_front()
         {
+            let client_tools = request.tools.as_ref().unwrap_or(&tools.settings.tools);
+            let offer = self.server_tools.offer(client_tools, &CallCounts::default());
             let calling =
-                begin_calling(&request, &self.rules, &tools.settings, self.can_speak, &self.entries);
-            self.current = Some(Answer::begin(request, calling, &self.profile, tools));
+                begin_calling(&request, &self.rules, &offer.tools, self.asks_silently, &self.entries);
+            self.current = Some(Answer::begin(request, offer, calling, &self.profile, tools));
             self.release_early(now, tools);
         }
-        let Some(answer) = self.current.as_mut().filter(|answer| !answer.is_answered()) else { return };
+        self.continue_after_calls(now, tools);
+        let is_asking = |answer: &&mut Answer| !answer.is_answered() && !answer.server_calls.are_running();
+        let Some(answer) = self.current.as_mut().filter(is_asking) else { return };
         if answer.ask.lane().is_none() {
             let voice = tools.voice.clone().filter(|_| answer.question().speaks);
             let init = LaneRequest::Init(voice);
@@ -212,8 +279,8 @@ impl Assistant {
             self.advance_answers(now, tools);
         } else if answer.ask.is_ready(&tools.lanes) {
             let is_native = answer.ask.calls_tools(&tools.lanes);
-            answer.set_native(is_native, |request| {
-                begin_calling(request, &self.rules, &tools.settings, self.can_speak, &self.entries)
+            answer.set_native(is_native, |request, offer| {
+                begin_calling(request, &self.rules, offer, self.asks_silently, &self.entries)
             });
             let question = answer.question();
             let turn = self.rules.chat_turn(&self.profile, tools, &question, &self.entries);
@@ -222,11 +289,31 @@ impl Assistant {
         }
     }
 
+    /// Goes on with an answer whose calls on tool servers are over: asks the model again, or ends the answer if the client's tools
+    /// are called, too. The words before the calls are made first, because their lane may need the only worker.
+    fn continue_after_calls(&mut self, now: Instant, tools: &mut Tools) {
+        let Some(answer) = self.current.as_mut().filter(|answer| answer.server_calls.are_running()) else {
+            return;
+        };
+        if self.server_tools.are_running_for(answer.segment_id()) || !answer.has_spoken() {
+            return;
+        }
+        if answer.calls_client() {
+            answer.end_calls();
+            return answer.complete(now, tools);
+        }
+        let client_tools = answer.request.tools.as_ref().unwrap_or(&tools.settings.tools);
+        let offer = self.server_tools.offer(client_tools, &answer.server_calls.counts);
+        let calling =
+            begin_calling(&answer.request, &self.rules, &offer.tools, self.asks_silently, &self.entries);
+        answer.ask_after_calls(offer, calling, tools);
+    }
+
     /// Has the words of an answer spoken that was asked for silently.
     fn advance_speech(&mut self, now: Instant, tools: &mut Tools) {
         let Some(answer) = self.current.as_mut().filter(|answer| !answer.is_made()) else { return };
         answer.advance_speech(now, &self.profile.speak, tools);
-        if answer.is_made() {
+        if answer.is_made() || answer.server_calls.are_running() && answer.has_spoken() {
             self.advance_answers(now, tools);
         }
     }
@@ -309,8 +396,11 @@ impl Assistant {
 
     /// Completes the answer: all of it was made. `text` and `audio` are all of it if the upstream did not stream.
     fn complete(&mut self, now: Instant, text: Option<&str>, audio: &[f32], tools: &mut Tools) {
-        if let Some(answer) = &mut self.current {
-            answer.complete(now, text, audio, tools);
+        if let Some(answer) = &mut self.current
+            && answer.take_end(now, text, audio, tools)
+            && !self.server_tools.begin_calls(now, answer, &mut self.entries, tools)
+        {
+            answer.complete(now, tools);
         }
         self.advance(now, tools);
     }
@@ -358,7 +448,7 @@ impl AnswerRules {
         question: &Question<'_>,
         conversation: &Entries,
     ) -> ChatTurn {
-        let Question { request, calling, is_native, speaks } = *question;
+        let Question { request, offer, calling, is_native, speaks } = *question;
         let given = request.instructions.as_ref().or(settings.instructions.as_ref());
         let mut instructions = given.unwrap_or(&self.answer.instructions).clone();
         let voice = voice.clone().filter(|_| speaks);
@@ -372,7 +462,6 @@ impl AnswerRules {
         if !is_native {
             calling::prompt::write_calls(self.tools.as_ref(), &mut messages);
         }
-        let offer = request.tools.as_ref().unwrap_or(&settings.tools);
         let offered = self.tools.as_ref().filter(|_| is_native).map(|_| offer.clone());
         if let Some(calling) = calling {
             calling.complete_question(&mut instructions, &mut messages);

@@ -66,6 +66,19 @@ impl SpokenWords {
         self.is_complete = true;
     }
 
+    /// More words follow.
+    pub(super) const fn resume(&mut self) {
+        self.is_complete = false;
+    }
+
+    /// Adds the words whose audio is not made yet, because they are not part of the answer.
+    pub(super) fn push_unmade_words(&self, words: &mut String) {
+        if let Some(part) = self.part.as_ref().filter(|_| !self.speaker.part_has_audio) {
+            words.push_str(&part.words);
+        }
+        words.push_str(&self.waiting);
+    }
+
     /// True once all words were spoken.
     pub(super) fn is_done(&self) -> bool {
         self.is_complete && self.part.is_none() && self.waiting.trim().is_empty()

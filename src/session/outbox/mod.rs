@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    vocabulary::{ClientEvent, CloseReason, Lane, Message, PauseId, RolloverReason, SpeechId},
+    vocabulary::{ClientEvent, CloseReason, Lane, Message, PauseId, RolloverReason, ServerCall, SpeechId},
 };
 
 /// One action of a session.
@@ -42,6 +42,8 @@ pub(crate) enum Action {
     WithdrawJudgement,
     /// Find out in this pause whether no one waits for this lane's worker, and another worker is free.
     FindWorker(PauseId, Lane),
+    /// Call a tool on a tool server.
+    CallTool(Box<ServerCall>),
     /// Report to the log and the metrics.
     Observe(Observation),
 }

@@ -2,12 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{turn_detector::DetectorConfig, wire::Rejected};
+use super::{schema::wrong_word, turn_detector::DetectorConfig, wire::Rejected};
 use crate::RealtimeServer;
 
 /// Instructions of a session that has none of its own, as OpenAI shows them.
 const INSTRUCTIONS: &str =
     "You are a helpful, witty, and friendly AI. Act like a human, but remember that you aren't a human.";
+
+/// OpenAI's voices.
+const VOICES: [&str; 10] =
+    ["alloy", "ash", "ballad", "coral", "echo", "sage", "shimmer", "verse", "marin", "cedar"];
 
 /// Pause that ends the user's speech, in ms, by the eagerness of `semantic_vad`.
 const SEMANTIC_PAUSES_MS: [(&str, u64); 3] = [("high", 300), ("low", 1000), ("", 500)];
@@ -107,6 +111,9 @@ impl SessionConfig {
         if has_spoken && voice(session) != voice(&self.session) {
             let words = "Cannot update a conversation's voice if assistant audio is present.";
             return Err(Rejected::new("cannot_update_voice", words));
+        }
+        if let Some(name) = voice(session).as_str().filter(|name| !VOICES.contains(name)) {
+            return Err(wrong_word(name, &VOICES, "session.audio.output.voice"));
         }
         check_modalities(session.get("output_modalities"), "session.output_modalities")?;
         for direction in ["input", "output"] {

@@ -7,7 +7,7 @@ use super::{
     conversation::Item,
     response::{Ending, Response},
 };
-use crate::{RealtimeServer, session_context::SimContext};
+use crate::{RealtimeServer, session_context::SimContext, tool_script::FunctionCall};
 
 impl OpenaiSession {
     /// Ends a response: closes its message, adds its call, and sends `response.done`.
@@ -35,10 +35,10 @@ impl OpenaiSession {
         &mut self,
         response: &Response,
         ending: Ending,
-        call: Option<(String, String)>,
+        call: Option<FunctionCall>,
         ctx: &mut SimContext<'_>,
     ) -> Vec<Value> {
-        let Some((name, arguments)) = call else {
+        let Some(FunctionCall { name, arguments }) = call else {
             return vec![self.finish_message(response, ending, ctx)];
         };
         let (item_id, call_id) = (self.server.new_id("item", ctx.rng), self.server.new_id("call", ctx.rng));
@@ -128,7 +128,7 @@ impl OpenaiSession {
     fn send_call(
         &mut self,
         response: &Response,
-        (name, arguments): (String, String),
+        FunctionCall { name, arguments }: FunctionCall,
         ctx: &mut SimContext<'_>,
     ) -> Value {
         let server = self.server;

@@ -119,7 +119,7 @@ impl Response {
 
     fn usage(&self, server: RealtimeServer) -> Value {
         let call = self.generation.call();
-        let call_tokens = call.map_or(0, |(name, arguments)| script::estimate_tokens(&(name + &arguments)));
+        let call_tokens = call.map_or(0, |call| script::estimate_tokens(&(call.name + &call.arguments)));
         let text = script::estimate_tokens(&self.text) + call_tokens;
         let audio = self.samples * SPEECH_TOKENS_PER_SECOND / WIRE_RATE_HZ as usize;
         let (input, output) = (self.prompt_tokens, text + audio);

@@ -372,6 +372,13 @@ impl Profile {
         self.answers.as_ref().is_some_and(|rules| rules.tools.is_some())
     }
 
+    /// Names of the tool servers whose tools it offers.
+    #[must_use]
+    pub fn tool_servers(&self) -> &[String] {
+        let tools = self.answers.as_ref().and_then(|rules| rules.tools.as_ref());
+        tools.map_or(&[], |tools| &tools.mcp)
+    }
+
     /// True for a relay profile, which serves only clients that speak the model's own protocol.
     #[must_use]
     pub const fn is_relay(&self) -> bool {

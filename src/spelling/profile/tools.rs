@@ -4,12 +4,14 @@
 //! The texts of the embedded profile are those of Qwen3's chat template, which MiniCPM-o 4.5 stands on. Only the texts are here;
 //! the session reads the calls.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::{
     spelling::{
-        check::{Document, FileError},
+        check::{self, Document, FileError},
         template::Template,
     },
     vocabulary::SlotValue,
@@ -40,6 +42,17 @@ pub(super) struct ToolsFile {
     named: Spanned<String>,
     single: String,
     repair: Spanned<String>,
+    #[serde(default)]
+    mcp: Vec<String>,
+    #[serde(default)]
+    waiting_words: String,
+    #[serde(default = "default_waiting_ms", deserialize_with = "check::deserialize_ms")]
+    waiting_ms: u64,
+}
+
+/// A call that takes longer than this is noticed as a pause.
+const fn default_waiting_ms() -> u64 {
+    700
 }
 
 /// How tools are offered to the model.
@@ -55,6 +68,12 @@ pub struct ToolRules {
     pub required: String,
     /// Instruction to call at most one tool.
     pub single: String,
+    /// Names of the tool servers whose tools are offered, too.
+    pub mcp: Vec<String>,
+    /// Words that the user hears while a tool server works; none if empty.
+    pub waiting_words: String,
+    /// Time that the tool servers have before these words.
+    pub waiting_time: Duration,
     prompt: Template,
     tool: Template,
     call: Template,
@@ -87,6 +106,9 @@ impl ToolsFile {
             call_end: self.call_end.into_inner(),
             required: self.required,
             single: self.single,
+            mcp: self.mcp,
+            waiting_words: self.waiting_words,
+            waiting_time: Duration::from_millis(self.waiting_ms),
         })
     }
 }

@@ -9,7 +9,8 @@ use prometheus_client::{
 
 use super::labels::{
     CertificateLabel, CloseLabels, ErrorLabels, FateLabel, LaneLabels, ReasonLabel, RejectionLabels,
-    ResultLabel, SessionEndLabels, SessionLabels, StageLabel, TrafficLabels, TriggerLabel, UpstreamLabels,
+    ResultLabel, SessionEndLabels, SessionLabels, StageLabel, ToolCallLabels, ToolServerLabel, TrafficLabels,
+    TriggerLabel, UpstreamLabels,
 };
 
 use crate::{
@@ -86,6 +87,8 @@ pub(crate) struct Families {
     pub(super) turn_decisions: Family<WithSession<ResultLabel>, Counter>,
     pub(super) turn_inference: Histogram,
     pub(super) early_questions: Family<WithSession<ResultLabel>, Counter>,
+    pub(super) tool_calls: HistogramFamily<ToolCallLabels>,
+    pub(super) tool_servers_up: Family<ToolServerLabel, Gauge>,
     config_reloads: Family<ResultLabel, Counter>,
     config_reloaded_at: FloatGauge,
 }
@@ -158,6 +161,10 @@ impl Families {
             turn_decisions: r.register("turn_decisions", "Pauses in the user's speech that a model was to judge, by result"),
             turn_inference: r.seconds_plain_histogram("turn_inference", "Time of a judgement by the end-of-turn model"),
             early_questions: r.register("early_questions", "Questions to the model before the user's turn was certain to be over, by result"),
+            tool_calls: r.seconds_histogram("tool_call", "Time of a call on a tool server, by result", || {
+                Histogram::new(LATENCY_BUCKETS)
+            }),
+            tool_servers_up: r.register("tool_server_up", "1 for a tool server that is connected, 0 for one that is not"),
             config_reloads: r.register("config_reloads", "Configuration reloads, by result"),
             config_reloaded_at: r.seconds(
                 "config_last_reload_success_timestamp",

@@ -36,6 +36,21 @@ pub(crate) struct UpstreamLabels {
     pub(crate) upstream: Arc<str>,
 }
 
+/// Labels of a call on a tool server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ToolCallLabels {
+    /// Name of the server.
+    pub(super) server: Arc<str>,
+    pub(super) result: &'static str,
+}
+
+/// Label of a tool server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ToolServerLabel {
+    /// Name of the server.
+    pub(super) server: Arc<str>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct RejectionLabels {
     pub(super) reason: &'static str,

@@ -28,7 +28,10 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 
 pub use self::{exposition::MetricsFormat, rejection::RejectReason};
 pub(crate) use self::{families::Families, labels::SessionLabels};
-use self::{labels::RejectionLabels, scrape::SnapshotSource};
+use self::{
+    labels::{RejectionLabels, ToolCallLabels, ToolServerLabel},
+    scrape::SnapshotSource,
+};
 
 /// Prefix of every metric name.
 const PREFIX: &str = "voxbridge";
@@ -120,6 +123,18 @@ impl Metrics {
     /// Records the time of a judgement by the end-of-turn model, seconds.
     pub fn record_turn_inference(&self, seconds: f64) {
         self.0.families.turn_inference.observe(seconds);
+    }
+
+    /// Records a call on a tool server that took this long.
+    pub(crate) fn record_tool_call(&self, server: &str, result: &'static str, seconds: f64) {
+        let labels = ToolCallLabels { server: server.into(), result };
+        self.0.families.tool_calls.get_or_create(&labels).observe(seconds);
+    }
+
+    /// Records whether a tool server is connected.
+    pub(crate) fn set_tool_server_up(&self, server: &str, is_up: bool) {
+        let label = ToolServerLabel { server: server.into() };
+        self.0.families.tool_servers_up.get_or_create(&label).set(is_up.into());
     }
 
     /// Sets the expiry of the certificate shown to clients, in seconds since 1970.

@@ -166,6 +166,19 @@ pub(super) fn on_all_servers() -> impl Iterator<Item = Case> {
     all()
 }
 
+/// Every client that can have answers in turns, whatever its own profile is, on every kind of server with a WebSocket.
+pub(super) fn in_turns() -> impl Iterator<Item = Case> {
+    let profile = library().profiles().find(|profile| profile.name == "assistant").unwrap();
+    let clients = library().clients().filter(|client| !client.is_relayed());
+    clients.flat_map(move |client| {
+        let fits = move |server: &&'static Server| {
+            let upstream = library().upstream(server.dialect).unwrap();
+            !upstream.is_http() && check_compatible(client, profile, &upstream).is_ok()
+        };
+        SERVERS.iter().filter(fits).map(move |server| Case { client, profile, server })
+    })
+}
+
 fn all() -> impl Iterator<Item = Case> {
     // Relayed clients speak the model's own protocol: their messages pass unchanged, and have tests of their own.
     let clients = library().clients().filter(|client| !client.is_relayed());

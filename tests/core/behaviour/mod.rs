@@ -12,6 +12,7 @@ mod messages;
 mod page;
 mod play;
 mod speech;
+mod tools;
 mod trouble;
 mod words;
 

@@ -12,6 +12,7 @@ mod live;
 mod memory;
 mod properties;
 mod reference_client;
+mod server_tools;
 mod settings;
 mod stuck_upstream;
 mod tools;

@@ -25,7 +25,7 @@ fn clock() -> Value {
     json!({"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {}}})
 }
 
-fn config_with(answers: &[&str]) -> HarnessConfig {
+pub(super) fn config_with(answers: &[&str]) -> HarnessConfig {
     let answers = answers.iter().map(|answer| (*answer).to_owned()).collect();
     let simulator = SimulatorConfig { record: true, answers, ..SimulatorConfig::default() };
     HarnessConfig { simulator, ..config("model=gpt-realtime") }
@@ -49,7 +49,7 @@ fn give_result(client: &mut Realtime, call_id: &Value, output: &str) {
 }
 
 /// The chat turns of a client, without those that speak a given text: their messages, and whether they ask for speech.
-fn questions(client: &Realtime) -> Vec<(Vec<Value>, bool)> {
+pub(super) fn questions(client: &Realtime) -> Vec<(Vec<Value>, bool)> {
     let sent = client.harness.sent_containing("length_penalty").into_iter();
     let sent = sent.filter_map(|text| serde_json::from_str::<Value>(text).ok());
     let is_answer = |message: &Value| message["input"]["generation"]["length_penalty"] == 1.1;
@@ -61,7 +61,7 @@ fn questions(client: &Realtime) -> Vec<(Vec<Value>, bool)> {
 }
 
 /// Texts of a message, joined as the server joins them.
-fn text_of(message: &Value) -> String {
+pub(super) fn text_of(message: &Value) -> String {
     if let Some(text) = message["content"].as_str() {
         return text.to_owned();
     }
@@ -70,7 +70,7 @@ fn text_of(message: &Value) -> String {
 }
 
 /// Texts that the upstream was asked to read aloud.
-fn spoken(client: &Realtime) -> Vec<String> {
+pub(super) fn spoken(client: &Realtime) -> Vec<String> {
     let sent = client.harness.sent_containing("请朗读以下内容");
     let text = |message: &&str| {
         let message: Value = serde_json::from_str(message).unwrap();

@@ -246,3 +246,23 @@ fn history_has_only_what_the_user_heard_so_that_nothing_is_truncated_on_the_serv
         client.check();
     }
 }
+
+#[test]
+fn voice_of_the_client_is_asked_for_and_a_server_without_it_speaks_in_its_own() {
+    for kind in BOTH {
+        for voice in ["ash", "af_heart"] {
+            let mut client = connect(kind, &[]);
+            client.update(&json!({"type": "realtime", "audio": {"output": {"voice": voice}}}));
+            client.ask("Hello?");
+            let response = client.wait_for("response.done")["response"].clone();
+            assert_eq!(response["status"], "completed", "{kind:?} {voice}: {response}");
+            assert!(client.audio_s() > 1.0, "{kind:?} {voice}");
+            assert!(client.of_type("error").is_empty(), "{kind:?} {voice}");
+            let updates = sent(&client, "session.update");
+            let named: Vec<&Value> = updates.iter().filter(|update| update["event_id"] == "voice").collect();
+            let [named] = &named[..] else { panic!("{kind:?}: {updates:?}") };
+            assert_eq!(named["session"]["audio"]["output"]["voice"], voice, "{kind:?}");
+            client.check();
+        }
+    }
+}

@@ -334,6 +334,7 @@ impl FuzzDriver {
                     );
                 }
                 Output::Observe(_) => {}
+                Output::CallTool(_) => unreachable!("there are no tool servers"),
             }
         }
     }

@@ -7,6 +7,7 @@ use voxbridge::{
     simulator::{EngineAnswer, EngineRequest, SimulatorConfig},
     spelling::{Library, MappingKind},
     trace::AudioRetention,
+    vocabulary::{ServerCall, ServerCallResult, ToolServer},
 };
 
 use super::{
@@ -44,6 +45,8 @@ pub struct HarnessConfig {
     pub engines: Option<fn(EngineRequest) -> EngineAnswer>,
     /// Judges the ends of turns.
     pub judge: Option<ScriptedJudge>,
+    /// Tool servers of the operator.
+    pub tools: Option<ScriptedTools>,
     /// A worker is free in every pause, and no one waits for it.
     pub has_free_worker: bool,
     /// The server refuses this many handshakes.
@@ -61,6 +64,16 @@ pub type Judgement = dyn FnMut(&[i16]) -> Option<f32>;
 pub struct ScriptedJudge {
     pub takes: Duration,
     pub verdict: Box<Judgement>,
+}
+
+/// The result of a call; `None` if none ever comes.
+pub type ToolAnswer = dyn FnMut(&ServerCall) -> Option<ServerCallResult>;
+
+/// Tool servers, which answer each call after a virtual time.
+pub struct ScriptedTools {
+    pub servers: Vec<ToolServer>,
+    pub takes: Duration,
+    pub answer: Box<ToolAnswer>,
 }
 
 impl HarnessConfig {
@@ -115,6 +128,7 @@ impl Default for HarnessConfig {
             taken_workers: 0,
             engines: None,
             judge: None,
+            tools: None,
             has_free_worker: true,
             refused_handshakes: 0,
             http: HttpScript::default(),

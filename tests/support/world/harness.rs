@@ -21,12 +21,15 @@ use voxbridge::{
         SimMode, SimulatorConfig,
     },
     spelling::UpstreamMapping,
-    vocabulary::{DisconnectReason, Frame, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
+    vocabulary::{
+        DisconnectReason, Frame, HttpRequest, Lane, LanePurpose, Message, Mode, ServerCall, SpeechId,
+        ToolServer,
+    },
 };
 
 use super::{
     bytes_of,
-    config::{HarnessConfig, ScriptedJudge, UNIX},
+    config::{HarnessConfig, ScriptedJudge, ScriptedTools, UNIX},
     http_server::HttpScript,
     network::{InFlight, OTHER_CLIENTS_FROM, conn_of},
     observed::{ClientFrame, Traffic},
@@ -95,8 +98,11 @@ pub struct Harness<M: StepMeter> {
     other_clients: Vec<ConnId>,
     pub(super) engines: Option<fn(EngineRequest) -> EngineAnswer>,
     pub(super) judge: Option<ScriptedJudge>,
+    pub(super) tools: Option<ScriptedTools>,
+    /// Calls on tool servers.
+    pub called: Vec<(Duration, ServerCall)>,
     pub(super) has_free_worker: bool,
-    /// Answers to the bridge's questions about pauses, with the times when they come.
+    /// Answers to the bridge's questions about pauses and to its calls of tools, with the times when they come.
     pub(super) pause_answers: VecDeque<(Instant, Input<'static>)>,
     /// Lengths of the audio of every question to the judge, samples.
     pub judged: Vec<usize>,
@@ -172,6 +178,8 @@ impl<M: StepMeter> Harness<M> {
             steps: Vec::new(),
             engines: None,
             judge: None,
+            tools: None,
+            called: Vec::new(),
             has_free_worker: false,
             pause_answers: VecDeque::new(),
             judged: Vec::new(),
@@ -192,7 +200,17 @@ impl<M: StepMeter> Harness<M> {
         harness.engines = config.engines;
         harness.judge = config.judge;
         harness.has_free_worker = config.has_free_worker;
+        if let Some(tools) = config.tools {
+            let servers = tools.servers.clone();
+            harness.tools = Some(tools);
+            harness.set_tool_servers(servers);
+        }
         harness
+    }
+
+    /// Tells the bridge which tool servers can be called from now on.
+    pub fn set_tool_servers(&mut self, servers: Vec<ToolServer>) {
+        self.feed_bridge_and_settle(Input::ToolServers(servers.into()));
     }
 
     /// Injects an upstream frame that the gateway would not send.

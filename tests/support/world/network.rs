@@ -129,6 +129,16 @@ impl<M: StepMeter> Harness<M> {
                     self.pause_answers.push_front((self.session.now, Input::WorkerFound(pause)));
                 }
                 Output::FindWorker(..) => {}
+                Output::CallTool(call) => {
+                    let tools = self.tools.as_mut().expect("the session knows of tool servers");
+                    let result = (tools.answer)(&call).map(|result| Input::ToolResult(call.id, result));
+                    let at = self.session.now + tools.takes;
+                    self.called.push((self.now(), *call));
+                    if let Some(result) = result {
+                        let place = self.pause_answers.partition_point(|(known, _)| *known <= at);
+                        self.pause_answers.insert(place, (at, result));
+                    }
+                }
                 Output::Request(lane, request) => self.answer_request(lane, request),
                 Output::OpenLane(lane, mode, purpose) | Output::ReopenLane(lane, mode, purpose) => {
                     self.purposes.insert(lane, (mode, purpose));

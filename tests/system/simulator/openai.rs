@@ -140,6 +140,7 @@ fn wrong_members_of_an_event_are_refused_with_their_place() {
             "session.audio.output.format",
             "unsupported_audio_format",
         ),
+        (audio("output", json!({"voice": "af_heart"})), "invalid_value", "session.audio.output.voice", ""),
         (
             session(json!({"type": "realtime", "max_output_tokens": 5000})),
             "integer_above_max_value",

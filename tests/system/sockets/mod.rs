@@ -29,6 +29,8 @@ mod rest_vendors;
 mod server;
 mod sglang_omni;
 mod single_worker;
+#[cfg(feature = "mcp")]
+mod tool_servers;
 mod unneeded_lanes;
 mod upstream_faults;
 mod upstream_pool;

@@ -21,8 +21,8 @@ impl Answer {
         let Some(calling) = &mut self.calling else { return true };
         let words = calling.finish();
         self.say(&words, tools);
-        let has_words =
-            !self.turn.text.trim().is_empty() || self.spoken.as_ref().is_some_and(SpokenWords::has_words);
+        let has_words = !self.words_of_question().trim().is_empty()
+            || self.spoken.as_ref().is_some_and(SpokenWords::has_words);
         let Some(calling) = &mut self.calling else { return true };
         if calling.has_dropped_audio() {
             self.heard_bytes = Some(heard_bytes(&self.turn));

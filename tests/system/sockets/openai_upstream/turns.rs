@@ -1,13 +1,15 @@
 //! vLLM-Omni's own turn handler, and speech-to-speech's server, as upstreams of the profile `assistant`.
 
 use serde_json::{Value, json};
-use voxbridge::simulator::read_watermark;
+use voxbridge::{config::Config, simulator::read_watermark};
 use voxbridge_test_support::{
-    bench::{events, recording},
+    bench::{Bench, ClientFrame, assert_pairs_closed, events, recording},
     servers::{PackageServer, recorded_samples},
 };
 
-use super::{Answered, add_item, ask, bench_at, openai_client, respond, say, weather_tools};
+use super::{
+    Answered, add_item, ask, bench_at, openai_client, realtime_upstream, respond, say, weather_tools,
+};
 
 /// Every sample of the scripted answer, once and in order.
 #[track_caller]
@@ -236,4 +238,27 @@ async fn qwen3_omni_on_the_duplex_endpoint_answers_committed_turns() {
     assert!(events(&client.received, "error").is_empty(), "{}", client.describe_received());
     let heard = recorded_samples(&server.record().await[1]);
     assert!(heard.len() > said.len() / 2, "{} of {} samples", heard.len(), said.len());
+}
+
+#[tokio::test]
+async fn conversation_goes_on_with_its_history_when_the_servers_session_breaks() {
+    let Some(server) = PackageServer::vllm_omni_turns(&[]) else { return };
+    let upstream = vec![realtime_upstream(server.address())];
+    let config = Config { profile: Some("conversation".into()), upstream, ..Config::default() };
+    let bench = Bench::of(config).await;
+    let mut client = bench.client("model=x").await;
+    let question = recording("goforward");
+    let ends_speech = |frame: &ClientFrame| frame.kind() == "tts.speaking_end";
+    for (answer, errors) in [(json!("One."), 0), (json!({"breaks_after": 2}), 1), (json!("Three."), 1)] {
+        server.script(json!({"answers": [answer]})).await;
+        client.stream_until(&question, ends_speech).await;
+        assert_eq!(events(&client.received, "error").len(), errors, "{answer}");
+    }
+    let frames = client.close().await;
+    assert_pairs_closed(&frames);
+    let told = events(&frames, "error")[0].to_string();
+    assert!(told.contains("it continues with the next upstream session"), "{told}");
+    let asked = server.record().await;
+    let system = asked.last().unwrap()["messages"][0].to_string();
+    assert!(system.contains("The conversation so far") && system.contains("One."), "{system}");
 }
