@@ -223,8 +223,7 @@ fn assert_conversation(came: &Value, bench: &Bench, name: &str) {
         assert!(word_error_rate(QUESTIONS[1].1, repeated) <= WER, "{name}: {repeated}");
         assert!(answers.iter().all(|answer| answer["audio_s"].as_f64() > Some(1.0)), "{name}: {answers:?}");
     }
-    let is_repeated = text(0).starts_with("You said:") || !bench.records_demo;
-    assert!(is_repeated && text(0).split(' ').count() < 9, "{name}: {}", text(0));
+    assert!(!text(0).is_empty() && text(0).split(' ').count() < 9, "{name}: {}", text(0));
     assert!(came["invalid"].is_null() || came["invalid"] == json!([]), "{name}: {}", came["invalid"]);
     assert_eq!(came["errors"], json!([]), "{name}");
     let inputs = bench.recorder.all();

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::harness::Traffic;
+use voxbridge::simulator::SimTiming;
+
+use crate::harness::{HarnessConfig, Traffic};
 
 use super::{Realtime, config, speech};
 
@@ -44,4 +46,35 @@ fn answer_is_requested_at_the_end_of_speech_and_played_as_it_arrives() {
         assert_eq!(times.first_delta, times.model_audio, "{times:?}");
         assert!(times.model_audio >= times.requested + Duration::from_millis(2 * latency_ms), "{times:?}");
     }
+}
+
+/// Time between the end of a question and the first audio of its answer, with one bridge or two.
+fn answer_time(is_spoken: bool, has_second_bridge: bool) -> Duration {
+    let mut config = HarnessConfig { has_second_bridge, ..config("model=gpt-realtime") };
+    if has_second_bridge {
+        config.upstream = "openai-realtime";
+    }
+    config.simulator.workers = 4;
+    let mut client = Realtime::with_config(config);
+    if is_spoken {
+        client.say(&speech());
+        client.say_silence(900);
+    } else {
+        client.ask("Hello?");
+    }
+    client.wait_for("response.output_audio.delta");
+    let time = |kind: &str| client.events.iter().find(|(_, event)| event["type"] == kind).unwrap().0;
+    let asked = time(if is_spoken { "input_audio_buffer.speech_stopped" } else { "conversation.item.added" });
+    time("response.output_audio.delta") - asked
+}
+
+#[test]
+fn second_bridge_delays_an_answer_by_the_opening_of_its_own_session_at_most() {
+    let [written, spoken] = [false, true].map(|is_spoken| {
+        let [one, two] = [false, true].map(|has_second| answer_time(is_spoken, has_second));
+        two - one
+    });
+    assert_eq!(written, Duration::ZERO, "with one bridge, the session opens after the question, too");
+    // The second bridge hears of the speech when it is over.
+    assert_eq!(spoken, SimTiming::default().init);
 }
