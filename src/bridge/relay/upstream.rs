@@ -49,7 +49,7 @@ impl Relay {
             }
             LaneEvent::RecoverableError(words) => return self.handle_error(now, event, words, text),
             LaneEvent::AnswerDue | LaneEvent::Call { .. } | LaneEvent::Ignored | LaneEvent::Unknown(_) => {
-                self.forward_unknown(text)
+                self.forward_unknown(text);
             }
             LaneEvent::Listen
             | LaneEvent::Text(_)
