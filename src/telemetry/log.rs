@@ -142,8 +142,8 @@ fn is_safe_to_log(metadata: &Metadata<'_>) -> bool {
     let max_level = match crate_name {
         env!("CARGO_PKG_NAME") => LevelFilter::TRACE,
         crate_name if WEBSOCKET_CRATES.contains(&crate_name) => LevelFilter::INFO,
-        // At info, it logs notifications of tool servers, and at debug their messages.
-        "rmcp" => LevelFilter::WARN,
+        // It logs messages of tool servers, and its errors a second time.
+        "rmcp" => LevelFilter::OFF,
         _ => LevelFilter::DEBUG,
     };
     *metadata.level() <= max_level

@@ -79,7 +79,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                     }
                 }
                 Output::CallTool(call) => {
-                    if let Some(tools) = &mut self.tools {
+                    if let Some(tools) = &self.tools {
                         tools.call(*call);
                     }
                 }

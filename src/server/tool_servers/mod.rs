@@ -129,7 +129,7 @@ impl ToolServers {
         let mut pause = FIRST_PAUSE;
         loop {
             let problem = match mcp::connect(settings).await {
-                Ok(mut connected) => {
+                Ok(connected) => {
                     info!(server = settings.name, "tool server connected");
                     pause = FIRST_PAUSE;
                     loop {

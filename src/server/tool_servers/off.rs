@@ -22,7 +22,7 @@ pub(super) async fn connect(_: &ToolServerSettings) -> Result<Connected, String>
 }
 
 impl Connected {
-    pub(super) async fn list_tools(&mut self, _: &ToolServerSettings) -> Result<Vec<Tool>, String> {
+    pub(super) async fn list_tools(&self, _: &ToolServerSettings) -> Result<Vec<Tool>, String> {
         match *self {}
     }
 
@@ -30,7 +30,7 @@ impl Connected {
         match *self {}
     }
 
-    pub(super) async fn wait_for_change(&mut self) -> Result<(), String> {
+    pub(super) async fn wait_for_change(&self) -> Result<(), String> {
         match *self {}
     }
 }

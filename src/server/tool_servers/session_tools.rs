@@ -48,7 +48,7 @@ impl SessionTools {
     }
 
     /// Begins a call.
-    pub(crate) fn call(&mut self, call: ServerCall) {
+    pub(crate) fn call(&self, call: ServerCall) {
         let id = call.id;
         let result = self.servers.call(call);
         let lost = || ServerCallResult::failed("the call was lost");

@@ -6,13 +6,14 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
+    time::{sleep, timeout},
 };
 use voxbridge::simulator::{SimulatorConfig, socket::RecordedInput};
 use voxbridge_test_support::{
@@ -44,15 +45,17 @@ async fn bench(name: &str, server: &str, answers: &[&str]) -> Bench {
 
 /// Waits until the server is connected, or is not.
 async fn wait_until(bench: &Bench, what: &str, is_so: impl Fn(bool, usize) -> bool) {
-    let since = Instant::now();
-    loop {
-        let views = bench.tools.views();
-        if is_so(views[0].is_connected, views[0].tools) {
-            return;
+    let looking = async {
+        loop {
+            let views = bench.tools.views();
+            if is_so(views[0].is_connected, views[0].tools) {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
         }
-        assert!(since.elapsed() < PATIENCE, "{what}: {views:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    };
+    let is_over = timeout(PATIENCE, looking).await;
+    assert!(is_over.is_ok(), "{what}: {:?}", bench.tools.views());
 }
 
 async fn connect(bench: &Bench) -> Client {

@@ -19,7 +19,7 @@ use rmcp::{
         CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest,
         Implementation, PaginatedRequestParams, ServerResult,
     },
-    service::{NotificationContext, PeerRequestOptions, RunningService, ServiceError},
+    service::{ClientInitializeError, NotificationContext, PeerRequestOptions, RunningService, ServiceError},
 };
 use tokio::{process::Child, sync::Notify, time::timeout};
 use tracing::warn;
@@ -42,6 +42,8 @@ const TOOLS_MAX: usize = 128;
 const TOOLS_MAX_BYTES: usize = 64 * 1024;
 /// Longest message of a server, bytes. A picture has about 1 MB.
 const MESSAGE_MAX_BYTES: usize = 8 * 1024 * 1024;
+/// Longest description of an error, bytes: a server's answer may be in it.
+const WORDS_MAX_BYTES: usize = 500;
 
 /// Checks that this program has tool servers.
 #[expect(clippy::unnecessary_wraps, reason = "a program without the feature has an error")]
@@ -93,12 +95,13 @@ async fn start(settings: &ToolServerSettings) -> Result<Connected, String> {
             let answer_max = settings.timeout.max(LIST_TIMEOUT) + ANSWER_GRACE;
             let client = http::HttpClient::new(endpoint, path, headers, answer_max);
             let expiry = client.expiry();
-            let service = handler.serve(client.into_transport()).await.map_err(|error| words_of(&error))?;
+            let service =
+                handler.serve(client.into_transport()).await.map_err(|error| words_of_start(&error))?;
             Ok(Connected { service, _child: None, list_changed, expiry })
         }
         ToolServerTransport::Child { .. } => {
             let (transport, child) = child::start(settings)?;
-            let service = handler.serve(transport).await.map_err(|error| words_of(&error))?;
+            let service = handler.serve(transport).await.map_err(|error| words_of_start(&error))?;
             Ok(Connected { service, _child: Some(child), list_changed, expiry: Arc::default() })
         }
     }
@@ -106,7 +109,7 @@ async fn start(settings: &ToolServerSettings) -> Result<Connected, String> {
 
 impl Connected {
     /// The tools that are offered.
-    pub(super) async fn list_tools(&mut self, settings: &ToolServerSettings) -> Result<Vec<Tool>, String> {
+    pub(super) async fn list_tools(&self, settings: &ToolServerSettings) -> Result<Vec<Tool>, String> {
         let mut list = ToolList { settings, tools: Vec::new(), bytes: 0, left_out: 0 };
         let mut known = Vec::new();
         let mut cursor = None;
@@ -137,7 +140,7 @@ impl Connected {
     ///
     /// # Errors
     /// The connection is gone.
-    pub(super) async fn wait_for_change(&mut self) -> Result<(), String> {
+    pub(super) async fn wait_for_change(&self) -> Result<(), String> {
         /// How often a connection is looked at that reports no change.
         const INTERVAL: Duration = Duration::from_secs(1);
         loop {
@@ -222,15 +225,30 @@ impl ToolCaller for Caller {
                 Ok(ServerResult::CallToolResult(result)) => to_result(&result),
                 Ok(_) => Err("the tool asks for something that only a person can answer".to_owned()),
                 Err(ServiceError::McpError(error)) => Err(error.message.to_string()),
+                Err(ServiceError::TransportClosed) => {
+                    Err("the connection to the server is closed".to_owned())
+                }
+                Err(ServiceError::TransportSend(error)) => Err(words_of(&*error.error)),
                 Err(error) => Err(words_of(&error)),
             }
         })
     }
 }
 
+/// Why a session with a server could not begin.
+fn words_of_start(error: &ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::TransportError { error, .. } => words_of(&*error.error),
+        error => words_of(error),
+    }
+}
+
 /// The words of an error and of its causes.
 fn words_of(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
+    /// What the library says before an error of the transport.
+    const OF_TRANSPORT: &str = "Client error: ";
+    let text = error.to_string();
+    let mut words = text.strip_prefix(OF_TRANSPORT).unwrap_or(&text).to_owned();
     let mut cause = error.source();
     while let Some(inner) = cause {
         let text = inner.to_string();
@@ -243,6 +261,3 @@ fn words_of(error: &dyn std::error::Error) -> String {
     words.truncate(words.floor_char_boundary(WORDS_MAX_BYTES));
     words
 }
-
-/// Longest description of an error, bytes: a server's answer may be in it.
-const WORDS_MAX_BYTES: usize = 500;
