@@ -36,8 +36,8 @@
 //! # The path of one audio frame
 //!
 //! `tests/instructions/run --hops` prints the functions that one message passes between the two sockets, accessors and the
-//! driver included. A client's frame of 20 ms that completes no unit passes 197 of them in a conversation, and 166 in the
-//! profile `speech`. A second of the model's audio passes 308 in a conversation, and 240 for a requested text. It counts distinct
+//! driver included. A client's frame of 20 ms that completes no unit passes 186 of them in a conversation, and 155 in the
+//! profile `speech`. A second of the model's audio passes 298 in a conversation, and 231 for a requested text. It counts distinct
 //! functions of this crate in an unoptimised build, without closures, constructors and trait glue of `std`.
 //!
 //! Up, from the client's socket to the upstream's:
