@@ -10,7 +10,7 @@ use voxbridge::{
     bridge::{Input, Output},
     simulator::{ConnId, SimInput, SimMode, SimOutput},
     spelling::Library,
-    vocabulary::{DisconnectReason, Frame, Lane, LanePurpose, Message, Mode, PauseId},
+    vocabulary::{DisconnectReason, Frame, Lane, Message, Mode, PauseId},
 };
 
 use super::{
@@ -155,9 +155,7 @@ impl SecondBridge {
                 return Some(SimOutput::Close(conn, code, reason));
             }
             Output::FindWorker(pause, _) => self.pending.push_back(Pending::WorkerFound(conn, pause)),
-            Output::OpenLane(lane, mode, purpose) => {
-                self.open_lane(gateway, now, (conn, lane), mode, purpose)
-            }
+            Output::OpenLane(lane, Mode::Chat, _) => self.open_lane(gateway, now, conn, lane),
             Output::ToLane(lane, Message::Text(text)) => {
                 self.pass_to_gateway(gateway, now, SimInput::Text(lane_conn(conn, lane), &text));
             }
@@ -171,20 +169,9 @@ impl SecondBridge {
         None
     }
 
-    /// Dials the gateway. A lane that it refuses does not open.
-    fn open_lane(
-        &mut self,
-        gateway: &mut VirtualGateway,
-        now: Instant,
-        (conn, lane): (ConnId, Lane),
-        mode: Mode,
-        purpose: LanePurpose,
-    ) {
-        let mode = match mode {
-            Mode::Chat => SimMode::Chat,
-            Mode::Audio | Mode::Video => unreachable!("an assistant has no {purpose:?} in full duplex"),
-        };
-        let outputs = gateway.input(now, SimInput::Connected(lane_conn(conn, lane), mode));
+    /// Dials the gateway for a chat. A lane that it refuses does not open.
+    fn open_lane(&mut self, gateway: &mut VirtualGateway, now: Instant, conn: ConnId, lane: Lane) {
+        let outputs = gateway.input(now, SimInput::Connected(lane_conn(conn, lane), SimMode::Chat));
         self.sessions.get_mut(&conn).unwrap().lanes.insert(lane);
         if !matches!(outputs.first(), Some(SimOutput::Refuse(..))) {
             self.step(conn, now, Input::LaneOpened(lane));
