@@ -28,8 +28,8 @@ use self::result::to_result;
 use super::{ToolCaller, ToolServerSettings, ToolServerTransport};
 use crate::vocabulary::{ServerCallResult, Tool};
 
-/// Time to connect and to agree on a version.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time to connect and to agree on a version. A program may have to fetch its packages first.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for a page of the list of tools.
 const LIST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time that the library has to end a call by itself.
