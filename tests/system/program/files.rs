@@ -114,7 +114,9 @@ async fn single_recording_is_printed_as_events_and_closed_pipe_is_quiet() {
     let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(process.stdout.take());
     let ended = timeout(PATIENCE, process.wait_with_output()).await.unwrap().unwrap();
-    assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(0), &b""[..]));
+    // The server may still have the worker of the first recording in use.
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(ended.status.success() && said.lines().all(|line| line.contains(WAITS)), "{said}");
     simulator.stop().await;
 }
 
