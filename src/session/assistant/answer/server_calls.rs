@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::Answer;
+use super::{Answer, words_to_speak};
 use crate::{
     session::{
         assistant::{
@@ -190,10 +190,9 @@ impl Answer {
         self.filter.clear();
         (self.calling, self.is_native, self.heard_bytes) = (calling, false, None);
         self.ask.reset_attempts();
-        let is_silent = self.speaks && self.calling.as_ref().is_some_and(|calling| calling.is_silent);
-        match &mut self.spoken {
-            Some(spoken) if is_silent => spoken.resume(),
-            _ => self.spoken = is_silent.then(|| SpokenWords::new(self.speak_attempts)),
+        match (&mut self.spoken, words_to_speak(self.speaks, self.calling.as_ref(), self.speak_attempts)) {
+            (Some(spoken), Some(_)) => spoken.resume(),
+            (spoken, next) => *spoken = next,
         }
         if self.turn.text.ends_with(|letter: char| !letter.is_whitespace()) {
             self.say(" ", tools);
