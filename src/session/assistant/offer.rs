@@ -1,4 +1,4 @@
-//! What the model is offered in an answer: the client's tools, and behind them those of the tool servers.
+//! The tools that an answer may call: the client's, and behind them those of the tool servers.
 
 use std::time::Duration;
 

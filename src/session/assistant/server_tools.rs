@@ -53,7 +53,7 @@ impl ServerTools {
         self.servers = servers;
     }
 
-    /// What the model is offered beside the client's tools, after these calls in the same turn of the user.
+    /// The tools for the model: the client's and those of servers, after these calls in the same turn of the user.
     pub(super) fn offer(&self, client: &ToolOffer, counts: &CallCounts) -> Offer {
         Offer::merge(client, &self.servers, counts)
     }

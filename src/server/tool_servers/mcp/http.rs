@@ -187,7 +187,7 @@ fn events(body: Incoming) -> EventStreamOf {
     }))
 }
 
-/// What rmcp gives for a message.
+/// A message to post, as rmcp passes it on.
 struct Posted {
     body: String,
     session_id: Option<Arc<str>>,

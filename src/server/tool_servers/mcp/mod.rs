@@ -81,7 +81,7 @@ impl ClientHandler for Handler {
 /// Connects to a server.
 ///
 /// # Errors
-/// What failed, without secrets.
+/// The failed step and its cause, without secrets.
 pub(super) async fn connect(settings: &ToolServerSettings) -> Result<Connected, String> {
     let late = |_| format!("no connection within {} s", CONNECT_TIMEOUT.as_secs());
     timeout(CONNECT_TIMEOUT, start(settings)).await.map_err(late)?
@@ -245,7 +245,7 @@ fn words_of_start(error: &ClientInitializeError) -> String {
 
 /// The words of an error and of its causes.
 fn words_of(error: &dyn std::error::Error) -> String {
-    /// What the library says before an error of the transport.
+    /// Words of the library in front of an error of the transport.
     const OF_TRANSPORT: &str = "Client error: ";
     let text = error.to_string();
     let mut words = text.strip_prefix(OF_TRANSPORT).unwrap_or(&text).to_owned();
