@@ -7,7 +7,7 @@ use std::thread;
 
 use futures_util::future::{BoxFuture, try_join_all};
 use tokio::runtime::Runtime;
-use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use voxbridge::simulator::engines::SpeechEngines;
 use voxbridge::simulator::process::{EngineError, EngineProcess};
 use voxbridge::verify::words::WordErrors;
@@ -35,17 +35,28 @@ pub(crate) async fn own_engines() -> Option<EngineProcess> {
     Some(EngineProcess::start(&engines_dir()?).await.unwrap())
 }
 
+/// Tests that use the engines at once. Beside the other gates, the speech of more would wait so long that clients give up.
+const TESTS_AT_ONCE: usize = 6;
+
+/// A test's part in the engines of all tests.
+pub(crate) struct SharedEngines {
+    pool: Arc<EnginePool>,
+    _place: OwnedSemaphorePermit,
+}
+
 /// The engines of all tests: one process for each processor. A process for each test would load the model a hundred times, and as
 /// many would recognise at once, so that clients with a patience of seconds give up.
-pub(crate) struct SharedEngines {
+struct EnginePool {
     idle: Mutex<Vec<Arc<EngineProcess>>>,
     /// One for each idle process; waiting requests come in their order.
     turns: Semaphore,
+    /// One for each test that uses them.
+    places: Arc<Semaphore>,
 }
 
 /// A process that answers nobody else; it is idle again when this is dropped.
 struct EngineTurn<'a> {
-    engines: &'a SharedEngines,
+    engines: &'a EnginePool,
     process: Arc<EngineProcess>,
     _permit: SemaphorePermit<'a>,
 }
@@ -56,12 +67,13 @@ impl Drop for EngineTurn<'_> {
     }
 }
 
-impl SharedEngines {
+impl EnginePool {
     async fn start(dir: PathBuf) -> Arc<Self> {
         let count = thread::available_parallelism().map_or(1, usize::from);
         let starting = (0..count).map(|_| EngineProcess::start(&dir));
         let processes = try_join_all(starting).await.unwrap().into_iter().map(Arc::new).collect();
-        Arc::new(Self { idle: Mutex::new(processes), turns: Semaphore::new(count) })
+        let places = Arc::new(Semaphore::new(TESTS_AT_ONCE));
+        Arc::new(Self { idle: Mutex::new(processes), turns: Semaphore::new(count), places })
     }
 
     async fn turn(&self) -> EngineTurn<'_> {
@@ -69,16 +81,18 @@ impl SharedEngines {
         let process = self.idle.lock().unwrap().pop().unwrap();
         EngineTurn { engines: self, process, _permit: permit }
     }
+}
 
+impl SharedEngines {
     /// Transcribes float32 mono samples at 16 kHz.
     pub(crate) async fn recognise(&self, samples: Vec<f32>) -> Result<String, EngineError> {
-        let turn = self.turn().await;
+        let turn = self.pool.turn().await;
         turn.process.recognise(samples).await
     }
 
     /// Synthesizes a text as float32 mono samples at 24 kHz.
     pub(crate) async fn speak(&self, text: String) -> Result<Vec<f32>, EngineError> {
-        let turn = self.turn().await;
+        let turn = self.pool.turn().await;
         turn.process.speak(text).await
     }
 }
@@ -93,14 +107,16 @@ impl SpeechEngines for SharedEngines {
     }
 }
 
-/// Running engines, shared by all tests; `None` skips the test.
+/// Running engines, shared by all tests; `None` skips the test. Waits while `TESTS_AT_ONCE` others use them, so a test asks once.
 pub(crate) async fn shared_engines() -> Option<Arc<SharedEngines>> {
     // Each test has a runtime of its own, which ends with it.
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
-    static ENGINES: OnceCell<Arc<SharedEngines>> = OnceCell::const_new();
+    static POOL: OnceCell<Arc<EnginePool>> = OnceCell::const_new();
     let dir = engines_dir()?;
-    let start = || async { RUNTIME.spawn(SharedEngines::start(dir)).await.unwrap() };
-    Some(ENGINES.get_or_init(start).await.clone())
+    let start = || async { RUNTIME.spawn(EnginePool::start(dir)).await.unwrap() };
+    let pool = POOL.get_or_init(start).await.clone();
+    let place = pool.places.clone().acquire_owned().await.unwrap();
+    Some(Arc::new(SharedEngines { pool, _place: place }))
 }
 
 /// Running engines, for a test that needs the clients, too.
