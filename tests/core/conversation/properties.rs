@@ -98,6 +98,8 @@ struct Scenario {
     latency_ms: u64,
     frame_ms: u64,
     seed: u64,
+    /// Through two bridges.
+    is_chained: bool,
 }
 
 fn any_scenario(actions: usize) -> impl Strategy<Value = Scenario> {
@@ -106,9 +108,9 @@ fn any_scenario(actions: usize) -> impl Strategy<Value = Scenario> {
         prop::sample::select(vec!["conversation", "video", "everything"]),
         prop::sample::select(ServerKind::ALL.to_vec()),
     );
-    let environment = (1usize..4, 0u64..120, 10u64..120, any::<u64>());
+    let environment = (1usize..4, 0u64..120, 10u64..120, any::<u64>(), prop::bool::weighted(0.2));
     (prop::collection::vec(any_action(), 1..actions), setup, environment).prop_map(
-        |(actions, (faults, profile, backend), (workers, latency_ms, frame_ms, seed))| Scenario {
+        |(actions, (faults, profile, backend), (workers, latency_ms, frame_ms, seed, is_chained))| Scenario {
             actions,
             faults,
             profile,
@@ -117,6 +119,7 @@ fn any_scenario(actions: usize) -> impl Strategy<Value = Scenario> {
             latency_ms,
             frame_ms,
             seed,
+            is_chained,
         },
     )
 }
@@ -147,7 +150,11 @@ impl Scenario {
             ..HarnessConfig::with_faults(&self.faults)
         };
         config.library.add("everything.toml", &everything_profile()).unwrap();
-        self.backend.configure(&mut config);
+        if self.is_chained {
+            config = config.chained(true);
+        } else {
+            self.backend.configure(&mut config);
+        }
         config.simulator.workers = self.workers;
         config.simulator.force_listen_count = 1;
         let mut harness = Harness::new(config);
@@ -273,7 +280,8 @@ proptest! {
         // A resumed turn looks like a new one, so scenarios with such models skip the order check.
         let sends = |text: &str| scenario.actions.iter().any(|action| matches!(action, ClientAction::Send(sent) if sent.contains(text)));
         let can_resume = ["resumes", "yields"].iter().any(|fault| scenario.faults.contains(fault));
-        if !can_resume && !sends("output_sample_rate") {
+        // The second bridge answers by chat, whose audio has no waveform that tells its place.
+        if !can_resume && !scenario.is_chained && !sends("output_sample_rate") {
             assert_turns_valid(&harness);
         }
         assert_accounts_balance(&harness);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use voxbridge::simulator::SimTiming;
 
-use crate::harness::{HarnessConfig, Traffic};
+use crate::harness::Traffic;
 
 use super::{Realtime, config, speech};
 
@@ -50,10 +50,7 @@ fn answer_is_requested_at_the_end_of_speech_and_played_as_it_arrives() {
 
 /// Time between the end of a question and the first audio of its answer, with one bridge or two.
 fn answer_time(is_spoken: bool, has_second_bridge: bool) -> Duration {
-    let mut config = HarnessConfig { has_second_bridge, ..config("model=gpt-realtime") };
-    if has_second_bridge {
-        config.upstream = "openai-realtime";
-    }
+    let mut config = config("model=gpt-realtime").chained(has_second_bridge);
     config.simulator.workers = 4;
     let mut client = Realtime::with_config(config);
     if is_spoken {

@@ -93,6 +93,8 @@ struct Session {
     rate_hz: usize,
     workers: usize,
     latency_ms: u64,
+    /// Through two bridges.
+    is_chained: bool,
 }
 
 fn any_session() -> impl Strategy<Value = Session> {
@@ -103,14 +105,16 @@ fn any_session() -> impl Strategy<Value = Session> {
         prop::sample::select(vec![16_000, 24_000]),
         1usize..3,
         0u64..60,
+        prop::bool::weighted(0.3),
     )
-        .prop_map(|(actions, faults, profile, rate_hz, workers, latency_ms)| Session {
+        .prop_map(|(actions, faults, profile, rate_hz, workers, latency_ms, is_chained)| Session {
             actions,
             faults,
             profile,
             rate_hz,
             workers,
             latency_ms,
+            is_chained,
         })
 }
 
@@ -124,7 +128,7 @@ struct RandomClient {
 
 impl RandomClient {
     fn play(session: &Session) -> Self {
-        let mut config = config("model=gpt-realtime");
+        let mut config = config("model=gpt-realtime").chained(session.is_chained);
         config.profile = session.profile;
         config.latency = Duration::from_millis(session.latency_ms);
         config.simulator.workers = session.workers;

@@ -62,8 +62,10 @@ fn play_session(
     workers: usize,
     latency_ms: u64,
     seed: u64,
+    is_chained: bool,
 ) -> Harness {
-    let mut config = HarnessConfig { latency: ms(latency_ms), seed, ..HarnessConfig::with_faults(faults) };
+    let config = HarnessConfig { latency: ms(latency_ms), seed, ..HarnessConfig::with_faults(faults) };
+    let mut config = config.chained(is_chained);
     config.simulator.workers = workers;
     let mut harness = Harness::new(config);
     for action in actions {
@@ -92,8 +94,9 @@ proptest! {
         workers in 1usize..3,
         latency_ms in 0u64..60,
         leaves in any::<bool>(),
+        is_chained in prop::bool::weighted(0.3),
     ) {
-        let mut harness = play_session(&actions, &faults, workers, latency_ms, 1);
+        let mut harness = play_session(&actions, &faults, workers, latency_ms, 1, is_chained);
         let sent_bytes = harness.sent_bytes;
         prop_assert_eq!(protocol_checks::find_violations(&harness), [""; 0]);
         if leaves {
@@ -149,8 +152,9 @@ proptest! {
         actions in prop::collection::vec(any_action(), 1..12),
         faults in prop::sample::subsequence(&FAULTS[..], 0..3),
         seed in any::<u64>(),
+        is_chained in any::<bool>(),
     ) {
-        let [one, other] = [(); 2].map(|()| play_session(&actions, &faults, 1, 3, seed));
+        let [one, other] = [(); 2].map(|()| play_session(&actions, &faults, 1, 3, seed, is_chained));
         prop_assert!(one.log == other.log && one.traffic == other.traffic);
     }
 }

@@ -150,6 +150,16 @@ impl HarnessConfig {
         config
     }
 
+    /// The same with another bridge before the gateway, if `is_chained`.
+    #[must_use]
+    pub fn chained(mut self, is_chained: bool) -> Self {
+        if is_chained {
+            self.has_second_bridge = true;
+            self.upstream = "openai-realtime";
+        }
+        self
+    }
+
     /// The opening of the session.
     pub(super) fn opening(&self) -> Opening<'_> {
         Opening {
