@@ -74,9 +74,10 @@ impl SessionSetup {
         };
         // A model that is not prompted for calls speaks beside them.
         let asks_silently = self.can_speak && !self.calls_natively;
-        let assistant = profile.answers.clone().map(|rules| {
-            Box::new(Assistant::new(Arc::clone(&profile), rules, asks_silently, self.can_speak))
-        });
+        let assistant = profile
+            .answers
+            .clone()
+            .map(|rules| Box::new(Assistant::new(Arc::clone(&profile), rules, asks_silently, &self)));
         Owners {
             intake: AudioIntake {
                 rate_limiter: RateLimiter::new(self.audio_in.rate_limit, self.audio_in.max_ahead_ms),

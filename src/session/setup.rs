@@ -64,6 +64,8 @@ pub struct SessionSetup {
     pub voice_catalog: Arc<VoiceCatalog>,
     /// A model judges the ends of turns.
     pub has_turn_judge: bool,
+    /// The client is another voxbridge, which opens a session when its user begins to ask. The lane for the answer is dialled at once.
+    pub asks_soon: bool,
     /// Longest session, ms; 0 for no limit. The session then ends as soon as that interrupts no one.
     pub session_max_ms: u64,
     /// Seed of all random values: ids and jitter.
@@ -103,6 +105,7 @@ impl SessionSetup {
             voice_encodings: dialects.voice_encodings(),
             voice_catalog: Arc::default(),
             has_turn_judge: false,
+            asks_soon: false,
             session_max_ms: 0,
             seed,
         }

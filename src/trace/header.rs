@@ -54,6 +54,9 @@ pub struct TraceHeader {
     /// A model judges the ends of turns.
     #[serde(default, skip_serializing_if = "is_false")]
     pub turn_judge: bool,
+    /// The client is another voxbridge, which is about to ask.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub asks_soon: bool,
     /// Default language of the session.
     pub language: String,
     /// Audio that the trace keeps.
@@ -103,6 +106,7 @@ impl TraceHeader {
             idle_ms: setup.audio_in.idle_ms,
             session_max_ms: setup.session_max_ms,
             turn_judge: setup.has_turn_judge,
+            asks_soon: setup.asks_soon,
             language: setup.profile.hear.language.clone(),
             voices: voices.iter().map(|(name, voice)| (name.clone(), to_json(voice))).collect(),
             tts_models: tts_models.to_vec(),
@@ -158,6 +162,7 @@ impl TraceHeader {
             idle_ms: 0,
             session_max_ms: 0,
             turn_judge: false,
+            asks_soon: false,
             language: String::new(),
             audio: AudioRetention::None,
             voices: BTreeMap::new(),
@@ -230,6 +235,7 @@ impl TraceHeader {
         setup.audio_in.idle_ms = self.idle_ms;
         setup.session_max_ms = self.session_max_ms;
         setup.has_turn_judge = self.turn_judge;
+        setup.asks_soon = self.asks_soon;
         setup.voice_catalog = Arc::new(voices);
         setup
     }

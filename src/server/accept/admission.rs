@@ -248,6 +248,7 @@ pub(in crate::server) fn admit(
     let answers = answers_header(config, headers, &path, &query, candidates);
     answer.extend(answers.map(|answers| (ANSWERS_HEADER, answers)));
     answer.extend(own_headers);
+    let is_bridge = identify::signs::is_bridge(headers);
     let watch_name = find_watch_name(headers).filter(|_| config.playground).map(str::to_owned);
     let connect_request = ConnectRequest {
         path,
@@ -255,6 +256,7 @@ pub(in crate::server) fn admit(
         peer: caller.address,
         trace_context: caller.trace_context,
         client,
+        is_bridge,
         watch_name,
         seed,
     };

@@ -32,6 +32,8 @@ pub(crate) struct ConnectRequest {
     /// The trace context of the request.
     pub(crate) trace_context: Arc<TraceContext>,
     pub(in crate::server) client: Identified,
+    /// The client is another voxbridge.
+    pub(crate) is_bridge: bool,
     /// The name by which the playground watches the session.
     pub(crate) watch_name: Option<String>,
     /// Seed of the session's ids. The answer to the handshake may have one of them.
@@ -105,6 +107,7 @@ pub(in crate::server) fn open_session(
     setup.session_max_ms = limits.session_duration_max_ms;
     setup.voice_catalog = config.voices.clone();
     setup.has_turn_judge = server.turn_judge.is_some();
+    setup.asks_soon = request.is_bridge;
     let start = is_traced.then(|| {
         let parts = SessionParts {
             library: &config.library,

@@ -11,7 +11,7 @@
 pub(super) mod first_message;
 pub(super) mod place;
 pub(super) mod query;
-mod signs;
+pub(super) mod signs;
 
 use std::{fmt, sync::Arc};
 

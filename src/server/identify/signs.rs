@@ -1,7 +1,10 @@
 //! Signs of a client's protocol in its request, where several protocols share a path: its headers, its model's name, and a
 //! key although no keys are configured. The signs of a protocol are in its mapping file (`[signs]`).
 
-use hyper::{HeaderMap, header::AUTHORIZATION};
+use hyper::{
+    HeaderMap,
+    header::{AUTHORIZATION, USER_AGENT},
+};
 
 use super::{DetectedBy, Identified};
 use crate::{
@@ -44,6 +47,11 @@ impl Identified {
         }
         None
     }
+}
+
+/// True if the client is another voxbridge (`server/upstream_pool/dial`).
+pub(in crate::server) fn is_bridge(headers: &HeaderMap) -> bool {
+    headers.get(USER_AGENT).is_some_and(|value| value.as_bytes().starts_with(b"voxbridge/"))
 }
 
 /// True if one of the headers is there with a matching value. Lists are compared item by item.

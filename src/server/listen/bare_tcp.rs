@@ -143,6 +143,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, service: &TcpService, server
         peer,
         trace_context: caller.trace_context,
         client: identified,
+        is_bridge: false,
         watch_name: None,
         seed: fastrand::u64(..),
     };

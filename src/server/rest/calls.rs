@@ -101,6 +101,7 @@ pub(super) async fn start(
             peer: caller.address,
             trace_context: caller.trace_context,
             client,
+            is_bridge: false,
             watch_name: watch_name.flatten(),
             seed: fastrand::u64(..),
         };

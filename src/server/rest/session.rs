@@ -125,6 +125,7 @@ impl RestSession {
             peer: caller.address,
             trace_context: caller.trace_context,
             client: Identified::certain(client, DetectedBy::Path),
+            is_bridge: false,
             watch_name: None,
             seed: fastrand::u64(..),
         };

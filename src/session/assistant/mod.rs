@@ -30,6 +30,7 @@ use super::{
     floor::{Claim, Permission},
     lanes::{LaneId, LaneSignal, Lanes, Owner, ask::Reply, backoff::ConnectionFailure},
     outbox::Observation,
+    setup::SessionSetup,
     timers::Timer,
     tools::Tools,
 };
@@ -66,6 +67,8 @@ pub(crate) struct Assistant {
     waiting: VecDeque<AnswerRequest>,
     /// Dialled when the user began to speak, so that queueing and initialisation overlap the speech.
     dialled: Option<LaneId>,
+    /// The client has opened the session because it is about to ask its first question.
+    asks_soon: bool,
     early: EarlyQuestion,
     server_tools: ServerTools,
 }
@@ -75,7 +78,7 @@ impl Assistant {
         profile: Arc<Profile>,
         rules: Arc<AnswerRules>,
         asks_silently: bool,
-        can_speak: bool,
+        setup: &SessionSetup,
     ) -> Self {
         let entries = Entries::new(EntryLimits {
             max_chars: rules.answer.history_max_chars,
@@ -86,12 +89,13 @@ impl Assistant {
             profile,
             rules,
             asks_silently,
-            can_speak,
+            can_speak: setup.can_speak,
             entries,
             current: None,
             has_answered: false,
             waiting: VecDeque::new(),
             dialled: None,
+            asks_soon: setup.asks_soon,
             early: EarlyQuestion::default(),
             server_tools: ServerTools::default(),
         }
@@ -115,11 +119,17 @@ impl Assistant {
 
     /// Dials for the answer to the utterance that has just begun.
     pub(crate) fn prepare(&mut self, now: Instant, tools: &mut Tools) {
+        if tools.settings.turn_detection.answers_utterances() {
+            self.dial_ahead(now, tools);
+        }
+    }
+
+    /// Dials for the next answer.
+    fn dial_ahead(&mut self, now: Instant, tools: &mut Tools) {
         let voice = self.next_voice(tools);
-        let Tools { settings, lanes, floor, .. } = tools;
-        let expects_answer = settings.turn_detection.answers_utterances();
+        let Tools { lanes, floor, .. } = tools;
         let may_answer = floor.may_speak(Claim::Answer) == Permission::Now;
-        if expects_answer && may_answer && self.dialled.is_none() && lanes.can_dial(Owner::Assistant) {
+        if may_answer && self.dialled.is_none() && lanes.can_dial(Owner::Assistant) {
             let init = LaneRequest::Init(voice);
             self.dialled = Some(lanes.open(now, Owner::Assistant, Mode::Chat, Some(init)));
         }
@@ -141,18 +151,31 @@ impl Assistant {
         }
     }
 
-    /// Gives back a worker that was dialled for an utterance without an answer.
+    /// Gives back a worker that was dialled for an utterance without an answer. None is dialled ahead for the session's first question
+    /// any more.
     pub(crate) fn release_prepared(&mut self, now: Instant, lanes: &mut Lanes) {
+        self.asks_soon = false;
+        self.retire_dialled(now, lanes);
+    }
+
+    fn retire_dialled(&mut self, now: Instant, lanes: &mut Lanes) {
         if let Some(id) = self.dialled.take() {
             lanes.retire(now, id);
         }
     }
 
-    /// Gives the prepared worker back, unless the user speaks and the utterance will be answered.
+    /// Gives the prepared worker back, unless the user speaks and the utterance will be answered, or the client is about to ask.
     pub(crate) fn release_unexpected(&mut self, now: Instant, is_user_speaking: bool, tools: &mut Tools) {
-        let is_expected = is_user_speaking && tools.settings.turn_detection.answers_utterances();
-        if !is_expected && !self.is_busy() {
-            self.release_prepared(now, &mut tools.lanes);
+        let detection = tools.settings.turn_detection;
+        if self.is_busy() {
+            return;
+        }
+        if self.asks_soon && detection.client_asks && !detection.is_automatic {
+            return self.dial_ahead(now, tools);
+        }
+        let is_expected = is_user_speaking && detection.answers_utterances();
+        if !is_expected {
+            self.retire_dialled(now, &mut tools.lanes);
         }
     }
 

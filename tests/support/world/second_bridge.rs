@@ -107,7 +107,8 @@ impl SecondBridge {
         let query =
             if mode == SimMode::Transcription { "intent=transcription" } else { "model=gpt-realtime" };
         let opening = Opening::new(&self.library, "openai-realtime", "minicpm-o", "assistant");
-        let mut session = Opening { query, unix: UNIX, seed: conn.0, at: now, ..opening }.open(|_| ());
+        let mut session = Opening { query, unix: UNIX, seed: conn.0, at: now, ..opening }
+            .open(|setup| setup.asks_soon = true);
         let outputs = session.opened();
         self.sessions.insert(conn, HopSession { session, lanes: BTreeSet::new(), is_client_open: true });
         self.pending.extend(outputs.into_iter().map(|output| Pending::Output(conn, output)));

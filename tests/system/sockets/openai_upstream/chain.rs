@@ -3,9 +3,12 @@
 use serde_json::{Value, json};
 use voxbridge::{
     config::{Config, UpstreamConfig},
-    simulator::SimulatorConfig,
+    simulator::{SimulatorConfig, socket::RecordedInput},
 };
-use voxbridge_test_support::bench::{Bench, Client, audio, events, instant_simulator, recording};
+use voxbridge_test_support::{
+    bench::{Bench, Client, audio, events, instant_simulator, recording},
+    wait::wait_until,
+};
 
 use super::{Answered, add_item, ask, openai_client, realtime_upstream, respond, say, weather_tools};
 
@@ -127,4 +130,24 @@ async fn bridge_is_found_as_a_server_of_openais_protocol_and_does_all_that_it_do
     assert!(!audio(&frames).is_empty() && events(&frames, "error").is_empty(), "{frames:?}");
     let seen: Vec<_> = last.sessions.all().iter().map(|session| session.info.client.clone()).collect();
     assert!(seen.iter().all(|client| client == "openai-realtime"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn bridge_that_is_about_to_ask_has_its_worker_before_it_asks() {
+    let bench = Bench::start().await;
+    let mut clients = Vec::new();
+    for agent in ["OpenAI/Python 3.57.0", "voxbridge/0.1.0 openai-realtime"] {
+        let headers = format!("User-Agent: {agent}\r\n");
+        let (_, mut client) = bench.open_websocket("/openai/v1/realtime?model=gpt-realtime", &headers).await;
+        let input = json!({"turn_detection": null});
+        let session = json!({"type": "realtime", "audio": {"input": input}});
+        client.send_json(json!({"type": "session.update", "session": session})).await;
+        client.wait_for_event("session.updated").await;
+        clients.push(client);
+    }
+    // The first client's worker would have come before.
+    let is_init = |input: &RecordedInput| matches!(input, RecordedInput::Message(_, text) if text.contains("session.init"));
+    let inits = || bench.recorder.all().iter().filter(|input| is_init(input)).count();
+    wait_until("the worker of a bridge", || inits() > 0).await;
+    assert_eq!(inits(), 1);
 }
