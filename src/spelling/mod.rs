@@ -15,6 +15,7 @@ pub mod explain;
 pub mod extract;
 pub mod field;
 pub mod language;
+mod name_table;
 pub mod profile;
 pub mod relay;
 pub mod scaffold;

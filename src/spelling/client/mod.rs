@@ -50,6 +50,7 @@ use super::{
     error_spelling::ErrorSpelling,
     extract::Extractor,
     field::{FieldRole, ProtocolField},
+    name_table::NameTable,
     relay::{RelayProtocol, RelayProtocolFile},
     template::Template,
     tested_with::{TestedClient, check_drivers},
@@ -171,7 +172,7 @@ pub struct ClientMapping {
     pub tcp: Option<Arc<TcpProtocol>>,
     /// Finds the command key (slot 0) and every field.
     pub(crate) extractor: Extractor,
-    events: BTreeMap<EventName, Vec<EventMessage>>,
+    events: NameTable<Vec<EventMessage>>,
     errors: BTreeMap<ErrorKey, ErrorSpelling>,
     closes: BTreeMap<CloseReason, CloseSpelling>,
 }
@@ -250,7 +251,7 @@ impl ClientMapping {
         let mut problems = Vec::new();
         let events = read.events.iter();
         let events = events.map(|(name, file)| (*name, compile_event(*name, file, &values, document)));
-        let events = check::collect_compiled(events, &mut problems);
+        let events: BTreeMap<EventName, Vec<EventMessage>> = check::collect_compiled(events, &mut problems);
         let errors = read.errors.into_iter().map(|(kind, words)| (kind, words.compile(document)));
         let tcp = read.tcp.map(|tcp| tcp.compile(&read.name, document)).transpose()?.map(Arc::new);
         let mapping = Self {
@@ -306,7 +307,7 @@ impl ClientMapping {
             is_rest: read.rest,
             tcp,
             extractor,
-            events,
+            events: events.into_iter().map(|(name, messages)| (name as usize, messages)).collect(),
             errors: check::collect_compiled(errors, &mut problems),
             closes: read.closes,
         };
@@ -402,7 +403,7 @@ impl ClientMapping {
     /// Messages of an event; empty if the protocol has no such event.
     #[must_use]
     pub fn event(&self, name: EventName) -> &[EventMessage] {
-        self.events.get(&name).map_or(&[], Vec::as_slice)
+        self.events.get(name as usize).map_or(&[], Vec::as_slice)
     }
 
     /// Spelling of an error.

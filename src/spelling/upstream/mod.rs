@@ -26,6 +26,7 @@ pub use self::{
 use super::{
     check::{self, Document, FileError},
     extract::Extractor,
+    name_table::NameTable,
     template::Template,
 };
 
@@ -133,7 +134,7 @@ pub struct UpstreamMapping {
     pub detect: Vec<DialectSign>,
     pub(crate) extractor: Extractor,
     pub(crate) rules: Vec<ReceiveRule>,
-    send: BTreeMap<SendName, Template>,
+    send: NameTable<Template>,
 }
 
 /// Compiled rule for one kind of received message: its conditions, then the extractor slots of its parts.
@@ -182,6 +183,7 @@ impl UpstreamMapping {
         let rules = read.receive.into_iter().map(|rule| rule.compile(&mut extractor)).collect();
         let send = read.send.iter().map(|(name, text)| (*name, document.template(text, name.slots())));
         let send: BTreeMap<SendName, Template> = check::collect_compiled(send, &mut problems);
+        let send: NameTable<_> = send.into_iter().map(|(name, template)| (name as usize, template)).collect();
         let is_http = read.codec == CodecName::Http;
         for (missing, mode) in missing_messages(&read.send, &read.modes).filter(|_| !is_http) {
             if missing == SendName::Close && read.close_by == CloseBy::Socket {
@@ -242,7 +244,7 @@ impl UpstreamMapping {
     /// The template of a message, if the dialect has one.
     #[must_use]
     pub fn message(&self, name: SendName) -> Option<&Template> {
-        self.send.get(&name)
+        self.send.get(name as usize)
     }
 
     /// True if one of these messages has this slot.
@@ -278,7 +280,7 @@ impl UpstreamMapping {
             LanePurpose::Relay if !self.can_relay() => return false,
             LanePurpose::Relay => &[],
         };
-        self.modes.contains_key(&mode) && needed.iter().all(|name| self.send.contains_key(name))
+        self.modes.contains_key(&mode) && needed.iter().all(|name| self.message(*name).is_some())
     }
 
     /// True if the dialect's lanes can serve a client's own upstream session.
@@ -289,13 +291,13 @@ impl UpstreamMapping {
     /// True if tools are offered to the model in messages, and calls come as such. Otherwise the model is prompted for them.
     #[must_use]
     pub fn calls_tools(&self) -> bool {
-        SendName::CALLS.iter().all(|name| self.send.contains_key(name))
+        SendName::CALLS.iter().all(|name| self.message(*name).is_some())
     }
 
     /// True if relays fill the dialect's own templates. In others, they send the commands of a conversation.
     #[must_use]
     pub fn has_relay_messages(&self) -> bool {
-        [SendName::RelayOpen, SendName::RelayAppend].iter().all(|name| self.send.contains_key(name))
+        [SendName::RelayOpen, SendName::RelayAppend].iter().all(|name| self.message(*name).is_some())
     }
 
     /// Path of a request over HTTP, after the path of the URL. A request with a voice has the path of the one without.
@@ -355,10 +357,10 @@ impl UpstreamMapping {
 }
 
 /// True if one of these messages has this slot.
-fn has_slot(send: &BTreeMap<SendName, Template>, names: &[SendName], slot: &str) -> bool {
+fn has_slot(send: &NameTable<Template>, names: &[SendName], slot: &str) -> bool {
     names.iter().any(|name| {
         let at = name.slots().iter().position(|known| *known == slot);
-        at.zip(send.get(name)).is_some_and(|(at, template)| template.uses_slot(at))
+        at.zip(send.get(*name as usize)).is_some_and(|(at, template)| template.uses_slot(at))
     })
 }
 
