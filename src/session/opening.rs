@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fastrand::Rng;
+
 use super::{
     AudioTotals, Session, SessionState,
     activity::ClientActivity,
@@ -36,7 +38,7 @@ impl SessionSetup {
         let limit_ms = Some(self.session_max_ms).filter(|ms| *ms > 0);
         let idle_timeout = Some(Duration::from_millis(self.audio_in.idle_ms)).filter(|idle| !idle.is_zero());
         let mut owners = self.open_owners();
-        let session_id = format!("sess_{:012x}", owners.tools.lanes.rng().u64(..) & 0xffff_ffff_ffff);
+        let session_id = session_id(owners.tools.lanes.rng());
         if let Some(limit_ms) = limit_ms {
             owners.tools.timers.set(Timer::TimeLimit, now + Duration::from_millis(limit_ms));
         }
@@ -118,4 +120,14 @@ impl SessionSetup {
             segment_ids: SegmentIds::default(),
         }
     }
+}
+
+/// A new id: `sess_`, and 12 hexadecimal digits.
+fn session_id(rng: &mut Rng) -> String {
+    let random = rng.u64(..);
+    let digits = (0..12).rev().map(|place| b"0123456789abcdef"[(random >> (4 * place)) as usize % 16]);
+    let mut id = String::with_capacity(17);
+    id.push_str("sess_");
+    id.extend(digits.map(char::from));
+    id
 }

@@ -160,14 +160,24 @@ fn find_turn(values: &[(FieldRole, FieldValue)]) -> Option<SpeechId> {
 pub(super) fn to_settings(
     values: impl AsRef<[(FieldRole, FieldValue)]> + IntoIterator<Item = (FieldRole, FieldValue)>,
 ) -> Result<Vec<Setting>, Error> {
-    let mut settings = Vec::from_iter(to_turn_detection(values.as_ref()));
+    let mut settings = Vec::new();
+    push_settings(values, &mut settings)?;
+    Ok(settings)
+}
+
+/// Adds the settings of values with these roles. After an error, some may have been added.
+pub(super) fn push_settings(
+    values: impl AsRef<[(FieldRole, FieldValue)]> + IntoIterator<Item = (FieldRole, FieldValue)>,
+    settings: &mut Vec<Setting>,
+) -> Result<(), Error> {
+    settings.extend(to_turn_detection(values.as_ref()));
     for (role, value) in values {
         match (role, value) {
             (FieldRole::Tools, FieldValue::Items(items)) => settings.push(tools::to_offer(&items)?),
             (role, value) => settings.extend(settings_of(role, value)),
         }
     }
-    Ok(settings)
+    Ok(())
 }
 
 /// How the session reacts to the user's speech, of one or two fields; `None` without them.

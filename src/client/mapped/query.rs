@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{ClientCodec, IgnoredField, MappedCodec, decode::invalid_error, field_values::to_settings};
+use super::{ClientCodec, IgnoredField, MappedCodec, decode::invalid_error, field_values::push_settings};
 use crate::{
     audio::encoding::Encoding,
     error::{Error, ErrorKind},
@@ -161,9 +161,9 @@ impl QueryReader<'_> {
                 self.mapped.set_framing(Framing::from_name(&name).unwrap_or_default());
             }
             (role, value) => {
-                let settings = to_settings([(role, value)])?;
-                settings.iter().for_each(|setting| self.mapped.note_setting(setting));
-                self.connect.settings.extend(settings);
+                let before = self.connect.settings.len();
+                push_settings([(role, value)], &mut self.connect.settings)?;
+                self.connect.settings[before..].iter().for_each(|setting| self.mapped.note_setting(setting));
             }
         }
         Ok(())
@@ -190,6 +190,9 @@ fn add_default_rates(
             }
             _ => {}
         }
+    }
+    if input.is_none() && output.is_none() {
+        return;
     }
     // In front, so that the client's own settings win.
     settings
