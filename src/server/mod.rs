@@ -23,7 +23,7 @@
 //! - [`admin`]: the listener for operators, on an address of its own
 //! - [`turn_judge`]: threads that judge whether a user has finished speaking
 //! - [`tool_servers`]: servers of tools that voxbridge calls for the model
-//! - [`tap`] and [`trace_files`]: see every frame, and write sessions to disk
+//! - [`tap`] and [`trace_files`]: see every frame, and write sessions to disk, through a [`session_queue`]
 //! - [`fuzzing`]: entry points of the fuzz targets for the code that reads strangers' bytes
 
 mod accept;
@@ -49,6 +49,7 @@ pub(crate) mod queue_keeper;
 pub mod registry;
 mod rest;
 pub mod route;
+mod session_queue;
 mod session_task;
 pub mod tap;
 pub mod tls;
