@@ -19,6 +19,7 @@
 //! | [`session`] | one client: utterances, speech output, dialogue, lanes, timers | no |
 //! | [`bridge`] | codec + session + dialect behind two methods | no |
 //! | [`trace`] | records sessions to files and replays them | no |
+//! | [`recording`] | places a session's audio on one time axis | no |
 //! | [`simulator`] | a MiniCPM-o gateway without a model | sans-IO core, sockets around it |
 //! | [`doctor`] | diagnoses the connection to an upstream step by step | sans-IO core, sockets around it |
 //! | [`verify`] | figures of an acceptance run, their verdicts and reports | no |
@@ -98,6 +99,7 @@ mod named_enum;
 pub mod net;
 #[cfg(test)]
 mod property_config;
+pub mod recording;
 #[doc = include_str!("release_notes.md")]
 pub mod release_notes {}
 #[cfg(feature = "io")]

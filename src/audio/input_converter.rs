@@ -83,6 +83,31 @@ impl InputConverter {
         Ok(Self { resampler, ..Self::with_encoding(encoding, rate_hz, channels)? })
     }
 
+    /// Like [`InputConverter::with_encoding`], with another rate of the output.
+    ///
+    /// # Errors
+    /// As for [`InputConverter::with_encoding`].
+    pub fn to_rate(
+        encoding: Encoding,
+        rate_hz: u32,
+        channels: u16,
+        output_hz: u32,
+    ) -> Result<Self, FormatError> {
+        let converter = Self::with_encoding(encoding, rate_hz, channels)?;
+        let resampler = Resampler::new(converter.rate_hz, output_hz)?;
+        Ok(Self { resampler, passthrough: converter.rate_hz == output_hz, ..converter })
+    }
+
+    /// Encoding of the input.
+    pub const fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// Interleaved channels of the input.
+    pub fn channels(&self) -> u16 {
+        (self.group_bytes / self.encoding.bytes_per_sample()) as u16
+    }
+
     /// Converts a frame and appends the samples that are ready to `out`. Held audio must be released before.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<i16>) {
         debug_assert!(!self.is_holding(), "held audio comes first");

@@ -79,25 +79,37 @@ pub fn resample_all(samples: &[f32], from_hz: u32, to_hz: u32) -> Result<Vec<f32
     Ok(out)
 }
 
-/// Length of the header that [`write_s16`] writes.
-const HEADER_BYTES: usize = 44;
+/// Length of the header of a file of int16.
+pub const HEADER_BYTES: usize = 44;
+
+/// The header of a file of int16 with this many bytes of samples.
+pub fn header_s16(channels: u16, rate_hz: u32, data_bytes: u32) -> [u8; HEADER_BYTES] {
+    let group_bytes = channels.saturating_mul(2);
+    let mut header = [0; HEADER_BYTES];
+    let fields: [&[u8]; 13] = [
+        b"RIFF",
+        &data_bytes.saturating_add(HEADER_BYTES as u32 - 8).to_le_bytes(),
+        b"WAVE",
+        b"fmt ",
+        &16u32.to_le_bytes(),
+        &1u16.to_le_bytes(), // PCM
+        &channels.to_le_bytes(),
+        &rate_hz.to_le_bytes(),
+        &(rate_hz * u32::from(group_bytes)).to_le_bytes(), // bytes per second
+        &group_bytes.to_le_bytes(),
+        &16u16.to_le_bytes(), // bits per sample
+        b"data",
+        &data_bytes.to_le_bytes(),
+    ];
+    header.copy_from_slice(&fields.concat());
+    header
+}
 
 /// Builds a WAV file of mono int16.
 pub fn write_s16(samples: &[i16], rate_hz: u32) -> Vec<u8> {
     let data_bytes = u32::try_from(samples.len() * 2).unwrap_or(u32::MAX);
     let mut out = Vec::with_capacity(HEADER_BYTES + samples.len() * 2);
-    out.extend_from_slice(b"RIFF");
-    out.extend_from_slice(&data_bytes.saturating_add(HEADER_BYTES as u32 - 8).to_le_bytes());
-    out.extend_from_slice(b"WAVEfmt ");
-    out.extend_from_slice(&16u32.to_le_bytes());
-    out.extend_from_slice(&1u16.to_le_bytes()); // PCM
-    out.extend_from_slice(&1u16.to_le_bytes()); // channels
-    out.extend_from_slice(&rate_hz.to_le_bytes());
-    out.extend_from_slice(&(rate_hz * 2).to_le_bytes()); // bytes per second
-    out.extend_from_slice(&2u16.to_le_bytes()); // bytes per sample group
-    out.extend_from_slice(&16u16.to_le_bytes()); // bits per sample
-    out.extend_from_slice(b"data");
-    out.extend_from_slice(&data_bytes.to_le_bytes());
+    out.extend_from_slice(&header_s16(1, rate_hz, data_bytes));
     out.extend(samples.iter().flat_map(|sample| sample.to_le_bytes()));
     out
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    session::Observation,
+    session::{Observation, RecordedItem},
     vocabulary::{
         AnswerPart, ClientEvent, DisconnectReason, EntryId, FlowControl, Frame, HttpRequest, Lane,
         LanePurpose, Message, Mode, PauseId, ServerCall, ServerCallResult, SpeechId, ToolServer,
@@ -97,6 +97,8 @@ pub enum Output {
     FindWorker(PauseId, Lane),
     /// Call a tool on a tool server. [`Input::ToolResult`] is the answer. The call goes on when the session ends.
     CallTool(Box<ServerCall>),
+    /// A piece of the recording ([`super::Bridge::record`]).
+    Record(Box<RecordedItem>),
     /// For the log and the metrics.
     Observe(Observation),
     /// No more output. Call again after the next input or at this instant.

@@ -38,7 +38,8 @@ use crate::{
     client::{Codec, ConnectQuery},
     error::Error,
     session::{
-        AudioTotals, Observation, RelaySetup, SampleCounts, SessionReport, SessionSetup, UplinkCounts,
+        AudioTotals, Observation, RecordOptions, RelaySetup, SampleCounts, SessionReport, SessionSetup,
+        UplinkCounts,
         outbox::{Action, lane_outbox::LaneAction},
     },
     spelling::{ClientMapping, upstream::Dialects},
@@ -126,6 +127,15 @@ impl Bridge {
     pub fn give_events(mut self) -> Self {
         if let Some(session) = &mut self.session {
             session.give_events();
+        }
+        self
+    }
+
+    /// Gives the driver what is recorded, as [`Output::Record`]. A relayed session decodes no audio and records nothing.
+    #[must_use]
+    pub fn record(mut self, options: RecordOptions) -> Self {
+        if let Some(session) = &mut self.session {
+            session.record(options);
         }
         self
     }

@@ -14,8 +14,9 @@ use super::{
 use crate::{
     client::{Abilities, Codec, ConnectQuery, IgnoredField, check_request, spell_request},
     session::{
-        AudioTotals, BargeInStage, EndReason, Measurement, Observation, SampleCounts, Session, SessionReport,
-        SessionSetup, UplinkCounts, outbox::Action,
+        AudioTotals, BargeInStage, EndReason, Measurement, Observation, RecordOptions, RecordedItem,
+        SampleCounts, Session, SessionReport, SessionSetup, UplinkCounts,
+        outbox::{Action, recorded::is_recorded},
     },
     spelling::UpstreamMapping,
     vocabulary::{
@@ -36,6 +37,8 @@ pub(super) struct ServedSession {
     idle_event: Option<Duration>,
     /// The client takes events, not their messages.
     takes_events: bool,
+    /// Events are recorded.
+    records_events: bool,
     /// Settings without effect that operators know about already.
     noted_no_effect: BTreeSet<String>,
 }
@@ -63,6 +66,7 @@ impl ServedSession {
             opened_at: now,
             last_message_at: now,
             takes_events: false,
+            records_events: false,
             noted_no_effect: BTreeSet::new(),
         };
         served.report_ignored_fields();
@@ -151,6 +155,13 @@ impl BridgedSession for ServedSession {
 
     fn give_events(&mut self) {
         self.takes_events = true;
+    }
+
+    fn record(&mut self, options: RecordOptions) {
+        self.records_events = options.events;
+        if options.audio {
+            self.session.record_audio();
+        }
     }
 
     fn handle_client_request(&mut self, now: Instant, request: ClientRequest<'_>) {
@@ -246,6 +257,10 @@ impl BridgedSession for ServedSession {
         Some(match action {
             // Encodes on the way out, so that waiting audio is not yet base64.
             Action::ToClient(event) if outputs.is_client_open => {
+                if self.records_events && is_recorded(&event) {
+                    let item = RecordedItem::Event(event.clone());
+                    outputs.ready.push_back(Output::Record(Box::new(item)));
+                }
                 self.send_event(now, event, outputs);
                 return None;
             }
@@ -261,6 +276,7 @@ impl BridgedSession for ServedSession {
             Action::JudgeTurn(pause, audio) => Output::JudgeTurn(pause, audio),
             Action::WithdrawJudgement => Output::WithdrawJudgement,
             Action::CallTool(call) => Output::CallTool(call),
+            Action::Record(item) => Output::Record(item),
             Action::FindWorker(pause, lane) => Output::FindWorker(pause, lane),
             Action::Observe(
                 Observation::NoEffect(note) | Observation::Note(note) | Observation::Unsupported(note),

@@ -7,7 +7,7 @@ use super::{
     exchange::{Output, Outputs},
 };
 use crate::{
-    session::{AudioTotals, SampleCounts, SessionReport, UplinkCounts, outbox::Action},
+    session::{AudioTotals, RecordOptions, SampleCounts, SessionReport, UplinkCounts, outbox::Action},
     spelling::UpstreamMapping,
     vocabulary::{
         ClientEvent, ClientRequest, DisconnectReason, Frame, Lane, LaneEvent, Message, MessageMeta,
@@ -46,6 +46,9 @@ pub(super) trait BridgedSession: Debug + Send {
 
     /// Gives the client events in place of messages.
     fn give_events(&mut self) {}
+
+    /// Gives the driver what is recorded. A session that decodes no audio records nothing.
+    fn record(&mut self, _options: RecordOptions) {}
 
     /// Handles a request of a client that needs no codec.
     fn handle_client_request(&mut self, _now: Instant, _request: ClientRequest<'_>) {}

@@ -1,7 +1,7 @@
 //! A server in this process, between a command and the MiniCPM-o servers of `--upstream` or `--config`. The command opens
 //! sessions of the client protocol `rest` in memory. Only a command that tests other protocols has the server listen.
 
-use std::{net::SocketAddr, pin::pin, time::Duration};
+use std::{net::SocketAddr, path::Path, pin::pin, time::Duration};
 
 use futures_util::{FutureExt as _, future::select_ok};
 use tokio::time::timeout;
@@ -61,11 +61,15 @@ impl LocalBridge {
         let mut service = config.build_service().map_err(ClientError::Usage)?;
         // The command's user is the operator.
         service.tells_upstream_addresses = true;
+        let unwritable = |dir: &Path, reason| {
+            let destination = dir.to_owned();
+            ClientError::UnwritableOutput { destination, reason }
+        };
         if let Some(traces) = &service.traces {
-            traces.create_dir().map_err(|reason| ClientError::UnwritableOutput {
-                destination: traces.dir().to_owned(),
-                reason,
-            })?;
+            traces.create_dir().map_err(|reason| unwritable(traces.dir(), reason))?;
+        }
+        if let Some(recordings) = &service.recordings {
+            recordings.create_dir().map_err(|reason| unwritable(recordings.dir(), reason))?;
         }
         connect_to_any(&config.upstream, &service.library).await?;
         let mut server = Server::new(service);

@@ -8,9 +8,10 @@ use std::{thread, time::Duration};
 use toml::Value;
 
 use self::OptionValues::{Address, Addresses, ConfigFile, Number, OneOf, Path, Switch, Text, Texts, Threads};
-use super::{Config, DEFAULT_LISTEN, DEFAULT_SESSIONS_MAX, table_path, turn_model};
+use super::{Config, DEFAULT_LISTEN, DEFAULT_SESSIONS_MAX, RecordConfig, table_path, turn_model};
 use crate::server::{
-    access::ClientLimits, memory::MemoryBudget, process::lifecycle::DrainPolicy, route::Routes, trace_files,
+    access::ClientLimits, memory::MemoryBudget, process::lifecycle::DrainPolicy, recordings, route::Routes,
+    trace_files,
 };
 
 /// A key of the configuration.
@@ -153,6 +154,10 @@ pub static KEYS: &[Key] = &[
     key("access.required").default(|config| Some(config.access.keys.is_some().into())),
     key("trace.file_max_bytes")
         .default(|config| config.trace.dir.as_ref().and_then(|_| number(trace_files::DEFAULT_MAX_BYTES))),
+    key("record.dir").path(),
+    key("record.what").default(|config| recorded(config, RecordConfig::DEFAULT_SIDES.name().into())),
+    key("record.max_bytes").default(|config| recorded(config, number(recordings::DEFAULT_MAX_BYTES)?)),
+    key("record.when_full").default(|config| recorded(config, RecordConfig::DEFAULT_WHEN_FULL.name().into())),
     key("limits.handshakes_max").default(|_| number(ClientLimits::DEFAULT_HANDSHAKES_MAX)),
     key("limits.handshake_timeout_ms").default(|_| millis(ClientLimits::DEFAULT_HANDSHAKE_TIMEOUT)),
     key("limits.session_duration_max_ms").default(|_| Some(0.into())),
@@ -230,6 +235,11 @@ pub(super) fn used_at_start(config: &Config, routes: &Routes) -> Vec<&'static st
 /// A whole number as a value; `None` beyond what TOML holds.
 fn number(number: impl TryInto<i64>) -> Option<Value> {
     number.try_into().ok().map(Value::Integer)
+}
+
+/// A value that holds if sessions are recorded.
+fn recorded(config: &Config, value: Value) -> Option<Value> {
+    config.record.dir.as_ref().map(|_| value)
 }
 
 fn millis(duration: Duration) -> Option<Value> {

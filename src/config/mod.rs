@@ -20,6 +20,7 @@ mod outputs;
 mod playground;
 mod problems;
 mod ranges;
+mod record;
 mod reload;
 mod routes;
 mod self_signed;
@@ -52,6 +53,7 @@ pub use self::{
     listen::complete_address,
     mcp::McpConfig,
     problems::ConfigProblem,
+    record::RecordConfig,
     reload::{ConfigReloader, FindConfig, ReloadTargets},
     tcp::TcpConfig,
     upstreams::{NO_UPSTREAM, UpstreamConfig},
@@ -137,6 +139,9 @@ pub struct Config {
     /// Session traces.
     #[serde(default, skip_serializing_if = "is_default")]
     pub trace: TraceConfig,
+    /// Recordings of sessions.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub record: RecordConfig,
     /// Serves the playground, a page to try this server in a browser.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub playground: Option<bool>,
@@ -333,6 +338,7 @@ impl Config {
             tool_servers,
             tap: None,
             traces: self.traces(),
+            recordings: self.record.build(),
             playground: playground?,
             simulated: false,
             tells_upstream_addresses: false,
@@ -362,7 +368,10 @@ impl Config {
         let has_voice = self.voices.contains_key(DEFAULT_VOICE);
         let notes = |service: ServiceConfig| {
             let of_tools = self.tool_server_notes(&service.routes);
-            [routes::route_notes(&service.routes, has_voice), of_tools].concat()
+            let has_recorded_key =
+                service.access.keys.iter().flat_map(|keys| keys.iter()).any(|key| key.record);
+            let of_recordings = self.recording_notes(&service.routes, has_recorded_key);
+            [routes::route_notes(&service.routes, has_voice), of_tools, of_recordings].concat()
         };
         let routes = self.build_service().map(notes);
         routes.unwrap_or_default().into_iter().chain(self.admin.notes()).collect()

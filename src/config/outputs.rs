@@ -11,16 +11,18 @@ use super::{Config, problems::ConfigProblems};
 use crate::telemetry::line_writer::LogTarget;
 
 impl Config {
-    /// Checks the access log and the folder of the traces. A message has the key, the path and the system's error.
+    /// Checks the access log and the folders of the traces and recordings. A message has the key, the path and the system's error.
     pub(super) fn check_outputs(&self, problems: &mut ConfigProblems) {
         if let Some(LogTarget::File(path)) = self.access_log.path.as_deref().map(LogTarget::from_path) {
             let checked = check_file(&path);
             problems
                 .take_named(checked.map_err(|error| format!("access_log.path: {}: {error}", path.display())));
         }
-        if let Some(dir) = &self.trace.dir {
-            let checked = check_folder(dir);
-            problems.take_named(checked.map_err(|error| format!("trace.dir: {}: {error}", dir.display())));
+        for (key, dir) in [("trace.dir", &self.trace.dir), ("record.dir", &self.record.dir)] {
+            if let Some(dir) = dir {
+                let checked = check_folder(dir);
+                problems.take_named(checked.map_err(|error| format!("{key}: {}: {error}", dir.display())));
+            }
         }
     }
 }

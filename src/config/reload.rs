@@ -228,6 +228,16 @@ fn load(config: Config, old: &ServiceConfig, bound: Option<SocketAddr>) -> Resul
     {
         traces.share_backlog(before);
     }
+    if let (Some(recordings), Some(before)) =
+        (service.recordings.as_mut().and_then(Arc::get_mut), old.recordings.as_deref())
+    {
+        recordings.share_state(before);
+    }
+    if let Some(recordings) = &service.recordings {
+        recordings
+            .create_dir()
+            .map_err(|error| format!("record: {}: {error}", recordings.dir().display()))?;
+    }
     if let Some(traces) = &service.traces {
         traces.create_dir().map_err(|error| format!("trace: {}: {error}", traces.dir().display()))?;
     }

@@ -9,6 +9,7 @@ use std::{
 use super::{
     access::{AccessPolicy, ClientLimits},
     process::lifecycle::DrainPolicy,
+    recordings::RecordingDirectory,
     rest::PROTOCOL as REST_PROTOCOL,
     route::Routes,
     tap::Tap,
@@ -50,6 +51,8 @@ pub struct ServiceConfig {
     pub tap: Option<Arc<dyn Tap>>,
     /// Where traces are written; `None` for no traces.
     pub traces: Option<Arc<TraceDirectory>>,
+    /// Where sessions are recorded; `None` for no recordings.
+    pub recordings: Option<Arc<RecordingDirectory>>,
     /// Serves the playground.
     pub playground: bool,
     /// True if this program also simulates the model, so that the playground says so.

@@ -23,7 +23,8 @@
 //! - [`admin`]: the listener for operators, on an address of its own
 //! - [`turn_judge`]: threads that judge whether a user has finished speaking
 //! - [`tool_servers`]: servers of tools that voxbridge calls for the model
-//! - [`tap`] and [`trace_files`]: see every frame, and write sessions to disk
+//! - [`tap`] and [`trace_files`]: see every frame, and write sessions to disk, through a [`session_queue`]
+//! - [`recordings`]: audio files of sessions, and what was said in them
 //! - [`fuzzing`]: entry points of the fuzz targets for the code that reads strangers' bytes
 
 mod accept;
@@ -46,9 +47,11 @@ mod pages;
 pub mod playground;
 pub mod process;
 pub(crate) mod queue_keeper;
+pub mod recordings;
 pub mod registry;
 mod rest;
 pub mod route;
+mod session_queue;
 mod session_task;
 pub mod tap;
 pub mod tls;
@@ -555,6 +558,7 @@ fn metrics_snapshot(
         access_log_lines_lost: access_log.map_or(0, AccessLog::lost_lines),
         log_lines_lost: crate::telemetry::log::lost_lines(),
         trace_lines_lost: config.traces.as_ref().map_or(0, |traces| traces.lost_lines()),
+        recordings_incomplete: config.recordings.as_ref().map_or(0, |recordings| recordings.incomplete()),
     }
 }
 

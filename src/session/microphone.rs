@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::{
     input::{
         rate_limiter::{RateDecision, RateLimiter},
         speech_input::{SpeechEvent, SpeechInput},
     },
     measurement::AudioTotals,
-    outbox::Actions,
+    outbox::{Actions, recorded::UserAudio},
 };
 use crate::{
     error::{Error, ErrorKind},
@@ -86,6 +88,17 @@ impl AudioIntake {
         }
         frame.is_decisive = !self.speech_events.is_empty();
         frame
+    }
+
+    /// A frame for the recording.
+    pub(super) fn user_audio(&self, bytes: &[u8]) -> UserAudio {
+        let converter = &self.speech_input.converter;
+        UserAudio {
+            encoding: converter.encoding(),
+            rate_hz: converter.rate_hz,
+            channels: converter.channels(),
+            bytes: Bytes::copy_from_slice(bytes),
+        }
     }
 
     /// Takes a model's verdict on a pause: the probability that the user has finished, or `None` if there is none.

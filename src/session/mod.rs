@@ -106,7 +106,10 @@ pub use self::{
     measurement::{
         AudioOrigin, AudioTotals, BargeInStage, EarlyQuestionResult, EndReason, Measurement, SessionState,
     },
-    outbox::Observation,
+    outbox::{
+        Observation,
+        recorded::{RecordOptions, RecordedItem, UserAudio},
+    },
     read_window::ReadWindow,
     setup::{RelaySetup, SessionSetup},
     status::SessionReport,
@@ -307,6 +310,11 @@ impl Session {
         if self.lifecycle.is_open() {
             self.owners.tools.out.push_error(error);
         }
+    }
+
+    /// Records the audio of both sides from now on.
+    pub(crate) const fn record_audio(&mut self) {
+        self.owners.tools.out.records_audio = true;
     }
 
     /// Reports an event to the log.

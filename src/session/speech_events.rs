@@ -10,7 +10,7 @@ use super::{
     input::speech_input::{SpeechEvent, StreamedAudio, pause::TurnDecision},
     measurement::{BargeInStage, Measurement},
     microphone::TakenFrame,
-    outbox::Action,
+    outbox::{Action, recorded::RecordedItem},
     owners::Owners,
     tools::Tools,
 };
@@ -30,6 +30,9 @@ impl Owners {
             echo.begin_frame(now, floor.take_playback());
         }
         let frame = self.intake.take_frame(now, bytes, is_muted, out);
+        if !frame.is_dropped {
+            out.record_audio(|| RecordedItem::UserAudio(self.intake.user_audio(bytes)));
+        }
         if let Some(dialogue) = &mut self.dialogue {
             // The dialogue does not wait for audio that the model gets as silence.
             let is_heard = !is_muted && !is_uplink_silenced(floor);

@@ -266,7 +266,7 @@ impl TraceRecord {
                 ..record(OutputKind::CallTool)
             },
             // Measurements depend on the machine, so they are not part of a trace. An event is recorded as its messages.
-            Output::Observe(Observation::Measured(_)) | Output::Event(_) => return None,
+            Output::Observe(Observation::Measured(_)) | Output::Event(_) | Output::Record(_) => return None,
             Output::Observe(observation) => {
                 Self { words: Some(observation.to_string()), ..record(OutputKind::Observe) }
             }

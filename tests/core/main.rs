@@ -4,6 +4,7 @@
 mod allocations;
 mod behaviour;
 mod binary;
+mod call_recording;
 mod captured_exchange;
 mod client_pages;
 mod conversation;

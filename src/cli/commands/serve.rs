@@ -1,6 +1,6 @@
 //! `voxbridge serve`: starts the server with its admin listener and background tasks, and waits for its end.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, info, warn};
@@ -47,7 +47,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     let service = config.build_service().map_err(|problem| invalid(CommandError::usage(problem)))?;
     service.pool.shuffle();
     let admin_settings = config.admin.resolve().map_err(CommandError::usage)?;
-    create_trace_directory(&service)?;
+    create_directories(&service)?;
     log_warnings(&config, &service);
     let workers = Workers::start(config.workers)
         .map_err(|error| CommandError::failed(format!("cannot start worker threads: {error}")))?;
@@ -137,12 +137,18 @@ async fn serve(server: Server, start: Start) -> Result<ShutdownOutcome, CommandE
     Ok(outcome)
 }
 
-/// Creates the directory of the traces, if sessions are recorded.
-fn create_trace_directory(service: &ServiceConfig) -> Result<(), CommandError> {
-    let Some(traces) = &service.traces else { return Ok(()) };
-    let unwritable =
-        |error| CommandError::failed(format!("cannot write traces to {}: {error}", traces.dir().display()));
-    traces.create_dir().map_err(unwritable)
+/// Creates the directories of traces and recordings, if there are any.
+fn create_directories(service: &ServiceConfig) -> Result<(), CommandError> {
+    let unwritable = |kind: &str, dir: &Path, error| {
+        CommandError::failed(format!("cannot write {kind} to {}: {error}", dir.display()))
+    };
+    if let Some(traces) = &service.traces {
+        traces.create_dir().map_err(|error| unwritable("traces", traces.dir(), error))?;
+    }
+    if let Some(recordings) = &service.recordings {
+        recordings.create_dir().map_err(|error| unwritable("recordings", recordings.dir(), error))?;
+    }
+    Ok(())
 }
 
 /// The server, with the model that judges the ends of turns if one is configured.

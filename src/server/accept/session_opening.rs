@@ -51,10 +51,14 @@ pub(in crate::server) struct OpenedSession {
     pub(in crate::server) bridge: Bridge,
     /// The upstreams that serve it.
     pub(in crate::server) upstreams: RouteUpstreams,
+    /// On the clock of the session.
+    pub(in crate::server) opened: Instant,
     /// Since 1970.
     pub(in crate::server) opened_unix: Duration,
     /// The profile's name; `None` if the connection is rejected.
     pub(in crate::server) profile: Option<String>,
+    /// The profile wants a recording.
+    pub(in crate::server) is_recorded: bool,
     /// The start of its trace, if it is traced.
     pub(in crate::server) start: Option<TraceStart>,
     /// Why the connection is rejected.
@@ -93,8 +97,10 @@ pub(in crate::server) fn open_session(
             return Some(OpenedSession {
                 bridge,
                 upstreams,
+                opened: now,
                 opened_unix,
                 profile: None,
+                is_recorded: false,
                 start: None,
                 rejection,
                 tools: None,
@@ -122,7 +128,17 @@ pub(in crate::server) fn open_session(
     let profile = Some(route.profile.name.clone());
     let upstreams = route.upstreams.clone();
     let tools = SessionTools::new(&server.tool_servers, route.profile.tool_servers());
-    Some(OpenedSession { bridge, upstreams, opened_unix, profile, start, rejection: None, tools })
+    Some(OpenedSession {
+        bridge,
+        upstreams,
+        opened: now,
+        opened_unix,
+        profile,
+        is_recorded: route.profile.record,
+        start,
+        rejection: None,
+        tools,
+    })
 }
 
 /// Opens the bridge of a relayed client. Its request was checked before the upgrade.
@@ -155,7 +171,17 @@ pub(in crate::server) fn open_relay_session(
     };
     let profile = Some(profile.name.clone());
     let upstreams = upstreams.clone();
-    Some(OpenedSession { bridge, upstreams, opened_unix, profile, start, rejection: None, tools: None })
+    Some(OpenedSession {
+        bridge,
+        upstreams,
+        opened: now,
+        opened_unix,
+        profile,
+        is_recorded: false,
+        start,
+        rejection: None,
+        tools: None,
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the only place where a session reads the wall clock")]

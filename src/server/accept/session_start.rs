@@ -26,6 +26,7 @@ use crate::server::{
     },
     memory::{Eviction, MemoryShare},
     playground::watchers::Watcher,
+    recordings::RecordingHead,
     registry::{
         SessionInfo,
         observer::{Observer, ObserverSinks},
@@ -40,7 +41,13 @@ use crate::server::{
         stream::ClientStream,
     },
 };
-use crate::{bridge::Bridge, net::Traffic, spelling::client::Framing, telemetry::metrics::RejectReason};
+use crate::{
+    bridge::Bridge,
+    net::Traffic,
+    session::RecordOptions,
+    spelling::{ClientMapping, client::Framing},
+    telemetry::metrics::RejectReason,
+};
 
 /// Everything a session was admitted with. Dropping it releases the session slot and the quota.
 pub(crate) struct Admission {
@@ -221,7 +228,17 @@ fn open_on(
         true => open_relay_session(request, config, limits, is_traced),
         false => open_session(request, snapshot, limits, is_traced),
     };
-    let OpenedSession { mut bridge, upstreams, opened_unix, profile, start, rejection, tools } = opened?;
+    let OpenedSession {
+        mut bridge,
+        upstreams,
+        opened: opened_at,
+        opened_unix,
+        profile,
+        is_recorded,
+        start,
+        rejection,
+        tools,
+    } = opened?;
     if client.takes_events() {
         bridge = bridge.give_events();
     }
@@ -236,6 +253,26 @@ fn open_on(
         let _in = span.enter();
         start_traces(snapshot, bridge.session_id(), watcher, start)
     });
+    let wants_recording = is_recorded || admission.key.as_ref().is_some_and(|key| key.record);
+    let recording = config
+        .recordings
+        .as_ref()
+        .zip(profile.as_ref())
+        .filter(|_| wants_recording && can_be_recorded(mapping));
+    let recording = recording.map(|(recordings, profile)| {
+        let _in = span.enter();
+        let head = RecordingHead {
+            session: bridge.session_id().to_owned(),
+            client: mapping.name.clone(),
+            profile: profile.clone(),
+            key: key_name.as_deref().map(str::to_owned),
+            opened_unix_ms: u64::try_from(opened_unix.as_millis()).unwrap_or(u64::MAX),
+        };
+        recordings.start_session(opened_at, head, server.drain_guard.clone())
+    });
+    if recording.is_some() {
+        bridge = bridge.record(RecordOptions { audio: true, events: true });
+    }
     if profile.is_none() {
         server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
     }
@@ -248,6 +285,7 @@ fn open_on(
         tells_upstream_addresses: config.tells_upstream_addresses,
         tap: config.tap.clone(),
         traces,
+        recording,
         trace_context: request.trace_context.clone(),
         registration,
         drain: server.drain.clone(),
@@ -260,6 +298,12 @@ fn open_on(
     };
     let task = Box::new(SessionTask::new(bridge, client, config.pool.subset(upstreams.names), context));
     Some(StartedSession { task, first_message, span, connection })
+}
+
+/// True if voxbridge hears the audio of a protocol's sessions while it is spoken: not of a relayed session, whose audio it does not
+/// decode, and not of a request with files.
+const fn can_be_recorded(mapping: &ClientMapping) -> bool {
+    !mapping.is_relayed() && !mapping.is_rest
 }
 
 /// Starts the traces of a session: into a file, and to the page that watches it.

@@ -15,7 +15,8 @@ use crate::{
     server::{
         access::address::client_subnet,
         registry::WaitingEntry,
-        trace_files::{SessionTrace, TraceLines, TraceTotals},
+        session_queue::QueueTotals,
+        trace_files::{SessionTrace, TraceLines},
     },
     trace::{AudioRetention, TraceHeader},
 };
@@ -53,7 +54,7 @@ struct Pages {
 pub(in crate::server) struct Watchers {
     pages: Arc<Mutex<Pages>>,
     /// Records that pages have not taken, and lost ones.
-    totals: TraceTotals,
+    totals: QueueTotals,
 }
 
 /// A page's place among the watchers; dropping it gives it up.

@@ -16,8 +16,9 @@ const FDS_PER_WORKER: usize = 3;
 
 /// Descriptors the server may have open at a time.
 pub fn count_needed(config: &ServiceConfig, workers: usize) -> u64 {
-    // A traced session writes a file.
-    let fds_per_session = FDS_PER_SESSION + usize::from(config.traces.is_some());
+    // A traced session writes a file, and a recorded one two.
+    let files = usize::from(config.traces.is_some()) + 2 * usize::from(config.recordings.is_some());
+    let fds_per_session = FDS_PER_SESSION + files;
     let connections = config.limits.handshakes_max;
     let session_fds = config.sessions_max.saturating_mul(fds_per_session).saturating_add(connections);
     session_fds.saturating_add(FDS_FOR_SERVER + workers.saturating_mul(FDS_PER_WORKER)) as u64

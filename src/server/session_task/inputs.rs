@@ -13,6 +13,7 @@ use crate::{
     server::{
         client_port::PortInput,
         memory::MemoryShare,
+        recordings::RecordingNews,
         registry::{
             OperatorOrder, TrafficCounts,
             observer::{FrameDirection, close_code},
@@ -318,6 +319,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
         for trace in &mut self.traces {
             trace.record_input(now, &input);
+        }
+        if let Input::ToolResult(call, result) = &input {
+            self.record(now, || Some(RecordingNews::of_result(*call, result)));
         }
         self.bridge.handle_input(now, input);
     }

@@ -36,6 +36,7 @@ use super::{
     identify::Identified,
     memory::{Eviction, MemoryBudget},
     queue_keeper::QueueKeeper,
+    recordings::{RecordingNews, SessionRecording},
     registry::{OperatorOrder, RegistryEntry, observer::Observer},
     session_task::{
         pauses::PauseQuestions,
@@ -89,6 +90,8 @@ pub(super) struct SessionContext {
     pub(super) tells_upstream_addresses: bool,
     /// Where the session is recorded.
     pub(super) traces: Vec<SessionTrace>,
+    /// The recording of the session, if it is recorded.
+    pub(super) recording: Option<SessionRecording>,
     /// The trace context of the request.
     pub(super) trace_context: Arc<TraceContext>,
     /// `None` for a connection that is rejected.
@@ -132,6 +135,7 @@ pub(super) struct SessionTask<C> {
     memory: (Arc<MemoryBudget>, usize),
     tap: Option<Arc<dyn Tap>>,
     traces: Vec<SessionTrace>,
+    recording: Option<SessionRecording>,
     trace_context: Arc<TraceContext>,
     /// `None` for a connection that is rejected.
     registration: Option<SessionRegistration>,
@@ -167,6 +171,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             tells_upstream_addresses,
             tap,
             traces,
+            recording,
             trace_context,
             registration,
             drain,
@@ -198,6 +203,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             memory,
             tap,
             traces,
+            recording,
             trace_context,
             registration,
             drain_guard,
@@ -279,6 +285,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
         self.close_client();
         self.traces.clear();
+        self.recording = None;
         if let Some(registration) = self.registration.take() {
             registration.observer.finish(&self.bridge);
         }
@@ -303,6 +310,15 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     fn show_tap<'a>(&self, point: TapPoint, frame: impl Into<TapFrame<'a>>) {
         if let Some(tap) = &self.tap {
             tap.on_frame(self.bridge.session_id(), std_now(), point, frame.into());
+        }
+    }
+
+    /// Passes news on to the recording, if there is one.
+    fn record(&self, at: std::time::Instant, news: impl FnOnce() -> Option<RecordingNews>) {
+        if let Some(recording) = &self.recording
+            && let Some(news) = news()
+        {
+            recording.push(at, news);
         }
     }
 

@@ -17,6 +17,7 @@ use crate::{
     error::Origin,
     server::{
         memory::Held,
+        recordings::RecordingNews,
         registry::observer::FrameDirection,
         tap::{TapFrame, TapPoint},
         upstream_pool::{
@@ -78,12 +79,17 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                         self.pauses.answers.push(Input::WorkerFound(pause));
                     }
                 }
+                Output::Record(item) => self.record(now, || Some(RecordingNews::Item(item))),
                 Output::CallTool(call) => {
+                    self.record(now, || Some(RecordingNews::of_call(&call)));
                     if let Some(tools) = &self.tools {
                         tools.call(*call);
                     }
                 }
-                Output::Observe(observation) => self.handle_observation(&observation),
+                Output::Observe(observation) => {
+                    self.record(now, || RecordingNews::of_observation(&observation));
+                    self.handle_observation(&observation);
+                }
                 Output::Wait(due) => {
                     if self.note_report(now) {
                         let next_look = self.room_search.next_look(&self.lane_leases);

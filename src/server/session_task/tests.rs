@@ -151,6 +151,7 @@ async fn start_with_room(bridge: Bridge, bytes: usize) -> (Task, WebSocketStream
         undecided: None,
         tells_upstream_addresses: false,
         traces: Vec::new(),
+        recording: None,
         trace_context: Arc::new(TraceContext::from_headers(
             std::iter::empty(),
             std::iter::empty(),

@@ -8,10 +8,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{
-            AtomicBool, AtomicU64, AtomicUsize,
-            Ordering::{Relaxed, SeqCst},
-        },
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -23,16 +20,12 @@ use tokio::{
 };
 use tracing::{Instrument as _, debug, warn};
 
+use super::session_queue::{QueuePermit, QueueReceiver, QueueSender, QueueTotals, session_queue};
 use crate::{
     bridge::{Input, Output},
     trace::{AudioRetention, TraceHeader, TraceRecord, TraceTap, TraceWriter},
 };
 
-/// Limits on the records of one session that wait for the disk: about a second of the busiest session.
-const PENDING_LINES_MAX: usize = 1024;
-const PENDING_BYTES_MAX: usize = 16 << 20;
-/// Limit on the waiting records of all sessions together: a slow disk delays every session's trace.
-const TOTAL_PENDING_BYTES_MAX: usize = 64 << 20;
 /// Larger records are redacted on a blocking thread.
 const LARGE_LINE_BYTES: usize = 256 * 1024;
 /// File buffer; small because there may be many sessions.
@@ -49,7 +42,7 @@ pub struct TraceDirectory {
     audio: AudioRetention,
     max_bytes: u64,
     /// Records that wait for the disk, and lost ones.
-    totals: TraceTotals,
+    totals: QueueTotals,
     /// A write error was logged as a warning.
     error_logged: AtomicBool,
 }
@@ -57,7 +50,7 @@ pub struct TraceDirectory {
 impl TraceDirectory {
     /// Trace files of at most `max_bytes` in `dir`, with audio as `audio` says. Secrets are always redacted.
     pub fn new(dir: PathBuf, audio: AudioRetention, max_bytes: u64) -> Self {
-        Self { dir, audio, max_bytes, totals: TraceTotals::default(), error_logged: AtomicBool::new(false) }
+        Self { dir, audio, max_bytes, totals: QueueTotals::default(), error_logged: AtomicBool::new(false) }
     }
 
     /// Shares the counters of `previous`, whose sessions may still run.
@@ -67,7 +60,7 @@ impl TraceDirectory {
 
     /// Records lost since the start, of all sessions.
     pub fn lost_lines(&self) -> u64 {
-        self.totals.lost.load(Relaxed)
+        self.totals.lost()
     }
 
     /// Creates the directory with mode 0700 unless it exists.
@@ -95,9 +88,9 @@ impl TraceDirectory {
         let path = self.dir.join(format!("{}-{session_id}.jsonl", start.opened_unix_ns / 1_000_000));
         let (session_trace, lines) = SessionTrace::new(opened, self.audio, self.totals.clone());
         let recorder = TraceWriter::new(self.audio);
-        let writer = TraceFileWriter { traces: self.clone(), recorder, backlog: lines.backlog };
+        let writer = TraceFileWriter { traces: self.clone(), recorder };
         let write = async move {
-            writer.run(&path, start, lines.receiver).await;
+            writer.run(&path, start, lines.0).await;
             drop(drain_guard);
         };
         tokio::spawn(write.in_current_span());
@@ -114,70 +107,22 @@ impl TraceDirectory {
     }
 }
 
-/// Records of all sessions. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub(super) struct TraceTotals {
-    /// Memory of those that wait to be taken, bytes.
-    bytes: Arc<AtomicUsize>,
-    /// Those lost since the start.
-    lost: Arc<AtomicU64>,
-}
-
-/// Counters that a session shares with its writer.
-#[derive(Debug, Default)]
-struct TraceBacklog {
-    bytes: AtomicUsize,
-    lost: AtomicU64,
-    /// Of all sessions.
-    totals: TraceTotals,
-    /// The writer has ended; records are no longer collected.
-    writer_stopped: AtomicBool,
-}
-
-impl TraceBacklog {
-    /// Reserves memory for a record; `None` if the session or all sessions together exceed their limit.
-    fn reserve(self: &Arc<Self>, bytes: usize) -> Option<BacklogPermit> {
-        let in_session = self.bytes.fetch_add(bytes, SeqCst) + bytes;
-        let total = self.totals.bytes.fetch_add(bytes, SeqCst) + bytes;
-        let permit = BacklogPermit { backlog: self.clone(), bytes };
-        (in_session <= PENDING_BYTES_MAX && total <= TOTAL_PENDING_BYTES_MAX).then_some(permit)
-    }
-}
-
-/// Memory reserved for a record, returned on drop.
-#[derive(Debug)]
-struct BacklogPermit {
-    backlog: Arc<TraceBacklog>,
-    bytes: usize,
-}
-
-impl Drop for BacklogPermit {
-    fn drop(&mut self) {
-        self.backlog.bytes.fetch_sub(self.bytes, SeqCst);
-        self.backlog.totals.bytes.fetch_sub(self.bytes, SeqCst);
-    }
-}
-
 /// The session's end of its trace; dropping it ends the trace.
 #[derive(Debug)]
 pub(super) struct SessionTrace {
     watch: TraceTap,
-    lines: mpsc::Sender<(TraceRecord, BacklogPermit)>,
-    backlog: Arc<TraceBacklog>,
+    lines: QueueSender<TraceRecord>,
 }
 
 /// The reader's end of a session's trace.
 #[derive(Debug)]
-pub(super) struct TraceLines {
-    receiver: TraceLineReceiver,
-    backlog: Arc<TraceBacklog>,
-}
+pub(super) struct TraceLines(QueueReceiver<TraceRecord>);
 
 impl TraceLines {
     /// The next record, after one that says how many were lost before it; `None` after the end of the session.
     pub(super) async fn next(&mut self) -> Option<[Option<TraceRecord>; 2]> {
-        let (record, _permit) = self.receiver.recv().await?;
-        let lost = Some(self.backlog.lost.swap(0, SeqCst)).filter(|lost| *lost > 0);
+        let (record, _permit) = self.0.next().await?;
+        let lost = Some(self.0.take_lost()).filter(|lost| *lost > 0);
         let lost = lost.map(|lost| TraceRecord { ns: record.ns, lost: Some(lost), ..TraceRecord::default() });
         Some([lost, Some(record)])
     }
@@ -185,16 +130,14 @@ impl TraceLines {
 
 impl SessionTrace {
     /// A trace of a session that was opened at this instant, and its reader's end.
-    pub(super) fn new(opened: Instant, audio: AudioRetention, totals: TraceTotals) -> (Self, TraceLines) {
-        let backlog = Arc::new(TraceBacklog { totals, ..TraceBacklog::default() });
-        let (lines, receiver) = mpsc::channel(PENDING_LINES_MAX);
-        let session_trace = Self { watch: TraceTap::new(opened, audio), lines, backlog: backlog.clone() };
-        (session_trace, TraceLines { receiver, backlog })
+    pub(super) fn new(opened: Instant, audio: AudioRetention, totals: QueueTotals) -> (Self, TraceLines) {
+        let (lines, receiver) = session_queue(totals);
+        (Self { watch: TraceTap::new(opened, audio), lines }, TraceLines(receiver))
     }
 
     /// Records an input; call this before the bridge handles it.
     pub(super) fn record_input(&mut self, now: Instant, input: &Input<'_>) {
-        if !self.backlog.writer_stopped.load(Relaxed) {
+        if self.lines.is_open() {
             let line = self.watch.record_input(now, input);
             self.enqueue(line);
         }
@@ -202,7 +145,7 @@ impl SessionTrace {
 
     /// Records an output of the bridge.
     pub(super) fn record_output(&mut self, now: Instant, output: &Output) {
-        if !self.backlog.writer_stopped.load(Relaxed)
+        if self.lines.is_open()
             && let Some(line) = self.watch.record_output(now, output)
         {
             self.enqueue(line);
@@ -210,44 +153,36 @@ impl SessionTrace {
     }
 
     fn enqueue(&self, line: TraceRecord) {
-        let permit = self.backlog.reserve(line.memory_bytes());
-        if permit.is_none_or(|permit| self.lines.try_send((line, permit)).is_err()) {
-            self.backlog.lost.fetch_add(1, SeqCst);
-            self.backlog.totals.lost.fetch_add(1, Relaxed);
-        }
+        let bytes = line.memory_bytes();
+        self.lines.push(line, bytes);
     }
 }
-
-/// Records on their way to the writer.
-type TraceLineReceiver = mpsc::Receiver<(TraceRecord, BacklogPermit)>;
 
 /// Writes the trace of one session.
 struct TraceFileWriter {
     traces: Arc<TraceDirectory>,
     recorder: TraceWriter,
-    backlog: Arc<TraceBacklog>,
 }
 
 impl TraceFileWriter {
-    async fn run(mut self, path: &Path, start: TraceHeader, mut lines: TraceLineReceiver) {
+    async fn run(mut self, path: &Path, start: TraceHeader, mut lines: QueueReceiver<TraceRecord>) {
         if let Err(error) = self.write(path, start, &mut lines).await {
             self.traces.log_write_error(path, &error);
         }
-        self.backlog.writer_stopped.store(true, Relaxed);
     }
 
     async fn write(
         &mut self,
         path: &Path,
         start: TraceHeader,
-        lines: &mut TraceLineReceiver,
+        lines: &mut QueueReceiver<TraceRecord>,
     ) -> io::Result<()> {
         let file = File::options().write(true).create_new(true).mode(0o600).open(path).await?;
         let mut trace_file = TraceFile { file: BufWriter::with_capacity(BUFFER_BYTES, file), bytes: 0 };
         trace_file.write_line(&self.recorder.format_header(start)).await?;
         while let Some((line, _permit)) = trace_file.next_line(lines).await? {
             let ns = line.ns;
-            self.write_lost_count(&mut trace_file, ns).await?;
+            self.write_lost_count(&mut trace_file, lines.take_lost(), ns).await?;
             let text = self.render(line).await?;
             if trace_file.bytes + text.len() as u64 > self.traces.max_bytes {
                 let full = TraceRecord { ns, full: Some(self.traces.max_bytes), ..TraceRecord::default() };
@@ -256,7 +191,7 @@ impl TraceFileWriter {
             }
             trace_file.write_line(&text).await?;
         }
-        self.write_lost_count(&mut trace_file, 0).await?;
+        self.write_lost_count(&mut trace_file, lines.take_lost(), 0).await?;
         trace_file.file.flush().await
     }
 
@@ -272,19 +207,12 @@ impl TraceFileWriter {
     }
 
     /// Writes a record that says how many records were lost since the last one.
-    async fn write_lost_count(&mut self, trace_file: &mut TraceFile, ns: u64) -> io::Result<()> {
-        match self.backlog.lost.swap(0, SeqCst) {
-            0 => Ok(()),
-            lost => {
-                trace_file
-                    .write_line(&self.recorder.format_record(TraceRecord {
-                        ns,
-                        lost: Some(lost),
-                        ..TraceRecord::default()
-                    }))
-                    .await
-            }
+    async fn write_lost_count(&mut self, trace_file: &mut TraceFile, lost: u64, ns: u64) -> io::Result<()> {
+        if lost == 0 {
+            return Ok(());
         }
+        let record = TraceRecord { ns, lost: Some(lost), ..TraceRecord::default() };
+        trace_file.write_line(&self.recorder.format_record(record)).await
     }
 }
 
@@ -303,13 +231,13 @@ impl TraceFile {
     /// The next record; flushes the buffer while none comes.
     async fn next_line(
         &mut self,
-        lines: &mut TraceLineReceiver,
-    ) -> io::Result<Option<(TraceRecord, BacklogPermit)>> {
-        match tokio::time::timeout(FLUSH_INTERVAL, lines.recv()).await {
+        lines: &mut QueueReceiver<TraceRecord>,
+    ) -> io::Result<Option<(TraceRecord, QueuePermit)>> {
+        match tokio::time::timeout(FLUSH_INTERVAL, lines.next()).await {
             Ok(line) => Ok(line),
             Err(_) => {
                 self.file.flush().await?;
-                Ok(lines.recv().await)
+                Ok(lines.next().await)
             }
         }
     }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::{
+    server::session_queue::{BYTES_MAX, ITEMS_MAX, TOTAL_BYTES_MAX},
     session::SessionSetup,
     spelling::Library,
     trace::{Trace, header::SessionParts},
@@ -28,7 +29,7 @@ fn traces(name: &str) -> Arc<TraceDirectory> {
 impl TraceDirectory {
     /// Counts records as lost.
     pub(crate) fn lose_lines(&self, count: u64) {
-        self.totals.lost.fetch_add(count, Relaxed);
+        self.totals.lose(count);
     }
 }
 
@@ -46,22 +47,22 @@ async fn slow_disk_drops_lines_within_memory_bound_and_reports_them() {
     let (drain_guard, mut written) = mpsc::channel(1);
     let mut session_trace = traces.start_session(now, "sess_a", start(), drain_guard);
     let large = "x y".repeat(33_000);
-    for number in 0..PENDING_LINES_MAX {
+    for number in 0..ITEMS_MAX {
         let text = if number < 200 { large.as_str() } else { "{}" };
         session_trace.record_input(now, &Input::Client(Frame::Text(text)));
     }
-    let waiting = session_trace.backlog.bytes.load(SeqCst);
-    assert!((PENDING_BYTES_MAX - large.len()..=PENDING_BYTES_MAX).contains(&waiting), "{waiting}");
-    for _ in 0..5 * PENDING_LINES_MAX {
+    let waiting = session_trace.lines.waiting_bytes();
+    assert!((BYTES_MAX - large.len()..=BYTES_MAX).contains(&waiting), "{waiting}");
+    for _ in 0..5 * ITEMS_MAX {
         session_trace.record_input(now, &Input::Timeout);
     }
     drop(session_trace);
     assert_eq!(written.recv().await, None, "the writer drops the guard when the file is complete");
     let trace = read(&traces, "sess_a");
     std::fs::remove_dir_all(traces.dir()).unwrap();
-    assert_eq!(trace.records.len() as u64 + trace.lost_records, 6 * PENDING_LINES_MAX as u64);
-    assert!(trace.lost_records >= 4 * PENDING_LINES_MAX as u64, "{}", trace.lost_records);
-    assert_eq!(traces.totals.bytes.load(SeqCst), 0, "all reserved memory is returned");
+    assert_eq!(trace.records.len() as u64 + trace.lost_records, 6 * ITEMS_MAX as u64);
+    assert!(trace.lost_records >= 4 * ITEMS_MAX as u64, "{}", trace.lost_records);
+    assert_eq!(traces.totals.waiting_bytes(), 0, "all reserved memory is returned");
 }
 
 #[tokio::test]
@@ -72,7 +73,7 @@ async fn pending_bytes_limit_is_shared_by_all_sessions_and_released() {
     let reloaded = Arc::new(reloaded);
     let now = tokio::time::Instant::now().into_std();
     let (drain_guard, mut written) = mpsc::channel(1);
-    let large = "x y".repeat(PENDING_BYTES_MAX / 8);
+    let large = "x y".repeat(BYTES_MAX / 8);
     let mut sessions = Vec::new();
     for number in 0..8 {
         let directory = if number % 2 == 0 { &traces } else { &reloaded };
@@ -85,9 +86,9 @@ async fn pending_bytes_limit_is_shared_by_all_sessions_and_released() {
         sessions.push(session_trace);
     }
     drop(drain_guard);
-    let kept = TOTAL_PENDING_BYTES_MAX / large.len();
-    let waiting = traces.totals.bytes.load(SeqCst);
-    assert!(waiting <= TOTAL_PENDING_BYTES_MAX && waiting > kept * large.len(), "{waiting}");
+    let kept = TOTAL_BYTES_MAX / large.len();
+    let waiting = traces.totals.waiting_bytes();
+    assert!(waiting <= TOTAL_BYTES_MAX && waiting > kept * large.len(), "{waiting}");
     drop(sessions);
     assert_eq!(written.recv().await, None);
     let all: Vec<Trace> = (0..8).map(|number| read(&traces, &format!("sess_{number}"))).collect();
@@ -97,7 +98,7 @@ async fn pending_bytes_limit_is_shared_by_all_sessions_and_released() {
     let lost = 3 * 8 - kept as u64;
     assert_eq!(all.iter().map(|trace| trace.lost_records).sum::<u64>(), lost, "short lines are kept");
     assert_eq!((traces.lost_lines(), reloaded.lost_lines()), (lost, lost), "the counter never goes back");
-    assert_eq!(traces.totals.bytes.load(SeqCst), 0);
+    assert_eq!(traces.totals.waiting_bytes(), 0);
 }
 
 #[tokio::test]
@@ -112,9 +113,9 @@ async fn full_trace_holds_no_memory() {
         session_trace.record_input(now, &Input::Client(Frame::Text(&large)));
     }
     assert_eq!(written.recv().await, None);
-    assert_eq!(traces.totals.bytes.load(SeqCst), 0, "reserved memory is returned while the session goes on");
+    assert_eq!(traces.totals.waiting_bytes(), 0, "reserved memory is returned while the session goes on");
     session_trace.record_input(now, &Input::Client(Frame::Text(&large)));
-    assert_eq!(traces.totals.bytes.load(SeqCst), 0);
+    assert_eq!(traces.totals.waiting_bytes(), 0);
     assert!(read(&traces, "sess_a").is_truncated);
     std::fs::remove_dir_all(traces.dir()).unwrap();
 }
@@ -129,7 +130,7 @@ async fn stripped_audio_takes_no_backlog_memory() {
     for _ in 0..100 {
         session_trace.record_input(now, &Input::Client(Frame::Text(&text)));
     }
-    assert!(traces.totals.bytes.load(SeqCst) < 100_000);
+    assert!(traces.totals.waiting_bytes() < 100_000);
     drop(session_trace);
     assert_eq!(written.recv().await, None);
     let trace = read(&traces, "sess_a");
@@ -140,10 +141,10 @@ async fn stripped_audio_takes_no_backlog_memory() {
 
 #[tokio::test]
 async fn slow_reader_is_told_how_many_records_it_lost() {
-    let totals = TraceTotals::default();
+    let totals = QueueTotals::default();
     let now = tokio::time::Instant::now().into_std();
     let (mut session_trace, mut lines) = SessionTrace::new(now, AudioRetention::All, totals.clone());
-    for _ in 0..PENDING_LINES_MAX + 7 {
+    for _ in 0..ITEMS_MAX + 7 {
         session_trace.record_input(now, &Input::Timeout);
     }
     let [lost, record] = lines.next().await.unwrap();
@@ -152,5 +153,5 @@ async fn slow_reader_is_told_how_many_records_it_lost() {
     assert_eq!(lost, None, "it is told once");
     drop(session_trace);
     while lines.next().await.is_some() {}
-    assert_eq!(totals.bytes.load(SeqCst), 0, "all reserved memory is returned");
+    assert_eq!(totals.waiting_bytes(), 0, "all reserved memory is returned");
 }

@@ -35,7 +35,7 @@ use self::{playback_log::PlaybackLog, speech::Speech};
 pub(crate) use self::{speech::SpeechSource, transcript::TurnTranscript};
 use crate::session::{
     millis,
-    outbox::{Action, Actions},
+    outbox::{Action, Actions, recorded::RecordedItem},
 };
 use crate::{
     audio::{
@@ -394,6 +394,7 @@ impl Floor {
                 if let Some(log) = &mut self.playback_log {
                     log.note_cut(now);
                 }
+                out.record_audio(|| RecordedItem::Playback(Playback::Cut(now)));
             }
         }
     }

@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-
-use crate::audio::{echo::Playback, output_converter::OutputConverter};
+use crate::audio::echo::Playback;
 
 /// Longest log.
 const LOG_MAX: Duration = Duration::from_secs(90);
@@ -17,24 +15,13 @@ pub(super) struct PlaybackLog {
 }
 
 impl PlaybackLog {
-    /// Notes a frame in the converter's format. A log that no microphone audio has emptied for long begins anew.
-    pub(super) fn note_sent(
-        &mut self,
-        at: Instant,
-        length: Duration,
-        converter: &OutputConverter,
-        samples: &Bytes,
-    ) {
+    /// Notes a frame of this length. A log that no microphone audio has emptied for long begins anew.
+    pub(super) fn note_sent(&mut self, length: Duration, frame: Playback) {
         if self.length > LOG_MAX {
             *self = Self::default();
         }
         self.length += length;
-        self.entries.push(Playback::Sent {
-            at,
-            encoding: converter.sample_encoding(),
-            rate_hz: converter.rate_hz,
-            samples: samples.clone(),
-        });
+        self.entries.push(frame);
     }
 
     /// Notes that the client drops what it has not played.

@@ -6,7 +6,7 @@ use super::{BURST_MAX_BYTES, FILE_WEIGHT, Floor, SpeechSource, speech::Speech};
 use crate::{
     session::{
         measurement::{AudioOrigin, Measurement},
-        outbox::{Actions, Observation},
+        outbox::{Actions, Observation, recorded::RecordedItem},
     },
     vocabulary::SpeechId,
 };
@@ -188,8 +188,9 @@ impl Floor {
                 out.measure(Measurement::FirstAudio { origin, after: now - at });
             }
             if let Some(log) = &mut self.playback_log {
-                log.note_sent(now, length, &speech.converter, &frame);
+                log.note_sent(length, speech.played(now, &frame));
             }
+            out.record_audio(|| RecordedItem::Playback(speech.played(now, &frame)));
             let is_file = speech.converter.is_file();
             sent_bytes += frame.len() * if is_file { FILE_WEIGHT } else { 1 };
             if is_file && self.begun_file.replace(speech.file) == Some(speech.file) {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{FloorOptions, UNPLAYED_MAX, transcript::TurnTranscript};
 use crate::{
-    audio::{MODEL_RATE_HZ, output_converter::OutputConverter, playout_queue::PlayoutQueue},
+    audio::{MODEL_RATE_HZ, echo::Playback, output_converter::OutputConverter, playout_queue::PlayoutQueue},
     error::{Error, ErrorKind},
     session::millis,
     spelling::profile::PlayoutPace,
@@ -216,6 +216,16 @@ impl Speech {
     pub(super) fn take_frame(&mut self, samples: usize, is_fixed: bool) -> Bytes {
         let frame = self.unsent.take(samples * self.converter.bytes_per_sample);
         if is_fixed { self.converter.fill_up(frame, samples) } else { frame }
+    }
+
+    /// A frame that is sent now, as the client plays it.
+    pub(super) fn played(&self, now: Instant, frame: &Bytes) -> Playback {
+        Playback::Sent {
+            at: now,
+            encoding: self.converter.sample_encoding(),
+            rate_hz: self.converter.rate_hz,
+            samples: frame.clone(),
+        }
     }
 
     /// Counts a frame of this many samples, which is sent now, after its announcement.

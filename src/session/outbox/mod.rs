@@ -6,6 +6,7 @@ mod describe;
 pub(crate) mod lane_outbox;
 pub(crate) mod lockstep;
 pub(crate) mod numbered;
+pub(crate) mod recorded;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use super::{
         lane_outbox::{LaneAction, LaneOutbox},
         lockstep::{AwaitedReply, Lockstep},
         numbered::{Numbered, Numbers},
+        recorded::RecordedItem,
     },
 };
 use crate::{
@@ -44,6 +46,8 @@ pub(crate) enum Action {
     FindWorker(PauseId, Lane),
     /// Call a tool on a tool server.
     CallTool(Box<ServerCall>),
+    /// Give this to the recording.
+    Record(Box<RecordedItem>),
     /// Report to the log and the metrics.
     Observe(Observation),
 }
@@ -180,6 +184,8 @@ pub(crate) struct Actions {
     lockstep: Option<Box<Lockstep>>,
     /// Requests of the client to complete what it sent.
     pub(super) completions: Completions,
+    /// The audio of both sides is recorded.
+    pub(super) records_audio: bool,
 }
 
 impl Actions {
@@ -191,6 +197,7 @@ impl Actions {
             is_speech_reported: false,
             lockstep: None,
             completions: Completions::default(),
+            records_audio: false,
         }
     }
 
@@ -217,6 +224,13 @@ impl Actions {
         };
         if let Some(event) = now_due {
             self.send(event);
+        }
+    }
+
+    /// Records audio, if audio is recorded.
+    pub(crate) fn record_audio(&mut self, item: impl FnOnce() -> RecordedItem) {
+        if self.records_audio {
+            self.queue.push(Action::Record(Box::new(item())));
         }
     }
 

@@ -50,6 +50,7 @@ struct ProfileFile {
     notes: Vec<String>,
     extends: Option<String>,
     mode: Option<Mode>,
+    record: Option<bool>,
     listen: Option<ListenRules>,
     read_window: Option<ReadWindowRules>,
     hear: Option<HearFile>,
@@ -201,6 +202,8 @@ pub struct Profile {
     pub(crate) document: Arc<str>,
     /// Upstream mode it needs.
     pub mode: Mode,
+    /// Sessions are recorded, if the configuration says where.
+    pub record: bool,
     /// How utterances are found.
     pub listen: ListenRules,
     /// How long streamed data may wait unread.
@@ -327,6 +330,7 @@ impl Profile {
             extends: read.extends,
             document: text,
             mode,
+            record: read.record.unwrap_or_default(),
             listen,
             read_window: require(document, "read_window", read.read_window)?,
             hear: require(document, "hear", read.hear)?.compile(document)?,
@@ -402,6 +406,7 @@ impl ProfileFile {
             document: text,
             // Each client names its own mode, and a relay serves all modes.
             mode: Mode::Chat,
+            record: false,
             listen: ListenRules::default(),
             read_window: ReadWindowRules::default(),
             hear: HearRules::default(),

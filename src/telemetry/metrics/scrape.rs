@@ -37,6 +37,8 @@ pub struct ServerSnapshot {
     pub access_log_lines_lost: u64,
     /// Log lines lost in total.
     pub log_lines_lost: u64,
+    /// Recordings of sessions that are missing or have gaps, in total.
+    pub recordings_incomplete: u64,
 }
 
 /// State of an upstream at a scrape.
@@ -174,6 +176,11 @@ impl Collector for ScrapeCollector {
             ),
             ("access_log_lines_lost", "Access log lines lost.", snapshot.access_log_lines_lost),
             ("log_lines_lost", "Log lines lost because nobody read them in time.", snapshot.log_lines_lost),
+            (
+                "recordings_incomplete",
+                "Recordings of sessions that are missing or have gaps.",
+                snapshot.recordings_incomplete,
+            ),
         ] {
             writer.counter(name, help, None, lost as f64)?;
         }

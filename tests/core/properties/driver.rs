@@ -379,6 +379,7 @@ impl Driver {
                 }
                 Output::CloseLane(lane) => self.checks.on_lane_dropped(self.session.now, *lane),
                 Output::Observe(_) => {}
+                Output::Record(_) => unreachable!("nothing is recorded"),
                 Output::CallTool(_) => unreachable!("there are no tool servers"),
             }
             self.log.push((self.session.now - self.start, output));

@@ -334,6 +334,7 @@ impl FuzzDriver {
                     );
                 }
                 Output::Observe(_) => {}
+                Output::Record(_) => unreachable!("nothing is recorded"),
                 Output::CallTool(_) => unreachable!("there are no tool servers"),
             }
         }

@@ -329,6 +329,7 @@ impl SessionDriver {
                     assert!(old.is_some(), "{lane:?} is unknown");
                 }
                 Output::DropTurn { .. } | Output::WithdrawJudgement | Output::Observe(_) => {}
+                Output::Record(_) => unreachable!("nothing is recorded"),
                 Output::CallTool(_) => unreachable!("there are no tool servers"),
                 Output::Wait(_) | Output::Finished => unreachable!("the session keeps these"),
                 Output::Event(_) => unreachable!("the client takes messages"),

@@ -39,6 +39,8 @@ pub struct HarnessConfig {
     pub session_max_ms: u64,
     /// Records the session, keeping this much audio.
     pub record: Option<AudioRetention>,
+    /// The outputs contain the recording of the session.
+    pub is_recorded: bool,
     /// Workers that other clients hold when the session opens.
     pub taken_workers: u64,
     /// The gateway's speech engines.
@@ -125,6 +127,7 @@ impl Default for HarnessConfig {
             seed: 1,
             session_max_ms: 0,
             record: None,
+            is_recorded: false,
             taken_workers: 0,
             engines: None,
             judge: None,

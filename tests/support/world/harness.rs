@@ -15,7 +15,7 @@ use serde_json::Value;
 use voxbridge::{
     bridge::{Bridge, Input},
     error::Error,
-    session::{Observation, ReadWindow, SessionReport},
+    session::{Observation, ReadWindow, RecordedItem, SessionReport},
     simulator::{
         ConnId, DuplexOpening, DuplexUnit, EngineAnswer, EngineRequest, RealtimeServer, SimDialect, SimInput,
         SimMode, SimulatorConfig,
@@ -106,6 +106,8 @@ pub struct Harness<M: StepMeter> {
     pub(super) pause_answers: VecDeque<(Instant, Input<'static>)>,
     /// Lengths of the audio of every question to the judge, samples.
     pub judged: Vec<usize>,
+    /// The recording of the session, with instants.
+    pub recorded: Vec<(Instant, RecordedItem)>,
 }
 
 /// One input of the bridge, up to the next `Wait`.
@@ -130,7 +132,13 @@ impl<M: StepMeter> Harness<M> {
             setup.session_max_ms = config.session_max_ms;
             setup.has_turn_judge = config.judge.is_some();
         });
+        let session = if config.is_recorded { session.recorded() } else { session };
         Self::with_session(session, config)
+    }
+
+    /// The instant at which the session was opened.
+    pub const fn started(&self) -> Instant {
+        self.started
     }
 
     /// Opens a relay session for a client of one of these protocols.
@@ -183,6 +191,7 @@ impl<M: StepMeter> Harness<M> {
             has_free_worker: false,
             pause_answers: VecDeque::new(),
             judged: Vec::new(),
+            recorded: Vec::new(),
             other_clients: (0..config.taken_workers)
                 .map(|number| ConnId(OTHER_CLIENTS_FROM + number))
                 .collect(),

@@ -129,6 +129,7 @@ impl<M: StepMeter> Harness<M> {
                     self.pause_answers.push_front((self.session.now, Input::WorkerFound(pause)));
                 }
                 Output::FindWorker(..) => {}
+                Output::Record(item) => self.recorded.push((self.session.now, *item)),
                 Output::CallTool(call) => {
                     let tools = self.tools.as_mut().expect("the session knows of tool servers");
                     let result = (tools.answer)(&call).map(|result| Input::ToolResult(call.id, result));

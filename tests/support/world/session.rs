@@ -10,7 +10,7 @@ use voxbridge::{
     bridge::{Bridge, Input, Output},
     client::Codec,
     error::Error,
-    session::{RelaySetup, SessionSetup},
+    session::{RecordOptions, RelaySetup, SessionSetup},
     spelling::{ClientMapping, Library, UpstreamMapping},
     trace::{AudioRetention, TraceBuffer, TraceHeader, header::SessionParts},
 };
@@ -127,6 +127,13 @@ impl VirtualSession {
     pub fn new(bridge: Bridge, now: Instant) -> Self {
         let outputs = Vec::with_capacity(OUTPUTS_EXPECTED);
         Self { bridge, now, wait: None, is_finished: false, recorder: None, outputs }
+    }
+
+    /// The same session, whose outputs contain its recording.
+    #[must_use]
+    pub fn recorded(self) -> Self {
+        let bridge = self.bridge.record(RecordOptions { audio: true, events: true });
+        Self { bridge, ..self }
     }
 
     /// The outputs of the opening.

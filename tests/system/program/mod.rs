@@ -16,6 +16,7 @@ mod long_deltas;
 mod packaging;
 mod process;
 mod readme;
+mod recordings;
 mod rolling_restart;
 mod secrets;
 mod server_process;

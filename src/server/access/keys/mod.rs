@@ -35,6 +35,8 @@ struct KeyEntry {
     sessions_per_minute: Option<u32>,
     session_duration_max_ms: Option<u64>,
     message_max_bytes: Option<usize>,
+    #[serde(default)]
+    record: bool,
     #[serde(default = "any_glob")]
     models: Vec<String>,
     #[serde(default = "any_glob")]
@@ -75,6 +77,8 @@ pub struct ApiKey {
     pub session_duration_max_ms: Option<u64>,
     /// Maximum size of a message, bytes.
     pub message_max_bytes: Option<usize>,
+    /// Its sessions are recorded, if the configuration says where.
+    pub record: bool,
     models: Vec<String>,
     protocols: Vec<String>,
     paths: Vec<String>,
@@ -287,6 +291,7 @@ impl KeyEntry {
             sessions_per_minute: self.sessions_per_minute,
             session_duration_max_ms: self.session_duration_max_ms,
             message_max_bytes: self.message_max_bytes,
+            record: self.record,
             models: self.models,
             protocols: self.protocols,
             paths: self.paths,

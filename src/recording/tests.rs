@@ -1,0 +1,265 @@
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    audio::{echo::Playback, encoding::Encoding, pcm},
+    session::{RecordedItem, UserAudio},
+};
+
+const FRAME_MS: u64 = 20;
+const LOUD: i16 = 20_000;
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn start() -> Instant {
+    #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
+    Instant::now()
+}
+
+/// A recording, and what is loud in it.
+struct Recorded {
+    opened: Instant,
+    timeline: Timeline,
+    /// Positions of loud samples by side.
+    loud: [BTreeMap<u64, i16>; 2],
+    end: u64,
+}
+
+impl Recorded {
+    fn new() -> Self {
+        let opened = start();
+        Self { opened, timeline: Timeline::new(opened), loud: Default::default(), end: 0 }
+    }
+
+    fn user(&mut self, at: Duration, encoding: Encoding, rate_hz: u32, bytes: Vec<u8>) {
+        let audio = UserAudio { encoding, rate_hz, channels: 1, bytes: bytes.into() };
+        self.timeline.push(self.opened + at, &RecordedItem::UserAudio(audio));
+    }
+
+    fn model(&mut self, at: Duration, rate_hz: u32, samples: &[i16]) {
+        let samples = Bytes::from(pcm::s16le_bytes(samples));
+        let sent = Playback::Sent { at: self.opened + at, encoding: Encoding::S16le, rate_hz, samples };
+        self.timeline.push(self.opened + at, &RecordedItem::Playback(sent));
+    }
+
+    fn cut(&mut self, at: Duration) {
+        let cut = RecordedItem::Playback(Playback::Cut(self.opened + at));
+        self.timeline.push(self.opened + at, &cut);
+    }
+
+    fn write(&mut self, part: AudioPart) {
+        assert!(part.position <= self.end, "a gap of {}", part.position - self.end);
+        self.end = self.end.max(part.position + part.samples.len() as u64);
+        for (side, loud) in self.loud.iter_mut().enumerate() {
+            loud.retain(|position, _| *position < part.position);
+            let samples =
+                (part.position..).zip(&part.samples).map(|(position, sample)| (position, sample[side]));
+            loud.extend(samples.filter(|(_, sample)| sample.unsigned_abs() > LOUD as u16 / 2));
+        }
+    }
+
+    fn take(&mut self, at: Duration) {
+        let part = self.timeline.take_changed(self.opened + at);
+        self.write(part);
+    }
+
+    fn finish(&mut self, at: Duration) {
+        let part = self.timeline.finish(self.opened + at);
+        self.write(part);
+    }
+
+    /// Begins of loud stretches of a side, ms.
+    fn clicks(&self, side: RecordedSide) -> Vec<f64> {
+        let loud = &self.loud[side as usize];
+        let is_begin = |position: &&u64| !loud.contains_key(&(**position).wrapping_sub(1));
+        let begins = loud.keys().filter(is_begin);
+        let mut clicks: Vec<f64> = Vec::new();
+        for begin in begins.map(|position| *position as f64 * 1000.0 / f64::from(RATE_HZ)) {
+            // A resampled click rings.
+            if clicks.last().is_none_or(|last| begin - last > 15.0) {
+                clicks.push(begin);
+            }
+        }
+        clicks
+    }
+}
+
+/// A frame whose first half is loud.
+fn click(rate_hz: u32) -> Vec<i16> {
+    let half = (u64::from(rate_hz) * FRAME_MS / 2000) as usize;
+    [vec![LOUD; half], vec![0; half]].concat()
+}
+
+fn quiet(rate_hz: u32) -> Vec<i16> {
+    vec![0; (u64::from(rate_hz) * FRAME_MS / 1000) as usize]
+}
+
+fn assert_close(found: &[f64], expected: &[f64], bound_ms: f64) {
+    assert_eq!(found.len(), expected.len(), "{found:?}\n{expected:?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - expected).abs() <= bound_ms, "{found} is not {expected} ms");
+    }
+}
+
+/// A client on a network with jitter, stalls and pauses of the microphone, for an hour: what the client captured itself, and the
+/// recording.
+#[test]
+fn hour_of_a_call_is_aligned_with_what_the_client_captured() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut recorded = Recorded::new();
+    let (mut spoken, mut heard) = (Vec::new(), Vec::new());
+    let mut arrives = Duration::ZERO;
+    let (mut stalled_until, mut paused_until) = (Duration::ZERO, Duration::ZERO);
+    let mut speaks_until = Duration::ZERO;
+    let mut written = Duration::ZERO;
+    let end = Duration::from_secs(3600);
+    let mut pending: Vec<(Duration, Vec<u8>)> = Vec::new();
+    for number in 0..end.as_millis() as u64 / FRAME_MS {
+        let captured = ms(number * FRAME_MS);
+        let now = captured + ms(FRAME_MS);
+        match random.u32(..20_000) {
+            0..10 => stalled_until = now + ms(random.u64(300..4_000)),
+            10..60 if captured > stalled_until => paused_until = now + ms(random.u64(100..6_000)),
+            60..120 if now > speaks_until => speaks_until = now + ms(random.u64(1_000..8_000)),
+            120..150 if now < speaks_until => {
+                recorded.cut(now);
+                heard.retain(|at| *at + 5.0 < now.as_secs_f64() * 1000.0);
+                speaks_until = Duration::ZERO;
+            }
+            _ => {}
+        }
+        if captured >= paused_until {
+            let is_click = number % 50 == 0;
+            if is_click {
+                spoken.push(captured.as_secs_f64() * 1000.0);
+            }
+            let samples = if is_click { click(16_000) } else { quiet(16_000) };
+            arrives = arrives.max(now + ms(random.u64(..40))).max(stalled_until);
+            pending.push((arrives, pcm::s16le_bytes(&samples)));
+        }
+        // What has arrived, in order, before the model's audio of this time.
+        let due = pending.iter().take_while(|(at, _)| *at <= now).count();
+        for (at, bytes) in pending.drain(..due) {
+            recorded.user(at, Encoding::S16le, 16_000, bytes);
+        }
+        if now < speaks_until {
+            let is_click = number % 10 == 0;
+            if is_click {
+                heard.push(now.as_secs_f64() * 1000.0);
+            }
+            recorded.model(now, 24_000, &if is_click { click(24_000) } else { quiet(24_000) });
+        }
+        if now >= written + ms(500) {
+            written = now;
+            recorded.take(now);
+        }
+    }
+    for (at, bytes) in pending {
+        recorded.user(at, Encoding::S16le, 16_000, bytes);
+    }
+    recorded.finish(end + ms(5_000));
+    assert!(spoken.len() > 2_000 && heard.len() > 500, "{} {}", spoken.len(), heard.len());
+    assert_close(&recorded.clicks(RecordedSide::User), &spoken, 20.0);
+    assert_close(&recorded.clicks(RecordedSide::Model), &heard, 1.0);
+    assert_eq!(recorded.timeline.left_out(), Duration::ZERO);
+}
+
+#[test]
+fn every_format_of_a_client_keeps_time() {
+    for (encoding, rate_hz) in [
+        (Encoding::Mulaw, 8_000),
+        (Encoding::Alaw, 8_000),
+        (Encoding::S16le, 8_000),
+        (Encoding::S16le, 24_000),
+        (Encoding::F32le, 44_100),
+        (Encoding::S16le, 48_000),
+    ] {
+        let mut recorded = Recorded::new();
+        for number in 0..500_u64 {
+            let samples = if number == 100 || number == 450 { click(rate_hz) } else { quiet(rate_hz) };
+            let samples: Vec<f32> = samples.iter().map(|sample| pcm::to_f32(*sample)).collect();
+            let mut bytes = Vec::new();
+            encoding.encode(&samples, &mut bytes);
+            recorded.user(ms(1_000 + number * FRAME_MS), encoding, rate_hz, bytes);
+        }
+        recorded.finish(ms(11_000));
+        // A frame arrives when it is complete.
+        assert_close(&recorded.clicks(RecordedSide::User), &[2_980.0, 9_980.0], 1.0);
+    }
+}
+
+#[test]
+fn audio_sent_ahead_is_heard_in_its_time_and_not_after_a_cut_or_the_end() {
+    let mut recorded = Recorded::new();
+    let seconds = |count: usize| -> Vec<i16> {
+        (0..count).flat_map(|_| [click(24_000), vec![0; 24_000 - 480]].concat()).collect()
+    };
+    recorded.model(ms(1_000), 24_000, &seconds(10));
+    recorded.take(ms(3_500));
+    assert_close(&recorded.clicks(RecordedSide::Model), &[1_000.0, 2_000.0, 3_000.0], 1.0);
+    recorded.cut(ms(4_500));
+    recorded.take(ms(5_000));
+    recorded.model(ms(6_000), 24_000, &seconds(1));
+    // It follows what plays already.
+    recorded.model(ms(6_100), 24_000, &seconds(5));
+    recorded.finish(ms(8_500));
+    let expected = [1_000.0, 2_000.0, 3_000.0, 4_000.0, 6_000.0, 7_000.0, 8_000.0];
+    assert_close(&recorded.clicks(RecordedSide::Model), &expected, 1.0);
+    assert_eq!(recorded.end, 8_500 * 24, "nothing is after the end");
+}
+
+/// The part that was written before the cut was known is corrected.
+#[test]
+fn cut_that_is_known_late_silences_what_was_written() {
+    let mut recorded = Recorded::new();
+    recorded.model(ms(0), 24_000, &[LOUD; 24_000]);
+    recorded.take(ms(900));
+    recorded.cut(ms(500));
+    recorded.finish(ms(1_000));
+    let last = *recorded.loud[RecordedSide::Model as usize].keys().last().unwrap();
+    assert_eq!(last, 500 * 24 - 1);
+}
+
+#[test]
+fn upload_faster_than_real_time_is_recorded_whole_up_to_a_bound() {
+    let mut recorded = Recorded::new();
+    for number in 0..3_000_u64 {
+        recorded.user(ms(100 + number), Encoding::S16le, 8_000, pcm::s16le_bytes(&click(8_000)));
+    }
+    recorded.finish(ms(3_200));
+    assert_eq!(recorded.timeline.left_out(), Duration::ZERO);
+    assert!(recorded.end >= 60 * 24_000, "{}", recorded.end);
+    for number in 0..20_000_u64 {
+        recorded.user(ms(4_000 + number / 100), Encoding::S16le, 8_000, pcm::s16le_bytes(&quiet(8_000)));
+    }
+    assert!(recorded.timeline.left_out() > Duration::from_secs(100));
+}
+
+proptest! {
+    #[test]
+    fn no_order_of_pieces_leaves_a_gap(
+        pieces in prop::collection::vec((0u64..900, 0usize..4, 1usize..4_000), 1..60),
+    ) {
+        let mut recorded = Recorded::new();
+        let mut now = Duration::ZERO;
+        for (wait, kind, length) in pieces {
+            now += ms(wait);
+            match kind {
+                0 => recorded.user(now, Encoding::S16le, 16_000, vec![1; length]),
+                1 => recorded.model(now, 24_000, &vec![1; length]),
+                2 => recorded.cut(now),
+                _ => recorded.take(now),
+            }
+        }
+        recorded.finish(now);
+        prop_assert!(recorded.end >= position::sample_at(now));
+    }
+}

@@ -1,0 +1,160 @@
+use std::fs;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::*;
+use crate::{
+    audio::{echo::Playback, encoding::Encoding},
+    session::{RecordedItem, UserAudio},
+};
+
+fn options(name: &str) -> RecordingOptions {
+    let dir = std::env::temp_dir().join(format!("voxbridge-recordings-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    let when_full = WhenFull::Refuse;
+    RecordingOptions { dir, sides: RecordedSides::Both, max_bytes: DEFAULT_MAX_BYTES, when_full }
+}
+
+fn head(number: u64) -> RecordingHead {
+    RecordingHead {
+        session: format!("sess_{number}"),
+        client: "macaw".to_owned(),
+        profile: "speech".to_owned(),
+        key: None,
+        opened_unix_ms: 1_795_148_864_000 + number,
+    }
+}
+
+/// A second of both sides.
+fn speak_for_a_second(recording: &SessionRecording, opened: Instant) {
+    let audio = UserAudio {
+        encoding: Encoding::S16le,
+        rate_hz: 16_000,
+        channels: 1,
+        bytes: Bytes::from(vec![1; 32_000]),
+    };
+    let at = opened + Duration::from_secs(1);
+    recording.push(at, RecordingNews::Item(Box::new(RecordedItem::UserAudio(audio))));
+    let samples = Bytes::from(vec![2; 48_000]);
+    let sent = Playback::Sent { at: opened, encoding: Encoding::S16le, rate_hz: 24_000, samples };
+    recording.push(opened, RecordingNews::Item(Box::new(RecordedItem::Playback(sent))));
+    recording.push(at, RecordingNews::Interrupted);
+}
+
+/// Records a session of a second, which ended a moment ago.
+async fn record(recordings: &RecordingDirectory, number: u64) {
+    let opened = tokio::time::Instant::now().into_std() - Duration::from_millis(1_050);
+    let (drain_guard, mut written) = mpsc::channel(1);
+    let recording = recordings.start_session(opened, head(number), drain_guard);
+    speak_for_a_second(&recording, opened);
+    drop(recording);
+    assert_eq!(written.recv().await, None);
+}
+
+fn names(recordings: &RecordingDirectory) -> Vec<String> {
+    let entries = fs::read_dir(recordings.dir()).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn recording_has_both_sides_and_its_events() {
+    let recordings = RecordingDirectory::new(options("whole"));
+    recordings.create_dir().unwrap();
+    record(&recordings, 1).await;
+    assert_eq!(names(&recordings), ["1795148864001-sess_1.json", "1795148864001-sess_1.wav"]);
+    let mut wav = hound::WavReader::open(recordings.dir().join("1795148864001-sess_1.wav")).unwrap();
+    assert_eq!((wav.spec().channels, wav.spec().sample_rate), (2, 24_000));
+    let samples: Vec<i16> = wav.samples().map(Result::unwrap).collect();
+    assert!(samples.len() / 2 >= 25_000, "{}", samples.len());
+    let middle = &samples[24_000..24_002];
+    assert_eq!(middle, [0x0101, 0x0202]);
+    let json = fs::read(recordings.dir().join("1795148864001-sess_1.json")).unwrap();
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["opened"], "2026-11-20T04:27:44.001Z");
+    assert_eq!((&json["complete"], &json["lost_pieces"]), (&Value::Bool(true), &0.into()));
+    assert_eq!(json["events"], serde_json::json!([{"at_ms": 1000, "event": "interrupted"}]));
+    assert_eq!(recordings.incomplete(), 0);
+    fs::remove_dir_all(recordings.dir()).unwrap();
+}
+
+#[tokio::test]
+async fn one_side_alone_is_mono() {
+    for (sides, sample) in [(RecordedSides::User, 0x0101), (RecordedSides::Model, 0x0202)] {
+        let recordings = RecordingDirectory::new(RecordingOptions { sides, ..options(sides.name()) });
+        recordings.create_dir().unwrap();
+        record(&recordings, 1).await;
+        let mut wav = hound::WavReader::open(recordings.dir().join("1795148864001-sess_1.wav")).unwrap();
+        assert_eq!(wav.spec().channels, 1);
+        assert_eq!(wav.samples::<i16>().nth(12_000).unwrap().unwrap(), sample);
+        fs::remove_dir_all(recordings.dir()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn full_directory_refuses_recordings_or_deletes_the_oldest() {
+    // A recording of a second has 101 KB.
+    for when_full in WhenFull::ALL {
+        let bound = RecordingOptions { max_bytes: 260_000, when_full, ..options(when_full.name()) };
+        let recordings = RecordingDirectory::new(bound);
+        recordings.create_dir().unwrap();
+        fs::write(recordings.dir().join("notes.json"), vec![b' '; 300_000]).unwrap();
+        for number in 1..=5 {
+            record(&recordings, number).await;
+        }
+        let kept = names(&recordings);
+        let whole = match when_full {
+            WhenFull::Refuse => ["1795148864001-sess_1.wav", "1795148864002-sess_2.wav"],
+            WhenFull::DeleteOldest => ["1795148864004-sess_4.wav", "1795148864005-sess_5.wav"],
+        };
+        for name in whole {
+            assert!(kept.contains(&name.to_owned()), "{name}: {kept:?}");
+        }
+        assert!(kept.contains(&"notes.json".to_owned()), "other files stay");
+        let size = |name: &String| fs::metadata(recordings.dir().join(name)).unwrap().len();
+        let bytes: u64 = kept.iter().filter(|name| name.contains("sess_")).map(size).sum();
+        assert!(bytes <= 260_000, "{bytes}");
+        assert_eq!(recordings.incomplete(), if when_full == WhenFull::Refuse { 3 } else { 0 });
+        fs::remove_dir_all(recordings.dir()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn missing_directory_costs_recordings_and_nothing_else() {
+    let recordings = RecordingDirectory::new(options("missing"));
+    record(&recordings, 1).await;
+    assert_eq!(recordings.incomplete(), 1);
+}
+
+#[tokio::test]
+async fn sessions_are_recorded_side_by_side() {
+    let recordings = RecordingDirectory::new(options("two"));
+    recordings.create_dir().unwrap();
+    tokio::join!(record(&recordings, 1), record(&recordings, 2));
+    assert_eq!(names(&recordings).len(), 4);
+    fs::remove_dir_all(recordings.dir()).unwrap();
+}
+
+#[tokio::test]
+async fn recording_of_a_new_configuration_shares_the_bound_of_the_directory() {
+    let first = RecordingDirectory::new(RecordingOptions { max_bytes: 150_000, ..options("reload") });
+    first.create_dir().unwrap();
+    let opened = tokio::time::Instant::now().into_std();
+    let (drain_guard, mut written) = mpsc::channel(1);
+    let recording = first.start_session(opened, head(1), drain_guard.clone());
+    let mut second = RecordingDirectory::new(RecordingOptions {
+        when_full: WhenFull::DeleteOldest,
+        ..first.options.clone()
+    });
+    second.share_state(&first);
+    speak_for_a_second(&recording, opened);
+    tokio::time::sleep(WRITE_INTERVAL * 3).await;
+    record(&second, 2).await;
+    assert!(names(&second).iter().any(|name| name.contains("sess_1")), "it is still being written");
+    drop((recording, drain_guard));
+    assert_eq!(written.recv().await, None);
+    fs::remove_dir_all(first.dir()).unwrap();
+}

@@ -1,0 +1,130 @@
+//! Recordings of sessions by a running server, also by one that is killed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use voxbridge_test_support::bench::{Client, open_websocket, recording};
+
+use crate::program::server_process::{Server, empty_scratch, run, upstream};
+
+const CONFIG: &str = "mappings = \"mappings\"\nprofile = \"recorded\"\n[record]\ndir = \"calls\"\n";
+const PROFILE: &str =
+    "kind = \"profile\"\nname = \"recorded\"\ntitle = \"Recorded\"\nextends = \"assistant\"\nrecord = true\n";
+
+/// A folder with a configuration that records sessions.
+fn configured(name: &str, config: &str) -> (PathBuf, String) {
+    let dir = empty_scratch(name);
+    fs::create_dir(dir.join("mappings")).unwrap();
+    fs::write(dir.join("mappings/recorded.toml"), PROFILE).unwrap();
+    let file = dir.join("voxbridge.toml");
+    fs::write(&file, config).unwrap();
+    (dir, file.display().to_string())
+}
+
+async fn connect(server: &Server) -> Client {
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let mut client = open_websocket(stream, "/v1/realtime?model=m", "", &[]).await.1;
+    assert_eq!(client.next().await.kind(), "session.created");
+    client
+}
+
+/// The newest recording: its samples by side, and its JSON.
+fn read(dir: &Path) -> (Vec<[i16; 2]>, Value) {
+    let mut names: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    let json = names.iter().rfind(|name| name.extension().unwrap() == "json").unwrap();
+    let json: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    let mut wav = hound::WavReader::open(dir.join(json["audio"].as_str().unwrap())).unwrap();
+    let samples: Vec<i16> = wav.samples().map(Result::unwrap).collect();
+    (samples.chunks_exact(2).map(|sides| [sides[0], sides[1]]).collect(), json)
+}
+
+fn loud_ms(samples: &[[i16; 2]], side: usize) -> usize {
+    samples.iter().filter(|sides| sides[side].unsigned_abs() > 300).count() / 24
+}
+
+fn events(json: &Value) -> Vec<&str> {
+    json["events"].as_array().unwrap().iter().map(|event| event["event"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn session_is_recorded_with_its_words_and_a_profile_without_is_not() {
+    let (url, _simulator) = upstream().await;
+    let (dir, config) = configured("recorded", CONFIG);
+    let server = Server::start(&url, &["--config", &config]).await;
+    let mut client = connect(&server).await;
+    client.send_utterance(&recording("goforward")).await;
+    client.wait_for_event("tts.speaking_end").await;
+    client.close().await;
+    server.signal("-TERM").await;
+    assert_eq!(server.wait_for_end().await, 0);
+    let (samples, json) = read(&dir.join("calls"));
+    assert!(loud_ms(&samples, 0) > 200 && loud_ms(&samples, 1) > 200, "{json}");
+    let events = events(&json);
+    for event in [
+        "speech_started",
+        "user_transcript",
+        "answer_started",
+        "first_audio",
+        "speaking_started",
+        "model_transcript",
+        "answer_ended",
+    ] {
+        assert!(events.contains(&event), "{event}: {json:#}");
+    }
+    assert_eq!(
+        (&json["complete"], &json["lost_pieces"], &json["profile"]),
+        (&json!(true), &json!(0), &json!("recorded"))
+    );
+    let ms = json["duration_ms"].as_u64().unwrap();
+    assert!(ms.abs_diff(samples.len() as u64 / 24) <= 1, "{ms}");
+
+    let server = Server::start(&url, &["--config", &config, "--profile", "speech"]).await;
+    connect(&server).await.close().await;
+    server.signal("-TERM").await;
+    assert_eq!(server.wait_for_end().await, 0);
+    assert_eq!(fs::read_dir(dir.join("calls")).unwrap().count(), 2);
+    let (code, text, problem) =
+        run(&["check", "--config", &config, "--profile", "speech", "--upstream", &url]).await;
+    assert!(code == 0 && format!("{text}{problem}").contains("nothing is recorded"), "{text}{problem}");
+}
+
+#[tokio::test]
+async fn recording_of_a_killed_server_is_readable_up_to_the_last_second() {
+    let (url, _simulator) = upstream().await;
+    let (dir, config) = configured("killed", CONFIG);
+    let server = Server::start(&url, &["--config", &config]).await;
+    let mut client = connect(&server).await;
+    let opened = std::time::Instant::now();
+    let frames = recording("goforward").chunks(320).map(<[i16]>::to_vec).collect::<Vec<_>>();
+    for frame in frames.iter().cycle().take(200) {
+        client.send_audio(&voxbridge_test_support::bench::bytes(frame), 640).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let lasted = opened.elapsed();
+    server.signal("-KILL").await;
+    server.wait_for_end().await;
+    let (samples, json) = read(&dir.join("calls"));
+    let recorded = Duration::from_millis(samples.len() as u64 / 24);
+    assert!(recorded + Duration::from_secs(1) > lasted, "{recorded:?} of {lasted:?}");
+    assert!(loud_ms(&samples[samples.len() - 24_000..], 0) > 50, "the last second has the user's voice");
+    assert_eq!(json["complete"], false);
+    assert!(events(&json).contains(&"speech_started"), "{json:#}");
+}
+
+#[tokio::test]
+async fn unusable_directory_is_found_by_check_and_at_the_start() {
+    let (url, _simulator) = upstream().await;
+    let (dir, config) = configured("record-unusable", &CONFIG.replace("calls", "file"));
+    fs::write(dir.join("file"), "").unwrap();
+    for command in [["check"].as_slice(), &["serve", "--listen", "127.0.0.1:0"]] {
+        let arguments = [command, &["--config", &config, "--upstream", &url]].concat();
+        let (code, _, problem) = run(&arguments).await;
+        assert!(code != 0 && problem.contains("file"), "{command:?}: {code} {problem}");
+    }
+}
