@@ -123,6 +123,8 @@ const traceOf = (header, messages) => [header, ...messages.map(([side, message],
   return JSON.stringify({ ns: (at + 1) * 1e8, [way]: name, ...(lane && { lane: Number(lane) }), text: JSON.stringify(message) });
 }), ''].join('\n');
 
+const json = (value) => JSON.stringify(value);
+
 // The first question is transcribed after its answer has begun, and the second while the first is interrupted.
 const TURNS = [
   ['out client', { type: 'input_audio_buffer.speech_started', item_id: 'a' }],
@@ -156,6 +158,18 @@ const CONVERSATION = [
   ['out client', { type: 'transcript.final', text: '', segment_id: 2 }],
 ];
 
+// A call on a tool server, a call of the client's own tool, and two answers of a device, of which one is a call's.
+const TOOLS = [
+  { out: 'call_tool', words: '5 home light', text: '{"on": true}' },
+  { in: 'tool_result', words: '5', text: 'light: on' },
+  { out: 'client', text: json({ type: 'response.function_call_arguments.done', call_id: 'c', name: 'show', arguments: '{}' }) },
+  { in: 'client', text: json({ type: 'conversation.item.create', item: { type: 'function_call_output', call_id: 'c', output: 'shown' } }) },
+  { out: 'client', text: json({ type: 'mcp', payload: { id: 3, method: 'tools/call', params: { name: 'volume', arguments: { to: 3 } } } }) },
+  { in: 'client', text: json({ type: 'mcp', payload: { id: 2, result: { tools: [] } } }) },
+  { in: 'client', text: json({ type: 'mcp', payload: { id: 3, result: { content: [{ type: 'text', text: 'no' }], isError: true } } }) },
+];
+const toolsOf = (header) => [header, ...TOOLS.map((record, at) => json({ ns: (at + 1) * 1e8, ...record })), ''].join('\n');
+
 async function loadLines(page, name, text) {
   const file = path.join(dir, `${name}.jsonl`);
   fs.writeFileSync(file, text);
@@ -181,6 +195,9 @@ async function useOrder(page, saved) {
   shown.request = await linksOf(page, 'model', 'input.append');
   await loadLines(page, 'conversation', traceOf(header, CONVERSATION));
   shown.conversation = await page.run(texts('#talk p'));
+  await loadLines(page, 'tools', toolsOf(header));
+  shown.tools = await page.run(texts('#talk p'));
+  shown.toolTime = await page.run(texts('#latency th'));
   return shown;
 }
 

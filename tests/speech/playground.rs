@@ -105,6 +105,13 @@ fn assert_order(shown: &Value) {
     let turns = ["YouThe first question", "MiniCPM-oThe answer", "You0.5 s of speech"];
     assert_eq!(shown["turns"], json!(turns));
     assert_eq!(shown["conversation"], json!(["YouThe question", "MiniCPM-oYou said"]));
+    let tools = [
+        r#"Toollight {"on": true}light: on0.10 s"#,
+        "Toolshow {}shown0.10 s",
+        r#"Toolvolume {"to":3}no0.20 s"#,
+    ];
+    assert_eq!(shown["tools"], json!(tools));
+    assert!(shown["toolTime"].as_array().unwrap().contains(&json!("Call of a tool")), "{}", shown["toolTime"]);
     let request = "to the model: input.append #0";
     assert_eq!(shown["modelsAnswer"], json!([request, "to the model: session.close #0"]));
     assert_eq!(shown["clientsAnswer"], json!(["to the client: response.created"]));

@@ -14,7 +14,7 @@ const UPDATE_MS = 100;
 // Where everything stands in one column, as in style.css.
 const NARROW = matchMedia('(max-width: 56rem)');
 const $ = (id) => document.getElementById(id);
-const SPEAKERS = { user: 'You', typed: 'You, typed', model: 'MiniCPM-o', text: 'To speak', error: 'Error' };
+const SPEAKERS = { user: 'You', typed: 'You, typed', model: 'MiniCPM-o', text: 'To speak', tool: 'Tool', error: 'Error' };
 
 const state = {
   key: null, settings: null, session: null, trace: new Trace(), context: null, player: null,

@@ -6,7 +6,7 @@ import { element } from './message_list.js';
 const ENTRIES_MAX = 300;
 const AT_END_PX = 30;
 
-// Entries are { id, who, key, text, startS, endS, isOpen } and never change: a changed one takes the place of the old one.
+// Entries are { id, who, key, text, startS, endS, isOpen }, those of tools also { given, result, hasFailed }, and never change: a changed one takes the place of the old one.
 // `key` is the protocol's name of an utterance or answer, if it has one; `isOpen` until its last words.
 export class Conversation {
   constructor() {
@@ -15,7 +15,7 @@ export class Conversation {
   }
 
   // Takes what a message means (see `meaning` in protocols.js).
-  note({ kind, text, who, key }, timeS) {
+  note({ kind, text, who, key, given, hasFailed }, timeS) {
     switch (kind) {
       case 'speech-start': this.begin('user', key, timeS); break;
       case 'speech-end': this.endSpeech(key, timeS); break;
@@ -23,6 +23,8 @@ export class Conversation {
       case 'partial': if (text) this.say(who, key, text, timeS, true); break;
       case 'partial-delta': if (text) this.say(who, key, this.wordsOf(who, key) + text, timeS, true); break;
       case 'final': this.say(who, key, text, timeS, false); break;
+      case 'tool-start': this.add({ who: 'tool', key, text, given, startS: timeS, isOpen: true }); break;
+      case 'tool-end': this.endCall(key, { result: text, hasFailed, endS: timeS, isOpen: false }); break;
       case 'text': if (text) this.add({ who: who ?? 'text', text, startS: timeS, isOpen: false }); break;
       case 'error':
         this.giveUp();
@@ -49,6 +51,17 @@ export class Conversation {
   endSpeech(key, endS) {
     const at = this.entries.findLastIndex((entry) => entry.who === 'user' && entry.endS === undefined && (key === undefined || entry.key === key));
     if (at >= 0) this.change(at, { endS });
+  }
+
+  // A result without a call is of none of the page's: devices answer other requests, too.
+  endCall(key, end) {
+    const at = this.entries.findLastIndex((entry) => entry.who === 'tool' && entry.isOpen && entry.key === key);
+    if (at >= 0) this.change(at, end);
+  }
+
+  // The call of a tool with this key that has not ended.
+  openCall(key) {
+    return this.entries.findLast((entry) => entry.who === 'tool' && entry.isOpen && entry.key === key);
   }
 
   // The entry for words with this key: the one that has it, or the oldest open one that has none; -1 if there is none.
@@ -80,6 +93,17 @@ export class Conversation {
 export function wordsOf({ text, startS, endS }) {
   if (text) return text;
   return endS > startS ? `${(endS - startS).toFixed(1)} s of speech` : '…';
+}
+
+const RESULT_MAX_CHARS = 400;
+
+// The parts of a call: name and arguments, then its result and how long it took.
+function partsOfCall({ text, given, result, hasFailed, startS, endS, isOpen }) {
+  const call = element('code', { textContent: `${text ?? 'tool'} ${given ?? ''}`.trim() });
+  if (isOpen) return [call];
+  const shown = (result ?? '').length > RESULT_MAX_CHARS ? `${result.slice(0, RESULT_MAX_CHARS)}…` : result ?? '';
+  const words = element('span', { textContent: shown, className: hasFailed ? 'failed' : '' });
+  return [call, words, element('small', { textContent: `${(endS - startS).toFixed(2)} s` })];
 }
 
 // Changes only the elements of entries that changed, so that a screen reader reads only those.
@@ -121,6 +145,7 @@ export class ConversationList {
     item.className = `${side}${entry.isOpen ? ' partial' : ''}`;
     // A screen reader reads the whole text when it has come.
     item.ariaHidden = entry.isOpen ? 'true' : null;
-    item.replaceChildren(element('b', { textContent: this.names[entry.who] ?? entry.who }), wordsOf(entry));
+    const parts = entry.who === 'tool' ? partsOfCall(entry) : [wordsOf(entry)];
+    item.replaceChildren(element('b', { textContent: this.names[entry.who] ?? entry.who }), ...parts);
   }
 }

@@ -1,8 +1,8 @@
 // The client protocols: how this page speaks each of them, and what their messages mean.
 //
 // A client encodes what the page sends: `open` are the first messages, `audio` takes int16 samples, `picture` a JPEG as base64;
-// what a protocol cannot do is missing. In a call (`isCall`), sound is beside the messages. `meaning` tells of a message what happened: { kind, text?, who?, key?, audio? }. The key is
-// the protocol's name of the utterance or answer.
+// what a protocol cannot do is missing. In a call (`isCall`), sound is beside the messages. `meaning` tells of a message what happened: { kind, text?, who?, key?, audio?, given? }. The
+// key is the protocol's name of the utterance, answer or call of a tool; `given` are a call's arguments.
 
 import { base64Of } from './audio.js';
 
@@ -103,7 +103,10 @@ const MEANINGS = {
   'input_audio_buffer.speech_started': ({ item_id: key }) => ({ kind: 'speech-start', key }),
   'input_audio_buffer.speech_stopped': ({ item_id: key }) => ({ kind: 'speech-end', key }),
   'input_audio_buffer.committed': ({ item_id: key }) => ({ kind: 'committed', key }),
-  'conversation.item.create': ({ item }) => ({ kind: 'text', text: item?.content?.[0]?.text, who: 'typed' }),
+  'conversation.item.create': ({ item }) => (item?.type === 'function_call_output'
+    ? { kind: 'tool-end', key: item.call_id, text: item.output }
+    : { kind: 'text', text: item?.content?.[0]?.text, who: 'typed' }),
+  'response.function_call_arguments.done': ({ call_id: key, name, arguments: given }) => ({ kind: 'tool-start', key, text: name, given }),
   'conversation.item.input_audio_transcription.delta': ({ delta, item_id: key }) => ({ kind: 'partial-delta', text: delta, who: 'user', key }),
   'conversation.item.input_audio_transcription.completed': ({ transcript, item_id: key }) => ({ kind: 'final', text: transcript, who: 'user', key }),
   'response.cancel': () => ({ kind: 'interrupt' }),
@@ -121,8 +124,17 @@ const MEANINGS = {
   Cleared: () => ({ kind: 'speaking-end', cancelled: true }),
   Error: ({ description }) => ({ kind: 'error', text: description }),
   Warning: ({ description }) => ({ kind: 'error', text: description }),
+  // A device's own tools.
+  mcp: ({ payload }) => deviceTool(payload ?? {}),
   error: ({ message, error }) => ({ kind: 'error', text: message ?? error?.message }),
 };
+
+function deviceTool({ id, method, params, result, error }) {
+  const key = `device ${id}`;
+  if (method === 'tools/call') return { kind: 'tool-start', key, text: params?.name, given: json(params?.arguments ?? {}) };
+  const words = result?.content?.map(({ text, type }) => text ?? `(${type})`).join(' ');
+  return method === undefined ? { kind: 'tool-end', key, text: words ?? error?.message ?? '', hasFailed: Boolean(error ?? result?.isError) } : {};
+}
 
 const whoOf = (speaker) => (speaker === 'assistant' ? 'model' : 'user');
 

@@ -2,7 +2,7 @@
 
 import { BUCKET_S } from './measures.js';
 
-const KINDS = ['speech', 'transcript', 'speaking', 'rollover', 'error'];
+const KINDS = ['speech', 'transcript', 'speaking', 'tool', 'rollover', 'error'];
 
 export class Timeline {
   // `onMove(endS)` is called when somebody moves the view; `endS` is null for following the present.
@@ -54,7 +54,7 @@ export class Timeline {
     const view = { context, width, startS, x: (timeS) => ((timeS - startS) / this.shownS) * width };
     context.clearRect(0, 0, width, height);
     context.font = '12px system-ui, sans-serif';
-    const marksHeight = 76;
+    const marksHeight = 91;
     const axis = 20;
     const lane = (height - marksHeight - axis) / 2;
     this.drawAxis(view, height - axis, axis);

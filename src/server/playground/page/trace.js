@@ -25,6 +25,8 @@ const MARK_OF = {
   'speaking-start': ['speaking', 'speaking'],
   'speaking-end': ['speaking', ''],
   interrupt: ['speaking', 'interrupt'],
+  'tool-start': ['tool', null],
+  'tool-end': ['tool', ''],
   error: ['error', 'error'],
 };
 
@@ -113,6 +115,10 @@ export class Trace {
         break;
       }
       case 'timeout': break;
+      case 'tool_result':
+        this.input.row = this.row(timeS, 'session', 'down', 'result of a tool', record.text ?? '', record);
+        this.note({ kind: 'tool-end', key: `call ${record.words}`, text: record.text, hasFailed: Boolean(record.failure) }, timeS);
+        break;
       default: {
         const why = [record.why, record.code, record.words].filter(Boolean).join(' ');
         this.input.row = this.row(timeS, 'session', 'down', record.in.replaceAll('_', ' ') + this.laneName(record), why, record);
@@ -194,6 +200,12 @@ export class Trace {
         this.modelSound = [];
         this.row(timeS, 'session', 'down', 'discard queued audio', `${record.bytes} bytes`, record);
         break;
+      case 'call_tool': {
+        const [call, server, tool] = record.words.split(' ');
+        this.row(timeS, 'session', 'up', `call ${server}: ${tool}`, record.text ?? '', record);
+        this.note({ kind: 'tool-start', key: `call ${call}`, text: tool, given: record.text }, timeS);
+        break;
+      }
       case 'observe':
         // Most protocols have no message for it.
         if (/^rolled ?over|^rollover/i.test(record.words)) this.mark('rollover', timeS, 'rollover');
@@ -239,6 +251,9 @@ export class Trace {
 
   // What a message means to somebody who listens.
   note(event, timeS) {
+    const call = event.kind === 'tool-end' && this.conversation.openCall(event.key);
+    if (event.kind === 'tool-end' && !call) return;
+    if (call) this.hop('Call of a tool', timeS - call.startS);
     const known = event.kind && MARK_OF[event.kind];
     if (known) this.mark(known[0], timeS, known[1] ?? event.text ?? '', event);
     this.conversation.note(event, timeS);
