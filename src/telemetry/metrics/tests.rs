@@ -31,6 +31,7 @@ fn metrics_with_every_event() -> Metrics {
         trace_lines_lost: 7,
         access_log_lines_lost: 8,
         log_lines_lost: 9,
+        otlp_lost: vec![("traces", 6)],
     });
     metrics.record_call_audio([("received", 5), ("lost", 1), ("late", 0), ("reordered", 0)], 0.02);
     metrics.record_call_round_trip(0.03);
@@ -129,6 +130,7 @@ fn rendered_metrics_are_valid_openmetrics_with_expected_values() {
         ("voxbridge_trace_lines_lost_total".to_owned(), 7.0),
         ("voxbridge_access_log_lines_lost_total".to_owned(), 8.0),
         ("voxbridge_log_lines_lost_total".to_owned(), 9.0),
+        ("voxbridge_otlp_lost_total{signal=\"traces\"}".to_owned(), 6.0),
     ] {
         assert_eq!(samples.get(&series), Some(&value), "{series}\n{text}");
     }
