@@ -18,6 +18,18 @@ pub enum Origin {
     Upstream,
 }
 
+impl Origin {
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Bridge => "bridge",
+            Self::Upstream => "upstream",
+        }
+    }
+}
+
 named_enum! {
     /// Kind of error. Mapping files name these in snake case under `[errors]`.
     pub enum ErrorKind {

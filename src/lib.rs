@@ -27,7 +27,7 @@
 //! | `markdown` | the words of Markdown without its marks | no |
 //! | `secret` | secrets that never reach logs | no |
 //! | `net`, `server` | accepts clients, routes them, dials upstreams, runs one task per session | yes |
-//! | [`telemetry`] | log, metrics, access log, trace context | yes, except the trace context |
+//! | [`telemetry`] | log, metrics, access log, trace context, OpenTelemetry | yes, except the trace context |
 //! | `config`, `cli` | configuration and commands | yes |
 //!
 //! This separation is enforced: without the `io` feature, only the pure part compiles, and a lint forbids clocks

@@ -16,6 +16,7 @@
 //! [`LaneCodec::decode`]: crate::upstream::lane::LaneCodec::decode
 //! [`LaneCodec::encode`]: crate::upstream::lane::LaneCodec::encode
 
+mod event_tap;
 mod exchange;
 mod relay;
 mod served;
@@ -27,7 +28,10 @@ use std::{
     time::Instant,
 };
 
-pub use self::exchange::{EndlessOutputs, Input, Output};
+pub use self::{
+    event_tap::EventTap,
+    exchange::{EndlessOutputs, Input, Output},
+};
 use self::{
     exchange::{OUTPUTS_MAX, Outputs},
     relay::Relay,
@@ -136,6 +140,15 @@ impl Bridge {
     pub fn record(mut self, options: RecordOptions) -> Self {
         if let Some(session) = &mut self.session {
             session.record(options);
+        }
+        self
+    }
+
+    /// Shows this tap the requests and events of the session. Those of relayed sessions are not decoded, so it sees none of them.
+    #[must_use]
+    pub fn tap_events(mut self, tap: Box<dyn EventTap>) -> Self {
+        if let Some(session) = &mut self.session {
+            session.tap_events(tap);
         }
         self
     }
@@ -363,13 +376,16 @@ impl Bridge {
 
     /// Queues what an action on a lane gives the driver to do: a request may take several messages.
     fn push_lane_outputs(&mut self, now: Instant, action: LaneAction) {
-        let Self { lanes, outputs: Outputs { ready, .. }, .. } = self;
+        let Self { session, lanes, outputs: Outputs { ready, .. } } = self;
         match action {
             LaneAction::Open(lane, mode, purpose) => {
                 lanes.open(lane, mode, purpose);
                 ready.push_back(Output::OpenLane(lane, mode, purpose));
             }
             LaneAction::Send(lane, request) => {
+                if let Some(session) = session {
+                    session.note_lane_request(now, lane, &request);
+                }
                 if let Some(codec) = lanes.get_mut(lane) {
                     codec.encode(now, request, |message| ready.push_back(Output::ToLane(lane, message)));
                 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Input,
+    EventTap, Input,
     exchange::{Output, Outputs},
     session::BridgedSession,
 };
@@ -20,8 +20,8 @@ use crate::{
     },
     spelling::UpstreamMapping,
     vocabulary::{
-        ClientEvent, ClientRequest, CloseReason, DisconnectReason, Frame, Lane, LaneEvent, Message,
-        MessageMeta, Mode,
+        ClientEvent, ClientRequest, CloseReason, DisconnectReason, Frame, Lane, LaneEvent, LaneRequest,
+        Message, MessageMeta, Mode,
     },
 };
 
@@ -41,6 +41,8 @@ pub(super) struct ServedSession {
     records_events: bool,
     /// Settings without effect that operators know about already.
     noted_no_effect: BTreeSet<String>,
+    /// Sees requests and events.
+    tap: Option<Box<dyn EventTap>>,
 }
 
 impl ServedSession {
@@ -68,6 +70,7 @@ impl ServedSession {
             takes_events: false,
             records_events: false,
             noted_no_effect: BTreeSet::new(),
+            tap: None,
         };
         served.report_ignored_fields();
         served
@@ -80,6 +83,9 @@ impl ServedSession {
 
     /// Queues the messages for an event, and what follows from it.
     fn send_event(&mut self, now: Instant, event: ClientEvent, outputs: &mut Outputs) {
+        if let Some(tap) = &mut self.tap {
+            tap.client_event(now, &event);
+        }
         let at_s = (now - self.opened_at).as_secs_f64();
         let queued = outputs.ready.len();
         let close =
@@ -164,7 +170,20 @@ impl BridgedSession for ServedSession {
         }
     }
 
+    fn tap_events(&mut self, tap: Box<dyn EventTap>) {
+        self.tap = Some(tap);
+    }
+
+    fn note_lane_request(&mut self, now: Instant, lane: Lane, request: &LaneRequest) {
+        if let Some(tap) = &mut self.tap {
+            tap.lane_request(now, lane, request);
+        }
+    }
+
     fn handle_client_request(&mut self, now: Instant, request: ClientRequest<'_>) {
+        if let Some(tap) = &mut self.tap {
+            tap.client_request(now, &request);
+        }
         match check_request(self.codec.mapping(), &request) {
             Ok(()) => self.session.handle_client_request(now, request),
             Err(error) => self.session.report_error(error),
@@ -184,7 +203,12 @@ impl BridgedSession for ServedSession {
 
     fn handle_client_frame(&mut self, now: Instant, frame: Frame<'_>, outputs: &mut Outputs) {
         let has_fields = matches!(frame, Frame::Text(_)) || self.codec.has_binary_commands();
-        let decoded = self.codec.decode(frame, |event| self.session.handle_client_request(now, event));
+        let decoded = self.codec.decode(frame, |request| {
+            if let Some(tap) = &mut self.tap {
+                tap.client_request(now, &request);
+            }
+            self.session.handle_client_request(now, request);
+        });
         if let Err(error) = decoded {
             self.session.report_error(error);
         }
@@ -216,6 +240,9 @@ impl BridgedSession for ServedSession {
         meta: MessageMeta<'_>,
         _text: &str,
     ) {
+        if let Some(tap) = &mut self.tap {
+            tap.lane_event(now, lane, event, &meta);
+        }
         self.session.handle_lane_event(now, lane, event, meta);
     }
 
@@ -228,6 +255,9 @@ impl BridgedSession for ServedSession {
     }
 
     fn handle_order(&mut self, now: Instant, order: Input<'_>) {
+        if let (Some(tap), Input::ToolResult(call, result)) = (&mut self.tap, &order) {
+            tap.tool_ended(now, *call, result);
+        }
         let session = &mut self.session;
         match order {
             Input::PlaceFound(lane) => session.handle_place(now, lane),
@@ -275,7 +305,12 @@ impl BridgedSession for ServedSession {
             }
             Action::JudgeTurn(pause, audio) => Output::JudgeTurn(pause, audio),
             Action::WithdrawJudgement => Output::WithdrawJudgement,
-            Action::CallTool(call) => Output::CallTool(call),
+            Action::CallTool(call) => {
+                if let Some(tap) = &mut self.tap {
+                    tap.tool_called(now, &call);
+                }
+                Output::CallTool(call)
+            }
             Action::Record(item) => Output::Record(item),
             Action::FindWorker(pause, lane) => Output::FindWorker(pause, lane),
             Action::Observe(

@@ -3,15 +3,15 @@
 use std::{fmt::Debug, sync::Arc, time::Instant};
 
 use super::{
-    Input,
+    EventTap, Input,
     exchange::{Output, Outputs},
 };
 use crate::{
     session::{AudioTotals, RecordOptions, SampleCounts, SessionReport, UplinkCounts, outbox::Action},
     spelling::UpstreamMapping,
     vocabulary::{
-        ClientEvent, ClientRequest, DisconnectReason, Frame, Lane, LaneEvent, Message, MessageMeta,
-        VoiceSample,
+        ClientEvent, ClientRequest, DisconnectReason, Frame, Lane, LaneEvent, LaneRequest, Message,
+        MessageMeta, VoiceSample,
     },
 };
 
@@ -49,6 +49,12 @@ pub(super) trait BridgedSession: Debug + Send {
 
     /// Gives the driver what is recorded. A session that decodes no audio records nothing.
     fn record(&mut self, _options: RecordOptions) {}
+
+    /// Shows the tap all requests and events from now on. A relay has none.
+    fn tap_events(&mut self, _tap: Box<dyn EventTap>) {}
+
+    /// A lane's upstream is asked for this.
+    fn note_lane_request(&mut self, _now: Instant, _lane: Lane, _request: &LaneRequest) {}
 
     /// Handles a request of a client that needs no codec.
     fn handle_client_request(&mut self, _now: Instant, _request: ClientRequest<'_>) {}

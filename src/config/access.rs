@@ -235,7 +235,7 @@ impl Config {
         }
     }
 
-    /// Security warnings for the operator, one line each.
+    /// Warnings for the operator, above all about security, one line each.
     pub fn warnings(&self) -> Vec<String> {
         let loose_permissions = self.secret_files().filter(|path| has_loose_permissions(path)).map(|path| {
             format!(
@@ -252,7 +252,8 @@ impl Config {
                 redacted_url(&upstream.url)
             )
         });
-        loose_permissions.chain(self.open_access_warning().map(str::to_owned)).chain(unencrypted).collect()
+        let open_access = self.open_access_warning().map(str::to_owned);
+        loose_permissions.chain(open_access).chain(unencrypted).chain(self.otlp.warnings()).collect()
     }
 
     /// Every configured file that holds secrets.

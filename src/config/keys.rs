@@ -132,6 +132,10 @@ pub static KEYS: &[Key] = &[
         "Log level: error, warn, info, debug, trace, or a filter such as voxbridge=debug [default: info]"),
     key("log.format").restart().default(|_| Some("text".into()))
         .option("log-format FORMAT", "VOXBRIDGE_LOG_FORMAT", LOG_FORMATS, "Log format: text or json [default: text]"),
+    key("otlp.url").restart().option("otlp URL", "VOXBRIDGE_OTLP", Text,
+        "Collector of OpenTelemetry that gets traces, metrics and the log by OTLP over HTTP, such as http://HOST:4318 [default: \
+         OTEL_EXPORTER_OTLP_ENDPOINT, or none]"),
+    key("otlp.content").restart(),
     key("access_log.path").restart().path(),
     key("webrtc").restart(),
     key("tcp").restart(),

@@ -16,6 +16,7 @@ mod keys;
 mod layers;
 mod listen;
 mod mcp;
+mod otlp;
 mod outputs;
 mod playground;
 mod problems;
@@ -52,6 +53,7 @@ pub use self::{
     layers::{Layers, Setting},
     listen::complete_address,
     mcp::McpConfig,
+    otlp::OtlpConfig,
     problems::ConfigProblem,
     record::RecordConfig,
     reload::{ConfigReloader, FindConfig, ReloadTargets},
@@ -71,7 +73,7 @@ use crate::{
     session::{DEFAULT_VOICE, VoiceCatalog},
     spelling::{FileError, Library, Profile},
     suggestion::suggest_known,
-    telemetry::{self, access_log::AccessLog, line_writer::LogTarget},
+    telemetry::{self, access_log::AccessLog, line_writer::LogTarget, otlp::log_export::LogExport},
     trace::AudioRetention,
 };
 
@@ -157,6 +159,9 @@ pub struct Config {
     /// Access log, one line per session.
     #[serde(default, skip_serializing_if = "is_default")]
     pub access_log: AccessLogConfig,
+    /// Traces, metrics and the log for a collector of OpenTelemetry.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub otlp: OtlpConfig,
 }
 
 /// `[trace]`: session traces; off unless `dir` is set.
@@ -182,12 +187,12 @@ pub struct LogConfig {
 }
 
 impl LogConfig {
-    /// Starts the log of the process.
+    /// Starts the log of the process, which a collector gets, too, if there is one.
     ///
     /// # Errors
     /// A message about the level or the format.
-    pub fn start_log(&self) -> Result<(), String> {
-        telemetry::init(self.level.as_deref(), self.format.as_deref())
+    pub fn start_log(&self, export: Option<LogExport>) -> Result<(), String> {
+        telemetry::init(self.level.as_deref(), self.format.as_deref(), export)
     }
 }
 
@@ -289,6 +294,7 @@ impl Config {
         let admin = self.admin.resolve().and_then(|admin| admin.map(AdminSettings::load).transpose());
         problems.take_named(admin);
         self.check_outputs(&mut problems);
+        problems.take(&["otlp", "url"], self.otlp.settings());
         problems.take(&["log", "level"], telemetry::log::check(self.log.level.as_deref(), None));
         problems.take(&["log", "format"], telemetry::log::check(None, self.log.format.as_deref()));
         for listen in self.listen_addresses() {

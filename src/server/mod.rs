@@ -121,6 +121,7 @@ use crate::telemetry::{
         Metrics, RejectReason,
         scrape::{ServerSnapshot, UpstreamSnapshot},
     },
+    otlp::{Exporters, Otlp},
 };
 
 /// A server and its addresses.
@@ -130,6 +131,9 @@ pub struct Server {
     registry: SessionRegistry,
     metrics: Metrics,
     access_log: Arc<OnceLock<AccessLog>>,
+    otlp: Arc<OnceLock<Otlp>>,
+    /// Send to the collector, if there is one.
+    exporters: Option<Exporters>,
     workers: Option<Workers>,
     session_slots: SessionSlots,
     lifecycle: Lifecycle,
@@ -252,8 +256,11 @@ impl Server {
         let (config, registry) = (ActiveConfig::new(config), SessionRegistry::default());
         let (active_config, sessions) = (config.clone(), registry.clone());
         let access_log = Arc::<OnceLock<AccessLog>>::default();
-        let log = access_log.clone();
-        let metrics = Metrics::new(move || metrics_snapshot(&active_config.get(), &sessions, log.get()));
+        let otlp = Arc::<OnceLock<Otlp>>::default();
+        let (log, exported) = (access_log.clone(), otlp.clone());
+        let metrics = Metrics::new(move || {
+            metrics_snapshot(&active_config.get(), &sessions, log.get(), exported.get())
+        });
         metrics.add_session_kinds(config.get().session_kinds());
         let (ping_sender, pings) = mpsc::channel(1);
         let session_slots = SessionSlots::new(config.get().sessions_max);
@@ -264,6 +271,8 @@ impl Server {
             registry,
             metrics,
             access_log,
+            otlp,
+            exporters: None,
             workers: None,
             session_slots,
             lifecycle: Lifecycle::default(),
@@ -388,6 +397,13 @@ impl Server {
         let _ = self.access_log.set(log);
     }
 
+    /// Sends traces, metrics and the log to a collector while the server runs. Only the first call has an effect.
+    pub fn export_to(&mut self, otlp: Otlp, exporters: Exporters) {
+        if self.otlp.set(otlp).is_ok() {
+            self.exporters = Some(exporters);
+        }
+    }
+
     /// Runs sessions on these threads. Without a call they run on the current runtime.
     pub fn set_workers(&mut self, workers: Workers) {
         self.workers = Some(workers);
@@ -419,6 +435,7 @@ impl Server {
         let (server, orders) = self.start();
         let receiving = server.calls.clone().map(|calls| tokio::spawn(calls.run()));
         let tool_servers = tokio::spawn(self.tool_servers.clone().run());
+        let exporting = self.exporters.take().map(|exporters| tokio::spawn(exporters.run(self.metrics())));
         let log = server.access_log.clone();
         self.lifecycle.mark_serving();
         self.local_sessions.begin(&server);
@@ -455,6 +472,12 @@ impl Server {
         {
             warn!("access log not written completely within 1 s: some lines are lost");
         }
+        if let (Some(otlp), Some(exporting)) = (self.otlp.get(), exporting) {
+            otlp.stop();
+            if timeout(FLUSH_TIMEOUT, exporting).await.is_err() {
+                warn!("the OpenTelemetry collector did not take everything within 1 s: some of it is lost");
+            }
+        }
         outcome
     }
 
@@ -473,6 +496,7 @@ impl Server {
             lifecycle: self.lifecycle.clone(),
             metrics: self.metrics.clone(),
             access_log: self.access_log.get().cloned(),
+            otlp: self.otlp.get().cloned(),
             workers: self.workers.take().unwrap_or_else(Workers::current_runtime),
             quotas: Quotas::default(),
             client_secrets: ClientSecrets::default(),
@@ -533,6 +557,7 @@ fn metrics_snapshot(
     config: &ServiceConfig,
     registry: &SessionRegistry,
     access_log: Option<&AccessLog>,
+    otlp: Option<&Otlp>,
 ) -> ServerSnapshot {
     let sessions = registry.all().into_iter();
     let kind = |session: Arc<registry::LiveSession>| {
@@ -556,6 +581,7 @@ fn metrics_snapshot(
         waiting: registry.waiting().counts().into(),
         upstreams: config.pool.statuses().into_iter().zip(config.pool.dialects()).map(upstream).collect(),
         access_log_lines_lost: access_log.map_or(0, AccessLog::lost_lines),
+        otlp_lost: otlp.map(Otlp::lost).into_iter().flatten().collect(),
         log_lines_lost: crate::telemetry::log::lost_lines(),
         trace_lines_lost: config.traces.as_ref().map_or(0, |traces| traces.lost_lines()),
         recordings_incomplete: config.recordings.as_ref().map_or(0, |recordings| recordings.incomplete()),
@@ -575,6 +601,8 @@ struct ServerContext {
     registry: SessionRegistry,
     metrics: Metrics,
     access_log: Option<AccessLog>,
+    /// Where spans go, if there is a collector.
+    otlp: Option<Otlp>,
     lifecycle: Lifecycle,
     workers: Workers,
     /// Sessions in use by key and by address.

@@ -21,7 +21,7 @@ const LARGE_MEMBER_BYTES: usize = 128;
 
 /// Id of a trace; never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TraceId(u128);
+pub struct TraceId(pub(crate) u128);
 
 impl fmt::Display for TraceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,6 +83,8 @@ pub struct TraceContext {
     pub sampled: bool,
     /// `tracestate` to pass on.
     pub state: Option<String>,
+    /// Id of the span that upstream calls belong to; each call has one of its own if there is none.
+    pub span_id: Option<u64>,
 }
 
 impl TraceContext {
@@ -97,15 +99,23 @@ impl TraceContext {
         let parent = parents.next().filter(|_| parents.next().is_none()).and_then(TraceParent::parse);
         match parent {
             Some(TraceParent { trace_id, parent_id, sampled }) => {
-                Self { trace_id, parent_id: Some(parent_id), sampled, state: parse_tracestate(states) }
+                let state = parse_tracestate(states);
+                Self { trace_id, parent_id: Some(parent_id), sampled, state, span_id: None }
             }
-            None => Self { trace_id: TraceId(rng.u128(1..)), parent_id: None, sampled: false, state: None },
+            None => Self {
+                trace_id: TraceId(rng.u128(1..)),
+                parent_id: None,
+                sampled: false,
+                state: None,
+                span_id: None,
+            },
         }
     }
 
-    /// `traceparent` for an upstream call, with a new span id.
+    /// `traceparent` for an upstream call, with the id of its span, or a new one.
     pub fn child_traceparent(&self, rng: &mut fastrand::Rng) -> String {
-        format!("00-{}-{:016x}-{:02x}", self.trace_id, rng.u64(1..), u8::from(self.sampled))
+        let span_id = self.span_id.unwrap_or_else(|| rng.u64(1..));
+        format!("00-{}-{span_id:016x}-{:02x}", self.trace_id, u8::from(self.sampled))
     }
 }
 

@@ -19,7 +19,10 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use super::line_writer::{LineWriter, LogNotices, LogTarget};
+use super::{
+    line_writer::{LineWriter, LogNotices, LogTarget},
+    otlp::log_export::LogExport,
+};
 use crate::{foreign::PrintableWriter, session::Observation};
 
 /// Crates of the WebSocket library. At level trace, they log whole requests, with upstream tokens, and every
@@ -37,11 +40,11 @@ static LINES: OnceLock<LineWriter> = OnceLock::new();
 
 type FilteredRegistry = Layered<FilterFn, Layered<reload::Layer<EnvFilter, Registry>, Registry>>;
 
-/// Starts logging to standard error.
+/// Starts logging to standard error, and to a collector if there is one.
 ///
 /// # Errors
 /// A message about the level or the format.
-pub fn init(level: Option<&str>, format: Option<&str>) -> Result<(), String> {
+pub fn init(level: Option<&str>, format: Option<&str>, export: Option<LogExport>) -> Result<(), String> {
     let level = level.unwrap_or("info");
     let (filter, handle) = reload::Layer::new(parse_filter(level)?);
     let format = format.unwrap_or("text");
@@ -61,7 +64,7 @@ pub fn init(level: Option<&str>, format: Option<&str>) -> Result<(), String> {
     } else {
         layer.with_ansi(console::colors_enabled_stderr()).with_target(false).fmt_fields(safe_fields()).boxed()
     };
-    registry_with(filter).with(layer).try_init().map_err(|error| error.to_string())?;
+    registry_with(filter).with(layer).with(export).try_init().map_err(|error| error.to_string())?;
     // Cannot fail, like the next one.
     let _ = LINES.set(lines);
     // Cannot fail: `try_init` succeeds only once per process.

@@ -1,4 +1,4 @@
-//! Observability for operators: the log, metrics, the access log and trace context.
+//! Observability for operators: the log, metrics, the access log, trace context and OpenTelemetry.
 //!
 //! To change here: a metric with a closed set of labels, or a field of a log. Not here: the decision that something
 //! is worth counting, which its caller makes.
@@ -8,8 +8,9 @@
 //! - [`access_log`]: one line per session
 //! - [`line_writer`]: writes the lines of both logs, so that sessions do not wait for them
 //! - [`context`]: the distributed trace of a session
+//! - [`otlp`]: spans of sessions, metrics and the log for a collector of OpenTelemetry
 //!
-//! None of them contains audio, text or credentials.
+//! None of them contains audio, text or credentials; spans contain text if the operator wants it.
 
 #[cfg(feature = "io")]
 pub mod access_log;
@@ -20,6 +21,9 @@ pub mod line_writer;
 pub mod log;
 #[cfg(feature = "io")]
 pub mod metrics;
+
+#[cfg(feature = "io")]
+pub mod otlp;
 
 #[cfg(feature = "io")]
 pub use self::log::init;

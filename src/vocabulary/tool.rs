@@ -135,4 +135,10 @@ impl ServerCallResult {
         let error = serde_json::json!({ "error": problem });
         Self { output: error.to_string(), pictures: Vec::new() }
     }
+
+    /// True for the end of a call that failed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.output.starts_with("{\"error\":")
+    }
 }

@@ -35,7 +35,7 @@ use voxbridge::{
         engines::SpeechEngines,
         socket::{self, InputRecorder},
     },
-    telemetry::metrics::Metrics,
+    telemetry::{metrics::Metrics, otlp::Otlp},
 };
 
 /// Longer than any step takes on a busy machine; a failing test waits this long for a missing event.
@@ -164,6 +164,10 @@ impl Bench {
         let mut server = Server::bind("127.0.0.1:0", service).await.unwrap();
         config.load_turn_model(&mut server).unwrap();
         config.access_log.open().unwrap().into_iter().for_each(|log| server.set_access_log(log));
+        if let Some(settings) = config.otlp.settings().unwrap() {
+            let (otlp, exporters) = Otlp::new(settings);
+            server.export_to(otlp, exporters);
+        }
         if let Some(addresses) = config.webrtc.addresses().unwrap() {
             server.bind_calls(addresses).await.unwrap();
         }

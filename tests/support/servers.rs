@@ -71,6 +71,12 @@ fn mcp_packages() -> Option<&'static PathBuf> {
     installed(READY.get_or_init(|| install("mcp")))
 }
 
+/// Where the messages of OpenTelemetry are installed.
+fn otlp_packages() -> Option<&'static PathBuf> {
+    static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    installed(READY.get_or_init(|| install("otlp")))
+}
+
 /// Where SGLang-Omni's package is installed.
 fn sglang_omni_packages() -> Option<&'static PathBuf> {
     static READY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -125,6 +131,12 @@ impl PackageServer {
         let script = scripts().join("mcp_server.py").display().to_string();
         let command = ["python3", "-S", "-B", &script].map(str::to_owned).to_vec();
         Some((command, mcp_packages()?))
+    }
+
+    /// Starts a receiver of OpenTelemetry's protocol, by `tests/servers/otlp_receiver.py`. `None` skips the test: the machine has no
+    /// Python.
+    pub fn otlp() -> Option<Self> {
+        Some(Self::start(otlp_packages()?, "otlp_receiver.py", &[]))
     }
 
     /// vLLM-Omni's own client, by `tests/servers/vllm_omni_client.py`. `None` skips the test: the machine has no Python.

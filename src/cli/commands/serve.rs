@@ -27,6 +27,7 @@ use crate::{
         tls::self_signed::SelfSignedCertificate,
         unix_now,
     },
+    telemetry::otlp::Otlp,
 };
 
 /// Interval between checks for changed certificate files.
@@ -42,7 +43,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
         None => error,
     };
     let (mut config, self_signed) = load_serve_config(&args).map_err(invalid)?;
-    config.log.start_log().map_err(CommandError::usage)?;
+    let exporting = config.otlp.settings().map_err(CommandError::usage).map_err(invalid)?.map(Otlp::new);
+    let log_export = exporting.as_ref().and_then(|(otlp, _)| otlp.log_export());
+    config.log.start_log(log_export).map_err(CommandError::usage)?;
     config.detect_dialects().await;
     let service = config.build_service().map_err(|problem| invalid(CommandError::usage(problem)))?;
     service.pool.shuffle();
@@ -58,6 +61,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CommandError> {
     server.set_workers(workers);
     if let Some(log) = &access_log {
         server.set_access_log(log.clone());
+    }
+    if let Some((otlp, exporters)) = exporting {
+        server.export_to(otlp, exporters);
     }
     let signals = tokio::spawn(signals::drain_on_signals(server.lifecycle())?);
     let admin = match admin_settings {

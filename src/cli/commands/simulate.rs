@@ -16,7 +16,7 @@ pub(super) async fn run(args: SimulateArgs) -> Result<(), CommandError> {
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| CommandError::usage(format!("--fault: {error}")))?;
     let config = Config::load(None, &args.log.settings).map_err(CommandError::usage)?;
-    config.log.start_log().map_err(CommandError::usage)?;
+    config.log.start_log(None).map_err(CommandError::usage)?;
     let backend = match args.backend {
         BackendArg::Pytorch => Backend::Pytorch,
         BackendArg::Cpp => Backend::Cpp,

@@ -46,7 +46,11 @@ use crate::{
     net::Traffic,
     session::RecordOptions,
     spelling::{ClientMapping, client::Framing},
-    telemetry::metrics::RejectReason,
+    telemetry::{
+        context::TraceContext,
+        metrics::RejectReason,
+        otlp::session_spans::{SessionSpans, SessionStart},
+    },
 };
 
 /// Everything a session was admitted with. Dropping it releases the session slot and the quota.
@@ -276,8 +280,18 @@ fn open_on(
     if profile.is_none() {
         server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
     }
-    let registration =
-        profile.map(|profile| register_session(&connection, &bridge, profile, opened_unix, client.traffic()));
+    let trace_context = match &server.otlp {
+        Some(otlp) => otlp.sampled_context(&request.trace_context),
+        None => request.trace_context.clone(),
+    };
+    let spans = profile.as_ref().and_then(|profile| {
+        begin_spans(&connection, bridge.session_id(), profile, &trace_context, opened_unix)
+    });
+    if let Some(spans) = &spans {
+        bridge = bridge.tap_events(Box::new(spans.clone()));
+    }
+    let registration = profile
+        .map(|profile| register_session(&connection, &bridge, profile, opened_unix, client.traffic(), spans));
     let context = SessionContext {
         memory: (server.memory.clone(), limits.memory_max_bytes),
         eviction: eviction.clone(),
@@ -286,7 +300,7 @@ fn open_on(
         tap: config.tap.clone(),
         traces,
         recording,
-        trace_context: request.trace_context.clone(),
+        trace_context,
         registration,
         drain: server.drain.clone(),
         close_timeout: config.drain_policy.timeout,
@@ -352,6 +366,7 @@ fn register_session(
     profile: String,
     opened_unix: Duration,
     traffic: Arc<Traffic>,
+    spans: Option<SessionSpans>,
 ) -> SessionRegistration {
     let server = &snapshot.server;
     let info = SessionInfo {
@@ -368,9 +383,32 @@ fn register_session(
         opened_unix,
     };
     let (entry, orders) = server.registry.register(info);
-    let sinks = ObserverSinks { metrics: server.metrics.clone(), access_log: server.access_log.clone() };
+    let (metrics, access_log) = (server.metrics.clone(), server.access_log.clone());
+    let sinks = ObserverSinks { metrics, access_log, spans };
     let observer = Observer::begin(entry.session(), traffic, sinks);
     SessionRegistration { entry, orders, observer }
+}
+
+/// Begins the spans of a session, if its trace is recorded.
+fn begin_spans(
+    Connection { request, snapshot, admission, .. }: &Connection,
+    id: &str,
+    profile: &str,
+    context: &TraceContext,
+    opened_unix: Duration,
+) -> Option<SessionSpans> {
+    let start = SessionStart {
+        context,
+        id,
+        client: &request.client.likeliest().name,
+        profile,
+        peer: request.peer,
+        path: &request.path,
+        key: admission.key.as_ref().map(|key| &*key.name),
+        opened: tokio::time::Instant::now().into_std(),
+        opened_unix,
+    };
+    snapshot.server.otlp.as_ref()?.begin_session(&start)
 }
 
 /// The byte stream under an upgraded connection.

@@ -19,6 +19,7 @@ use crate::{
             Metrics,
             meters::{ConnectionSide, LaneMeters, SessionMeters, TrafficMeters},
         },
+        otlp::session_spans::SessionSpans,
     },
     vocabulary::{DisconnectReason, Lane, LanePurpose},
 };
@@ -37,6 +38,8 @@ pub(crate) enum FrameDirection {
 pub(crate) struct ObserverSinks {
     pub(crate) metrics: Metrics,
     pub(crate) access_log: Option<AccessLog>,
+    /// The session's spans, if its trace is recorded.
+    pub(crate) spans: Option<SessionSpans>,
 }
 
 /// One session's observer.
@@ -98,8 +101,22 @@ impl Observer {
         }
     }
 
-    /// A lane is connected.
-    pub(crate) fn lane_connected(&mut self, lane: Lane, upstream: &str, traffic: Arc<Traffic>) {
+    /// Id of a lane's span, if the session's trace is recorded.
+    pub(crate) fn lane_span_id(&self, lane: Lane) -> Option<u64> {
+        self.sinks.spans.as_ref()?.lane_span_id(lane)
+    }
+
+    /// A lane is connected to this upstream, which speaks this dialect.
+    pub(crate) fn lane_connected(
+        &mut self,
+        lane: Lane,
+        upstream: &str,
+        dialect: &str,
+        traffic: Arc<Traffic>,
+    ) {
+        if let Some(spans) = &self.sinks.spans {
+            spans.lane_connected(std_now(), lane, upstream, dialect);
+        }
         let upstream: Arc<str> = upstream.into();
         self.session.record_event("lane_connected", |stats| stats.add_lane(&upstream));
         if let Some(observed) = self.lanes.iter_mut().find(|observed| observed.lane == lane) {
@@ -109,6 +126,9 @@ impl Observer {
 
     /// A lane is closed: by its upstream with this `reason`, or by voxbridge without one.
     pub(crate) fn lane_closed(&mut self, lane: Lane, reason: Option<&DisconnectReason>) {
+        if let Some(spans) = &self.sinks.spans {
+            spans.lane_closed(std_now(), lane, reason);
+        }
         let Some(index) = self.lanes.iter().position(|observed| observed.lane == lane) else { return };
         let observed = self.lanes.swap_remove(index);
         let Some((meters, traffic)) = &observed.connection else { return };
@@ -131,6 +151,9 @@ impl Observer {
 
     /// Records an observation of the session that is no measurement.
     pub(crate) fn observe(&self, observation: &Observation) {
+        if let Some(spans) = &self.sinks.spans {
+            spans.observe(std_now(), observation);
+        }
         let session = &self.session;
         match observation {
             Observation::LaneQueued { position, .. } => {
@@ -176,6 +199,9 @@ impl Observer {
 
     /// Records a measurement.
     pub(crate) fn record_measurement(&mut self, figure: Measurement) {
+        if let Some(spans) = &self.sinks.spans {
+            spans.measure(std_now(), &figure);
+        }
         let session = &self.session;
         match figure {
             Measurement::LaneDialled { lane, purpose } => {
@@ -299,7 +325,7 @@ impl Observer {
         self.client_closed(false, None);
     }
 
-    /// Ends the observation and writes the access log line.
+    /// Ends the observation, its spans among them, and writes the access log line.
     pub(crate) fn finish(mut self, bridge: &Bridge) {
         for lane in self.lanes.iter().map(|observed| observed.lane).collect::<Vec<_>>() {
             self.lane_closed(lane, None);
@@ -309,10 +335,17 @@ impl Observer {
         session.log_end(lasted);
         let reason = session.stats().end_reason();
         self.meters.record_end(reason, lasted);
+        if let Some(spans) = &self.sinks.spans {
+            spans.finish(std_now(), &session.access_record(lasted));
+        }
         if let Some(log) = &self.sinks.access_log {
             log.write(&session.access_record(lasted));
         }
     }
+}
+
+fn std_now() -> std::time::Instant {
+    Instant::now().into_std()
 }
 
 /// Values now and before, each in and out.

@@ -222,7 +222,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         debug!(lane = lane.0, upstream, "lane connected");
         if let Some((_, lane_socket)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
             if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
-                observer.lane_connected(lane, upstream, traffic);
+                observer.lane_connected(lane, upstream, &dialect.name, traffic);
             }
             *lane_socket = connected;
             if dialect.name != self.bridge.dialect() {

@@ -1,5 +1,7 @@
 //! Carries out what the bridge orders: messages to the client and the lanes, dials, closes, and observations.
 
+use std::sync::Arc;
+
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::mpsc,
@@ -30,6 +32,7 @@ use crate::{
         },
     },
     session::Observation,
+    telemetry::context::TraceContext,
     vocabulary::{ClientEvent, HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
 };
 
@@ -55,7 +58,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 Output::Request(lane, request) => self.send_request(lane, request),
                 Output::OpenLane(lane, mode, purpose) => {
                     debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
-                    let request = self.dial_request(mode, purpose);
+                    let request = self.dial_request(lane, mode, purpose);
                     let dial = match self.room_search.take_upstream(mode, purpose) {
                         Some(upstream) => self.pool.call_at(upstream, request),
                         None => self.pool.call(request),
@@ -131,15 +134,20 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         true
     }
 
-    fn dial_request(&self, mode: Mode, purpose: LanePurpose) -> DialRequest {
-        DialRequest { mode, purpose, trace: Some(self.trace_context.clone()) }
+    fn dial_request(&self, lane: Lane, mode: Mode, purpose: LanePurpose) -> DialRequest {
+        let span_id = self.registration.as_ref().and_then(|session| session.observer.lane_span_id(lane));
+        let trace = match span_id {
+            None => self.trace_context.clone(),
+            Some(_) => Arc::new(TraceContext { span_id, ..(*self.trace_context).clone() }),
+        };
+        DialRequest { mode, purpose, trace: Some(trace) }
     }
 
     /// Dials a lane's upstream again, for the lease that the lane keeps.
     fn redial(&mut self, lane: Lane, mode: Mode, purpose: LanePurpose) {
         let Some(lease) = self.lane_leases.get(lane) else { return };
         debug!(lane = lane.0, upstream = lease.upstream(), "dialling the upstream again");
-        if let Some(dial) = self.pool.redial(lease, self.dial_request(mode, purpose)) {
+        if let Some(dial) = self.pool.redial(lease, self.dial_request(lane, mode, purpose)) {
             self.lanes.push((lane, LaneSocket::Redialling(dial)));
         }
     }

@@ -14,7 +14,7 @@ use super::{
     },
 };
 use crate::{
-    error::{Error, Origin},
+    error::Error,
     session::{AudioOrigin, BargeInStage, EndReason},
     vocabulary::LanePurpose,
 };
@@ -143,12 +143,7 @@ impl SessionMeters {
     }
 
     pub(crate) fn record_error(&self, error: &Error) {
-        let origin = match error.kind.origin() {
-            Origin::Client => "client",
-            Origin::Bridge => "bridge",
-            Origin::Upstream => "upstream",
-        };
-        let error_labels = ErrorLabels { kind: error.kind.name(), origin };
+        let error_labels = ErrorLabels { kind: error.kind.name(), origin: error.kind.origin().name() };
         self.metrics.families().errors.get_or_create(&(self.labels.clone(), error_labels)).inc();
     }
 

@@ -39,6 +39,8 @@ pub struct ServerSnapshot {
     pub log_lines_lost: u64,
     /// Recordings of sessions that are missing or have gaps, in total.
     pub recordings_incomplete: u64,
+    /// What a collector of OpenTelemetry did not get, in total, by signal; empty without a collector.
+    pub otlp_lost: Vec<(&'static str, u64)>,
 }
 
 /// State of an upstream at a scrape.
@@ -184,6 +186,13 @@ impl Collector for ScrapeCollector {
         ] {
             writer.counter(name, help, None, lost as f64)?;
         }
+        if !snapshot.otlp_lost.is_empty() {
+            let lost =
+                snapshot.otlp_lost.iter().map(|(signal, count)| ([("signal", *signal)], count.cast_signed()));
+            let help =
+                "Spans, log lines and reports of metrics that the OpenTelemetry collector did not take.";
+            writer.counters("otlp_lost", help, &lost.collect::<Vec<_>>())?;
+        }
         self.process(&mut writer)
     }
 }
@@ -236,7 +245,7 @@ impl MetricWriter<'_> {
 
 /// Wall-clock time in seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "start times are reported as wall-clock time")]
-pub(super) fn unix_now_s() -> f64 {
+pub(in crate::telemetry) fn unix_now_s() -> f64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.unwrap_or_default().as_secs_f64()
 }

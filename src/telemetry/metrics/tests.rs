@@ -32,6 +32,7 @@ fn metrics_with_every_event() -> Metrics {
         access_log_lines_lost: 8,
         log_lines_lost: 9,
         recordings_incomplete: 10,
+        otlp_lost: vec![("traces", 6)],
     });
     metrics.record_call_audio([("received", 5), ("lost", 1), ("late", 0), ("reordered", 0)], 0.02);
     metrics.record_call_round_trip(0.03);
@@ -131,6 +132,7 @@ fn rendered_metrics_are_valid_openmetrics_with_expected_values() {
         ("voxbridge_access_log_lines_lost_total".to_owned(), 8.0),
         ("voxbridge_log_lines_lost_total".to_owned(), 9.0),
         ("voxbridge_recordings_incomplete_total".to_owned(), 10.0),
+        ("voxbridge_otlp_lost_total{signal=\"traces\"}".to_owned(), 6.0),
     ] {
         assert_eq!(samples.get(&series), Some(&value), "{series}\n{text}");
     }

@@ -5,6 +5,8 @@
 
 mod rewrite;
 
+#[cfg(feature = "io")]
+pub(crate) use self::rewrite::fnv1a;
 pub use self::rewrite::fnv1a_digest;
 pub(super) use self::rewrite::{is_base64, length_placeholder, split_data_url};
 

@@ -176,8 +176,12 @@ fn copy_plain(out: &mut String, text: &str, on_secret: &mut impl FnMut(&str)) {
 
 /// FNV-1a digest, 64 bits: distinguishes contents without storing them.
 pub fn fnv1a_digest(bytes: &[u8]) -> String {
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+    format!("{:016x}", fnv1a(bytes))
+}
+
+/// FNV-1a hash, 64 bits.
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{hash:016x}")
+    })
 }

@@ -17,6 +17,8 @@ mod mixed_upstreams;
 mod observability;
 mod openai_upstream;
 mod opus;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod pipecat;
 mod refusals;
 mod relay;

@@ -23,7 +23,7 @@ use crate::{
 };
 
 pub(super) async fn run(args: DemoArgs) -> Result<(), CommandError> {
-    telemetry::init(Some("error"), None).map_err(CommandError::failed)?;
+    telemetry::init(Some("error"), None, None).map_err(CommandError::failed)?;
     if args.browser {
         return browser::run(&args).await;
     }

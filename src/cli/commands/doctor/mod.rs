@@ -33,7 +33,7 @@ const STEPS_MAX: usize = 32;
 pub(super) async fn run(args: DoctorArgs) -> Result<(), CommandError> {
     let ConfigArgs { config, settings } = args.config;
     let mut config = Config::load(config.as_deref(), &settings).map_err(CommandError::usage)?;
-    config.log.start_log().map_err(CommandError::usage)?;
+    config.log.start_log(None).map_err(CommandError::usage)?;
     config.detect_dialects().await;
     let service = config.build_service().map_err(CommandError::usage)?;
     let targets = check_targets(&config, &service).map_err(CommandError::usage)?;

@@ -58,7 +58,7 @@ pub(super) async fn run(args: &VerifyArgs) -> Result<(), CommandError> {
         speech::sentence(language).map_err(CommandError::usage)?;
     }
     let wanted = wanted_sections(args)?;
-    telemetry::init(Some("error"), None).map_err(CommandError::failed)?;
+    telemetry::init(Some("error"), None, None).map_err(CommandError::failed)?;
     let plan = Plan {
         is_quick: args.quick,
         languages: args.language.clone(),
