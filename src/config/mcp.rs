@@ -2,15 +2,12 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
-use hyper::{
-    Uri,
-    header::{AUTHORIZATION, HeaderName, HeaderValue},
-};
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Config, env_var, problems::ConfigProblems, read_token};
 use crate::{
-    net::Endpoint,
+    net::{Endpoint, http_request::websocket_uri},
     secret::{Secret, redacted_url},
     server::{
         route::Routes,
@@ -150,11 +147,7 @@ impl McpConfig {
         let invalid = |problem: String| {
             ("url", format!("{:?}: {problem}; it looks like https://HOST/mcp", redacted_url(url)))
         };
-        let rest = url.strip_prefix("http").filter(|rest| rest.starts_with(':') || rest.starts_with("s:"));
-        let rest = rest.ok_or_else(|| invalid("the scheme must be http or https".to_owned()))?;
-        // `Endpoint` has the schemes of WebSockets.
-        let uri: Uri =
-            format!("ws{rest}").parse().map_err(|error| invalid(format!("invalid URL ({error})")))?;
+        let uri = websocket_uri(url).map_err(invalid)?;
         let endpoint = Endpoint::from_uri(&uri, self.ca.as_deref())
             .map_err(|problem| if self.ca.is_some() { ("ca", problem) } else { invalid(problem) })?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();

@@ -29,6 +29,7 @@ mod table_path;
 mod tcp;
 mod turn_model;
 mod upstreams;
+mod webhooks;
 mod webrtc;
 
 use std::{
@@ -59,6 +60,7 @@ pub use self::{
     reload::{ConfigReloader, FindConfig, ReloadTargets},
     tcp::TcpConfig,
     upstreams::{NO_UPSTREAM, UpstreamConfig},
+    webhooks::WebhooksConfig,
     webrtc::WebRtcConfig,
 };
 use crate::{
@@ -144,6 +146,9 @@ pub struct Config {
     /// Recordings of sessions.
     #[serde(default, skip_serializing_if = "is_default")]
     pub record: RecordConfig,
+    /// Servers that are told about sessions.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub webhooks: WebhooksConfig,
     /// Serves the playground, a page to try this server in a browser.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub playground: Option<bool>,
@@ -244,13 +249,14 @@ impl Config {
         toml::Table::try_from(self).unwrap_or_default()
     }
 
-    /// This configuration with a changed table. Upstreams and tool servers cannot be changed, because the table lacks their full
-    /// URLs.
+    /// This configuration with a changed table. Upstreams, tool servers and webhooks cannot be changed, because the table lacks
+    /// their full URLs.
     fn with_changed_table(&self, change: impl FnOnce(&mut toml::Table)) -> Self {
         let mut table = self.to_table();
         change(&mut table);
         let changed = Self::deserialize(table).unwrap_or_else(|_| self.clone());
-        Self { upstream: self.upstream.clone(), mcp: self.mcp.clone(), ..changed }
+        let (upstream, mcp, webhooks) = (self.upstream.clone(), self.mcp.clone(), self.webhooks.clone());
+        Self { upstream, mcp, webhooks, ..changed }
     }
 
     /// Loads the built-in mapping files and those of the configured directory.
@@ -318,6 +324,7 @@ impl Config {
         problems.take_named(self.webrtc.addresses());
         tcp::build_all(&self.tcp, &library, problems);
         let tool_servers = self.build_tool_servers(problems);
+        let webhooks = self.build_webhooks(problems);
         let voices = self.load_voices(problems);
         let upstreams = upstreams::resolve(&self.upstream, &library, problems);
         let mode = upstreams.as_ref().and_then(|upstreams| upstreams.mode.as_deref());
@@ -342,6 +349,7 @@ impl Config {
             limits: limits?,
             tls: tls?,
             tool_servers,
+            webhooks,
             tap: None,
             traces: self.traces(),
             recordings: self.record.build(),

@@ -33,6 +33,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
+pub(crate) mod http_request;
 pub(crate) mod probe;
 pub(crate) mod turn;
 mod untrusted;

@@ -26,6 +26,8 @@ struct Unsettled {
     began: Duration,
     /// The latest start that is possible by the arrival of its messages.
     latest_start: Option<Duration>,
+    /// Number of the first samples that belong to the stretch before: the converter still had them.
+    tail: usize,
     samples: Vec<i16>,
 }
 
@@ -50,6 +52,7 @@ impl MicrophoneTrack {
         let format = (audio.encoding, audio.rate_hz, audio.channels);
         if self.format.as_ref().is_none_or(|(known, _)| *known != format) {
             self.end_stretch(&mut place);
+            self.stretch = None;
             let (encoding, rate_hz, channels) = format;
             let converter = InputConverter::to_rate(encoding, rate_hz, channels, RATE_HZ);
             self.format = converter.ok().map(|converter| (format, converter));
@@ -62,9 +65,10 @@ impl MicrophoneTrack {
         let groups = groups as u64;
         let arrived_in_time = |stretch: &Stretch| at <= stretch.end() + stretch.length(groups) + LATE_MIN;
         if self.unsettled.is_none() && !self.stretch.as_ref().is_some_and(arrived_in_time) {
-            self.end_stretch(&mut place);
             self.stretch = Some(Stretch::new(Duration::ZERO, audio.rate_hz));
-            self.unsettled = Some(Unsettled { began: at, latest_start: None, samples: Vec::new() });
+            let (latest_start, samples) = (None, Vec::new());
+            self.unsettled =
+                Some(Unsettled { began: at, latest_start, tail: self.pending_samples(), samples });
         }
         let (Some((_, converter)), Some(stretch)) = (&mut self.format, &mut self.stretch) else { return };
         stretch.add(groups);
@@ -102,8 +106,17 @@ impl MicrophoneTrack {
         self.place(&samples, place);
     }
 
-    fn place_unsettled(&mut self, place: impl FnMut(u64, &[i16])) {
-        let Some(Unsettled { latest_start, samples, .. }) = self.unsettled.take() else { return };
+    /// Samples that the converter has not given out.
+    fn pending_samples(&self) -> usize {
+        self.format.as_ref().map_or(0, |(_, converter)| {
+            (converter.pending_groups() * u64::from(RATE_HZ)).div_ceil(converter.rate_hz.into()) as usize
+        })
+    }
+
+    fn place_unsettled(&mut self, mut place: impl FnMut(u64, &[i16])) {
+        let Some(Unsettled { latest_start, tail, samples, .. }) = self.unsettled.take() else { return };
+        let (tail, rest) = samples.split_at(tail.min(samples.len()));
+        self.place(tail, &mut place);
         let start = sample_at(latest_start.unwrap_or_default());
         // What is late by less is jitter of the network.
         if start > self.next + sample_at(LATE_MIN) || self.next == 0 {
@@ -113,7 +126,7 @@ impl MicrophoneTrack {
         if let Some(stretch) = &mut self.stretch {
             stretch.start = Duration::from_nanos(self.next * 1_000_000_000 / u64::from(RATE_HZ));
         }
-        self.place(&samples, place);
+        self.place(rest, place);
     }
 
     fn place(&mut self, samples: &[i16], mut place: impl FnMut(u64, &[i16])) {

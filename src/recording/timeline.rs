@@ -1,9 +1,6 @@
 //! Both sides of a session by time, and what of them has changed since it was last written.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use super::{microphone::MicrophoneTrack, playback::PlaybackTrack, position::sample_at};
 use crate::{
@@ -50,7 +47,7 @@ pub struct Timeline {
 struct Window {
     /// Position of the first one.
     start: u64,
-    samples: VecDeque<[i16; 2]>,
+    samples: Vec<[i16; 2]>,
     /// Position of the first one that has changed since it was last taken.
     changed: u64,
     /// Samples too far ahead.
@@ -155,7 +152,7 @@ impl Window {
         self.extend_to(position + room as u64);
         self.changed = self.changed.min(position);
         let first = (position - self.start) as usize;
-        for (place, sample) in self.samples.range_mut(first..first + room).zip(samples) {
+        for (place, sample) in self.samples[first..first + room].iter_mut().zip(samples) {
             place[side] = *sample;
         }
     }
@@ -164,7 +161,7 @@ impl Window {
         let first = position.saturating_sub(self.start) as usize;
         if first < self.samples.len() {
             self.changed = self.changed.min(self.start + first as u64);
-            self.samples.range_mut(first..).for_each(|place| place[side] = 0);
+            self.samples[first..].iter_mut().for_each(|place| place[side] = 0);
         }
     }
 
@@ -174,14 +171,14 @@ impl Window {
 
     fn extend_to(&mut self, position: u64) {
         let missing = position.saturating_sub(self.end()) as usize;
-        self.samples.extend(std::iter::repeat_n([0; 2], missing));
+        self.samples.resize(self.samples.len() + missing, [0; 2]);
     }
 
     /// Takes what has changed, and forgets what is before this position.
     fn take_changed(&mut self, keep_from: u64) -> AudioPart {
         let position = self.changed.max(self.start);
         let first = (position - self.start) as usize;
-        let part = AudioPart { position, samples: self.samples.range(first..).copied().collect() };
+        let part = AudioPart { position, samples: self.samples[first..].to_vec() };
         self.changed = self.end();
         let forgotten = keep_from.saturating_sub(self.start).min(self.samples.len() as u64);
         self.samples.drain(..forgotten as usize);

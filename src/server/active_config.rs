@@ -17,6 +17,7 @@ use super::{
     tool_servers::ToolServerSettings,
     trace_files::TraceDirectory,
     upstream_pool::Pool,
+    webhooks::WebhookSettings,
 };
 use crate::{
     session::VoiceCatalog,
@@ -47,6 +48,8 @@ pub struct ServiceConfig {
     pub tls: Option<ReloadableAcceptor>,
     /// Servers of tools. Those of the start serve until the end.
     pub tool_servers: Vec<ToolServerSettings>,
+    /// Servers that are told about sessions. Those of the start are told until the end.
+    pub webhooks: Option<WebhookSettings>,
     /// Sees every frame of every session.
     pub tap: Option<Arc<dyn Tap>>,
     /// Where traces are written; `None` for no traces.

@@ -24,7 +24,7 @@
 //! - [`turn_judge`]: threads that judge whether a user has finished speaking
 //! - [`tool_servers`]: servers of tools that voxbridge calls for the model
 //! - [`tap`] and [`trace_files`]: see every frame, and write sessions to disk, through a [`session_queue`]
-//! - [`recordings`]: audio files of sessions, and what was said in them
+//! - [`recordings`]: audio files of sessions, and what was said in them; [`webhooks`] tell other servers about sessions
 //! - [`fuzzing`]: entry points of the fuzz targets for the code that reads strangers' bytes
 
 mod accept;
@@ -59,6 +59,7 @@ pub mod tool_servers;
 pub mod trace_files;
 pub mod turn_judge;
 pub mod upstream_pool;
+pub mod webhooks;
 #[cfg(feature = "webrtc")]
 pub mod webrtc;
 #[cfg(not(feature = "webrtc"))]
@@ -107,6 +108,7 @@ use self::{
     registry::SessionRegistry,
     tool_servers::ToolServers,
     turn_judge::TurnJudge,
+    webhooks::{Deliveries, Webhooks},
     webrtc::Calls,
 };
 pub use self::{
@@ -142,6 +144,8 @@ pub struct Server {
     calls: Option<Calls>,
     turn_judge: Option<TurnJudge>,
     tool_servers: ToolServers,
+    /// Webhooks, and what sends their messages while the server runs.
+    webhooks: Option<(Webhooks, Deliveries)>,
     announcements: Vec<Announcement>,
     queue_keeper: QueueKeeper,
     /// Additional time for which a drain waits for lanes in an upstream's queue.
@@ -264,6 +268,7 @@ impl Server {
         metrics.add_session_kinds(config.get().session_kinds());
         let (ping_sender, pings) = mpsc::channel(1);
         let session_slots = SessionSlots::new(config.get().sessions_max);
+        let webhooks = config.get().webhooks.clone().map(|settings| Webhooks::new(settings, metrics.clone()));
         let tool_servers = ToolServers::new(config.get().tool_servers.clone(), metrics.clone());
         Self {
             listeners: Vec::new(),
@@ -281,6 +286,7 @@ impl Server {
             calls: None,
             turn_judge: None,
             tool_servers,
+            webhooks,
             announcements: Vec::new(),
             queue_keeper: QueueKeeper::default(),
             queue_wait_max: Duration::ZERO,
@@ -432,7 +438,9 @@ impl Server {
 
     /// Serves until the lifecycle drains, then drains sessions within the configured time.
     pub async fn serve(mut self) -> ShutdownOutcome {
-        let (server, orders) = self.start();
+        let (webhooks, deliveries) = self.webhooks.take().unzip();
+        let delivering = deliveries.map(|deliveries| tokio::spawn(deliveries.run()));
+        let (server, orders) = self.start(webhooks.clone());
         let receiving = server.calls.clone().map(|calls| tokio::spawn(calls.run()));
         let tool_servers = tokio::spawn(self.tool_servers.clone().run());
         let exporting = self.exporters.take().map(|exporters| tokio::spawn(exporters.run(self.metrics())));
@@ -467,6 +475,10 @@ impl Server {
         tool_servers.abort();
         // Sessions that were cut off still write their lines.
         let _ = timeout(FLUSH_TIMEOUT, self.session_slots.wait_until_all_free()).await;
+        if let Some((webhooks, delivering)) = webhooks.zip(delivering) {
+            webhooks.finish().await;
+            delivering.abort();
+        }
         if let Some(log) = log
             && !log.flush().await
         {
@@ -482,7 +494,7 @@ impl Server {
     }
 
     /// Makes what the connections share, and the orders to them.
-    fn start(&mut self) -> (Arc<ServerContext>, Orders) {
+    fn start(&mut self, webhooks: Option<Webhooks>) -> (Arc<ServerContext>, Orders) {
         let ((drain_sender, drain), (cut_off_sender, cut_off)) =
             (watch::channel(None), watch::channel(false));
         let (drain_guard, all_gone) = mpsc::channel(1);
@@ -490,6 +502,7 @@ impl Server {
             calls: self.calls.take(),
             turn_judge: self.turn_judge.take(),
             tool_servers: self.tool_servers.clone(),
+            webhooks,
             session_slots: self.session_slots.semaphore.clone(),
             config: self.config.clone(),
             registry: self.registry.clone(),
@@ -596,6 +609,7 @@ struct ServerContext {
     turn_judge: Option<TurnJudge>,
     /// The servers of tools that voxbridge calls.
     tool_servers: ToolServers,
+    webhooks: Option<Webhooks>,
     config: ActiveConfig,
     session_slots: Arc<Semaphore>,
     registry: SessionRegistry,

@@ -8,9 +8,8 @@ use voxbridge::{
     session::RecordedItem,
     vocabulary::ClientEvent,
 };
-use voxbridge_test_support::world::observed::ClientFrame;
 
-use crate::harness::{Harness, HarnessConfig, recording, zeros};
+use crate::harness::{ClientFrame, Harness, HarnessConfig, recording, zeros};
 
 /// Most samples between a recording and the client's own capture: 20 ms.
 const BOUND: isize = RATE_HZ as isize / 50;
@@ -27,7 +26,9 @@ fn client_capture(harness: &Harness) -> Vec<i16> {
                 capture
                     .extend(bytes.chunks_exact(2).map(|sample| i16::from_le_bytes([sample[0], sample[1]])));
             }
-            ClientFrame::Json(event) if event["type"] == "tts.speaking_end" && event["cancelled"] == true => {
+            ClientFrame::Event(event)
+                if event["type"] == "tts.speaking_end" && event["cancelled"] == true =>
+            {
                 capture.truncate(position(at));
             }
             _ => {}
@@ -56,7 +57,7 @@ fn best_shift(signal: &[i16], other: &[i16]) -> (isize, f64) {
         for (a, b) in pairs {
             (both, one, two) = (both + a * b, one + a * a, two + b * b);
         }
-        both / (one * two as f64).sqrt()
+        both / (one * two).sqrt()
     };
     let shifts = (-2 * BOUND..=2 * BOUND).step_by(4).map(|shift| (shift, likeness(shift)));
     shifts.max_by(|one, two| one.1.total_cmp(&two.1)).unwrap()

@@ -35,6 +35,7 @@ use crate::server::{
         ClientEnd, OtherClient, SessionContext, SessionRegistration, SessionTask, wait_for_drain_order,
     },
     trace_files::SessionTrace,
+    webhooks::SessionNotifier,
     websocket::{
         WebSocket,
         session_socket::{OUT_OF_MEMORY, SessionSocket, websocket_config},
@@ -274,9 +275,11 @@ fn open_on(
         };
         recordings.start_session(opened_at, head, server.drain_guard.clone())
     });
-    if recording.is_some() {
-        bridge = bridge.record(RecordOptions { audio: true, events: true });
-    }
+    let options = RecordOptions {
+        audio: recording.is_some(),
+        events: recording.is_some() || server.webhooks.is_some(),
+    };
+    bridge = bridge.record(options);
     if profile.is_none() {
         server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
     }
@@ -383,8 +386,12 @@ fn register_session(
         opened_unix,
     };
     let (entry, orders) = server.registry.register(info);
-    let (metrics, access_log) = (server.metrics.clone(), server.access_log.clone());
-    let sinks = ObserverSinks { metrics, access_log, spans };
+    let sinks = ObserverSinks {
+        metrics: server.metrics.clone(),
+        access_log: server.access_log.clone(),
+        notifier: server.webhooks.clone().map(SessionNotifier::new),
+        spans,
+    };
     let observer = Observer::begin(entry.session(), traffic, sinks);
     SessionRegistration { entry, orders, observer }
 }

@@ -66,12 +66,14 @@ impl Store {
     /// Begins a recording with this name. Its files are not deleted until [`Store::end`].
     ///
     /// # Errors
-    /// There is no room.
+    /// There is no room for more than a beginning.
     pub(super) fn begin(&self, name: &str) -> io::Result<()> {
         self.usage().writing.insert(name.to_owned());
-        let began = self.reserve(1);
-        if began.is_err() {
-            self.end(name);
+        let room = self.max_bytes / FREED_PART;
+        let began = self.reserve(room);
+        match began {
+            Ok(()) => self.usage().bytes.iter_mut().for_each(|bytes| *bytes = bytes.saturating_sub(room)),
+            Err(_) => self.end(name),
         }
         began
     }

@@ -1,7 +1,7 @@
 use std::fs;
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{
@@ -60,7 +60,7 @@ fn names(recordings: &RecordingDirectory) -> Vec<String> {
     names
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn recording_has_both_sides_and_its_events() {
     let recordings = RecordingDirectory::new(options("whole"));
     recordings.create_dir().unwrap();
@@ -72,16 +72,16 @@ async fn recording_has_both_sides_and_its_events() {
     assert!(samples.len() / 2 >= 25_000, "{}", samples.len());
     let middle = &samples[24_000..24_002];
     assert_eq!(middle, [0x0101, 0x0202]);
-    let json = fs::read(recordings.dir().join("1795148864001-sess_1.json")).unwrap();
-    let json: Value = serde_json::from_slice(&json).unwrap();
+    let text = fs::read(recordings.dir().join("1795148864001-sess_1.json")).unwrap();
+    let json: Value = serde_json::from_slice(&text).unwrap();
     assert_eq!(json["opened"], "2026-11-20T04:27:44.001Z");
-    assert_eq!((&json["complete"], &json["lost_pieces"]), (&Value::Bool(true), &0.into()));
-    assert_eq!(json["events"], serde_json::json!([{"at_ms": 1000, "event": "interrupted"}]));
+    assert_eq!((&json["complete"], &json["lost_pieces"]), (&json!(true), &json!(0)));
+    assert_eq!(json["events"], json!([{"at_ms": 1000, "event": "interrupted"}]));
     assert_eq!(recordings.incomplete(), 0);
     fs::remove_dir_all(recordings.dir()).unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_side_alone_is_mono() {
     for (sides, sample) in [(RecordedSides::User, 0x0101), (RecordedSides::Model, 0x0202)] {
         let recordings = RecordingDirectory::new(RecordingOptions { sides, ..options(sides.name()) });
@@ -94,7 +94,7 @@ async fn one_side_alone_is_mono() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn full_directory_refuses_recordings_or_deletes_the_oldest() {
     // A recording of a second has 101 KB.
     for when_full in WhenFull::ALL {
@@ -122,14 +122,14 @@ async fn full_directory_refuses_recordings_or_deletes_the_oldest() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn missing_directory_costs_recordings_and_nothing_else() {
     let recordings = RecordingDirectory::new(options("missing"));
     record(&recordings, 1).await;
     assert_eq!(recordings.incomplete(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn sessions_are_recorded_side_by_side() {
     let recordings = RecordingDirectory::new(options("two"));
     recordings.create_dir().unwrap();
@@ -138,7 +138,7 @@ async fn sessions_are_recorded_side_by_side() {
     fs::remove_dir_all(recordings.dir()).unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn recording_of_a_new_configuration_shares_the_bound_of_the_directory() {
     let first = RecordingDirectory::new(RecordingOptions { max_bytes: 150_000, ..options("reload") });
     first.create_dir().unwrap();

@@ -12,6 +12,7 @@ use crate::{
     bridge::Bridge,
     error::Error,
     net::Traffic,
+    server::webhooks::SessionNotifier,
     session::{AudioTotals, Measurement, Observation, SessionState},
     telemetry::{
         access_log::AccessLog,
@@ -21,7 +22,7 @@ use crate::{
         },
         otlp::session_spans::SessionSpans,
     },
-    vocabulary::{DisconnectReason, Lane, LanePurpose},
+    vocabulary::{ClientEvent, DisconnectReason, Lane, LanePurpose},
 };
 
 /// How often counters are published. An idle session publishes when it next wakes.
@@ -40,6 +41,7 @@ pub(crate) struct ObserverSinks {
     pub(crate) access_log: Option<AccessLog>,
     /// The session's spans, if its trace is recorded.
     pub(crate) spans: Option<SessionSpans>,
+    pub(crate) notifier: Option<SessionNotifier>,
 }
 
 /// One session's observer.
@@ -87,6 +89,9 @@ impl Observer {
     ) -> Self {
         let meters = SessionMeters::begin(&sinks.metrics, &session.info.client, &session.info.profile);
         session.record_event("opened", |_| ());
+        if let Some(notifier) = &sinks.notifier {
+            notifier.session_started(&session.info);
+        }
         Self {
             session,
             meters,
@@ -245,6 +250,13 @@ impl Observer {
         }
     }
 
+    /// Tells webhooks about an answer that has ended. Other events are not told.
+    pub(crate) fn tell_event(&mut self, event: &ClientEvent) {
+        if let Some(notifier) = &mut self.sinks.notifier {
+            notifier.tell_event(&self.session.info, event);
+        }
+    }
+
     fn with_lane(&self, lane: Lane, act: impl FnOnce(&LaneMeters)) {
         let observed = self.lanes.iter().find(|observed| observed.lane == lane);
         if let Some((meters, _)) = observed.and_then(|observed| observed.connection.as_ref()) {
@@ -335,11 +347,19 @@ impl Observer {
         session.log_end(lasted);
         let reason = session.stats().end_reason();
         self.meters.record_end(reason, lasted);
-        if let Some(spans) = &self.sinks.spans {
-            spans.finish(std_now(), &session.access_record(lasted));
+        let ObserverSinks { access_log, notifier, spans, .. } = &self.sinks;
+        if access_log.is_none() && notifier.is_none() && spans.is_none() {
+            return;
         }
-        if let Some(log) = &self.sinks.access_log {
-            log.write(&session.access_record(lasted));
+        let record = session.access_record(lasted);
+        if let Some(log) = access_log {
+            log.write(&record);
+        }
+        if let Some(spans) = spans {
+            spans.finish(std_now(), &record);
+        }
+        if let Some(notifier) = notifier {
+            notifier.session_ended(&record);
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::{
             session_socket::{OUT_OF_MEMORY, SessionSocket},
         },
     },
-    session::Observation,
+    session::{Observation, RecordedItem},
     telemetry::context::TraceContext,
     vocabulary::{ClientEvent, HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
 };
@@ -82,7 +82,12 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                         self.pauses.answers.push(Input::WorkerFound(pause));
                     }
                 }
-                Output::Record(item) => self.record(now, || Some(RecordingNews::Item(item))),
+                Output::Record(item) => {
+                    if let RecordedItem::Event(event) = &*item {
+                        self.with_observer(|observer| observer.tell_event(event));
+                    }
+                    self.record(now, || Some(RecordingNews::Item(item)));
+                }
                 Output::CallTool(call) => {
                     self.record(now, || Some(RecordingNews::of_call(&call)));
                     if let Some(tools) = &self.tools {

@@ -89,6 +89,7 @@ pub(crate) struct Families {
     pub(super) early_questions: Family<WithSession<ResultLabel>, Counter>,
     pub(super) tool_calls: HistogramFamily<ToolCallLabels>,
     pub(super) tool_servers_up: Family<ToolServerLabel, Gauge>,
+    pub(super) webhooks: Family<ResultLabel, Counter>,
     config_reloads: Family<ResultLabel, Counter>,
     config_reloaded_at: FloatGauge,
 }
@@ -165,6 +166,7 @@ impl Families {
                 Histogram::new(LATENCY_BUCKETS)
             }),
             tool_servers_up: r.register("tool_server_up", "1 for a tool server that is connected, 0 for one that is not"),
+            webhooks: r.register("webhooks", "Messages of webhooks, by result: delivered, sent again, given up, or dropped because too many waited"),
             config_reloads: r.register("config_reloads", "Configuration reloads, by result"),
             config_reloaded_at: r.seconds(
                 "config_last_reload_success_timestamp",
@@ -178,6 +180,9 @@ impl Families {
     fn with_zeroed_metrics(self) -> Self {
         for result in ["ok", "failed"] {
             self.config_reloads.get_or_create(&ResultLabel { result }).inc_by(0);
+        }
+        for result in ["delivered", "retried", "failed", "dropped"] {
+            self.webhooks.get_or_create(&ResultLabel { result }).inc_by(0);
         }
         for reason in super::RejectReason::ALL {
             self.connections_rejected

@@ -137,6 +137,11 @@ impl Metrics {
         self.0.families.tool_servers_up.get_or_create(&label).set(is_up.into());
     }
 
+    /// Records what became of a message of a webhook: `delivered`, `retried`, `failed` or `dropped`.
+    pub(crate) fn record_webhook(&self, result: &'static str) {
+        self.0.families.webhooks.get_or_create(&labels::ResultLabel { result }).inc();
+    }
+
     /// Sets the expiry of the certificate shown to clients, in seconds since 1970.
     pub fn set_certificate_expiry(&self, unix_s: f64) {
         self.0

@@ -136,6 +136,7 @@ fn shown_configurations_are_valid() {
     }
     fs::write(dir.join("keys.toml"), "[[key]]\nname = \"robots\"\nkey = \"no-secret-either-but-long\"\n")
         .unwrap();
+    fs::write(dir.join("webhook.secret"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
     fs::write(dir.join("devices.toml"), "\"aa:bb:cc:dd:ee:ff\" = \"no-secret-either-but-long\"\n").unwrap();
     fs::write(dir.join("voxbridge.toml"), shown_file(OPERATING_GUIDE, "operators")).unwrap();
     let config = Config::read(&dir.join("voxbridge.toml")).unwrap();

@@ -100,7 +100,7 @@ async fn recording_of_a_killed_server_is_readable_up_to_the_last_second() {
     let (dir, config) = configured("killed", CONFIG);
     let server = Server::start(&url, &["--config", &config]).await;
     let mut client = connect(&server).await;
-    let opened = std::time::Instant::now();
+    let opened = tokio::time::Instant::now();
     let frames = recording("goforward").chunks(320).map(<[i16]>::to_vec).collect::<Vec<_>>();
     for frame in frames.iter().cycle().take(200) {
         client.send_audio(&voxbridge_test_support::bench::bytes(frame), 640).await;
@@ -108,7 +108,7 @@ async fn recording_of_a_killed_server_is_readable_up_to_the_last_second() {
     }
     let lasted = opened.elapsed();
     server.signal("-KILL").await;
-    server.wait_for_end().await;
+    client.read_to_end().await;
     let (samples, json) = read(&dir.join("calls"));
     let recorded = Duration::from_millis(samples.len() as u64 / 24);
     assert!(recorded + Duration::from_secs(1) > lasted, "{recorded:?} of {lasted:?}");

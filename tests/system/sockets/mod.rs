@@ -38,4 +38,5 @@ mod upstream_faults;
 mod upstream_pool;
 mod upstream_tls;
 mod vllm_omni;
+mod webhooks;
 mod xiaozhi;

@@ -17,10 +17,8 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
-    client::conn::http1,
     header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT},
 };
-use hyper_util::rt::TokioIo;
 use rmcp::{
     model::{
         ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorData, RequestId, ServerJsonRpcMessage,
@@ -38,7 +36,10 @@ use tokio::{sync::Notify, time::timeout};
 
 use super::MESSAGE_MAX_BYTES;
 use crate::{
-    net::{CountedStream, Endpoint},
+    net::{
+        Endpoint,
+        http_request::{self, CONNECT_TIMEOUT},
+    },
     upstream::sse::EventStream,
 };
 
@@ -46,8 +47,6 @@ const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
-/// Time to connect, with TLS, and for the answer to a notification.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of an error's page that are quoted.
 const PAGE_MAX_BYTES: usize = 200;
 
@@ -123,20 +122,7 @@ impl HttpClient {
         for (name, value) in headers.into_iter().chain(session_id).chain(self.headers.iter().cloned()) {
             request.headers_mut().insert(name, value);
         }
-        let connected = timeout(CONNECT_TIMEOUT, self.endpoint.connect()).await;
-        let late = |_| {
-            failure(format!(
-                "{}: no connection within {} s",
-                self.endpoint.authority,
-                CONNECT_TIMEOUT.as_secs()
-            ))
-        };
-        let unreachable = |error| failure(format!("{}: {error}", self.endpoint.authority));
-        let stream = CountedStream::new(connected.map_err(late)?.map_err(unreachable)?);
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failure)?;
-        // Ends with the answer, or when that is dropped.
-        tokio::spawn(connection);
-        sender.send_request(request).await.map_err(failure)
+        http_request::send(&self.endpoint, request).await.map_err(failure)
     }
 }
 

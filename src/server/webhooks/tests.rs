@@ -1,0 +1,171 @@
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::{message::WebhookMessage, *};
+use crate::net::http_request::websocket_uri;
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+/// Example of the libraries of Standard Webhooks.
+#[test]
+fn signature_is_that_of_the_published_example() {
+    let message = WebhookMessage {
+        id: "msg_p5jXN8AQM9LWM0D4loKWxJek".into(),
+        body: Bytes::from_static(br#"{"test": 2432232314}"#),
+    };
+    let key = SigningKey::from_secret(SECRET).unwrap_or_else(|problem| panic!("{problem}"));
+    let signature = key.signature(&message, 1_614_265_330);
+    assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+}
+
+#[test]
+fn secrets_of_another_form_are_rejected_and_not_quoted() {
+    for secret in
+        ["", "whsec_", "whsec_c2hvcnQ=", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_?MfKQ9r8GKYqrTwjUPD8IL"]
+    {
+        let problem = SigningKey::from_secret(secret).err().unwrap();
+        assert!(problem.contains("whsec_") && (secret.len() < 8 || !problem.contains(secret)), "{problem}");
+    }
+}
+
+/// A message as a receiver got it.
+#[derive(Debug, Clone)]
+struct Received {
+    id: String,
+    is_signed: bool,
+    body: Value,
+}
+
+/// A receiver that answers with these statuses in turn, and then with 204.
+#[derive(Clone)]
+struct Receiver {
+    received: Arc<Mutex<Vec<Received>>>,
+    statuses: Arc<Mutex<Vec<u16>>>,
+    delay: Duration,
+}
+
+impl Receiver {
+    fn new(statuses: &[u16], delay: Duration) -> Self {
+        let statuses = statuses.iter().rev().copied().collect();
+        Self { received: Arc::default(), statuses: Arc::new(Mutex::new(statuses)), delay }
+    }
+
+    async fn serve(self, listener: TcpListener) {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let receiver = self.clone();
+            let answer = service_fn(move |request| receiver.clone().answer(request));
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+        }
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let header = |name: &str| request.headers()[name].to_str().unwrap().to_owned();
+        let (id, signature) = (header("webhook-id"), header("webhook-signature"));
+        let unix_s: u64 = header("webhook-timestamp").parse().unwrap();
+        assert_eq!(header("content-type"), "application/json");
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let key = SigningKey::from_secret(SECRET).unwrap_or_else(|problem| panic!("{problem}"));
+        let message = WebhookMessage { id: id.as_str().into(), body: body.clone() };
+        let is_signed = key.signature(&message, unix_s) == signature;
+        let body = serde_json::from_slice(&body).unwrap();
+        self.received.lock().unwrap().push(Received { id, is_signed, body });
+        tokio::time::sleep(self.delay).await;
+        let status = self.statuses.lock().unwrap().pop().unwrap_or(204);
+        Ok(Response::builder().status(status).body(Full::default()).unwrap())
+    }
+
+    /// Waits until so many messages have come.
+    async fn wait_for(&self, count: usize) -> Vec<Received> {
+        let patience = Instant::now() + Duration::from_secs(30);
+        loop {
+            let received = self.received.lock().unwrap().clone();
+            if received.len() >= count {
+                return received;
+            }
+            assert!(Instant::now() < patience, "{received:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+fn webhooks(address: SocketAddr) -> (Webhooks, Metrics) {
+    let metrics = Metrics::new(crate::telemetry::metrics::scrape::ServerSnapshot::default);
+    let uri = websocket_uri(&format!("http://{address}/hooks?tenant=1")).unwrap();
+    let endpoint = Endpoint::from_uri(&uri, None).unwrap();
+    let target = WebhookTarget { endpoint, path: "/hooks?tenant=1".to_owned() };
+    let key = SigningKey::from_secret(SECRET).unwrap_or_else(|problem| panic!("{problem}"));
+    let settings = WebhookSettings { targets: vec![target], events: WebhookEvent::ALL.to_vec(), key };
+    let (webhooks, deliveries) = Webhooks::new(settings, metrics.clone());
+    tokio::spawn(deliveries.run());
+    (webhooks, metrics)
+}
+
+fn count(metrics: &Metrics, result: &str) -> u64 {
+    let start = format!("voxbridge_webhooks_total{{result=\"{result}\"}} ");
+    let text = metrics.render();
+    let count = text.lines().find_map(|line| line.strip_prefix(&start));
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
+#[tokio::test]
+async fn message_is_signed_and_sent_again_until_the_receiver_takes_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let receiver = Receiver::new(&[500, 302], Duration::ZERO);
+    let (webhooks, metrics) = webhooks(listener.local_addr().unwrap());
+    tokio::spawn(receiver.clone().serve(listener));
+    webhooks.send(WebhookEvent::SessionEnded, json!({"session": "sess_1"}));
+    let received = receiver.wait_for(3).await;
+    assert!(received.iter().all(|message| message.is_signed && message.id == received[0].id), "{received:?}");
+    let body = &received[2].body;
+    assert_eq!((&body["type"], &body["data"]), (&json!("session.ended"), &json!({"session": "sess_1"})));
+    webhooks.finish().await;
+    assert_eq!((count(&metrics, "retried"), count(&metrics, "delivered")), (2, 1));
+}
+
+#[tokio::test]
+async fn receiver_that_is_down_gets_its_messages_when_it_is_back() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let (webhooks, metrics) = webhooks(address);
+    for number in 0..40 {
+        webhooks.send(WebhookEvent::TurnEnded, json!({"turn": number}));
+    }
+    while count(&metrics, "retried") < 16 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let receiver = Receiver::new(&[], Duration::ZERO);
+    tokio::spawn(receiver.clone().serve(TcpListener::bind(address).await.unwrap()));
+    let received = receiver.wait_for(40).await;
+    let mut turns: Vec<u64> = received.iter().map(|it| it.body["data"]["turn"].as_u64().unwrap()).collect();
+    turns.sort_unstable();
+    assert_eq!(turns, (0..40).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn slow_receiver_delays_no_sender_and_what_it_cannot_take_is_counted() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let receiver = Receiver::new(&[], Duration::from_secs(3_600));
+    let (webhooks, metrics) = webhooks(listener.local_addr().unwrap());
+    tokio::spawn(receiver.clone().serve(listener));
+    for number in 0..3 * WAITING_MAX {
+        webhooks.send(WebhookEvent::TurnEnded, json!({"turn": number}));
+    }
+    let dropped = count(&metrics, "dropped");
+    assert!(dropped >= WAITING_MAX as u64, "{dropped}");
+    let began = Instant::now();
+    webhooks.finish().await;
+    assert!(began.elapsed() < FINISH_TIME + Duration::from_secs(2), "the end does not wait for it");
+}
