@@ -24,6 +24,8 @@
 //! | [`verify`] | figures of an acceptance run, their verdicts and reports | no |
 //! | [`media`] | file formats of uploads and answers: wav, mp3, mp4, webm, ogg, flac, subtitles | no |
 //! | `markdown` | the words of Markdown without its marks | no |
+//! | `picture` | checks pictures of clients and tools | no |
+//! | `tool_result` | results of tools by the Model Context Protocol | no |
 //! | `secret` | secrets that never reach logs | no |
 //! | `net`, `server` | accepts clients, routes them, dials upstreams, runs one task per session | yes |
 //! | [`telemetry`] | log, metrics, access log, trace context | yes, except the trace context |
@@ -96,6 +98,7 @@ pub mod media;
 mod named_enum;
 #[cfg(feature = "io")]
 pub mod net;
+mod picture;
 #[cfg(test)]
 mod property_config;
 #[doc = include_str!("release_notes.md")]
@@ -108,6 +111,7 @@ pub mod session;
 pub mod spelling;
 mod suggestion;
 pub mod telemetry;
+mod tool_result;
 pub mod trace;
 pub mod upstream;
 pub mod verify;

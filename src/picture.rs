@@ -1,4 +1,4 @@
-//! Checks pictures from clients: base64 of a JPEG or PNG file.
+//! Checks pictures from clients and tools: base64 of a JPEG or PNG file.
 //!
 //! The C++ back-end ends the session over a picture that it cannot decode
 //! (mappings/notes/llama-cpp-omni.md#rejections), without naming the cause. So invalid base64 and other formats are
@@ -10,7 +10,7 @@ use crate::{audio::pcm, vocabulary::VideoFrame};
 const MAGIC: [&[u8]; 2] = [&[0xff, 0xd8, 0xff], &[0x89, b'P', b'N', b'G']];
 
 /// True for a file in a format that the model can be shown.
-pub(super) fn is_picture(file: &[u8]) -> bool {
+pub(crate) fn is_picture(file: &[u8]) -> bool {
     MAGIC.iter().any(|magic| file.starts_with(magic))
 }
 
