@@ -25,6 +25,8 @@
 //! | [`verify`] | figures of an acceptance run, their verdicts and reports | no |
 //! | [`media`] | file formats of uploads and answers: wav, mp3, mp4, webm, ogg, flac, subtitles | no |
 //! | `markdown` | the words of Markdown without its marks | no |
+//! | `picture` | checks pictures of clients and tools | no |
+//! | `tool_result` | results of tools by the Model Context Protocol | no |
 //! | `secret` | secrets that never reach logs | no |
 //! | `net`, `server` | accepts clients, routes them, dials upstreams, runs one task per session | yes |
 //! | [`telemetry`] | log, metrics, access log, trace context, OpenTelemetry | yes, except the trace context |
@@ -97,6 +99,7 @@ pub mod media;
 mod named_enum;
 #[cfg(feature = "io")]
 pub mod net;
+mod picture;
 #[cfg(test)]
 mod property_config;
 pub mod recording;
@@ -110,6 +113,7 @@ pub mod session;
 pub mod spelling;
 mod suggestion;
 pub mod telemetry;
+mod tool_result;
 pub mod trace;
 pub mod upstream;
 pub mod verify;

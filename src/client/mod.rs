@@ -12,7 +12,6 @@ pub(crate) mod json_text;
 mod live;
 mod mapped;
 mod numbered;
-mod picture;
 mod realtime;
 pub mod reference;
 pub mod relay;
@@ -29,8 +28,6 @@ use self::{
     numbered::NumberedInput,
     realtime::{NoLabels, Realtime},
 };
-#[cfg(feature = "mcp")]
-pub(crate) use self::{device_tools::content::to_output as tool_output, picture::decode_picture};
 #[cfg(feature = "io")]
 pub(crate) use self::{
     live::check_live_session, mapped::answer_headers, realtime::check_session, reference::decode_voice_sample,

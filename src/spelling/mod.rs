@@ -336,7 +336,10 @@ fn compile_or_all_errors<T>(
             MappingKind::Upstream => include_str!("../../mappings/upstream/minicpm-o.toml"),
             MappingKind::Profile => include_str!("../../mappings/profile/speech.toml"),
         };
-        let all = check::all_errors::find_all(document, model, |document| compile(document).map(drop));
+        // The entries of a command, a field, an event or the like depend on each other.
+        let related_keys = 2;
+        let compile = |document: &Document<'_>| compile(document).map(drop);
+        let all = check::all_errors::find_all(document, model, related_keys, compile);
         FileError::combine(all.errors).err().unwrap_or(first)
     })
 }

@@ -10,13 +10,10 @@
 //! - A tool that the model could not write is left out; the others are offered.
 //! - A result of a call that is no longer awaited is dropped: the user has spoken again.
 
-pub(crate) mod content;
-
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use self::content::{to_item, to_output};
 use super::{
     Abilities,
     mapped::{
@@ -27,6 +24,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind},
     spelling::{ClientMapping, client::MCP_COMMAND, field::ListItem},
+    tool_result::to_output,
     vocabulary::{ClientEvent, ClientRequest, Message, SpeechId, ToolCall, ToolResult},
 };
 
@@ -229,4 +227,15 @@ impl ClientCodec for DeviceTools {
         self.awaited.clear();
         self.tools.clear();
     }
+}
+
+/// A tool of a page; `None` without a name.
+fn to_item(tool: &Value) -> Option<ListItem> {
+    let schema = Some(&tool["inputSchema"]).filter(|schema| schema.is_object());
+    Some(ListItem {
+        name: Some(tool["name"].as_str()?.to_owned()),
+        description: tool["description"].as_str().map(str::to_owned),
+        parameters: schema.map(Value::to_string),
+        ..ListItem::default()
+    })
 }

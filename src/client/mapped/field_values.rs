@@ -5,8 +5,9 @@ use super::{
     tools,
 };
 use crate::{
-    client::{picture, reference},
+    client::reference,
     error::{Error, ErrorKind},
+    picture,
     spelling::{
         client::Verb,
         field::{AudioFormat, FieldRole, FieldValue},

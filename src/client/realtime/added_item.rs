@@ -11,11 +11,9 @@ use super::{
 };
 use crate::{
     audio::{input_converter::InputConverter, pcm},
-    client::{
-        json_text::{Fields, quote, read_str, write_field},
-        picture::is_picture,
-    },
+    client::json_text::{Fields, quote, read_str, write_field},
     error::{Error, ErrorKind},
+    picture::is_picture,
     vocabulary::{EntryId, EntryPart, Role, ToolCall, ToolResult},
 };
 

@@ -24,15 +24,20 @@ pub struct CheckedDocument<'s> {
     pub valid: Document<'s>,
     /// Keys of the entries that were replaced or removed, which may be wrong for the rest of the file.
     guesses: Vec<Vec<String>>,
+    /// Entries whose first so many keys are the same may depend on each other.
+    related_keys: usize,
 }
 
-/// Reports every error that `read` finds. `model` is a valid file of the same kind, which lends values for wrong ones.
+/// Reports every error that `read` finds. `model` is a valid file of the same kind, which lends values for wrong ones. Entries whose
+/// first `related_keys` keys are the same may depend on each other: an error in one may follow from another's.
 pub fn find_all<'s>(
     document: &Document<'s>,
     model: &'s str,
+    related_keys: usize,
     read: impl Fn(&Document<'s>) -> Result<(), FileError>,
 ) -> CheckedDocument<'s> {
-    let mut checked = CheckedDocument { errors: Vec::new(), valid: document.clone(), guesses: Vec::new() };
+    let valid = document.clone();
+    let mut checked = CheckedDocument { errors: Vec::new(), valid, guesses: Vec::new(), related_keys };
     for _ in 0..MAX_PROBLEMS {
         let Err(problem) = read(&checked.valid) else { break };
         let problems = problem.flatten();
@@ -49,10 +54,12 @@ pub fn find_all<'s>(
 }
 
 impl<'s> CheckedDocument<'s> {
-    /// True if this key, or one beside it, was replaced by a guess: both are in one command, field, section or the like.
+    /// True if this key, or a related one, was replaced by a guess.
     #[must_use]
     pub fn is_guessed(&self, path: &[String]) -> bool {
-        self.guesses.iter().any(|guess| guess.iter().zip(path).take(2).all(|(guess, key)| guess == key))
+        self.guesses
+            .iter()
+            .any(|guess| guess.iter().zip(path).take(self.related_keys).all(|(guess, key)| guess == key))
     }
 
     fn follows_from_guess(&self, problem: &FileError) -> bool {

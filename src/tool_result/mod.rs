@@ -1,22 +1,15 @@
-//! Descriptions and results of tools in the Model Context Protocol, as the model gets them.
+//! Results of tools in the Model Context Protocol, as the model gets them: texts and pictures. Devices and tool servers give them.
+
+#[cfg(feature = "mcp")]
+mod pictures;
 
 use serde_json::{Value, json};
 
-use crate::spelling::field::ListItem;
+#[cfg(feature = "mcp")]
+pub(crate) use self::pictures::pictures;
 
 /// Longest result, bytes: more than the model's context. The rest is cut off.
 const OUTPUT_MAX_BYTES: usize = 64 * 1024;
-
-/// A tool of a page; `None` without a name.
-pub(super) fn to_item(tool: &Value) -> Option<ListItem> {
-    let schema = Some(&tool["inputSchema"]).filter(|schema| schema.is_object());
-    Some(ListItem {
-        name: Some(tool["name"].as_str()?.to_owned()),
-        description: tool["description"].as_str().map(str::to_owned),
-        parameters: schema.map(Value::to_string),
-        ..ListItem::default()
-    })
-}
 
 /// The result of a call for the model: the texts of its content, or the error.
 pub(crate) fn to_output(answer: &Value) -> String {
@@ -27,7 +20,6 @@ pub(crate) fn to_output(answer: &Value) -> String {
     let content = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |part: &Value| match part["type"].as_str() {
         Some("text") => part["text"].as_str().map(str::to_owned),
-        // The model takes no file from a tool.
         kind => kind.map(|kind| format!("({kind})")),
     };
     let texts: Vec<String> = content.iter().filter_map(text).collect();
