@@ -12,6 +12,7 @@ mod detection;
 mod drain;
 mod effective;
 mod file_check;
+mod http_server;
 mod keys;
 mod layers;
 mod listen;
