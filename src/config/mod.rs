@@ -26,6 +26,7 @@ mod routes;
 mod self_signed;
 mod table_path;
 mod tcp;
+mod turn_judge;
 mod turn_model;
 mod upstreams;
 mod webrtc;
@@ -55,6 +56,7 @@ pub use self::{
     problems::ConfigProblem,
     reload::{ConfigReloader, FindConfig, ReloadTargets},
     tcp::TcpConfig,
+    turn_judge::TurnJudgeConfig,
     upstreams::{NO_UPSTREAM, UpstreamConfig},
     webrtc::WebRtcConfig,
 };
@@ -135,6 +137,8 @@ pub struct Config {
     /// Servers of tools that voxbridge calls for the model, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mcp: BTreeMap<String, McpConfig>,
+    /// Server that judges the ends of turns.
+    pub turn_judge: Option<TurnJudgeConfig>,
     /// Session traces.
     #[serde(default, skip_serializing_if = "is_default")]
     pub trace: TraceConfig,
