@@ -8,13 +8,10 @@ use crate::{
     server::{
         Server,
         route::{Route, Routes},
-        turn_judge,
+        turn_judge::{self, FETCHED_WEIGHTS},
     },
     vocabulary::TurnEndRule,
 };
-
-/// Where `examples/engines/setup` puts the weights.
-const FETCHED_WEIGHTS: &str = "target/engines/smart-turn/smart-turn-v3.2-cpu.onnx";
 
 /// The first route whose profile needs a model.
 fn route_with_model(routes: &Routes) -> Option<&Route> {

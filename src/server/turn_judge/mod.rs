@@ -33,6 +33,9 @@ use crate::telemetry::metrics::Metrics;
 /// wants otherwise.
 const WAITING_PER_THREAD: usize = 3;
 
+/// Where `examples/engines/setup` puts the weights.
+pub(crate) const FETCHED_WEIGHTS: &str = "target/engines/smart-turn/smart-turn-v3.2-cpu.onnx";
+
 /// Probability that the user has finished, from int16 mono audio at 16 kHz that ends in the pause; `None` if the model failed.
 pub(crate) type Judge = Box<dyn FnMut(&[i16]) -> Option<f32> + Send>;
 
