@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
-use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Config, env_var, problems::ConfigProblems, read_token};
+use super::{
+    Config, env_var,
+    http_server::{HttpRequests, HttpServer, Mistake},
+    problems::ConfigProblems,
+};
 use crate::{
-    net::{Endpoint, http_request::websocket_uri},
     secret::{Secret, redacted_url},
     server::{
         route::Routes,
@@ -76,9 +78,6 @@ fn serialize_redacted<S: Serializer>(url: &Option<String>, serializer: S) -> Res
     url.as_deref().map(redacted_url).serialize(serializer)
 }
 
-/// A mistake in a section: the key, and a description.
-type Mistake = (&'static str, String);
-
 impl McpConfig {
     /// Checks the section, and reads its files.
     fn build(&self, name: &str) -> Result<ToolServerSettings, Mistake> {
@@ -144,38 +143,17 @@ impl McpConfig {
     }
 
     fn http(&self, url: &str) -> Result<ToolServerTransport, Mistake> {
-        let invalid = |problem: String| {
-            ("url", format!("{:?}: {problem}; it looks like https://HOST/mcp", redacted_url(url)))
+        let server = HttpServer {
+            url,
+            example: "https://HOST/mcp",
+            ca: self.ca.as_deref(),
+            token_file: self.token_file.as_deref(),
+            token_env: self.token_env.as_deref(),
+            token_header: self.token_header.as_deref(),
+            headers: &self.headers,
         };
-        let uri = websocket_uri(url).map_err(invalid)?;
-        let endpoint = Endpoint::from_uri(&uri, self.ca.as_deref())
-            .map_err(|problem| if self.ca.is_some() { ("ca", problem) } else { invalid(problem) })?;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let mut headers = Vec::new();
-        for (name, value) in &self.headers {
-            let header = name.parse().ok().zip(HeaderValue::from_str(value).ok());
-            headers.push(header.ok_or_else(|| ("headers", format!("{name:?} or its value is not allowed")))?);
-        }
-        let token = read_token(self.token_file.as_deref(), self.token_env.as_deref());
-        let key = if self.token_file.is_some() { "token_file" } else { "token_env" };
-        if let Some(token) = token.map_err(|problem| (key, problem))? {
-            headers.push(self.token_header(&token)?);
-        }
+        let HttpRequests { endpoint, path, headers } = server.requests()?;
         Ok(ToolServerTransport::Http { endpoint, path, headers })
-    }
-
-    fn token_header(&self, token: &Secret) -> Result<(HeaderName, HeaderValue), Mistake> {
-        let name = self.token_header.as_deref().map_or(Ok(AUTHORIZATION), str::parse);
-        let invalid = |_| ("token_header", "is not a valid header name".to_owned());
-        let text = match self.token_header {
-            Some(_) => token.expose().to_owned(),
-            None => format!("Bearer {}", token.expose()),
-        };
-        let value = HeaderValue::try_from(text);
-        let mut value =
-            value.map_err(|_| ("token_file", "the token is not allowed in a header".to_owned()))?;
-        value.set_sensitive(true);
-        Ok((name.map_err(invalid)?, value))
     }
 
     fn child_environment(&self) -> Result<Vec<(String, Secret)>, Mistake> {

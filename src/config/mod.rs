@@ -12,6 +12,7 @@ mod detection;
 mod drain;
 mod effective;
 mod file_check;
+mod http_server;
 mod keys;
 mod layers;
 mod listen;
@@ -27,6 +28,7 @@ mod routes;
 mod self_signed;
 mod table_path;
 mod tcp;
+mod turn_judge;
 mod turn_model;
 mod upstreams;
 mod webhooks;
@@ -59,6 +61,7 @@ pub use self::{
     record::RecordConfig,
     reload::{ConfigReloader, FindConfig, ReloadTargets},
     tcp::TcpConfig,
+    turn_judge::TurnJudgeConfig,
     upstreams::{NO_UPSTREAM, UpstreamConfig},
     webhooks::WebhooksConfig,
     webrtc::WebRtcConfig,
@@ -140,6 +143,8 @@ pub struct Config {
     /// Servers of tools that voxbridge calls for the model, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mcp: BTreeMap<String, McpConfig>,
+    /// Server that judges the ends of turns.
+    pub turn_judge: Option<TurnJudgeConfig>,
     /// Session traces.
     #[serde(default, skip_serializing_if = "is_default")]
     pub trace: TraceConfig,

@@ -107,7 +107,7 @@ use self::{
     queue_keeper::{QueueKeeper, QueueWaits},
     registry::SessionRegistry,
     tool_servers::ToolServers,
-    turn_judge::TurnJudge,
+    turn_judge::{JudgeServer, TurnJudge},
     webhooks::{Deliveries, Webhooks},
     webrtc::Calls,
 };
@@ -343,6 +343,15 @@ impl Server {
     /// A message that says what is wrong with the file, or that this program cannot run a model.
     pub fn load_turn_model(&mut self, weights: &Path) -> Result<(), String> {
         self.turn_judge = Some(TurnJudge::load(weights, self.metrics.clone())?);
+        Ok(())
+    }
+
+    /// Judges the ends of turns by a server.
+    ///
+    /// # Errors
+    /// A message with the system's error.
+    pub fn use_turn_judge(&mut self, server: &JudgeServer) -> Result<(), String> {
+        self.turn_judge = Some(TurnJudge::remote(server, self.metrics.clone())?);
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 //! - [`figure`]: one figure with its expectation and verdict; [`advice`]: what to try when it fails
 //! - [`report`]: figures as text and as JSON; [`html`]: as one self-contained page, with the plots of [`plot`]
 //! - [`compare`]: the figures of two runs side by side
+//! - [`turns`]: judges of the end of a turn, compared on recordings
 //!
 //! # The report as JSON
 //!
@@ -30,4 +31,5 @@ pub mod figure;
 pub mod html;
 pub mod plot;
 pub mod report;
+pub mod turns;
 pub mod words;

@@ -80,11 +80,16 @@ Examples:
   voxbridge verify --upstream ws://gpu-2:8006/v1/realtime --compare gpu-1.json
   voxbridge verify --compare gpu-1.json,gpu-2.json
   voxbridge verify --upstream http://gpu-host:8000 --upstream-dialect openai-audio --only transcription,speech
+  voxbridge verify --turns my-recordings --turn-model smart-turn-v3.2-cpu.onnx
 
 It takes workers of the server one after the other, as a user would; the section capacity takes up to --sessions-max at a time.
 What the server does not offer is skipped. voxbridge's source has seven recordings with their words in examples/speech.
 --json prints a list of {name, value, unit, expected, verdict, note, trace, try}, and with --compare {figures, comparison}. A trace is a complete record of the session that
 failed, with audio: voxbridge replay FILE --svg session.svg.
+
+--turns needs no server: it compares ways to find the end of a turn, a fixed silence, Smart Turn as Pipecat uses it, and voxbridge's own,
+by how often each cuts the user off in a pause, and how late each is. A turn ends where the last speech of its file is, unless
+turns.json beside the files says {\"FILE\": {\"end_ms\": 5230, \"set\": \"NAME\"}}; each set has a table. --json prints the pauses.
 
 Exit codes: 0 every figure is as expected, or was skipped; 1 a figure failed, or with --compare, one fails that did not, or one
 that passed is gone, or a file cannot be written; 2 the command line or the configuration is wrong; 66 a recording or a

@@ -16,7 +16,7 @@ use crate::verify::figure::Section;
 pub struct VerifyArgs {
     /// MiniCPM-o server to verify, such as ws://HOST:8006/v1/realtime. Repeat the option or separate URLs with commas to verify
     /// several as one; name servers of different dialects in --config
-    #[arg(long, value_name = "URL", value_delimiter = ',', required_unless_present_any = ["config", "compare"])]
+    #[arg(long, value_name = "URL", value_delimiter = ',', required_unless_present_any = ["config", "compare", "turns"])]
     pub upstream: Vec<String>,
     /// CA certificates (PEM) to trust for a wss:// upstream, in addition to the system's
     #[arg(long, value_name = "FILE", requires = "upstream")]
@@ -63,6 +63,12 @@ pub struct VerifyArgs {
     /// other, without a server
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     pub compare: Vec<PathBuf>,
+    /// Compare judges of the end of a turn on the recordings in this directory, without a server. Each is one turn of a user
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["upstream", "config", "compare", "only", "skip", "html"])]
+    pub turns: Option<PathBuf>,
+    /// Weights of the end-of-turn model for --turns [default: those that examples/engines/setup has fetched]
+    #[arg(long, value_name = "FILE", requires = "turns")]
+    pub turn_model: Option<PathBuf>,
 }
 
 impl VerifyArgs {

@@ -163,6 +163,9 @@ fn new_server(config: &Config, service: ServiceConfig) -> Result<Server, Command
     if let Some(weights) = config.load_turn_model(&mut server).map_err(CommandError::usage)? {
         info!(weights = %weights.display(), "a model judges the ends of turns");
     }
+    if let Some(judge) = &config.turn_judge {
+        info!(url = %redacted_url(&judge.url), "a server judges the ends of turns");
+    }
     Ok(server)
 }
 

@@ -4,13 +4,14 @@
 //! fixed rule without one. So a question that finds the queue full is refused at once. A question that its session has withdrawn
 //! is not computed, and takes no place in the queue. The oldest question is answered first: the queue is so short that each of
 //! its questions gets its verdict in time, also where an inference takes three times as long as it should. [`model`] runs Smart
-//! Turn; a program without the cargo feature `turn-model` has none.
+//! Turn; a program without the cargo feature `turn-model` has none. [`remote`] asks a server instead.
 
 #[cfg(feature = "turn-model")]
 pub(crate) mod model;
 #[cfg(not(feature = "turn-model"))]
 #[path = "off.rs"]
 pub(crate) mod model;
+mod remote;
 
 use std::{
     collections::VecDeque,
@@ -25,11 +26,15 @@ use std::{
 use tokio::{sync::oneshot, time::Instant};
 use tracing::error;
 
+pub use self::remote::JudgeServer;
 use crate::telemetry::metrics::Metrics;
 
 /// Questions that wait for each thread. An inference takes about 0.1 s, and a session waits at least 1 s for it, unless its client
 /// wants otherwise.
 const WAITING_PER_THREAD: usize = 3;
+
+/// Where `examples/engines/setup` puts the weights.
+pub(crate) const FETCHED_WEIGHTS: &str = "target/engines/smart-turn/smart-turn-v3.2-cpu.onnx";
 
 /// Probability that the user has finished, from int16 mono audio at 16 kHz that ends in the pause; `None` if the model failed.
 pub(crate) type Judge = Box<dyn FnMut(&[i16]) -> Option<f32> + Send>;
@@ -81,6 +86,17 @@ impl TurnJudge {
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let judges = (0..(processors / 2).max(1)).map(|_| new_judge());
         Self::start(judges.collect(), metrics).map_err(|error| format!("cannot start a thread: {error}"))
+    }
+
+    /// Asks a server, with a thread for each question at a time.
+    ///
+    /// # Errors
+    /// A message with the system's error.
+    pub fn remote(server: &JudgeServer, metrics: Metrics) -> Result<Self, String> {
+        let judges = (0..remote::THREADS).map(|_| remote::judge(server.clone())).collect::<io::Result<_>>();
+        judges
+            .and_then(|judges| Self::start(judges, metrics))
+            .map_err(|error| format!("cannot start a thread: {error}"))
     }
 
     /// Starts a thread for each judge.

@@ -14,6 +14,7 @@ mod server_check;
 mod speech;
 mod talk;
 mod transcription;
+mod turns;
 
 use std::{cell::Cell, fs, path::PathBuf, pin::pin, time::Duration};
 
@@ -46,6 +47,9 @@ use crate::{
 const LISTEN: &str = "127.0.0.1:0";
 
 pub(super) async fn run(args: &VerifyArgs) -> Result<(), CommandError> {
+    if let Some(dir) = &args.turns {
+        return turns::run(args, dir).await;
+    }
     let earlier: Vec<Vec<Figure>> =
         args.compare.iter().map(|path| outcome::read_report(path)).collect::<Result<_, _>>()?;
     if args.upstream.is_empty() && args.config.is_none() {
