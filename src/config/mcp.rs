@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
-use hyper::{
-    Uri,
-    header::{AUTHORIZATION, HeaderName, HeaderValue},
-};
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Config, env_var, problems::ConfigProblems, read_token};
@@ -14,7 +11,7 @@ use crate::{
     secret::{Secret, redacted_url},
     server::{
         route::Routes,
-        tool_servers::{self, ToolServerSettings, ToolServerTransport},
+        tool_servers::{self, ToolServerSettings, ToolServerTransport, parse_http_url},
     },
     suggestion::suggest_known,
 };
@@ -150,11 +147,7 @@ impl McpConfig {
         let invalid = |problem: String| {
             ("url", format!("{:?}: {problem}; it looks like https://HOST/mcp", redacted_url(url)))
         };
-        let rest = url.strip_prefix("http").filter(|rest| rest.starts_with(':') || rest.starts_with("s:"));
-        let rest = rest.ok_or_else(|| invalid("the scheme must be http or https".to_owned()))?;
-        // `Endpoint` has the schemes of WebSockets.
-        let uri: Uri =
-            format!("ws{rest}").parse().map_err(|error| invalid(format!("invalid URL ({error})")))?;
+        let uri = parse_http_url(url).map_err(invalid)?;
         let endpoint = Endpoint::from_uri(&uri, self.ca.as_deref())
             .map_err(|problem| if self.ca.is_some() { ("ca", problem) } else { invalid(problem) })?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
@@ -168,7 +161,7 @@ impl McpConfig {
         if let Some(token) = token.map_err(|problem| (key, problem))? {
             headers.push(self.token_header(&token)?);
         }
-        Ok(ToolServerTransport::Http { endpoint, path, headers })
+        Ok(ToolServerTransport::Http { endpoint, path, headers, is_public: false })
     }
 
     fn token_header(&self, token: &Secret) -> Result<(HeaderName, HeaderValue), Mistake> {

@@ -29,8 +29,14 @@ use crate::{
         },
     },
     session::Observation,
-    vocabulary::{ClientEvent, HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
+    vocabulary::{
+        ClientEvent, HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, ServerCallResult, SpeechId,
+    },
 };
+
+/// Why a client's tool server is not connected.
+const NO_TOOL_SERVERS: &str =
+    "the operator allows no tool servers of clients (access.tool_servers lists patterns of their URLs)";
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
     /// Carries out the bridge's outputs. Returns its next deadline, or `None` when the session is over.
@@ -78,9 +84,22 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                         self.pauses.answers.push(Input::WorkerFound(pause));
                     }
                 }
-                Output::CallTool(call) => {
-                    if let Some(tools) = &self.tools {
-                        tools.call(*call);
+                Output::CallTool(call) => match &self.tools {
+                    Some(tools) => tools.call(*call),
+                    None => {
+                        let result = ServerCallResult::failed("there are no tool servers");
+                        self.pauses.answers.push(Input::ToolResult(call.id, result));
+                    }
+                },
+                Output::ConnectTools(number, server) => match &mut self.tools {
+                    Some(tools) => tools.connect(number, *server),
+                    None => {
+                        self.pauses.answers.push(Input::ToolList(number, Err(NO_TOOL_SERVERS.to_owned())))
+                    }
+                },
+                Output::LeaveTools(number) => {
+                    if let Some(tools) = &mut self.tools {
+                        tools.leave(number);
                     }
                 }
                 Output::Observe(observation) => self.handle_observation(&observation),

@@ -2,7 +2,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::{
+    Uri,
+    header::{HeaderName, HeaderValue},
+};
 
 use crate::{net::Endpoint, secret::Secret};
 
@@ -34,6 +37,8 @@ pub(crate) enum ToolServerTransport {
         path: String,
         /// Headers of every request. Values with secrets are marked as sensitive.
         headers: Vec<(HeaderName, HeaderValue)>,
+        /// A client has named the server: inner addresses are refused.
+        is_public: bool,
     },
     /// A child process, on its standard input and output.
     Child {
@@ -45,4 +50,14 @@ pub(crate) enum ToolServerTransport {
         /// Its working directory, if that is another.
         directory: Option<PathBuf>,
     },
+}
+
+/// The URL of a server over HTTP, with the schemes of WebSockets, which [`Endpoint`] has.
+///
+/// # Errors
+/// The mistake in the URL.
+pub(crate) fn parse_http_url(url: &str) -> Result<Uri, String> {
+    let rest = url.strip_prefix("http").filter(|rest| rest.starts_with(':') || rest.starts_with("s:"));
+    let rest = rest.ok_or("the scheme must be http or https")?;
+    format!("ws{rest}").parse().map_err(|error| format!("invalid URL ({error})"))
 }

@@ -380,6 +380,8 @@ impl Driver {
                 Output::CloseLane(lane) => self.checks.on_lane_dropped(self.session.now, *lane),
                 Output::Observe(_) => {}
                 Output::CallTool(_) => unreachable!("there are no tool servers"),
+                // A server that never answers.
+                Output::ConnectTools(..) | Output::LeaveTools(_) => {}
             }
             self.log.push((self.session.now - self.start, output));
         }

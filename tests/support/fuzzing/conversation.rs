@@ -335,6 +335,8 @@ impl FuzzDriver {
                 }
                 Output::Observe(_) => {}
                 Output::CallTool(_) => unreachable!("there are no tool servers"),
+                // A server that never answers.
+                Output::ConnectTools(..) | Output::LeaveTools(_) => {}
             }
         }
     }
