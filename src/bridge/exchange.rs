@@ -10,7 +10,8 @@ use crate::{
     session::{Observation, RecordedItem},
     vocabulary::{
         AnswerPart, ClientEvent, DisconnectReason, EntryId, FlowControl, Frame, HttpRequest, Lane,
-        LanePurpose, Message, Mode, PauseId, ServerCall, ServerCallResult, SpeechId, ToolServer,
+        LanePurpose, ListedTool, Message, Mode, PauseId, RemoteServer, ServerCall, ServerCallResult,
+        SpeechId, ToolServer,
     },
 };
 
@@ -60,6 +61,8 @@ pub enum Input<'a> {
     ToolServers(Arc<[ToolServer]>),
     /// The end of an [`Output::CallTool`]: its number, and the result.
     ToolResult(EntryId, ServerCallResult),
+    /// The answer to an [`Output::ConnectTools`]: its number, and the server's tools or why there are none.
+    ToolList(EntryId, Result<Vec<ListedTool>, String>),
 }
 
 /// An output of a session: one thing for the driver to do.
@@ -99,6 +102,10 @@ pub enum Output {
     CallTool(Box<ServerCall>),
     /// A piece of the recording ([`super::Bridge::record`]).
     Record(Box<RecordedItem>),
+    /// Connect to a tool server of the client, under this number, and list its tools. [`Input::ToolList`] is the answer.
+    ConnectTools(EntryId, Box<RemoteServer>),
+    /// Leave the tool server with this number. Calls in progress go on.
+    LeaveTools(EntryId),
     /// For the log and the metrics.
     Observe(Observation),
     /// No more output. Call again after the next input or at this instant.

@@ -248,6 +248,7 @@ impl Bridge {
                 lanes.handle_timeout(now);
                 session.handle_timeout(now);
             }
+            Input::ToolResult(..) | Input::ToolList(..) => session.handle_tools(now, input, outputs),
             order => session.handle_order(now, order),
         }
         self.follow_codecs(now);

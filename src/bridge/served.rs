@@ -12,7 +12,7 @@ use super::{
     session::BridgedSession,
 };
 use crate::{
-    client::{Abilities, Codec, ConnectQuery, IgnoredField, check_request, spell_request},
+    client::{Abilities, Codec, ConnectQuery, IgnoredField, ToolOrder, check_request, spell_request},
     session::{
         AudioTotals, BargeInStage, EndReason, Measurement, Observation, RecordOptions, RecordedItem,
         SampleCounts, Session, SessionReport, SessionSetup, UplinkCounts,
@@ -116,6 +116,28 @@ impl ServedSession {
         self.codec.encode(&event, at_s, |message, turn| {
             outputs.ready.push_back(Output::ToClient(message, turn));
         });
+        if matches!(event, ClientEvent::SessionCreated { .. } | ClientEvent::AnswerEnded { .. }) {
+            self.codec.collect_notes();
+            self.pass_tool_orders(outputs);
+        }
+    }
+
+    /// Passes on what the codec has beside requests.
+    fn pass_notes(&mut self, outputs: &mut Outputs) {
+        let replies = self.codec.take_replies();
+        outputs.ready.extend(replies.into_iter().map(|reply| Output::ToClient(reply, None)));
+        self.pass_tool_orders(outputs);
+        self.report_ignored_fields();
+    }
+
+    /// Passes on what the driver does on tool servers of the client.
+    fn pass_tool_orders(&mut self, outputs: &mut Outputs) {
+        let output = |order| match order {
+            ToolOrder::Connect(number, server) => Output::ConnectTools(number, server),
+            ToolOrder::Leave(number) => Output::LeaveTools(number),
+            ToolOrder::Call(call) => Output::CallTool(call),
+        };
+        outputs.ready.extend(self.codec.take_tool_orders().into_iter().map(output));
     }
 
     /// Reports fields that the codec accepted without effect.
@@ -213,9 +235,24 @@ impl BridgedSession for ServedSession {
             self.session.report_error(error);
         }
         if has_fields {
-            let replies = self.codec.take_replies();
-            outputs.ready.extend(replies.into_iter().map(|reply| Output::ToClient(reply, None)));
-            self.report_ignored_fields();
+            self.pass_notes(outputs);
+        }
+    }
+
+    fn handle_tools(&mut self, now: Instant, input: Input<'_>, outputs: &mut Outputs) {
+        let session = &mut self.session;
+        let handle = &mut |request: ClientRequest<'_>| session.handle_client_request(now, request);
+        match input {
+            Input::ToolList(number, list) => self.codec.take_tool_list(number, list, handle),
+            Input::ToolResult(call, result) => {
+                if let Some(result) = self.codec.take_tool_result(call, result, handle) {
+                    self.session.handle_tool_result(now, call, result);
+                }
+            }
+            _ => {}
+        }
+        if outputs.is_client_open {
+            self.pass_notes(outputs);
         }
     }
 
@@ -270,7 +307,6 @@ impl BridgedSession for ServedSession {
             Input::WorkerFound(pause) => session.handle_free_worker(now, pause),
             Input::Rollover => session.request_rollover(now),
             Input::ToolServers(servers) => session.set_tool_servers(now, servers),
-            Input::ToolResult(call, result) => session.handle_tool_result(now, call, result),
             _ => {}
         }
     }

@@ -44,6 +44,9 @@ pub(super) trait BridgedSession: Debug + Send {
     /// Handles a frame of the client.
     fn handle_client_frame(&mut self, now: Instant, frame: Frame<'_>, outputs: &mut Outputs);
 
+    /// Takes the end of a call of a tool, or the tools of a client's server.
+    fn handle_tools(&mut self, _now: Instant, _input: Input<'_>, _outputs: &mut Outputs) {}
+
     /// Gives the client events in place of messages.
     fn give_events(&mut self) {}
 

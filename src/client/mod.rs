@@ -24,7 +24,7 @@ pub(crate) use self::spell_request::{check_request, spell_request};
 use self::{
     device_tools::DeviceTools,
     live::Live,
-    mapped::{ClientCodec, MappedCodec, Plain, error_close_frame},
+    mapped::{ClientCodec, MappedCodec, Plain, RequestHandler, error_close_frame},
     numbered::NumberedInput,
     realtime::{NoLabels, Realtime},
 };
@@ -35,7 +35,10 @@ pub(crate) use self::{
 use crate::{
     error::Error,
     spelling::ClientMapping,
-    vocabulary::{ClientEvent, ClientRequest, CloseReason, EventName, Frame, Message, SpeechId},
+    vocabulary::{
+        ClientEvent, ClientRequest, CloseReason, EntryId, EventName, Frame, ListedTool, Message,
+        RemoteServer, ServerCall, ServerCallResult, SpeechId,
+    },
 };
 
 /// One connection's codec.
@@ -66,13 +69,27 @@ struct Notes {
     replies: Vec<Message>,
     /// Fields without effect.
     ignored: Vec<IgnoredField>,
+    /// What the driver does on tool servers of the client.
+    tool_orders: Vec<ToolOrder>,
 }
 
 impl Notes {
     fn append(&mut self, others: &mut Self) {
         self.replies.append(&mut others.replies);
         self.ignored.append(&mut others.ignored);
+        self.tool_orders.append(&mut others.tool_orders);
     }
+}
+
+/// Something to do on a tool server of the client.
+#[derive(Debug)]
+pub(crate) enum ToolOrder {
+    /// Connect to it, under this number, and list its tools.
+    Connect(EntryId, Box<RemoteServer>),
+    /// Leave it.
+    Leave(EntryId),
+    /// Call one of its tools.
+    Call(Box<ServerCall>),
 }
 
 /// An accepted field without effect.
@@ -196,6 +213,39 @@ impl Codec {
     /// Takes the fields without effect since the last call.
     pub fn take_ignored_fields(&mut self) -> Vec<IgnoredField> {
         std::mem::take(&mut self.mapped.notes.ignored)
+    }
+
+    /// Takes what the driver does on tool servers of the client since the last call.
+    pub(crate) fn take_tool_orders(&mut self) -> Vec<ToolOrder> {
+        std::mem::take(&mut self.mapped.notes.tool_orders)
+    }
+
+    /// Collects what encoding has left to report.
+    pub(crate) fn collect_notes(&mut self) {
+        self.protocol.take_notes(&mut self.mapped.notes);
+    }
+
+    /// Takes the tools of a client's server, or why there are none.
+    pub(crate) fn take_tool_list(
+        &mut self,
+        number: EntryId,
+        list: Result<Vec<ListedTool>, String>,
+        handle: &mut RequestHandler<'_>,
+    ) {
+        self.protocol.take_tool_list(number, list, handle);
+        self.protocol.take_notes(&mut self.mapped.notes);
+    }
+
+    /// Takes the end of a call on a client's server. Gives the result of any other call back.
+    pub(crate) fn take_tool_result(
+        &mut self,
+        call: EntryId,
+        result: ServerCallResult,
+        handle: &mut RequestHandler<'_>,
+    ) -> Option<ServerCallResult> {
+        let result = self.protocol.take_tool_result(call, result, handle);
+        self.protocol.take_notes(&mut self.mapped.notes);
+        result
     }
 
     /// Takes the codec's own answers to the client's messages since the last call.

@@ -24,6 +24,7 @@ use crate::{
         },
         memory::MemoryBudget,
         tls::{ClientCerts, ReloadableAcceptor},
+        tool_servers::{self, AllowedServers},
     },
     spelling::check::MAX_MS,
 };
@@ -46,6 +47,10 @@ pub struct AccessConfig {
     pub signature: Option<SignatureConfig>,
     /// Allowed `Origin`s of browsers; any by default.
     pub origins: Option<Vec<String>>,
+    /// Patterns of the URLs of tool servers that clients of OpenAI's Realtime may name, such as `https://*.example.com/*`; none by
+    /// default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_servers: Vec<String>,
     /// Networks of proxies that may name the client's address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted_proxies: Vec<String>,
@@ -137,9 +142,20 @@ impl AccessConfig {
                 .map(SignatureConfig::build)
                 .transpose()
                 .map_err(bad("signature"))?,
+            tool_servers: self.allowed_servers().map_err(bad("tool_servers"))?.into(),
             origins: AllowedOrigins::new(self.origins.as_deref()).map_err(bad("origins"))?,
             proxies: proxies.map_err(bad("trusted_proxies"))?,
         })
+    }
+}
+
+impl AccessConfig {
+    /// The tool servers that clients may name.
+    fn allowed_servers(&self) -> Result<AllowedServers, String> {
+        if !self.tool_servers.is_empty() {
+            tool_servers::check()?;
+        }
+        AllowedServers::new(&self.tool_servers)
     }
 }
 
@@ -328,6 +344,7 @@ mod tests {
                 "[access]\norigins = [\"app.example.com\"]",
                 "access.origins: invalid origin \"app.example.com\"",
             ),
+            ("[access]\ntool_servers = [\"a.example.com\"]", "access.tool_servers: "),
             ("[access]\ntrusted_proxies = [\"10.0.0.0/33\"]", "\"10.0.0.0/8\""),
             ("[access.signature]\npublic_url = \"wss://a\"", "access.signature: needs the account's token"),
             (

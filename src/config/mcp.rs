@@ -153,7 +153,7 @@ impl McpConfig {
             headers: &self.headers,
         };
         let HttpRequests { endpoint, path, headers } = server.requests()?;
-        Ok(ToolServerTransport::Http { endpoint, path, headers })
+        Ok(ToolServerTransport::Http { endpoint, path, headers, is_public: false })
     }
 
     fn child_environment(&self) -> Result<Vec<(String, Secret)>, Mistake> {

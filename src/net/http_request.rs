@@ -1,7 +1,7 @@
 //! HTTP requests to a server of the operator's, each on a connection of its own: they are rare, and servers close idle connections
 //! at any time.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -9,7 +9,7 @@ use hyper::{Request, Response, Uri, body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
-use super::{CountedStream, Endpoint};
+use super::{CountedStream, Endpoint, Transport};
 
 /// Time to connect, with TLS.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,9 +32,21 @@ pub(crate) async fn send(
     endpoint: &Endpoint,
     request: Request<Full<Bytes>>,
 ) -> Result<Response<Incoming>, String> {
-    let connected = timeout(CONNECT_TIMEOUT, endpoint.connect()).await;
-    let late = |_| format!("{}: no connection within {} s", endpoint.authority, CONNECT_TIMEOUT.as_secs());
-    let connected = connected.map_err(late)?.map_err(|error| format!("{}: {error}", endpoint.authority))?;
+    send_over(endpoint.connect(), &endpoint.authority, request).await
+}
+
+/// Sends a request on this connection to a host, and waits for the head of the answer.
+///
+/// # Errors
+/// A message about the connection.
+pub(crate) async fn send_over(
+    connection: impl Future<Output = io::Result<Box<dyn Transport>>>,
+    host: &str,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, String> {
+    let late = |_| format!("{host}: no connection within {} s", CONNECT_TIMEOUT.as_secs());
+    let connected = timeout(CONNECT_TIMEOUT, connection).await;
+    let connected = connected.map_err(late)?.map_err(|error| format!("{host}: {error}"))?;
     let stream = CountedStream::new(connected);
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;

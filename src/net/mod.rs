@@ -200,6 +200,24 @@ impl Endpoint {
         self.connect_tls(tcp).await.map_err(describe_tls_error)
     }
 
+    /// Connects to an address of the host, if all of them are good.
+    ///
+    /// # Errors
+    /// As [`Endpoint::connect`]; or an address that is not good, which is not named, because the host's owner chose it.
+    #[cfg(feature = "mcp")]
+    pub(crate) async fn connect_if(
+        &self,
+        is_good: impl Fn(IpAddr) -> bool,
+    ) -> io::Result<Box<dyn Transport>> {
+        let addresses = self.resolve().await?;
+        if !addresses.iter().all(|address| is_good(address.ip())) {
+            let problem = "the host has an address of an inner network";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+        }
+        let tcp = self.connect_tcp(&addresses).await?;
+        self.connect_tls(tcp).await.map_err(describe_tls_error)
+    }
+
     /// True if the endpoint uses TLS.
     pub(crate) const fn is_secure(&self) -> bool {
         self.tls.is_some()

@@ -13,8 +13,8 @@ use crate::{
     bridge::{Input, Output},
     session::Observation,
     vocabulary::{
-        AnswerPart, DisconnectReason, EntryId, FlowControl, Frame, HttpBody, HttpRequest, Lane, Message,
-        Mode, PauseId, ServerCallResult, SpeechId, ToolServer,
+        AnswerPart, CallFailure, DisconnectReason, EntryId, FlowControl, Frame, HttpBody, HttpRequest, Lane,
+        Message, Mode, PauseId, ServerCallResult, SpeechId, ToolServer,
     },
 };
 
@@ -64,6 +64,9 @@ pub struct TraceRecord {
     /// Close reason, or another text or number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
+    /// Why a call of a tool has no result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<CallFailure>,
     /// Pause in the user's speech.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<u32>,
@@ -130,6 +133,8 @@ pub enum InputKind {
     ToolServers,
     /// Result of a call on a tool server, with the number of the call. Pictures are not recorded.
     ToolResult,
+    /// Tools of a client's server as JSON, with the number of their list.
+    ToolList,
 }
 
 /// Kind of an output.
@@ -158,6 +163,10 @@ pub enum OutputKind {
     FindWorker,
     /// Call a tool: its number, server and name, and the arguments.
     CallTool,
+    /// Connect to a tool server of the client: the number of its list and its label.
+    ConnectTools,
+    /// Leave a tool server of the client: the number of its list.
+    LeaveTools,
     /// Observation for the log.
     Observe,
     /// End of the session.
@@ -226,7 +235,13 @@ impl TraceRecord {
             Input::ToolResult(call, result) => Self {
                 words: Some(call.0.to_string()),
                 text: Some(result.output.clone()),
+                failure: result.failure,
                 ..record(InputKind::ToolResult)
+            },
+            Input::ToolList(number, list) => Self {
+                words: Some(number.0.to_string()),
+                text: serde_json::to_string(list).ok(),
+                ..record(InputKind::ToolList)
             },
         }
     }
@@ -265,6 +280,13 @@ impl TraceRecord {
                 text: Some(call.arguments.clone()),
                 ..record(OutputKind::CallTool)
             },
+            Output::ConnectTools(number, server) => Self {
+                words: Some(format!("{} {}", number.0, server.label)),
+                ..record(OutputKind::ConnectTools)
+            },
+            Output::LeaveTools(number) => {
+                Self { words: Some(number.0.to_string()), ..record(OutputKind::LeaveTools) }
+            }
             // Measurements depend on the machine, so they are not part of a trace. An event is recorded as its messages.
             Output::Observe(Observation::Measured(_)) | Output::Event(_) | Output::Record(_) => return None,
             Output::Observe(observation) => {
@@ -419,10 +441,14 @@ impl TraceRecord {
                 handle(Input::ToolServers(servers.into()));
             }
             InputKind::ToolResult => {
-                let call = self.words.as_deref().and_then(|number| number.parse().ok());
-                let call = EntryId(call.ok_or("`words` must be the number of a call")?);
                 let output = self.text.clone().unwrap_or_default();
-                handle(Input::ToolResult(call, ServerCallResult { output, pictures: Vec::new() }));
+                let result = ServerCallResult { output, pictures: Vec::new(), failure: self.failure };
+                handle(Input::ToolResult(self.entry()?, result));
+            }
+            InputKind::ToolList => {
+                let list = serde_json::from_str(self.text.as_deref().unwrap_or_default())
+                    .map_err(|error| format!("`text`: {error}"))?;
+                handle(Input::ToolList(self.entry()?, list));
             }
         }
         Ok(())
@@ -432,6 +458,12 @@ impl TraceRecord {
         let mut numbers = self.words.as_deref()?.split(' ');
         let turn = SpeechId(numbers.next()?.parse().ok()?);
         Some((turn, numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    }
+
+    /// The number in `words`.
+    fn entry(&self) -> Result<EntryId, String> {
+        let number = self.words.as_deref().and_then(|number| number.parse().ok());
+        number.map(EntryId).ok_or_else(|| "`words` must be the number of a call or list".to_owned())
     }
 
     fn pause(&self) -> Result<PauseId, String> {
@@ -502,8 +534,11 @@ impl TraceRecord {
             }
             (_, Some(OutputKind::FindWorker)) => "look for a free worker".to_owned(),
             (Some(InputKind::ToolServers), _) => "tool servers".to_owned(),
+            (Some(InputKind::ToolList), _) => "tools of a client's server".to_owned(),
             (Some(InputKind::ToolResult), _) => "result of a tool".to_owned(),
             (_, Some(OutputKind::CallTool)) => "call a tool".to_owned(),
+            (_, Some(OutputKind::ConnectTools)) => "connect to a client's tool server".to_owned(),
+            (_, Some(OutputKind::LeaveTools)) => "leave a client's tool server".to_owned(),
             (None, None) => "note".to_owned(),
         }
     }

@@ -50,7 +50,11 @@ pub use self::requests::{ClientRequest, SpeakRequest, VideoFrame, VoiceSample};
 pub use self::settings::{ClientSettings, FieldRole, MicrophoneMode, Setting, SpeechModel};
 pub use self::slot::Slot;
 pub use self::slot_value::{JsonWriter, SlotValue};
-pub use self::tool::{ServerCall, ServerCallResult, Tool, ToolChoice, ToolOffer, ToolResult, ToolServer};
+pub(crate) use self::tool::writable_name;
+pub use self::tool::{
+    CallFailure, ListedTool, RemoteServer, ServerCall, ServerCallResult, Tool, ToolChoice, ToolOffer,
+    ToolResult, ToolServer,
+};
 pub use self::turn_end::{Eagerness, JudgedEnd, PauseId, TurnEnd, TurnEndRule};
 pub use self::usage::{ReportedUsage, TokenDetails, TokenUsage};
 /// One upstream connection of a session. A session never uses a number twice.

@@ -1,9 +1,9 @@
 //! Tools: functions that the model may call, and the results of calls. The client has tools, and so have tool servers of the
-//! operator, which voxbridge calls itself.
+//! operator and of the client, which voxbridge calls itself.
 //!
 //! The types know no prompt and no protocol: a client codec, a prompt or a server with calls of its own makes and reads them.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,15 @@ pub struct Tool {
     pub description: Option<String>,
     /// JSON schema of its arguments: the text of an object.
     pub parameters: Box<str>,
+}
+
+/// A name that the model can write without mistakes, for a tool of this name.
+pub(crate) fn writable_name(name: &str) -> String {
+    /// OpenAI's bound.
+    const NAME_MAX_BYTES: usize = 64;
+    let letter =
+        |letter: char| if letter.is_ascii_alphanumeric() || "_-.".contains(letter) { letter } else { '_' };
+    name.chars().map(letter).take(NAME_MAX_BYTES).collect()
 }
 
 /// Which calls an answer may have.
@@ -104,11 +113,48 @@ pub struct ToolServer {
     pub tools: Vec<Tool>,
 }
 
+/// A tool server that the client names.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RemoteServer {
+    /// The client's name for it.
+    pub label: String,
+    /// Its URL, which may hold secrets.
+    pub url: String,
+    /// Headers of every request, which may hold secrets.
+    pub headers: Vec<(String, String)>,
+}
+
+impl fmt::Debug for RemoteServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RemoteServer({:?}, {} headers)", self.label, self.headers.len())
+    }
+}
+
+impl RemoteServer {
+    /// Memory of the server, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
+        size_of::<Self>() + self.label.len() + self.url.len() + headers.sum::<usize>()
+    }
+}
+
+/// A tool as its server describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedTool {
+    /// The tool, under the server's own name.
+    pub tool: Tool,
+    /// Hints on what it does: the text of a JSON object.
+    pub annotations: Option<Box<str>>,
+}
+
 /// A call of a tool on a tool server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCall {
     /// Entry of the conversation that the call is. Names it within its session.
     pub id: EntryId,
+    /// The list of tools of a client's server; `None` for a server of the operator.
+    pub list: Option<EntryId>,
     /// Name of the server.
     pub server: String,
     /// The server's own name of the tool.
@@ -126,6 +172,18 @@ pub struct ServerCallResult {
     pub output: String,
     /// Pictures: JPEG or PNG files.
     pub pictures: Vec<Bytes>,
+    /// Why there is no result.
+    pub failure: Option<CallFailure>,
+}
+
+/// Why a call has no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallFailure {
+    /// The tool reports an error.
+    Tool,
+    /// The tool was not called, or its result did not come.
+    Call,
 }
 
 impl ServerCallResult {
@@ -133,7 +191,14 @@ impl ServerCallResult {
     #[must_use]
     pub fn failed(problem: &str) -> Self {
         let error = serde_json::json!({ "error": problem });
-        Self { output: error.to_string(), pictures: Vec::new() }
+        Self { output: error.to_string(), pictures: Vec::new(), failure: Some(CallFailure::Call) }
+    }
+
+    /// The words of the error in the output.
+    #[must_use]
+    pub fn error_words(&self) -> String {
+        let output: serde_json::Value = serde_json::from_str(&self.output).unwrap_or_default();
+        output["error"].as_str().unwrap_or(&self.output).to_owned()
     }
 
     /// True for the end of a call that failed.

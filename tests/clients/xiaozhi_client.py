@@ -1,7 +1,8 @@
 """Talks through PyPI's xiaozhi-sdk, unmodified: python3 xiaozhi_client.py OTA_URL MODE RECORDING.wav HEARD.wav
 
 The recording is 16 kHz, mono, 16 bit. MODE is `auto`, `manual` or `realtime`. After the answer, a text is typed, and its answer
-is aborted. Writes the first answer's audio to HEARD.wav and prints as JSON what came.
+is aborted. The device has a tool `set_volume`; with the mode `tool`, only a text is typed, whose answer may call it. Writes the
+first answer's audio to HEARD.wav and prints as JSON what came.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import time
 import wave
 
 from xiaozhi_sdk import XiaoZhiWebsocket
+from xiaozhi_sdk.utils import mcp_tool
 
 PATIENCE_S = 60
 RATE_HZ = 16000
@@ -32,6 +34,7 @@ logging.getLogger("xiaozhi_sdk").addHandler(Errors())
 class Device:
     def __init__(self, ota_url, mode):
         self.messages, self.state = [], asyncio.Condition()
+        self.volumes, self.listed = [], asyncio.Event()
         self.sdk = XiaoZhiWebsocket(self.handle, ota_url=ota_url, audio_sample_rate=RATE_HZ)
         self.sdk.mode = mode
 
@@ -39,6 +42,25 @@ class Device:
         async with self.state:
             self.messages.append(message)
             self.state.notify_all()
+
+    async def add_tool(self):
+        """Adds a tool by the SDK's own description, and notes when the server has asked for the list."""
+
+        # The SDK copies the tool, and with a method its object.
+        def set_volume(arguments):
+            self.volumes.append(arguments)
+            return {"volume": arguments["volume"]}, False
+
+        tool = mcp_tool.set_volume | {"tool_func": set_volume, "is_async": False}
+        await self.sdk.set_mcp_tool([tool])
+        handle = self.sdk.mcp
+
+        async def note(data):
+            await handle(data)
+            if data["payload"]["method"] == "tools/list":
+                self.listed.set()
+
+        self.sdk.mcp = note
 
     def count(self, state):
         return sum(message.get("state") == state for message in self.messages)
@@ -61,9 +83,20 @@ class Device:
             await asyncio.sleep(max(0.0, began + at / 2 / RATE_HZ - time.monotonic()))
 
 
+async def use_tool(device):
+    await device.listed.wait()
+    await device.sdk.send_text("Set the volume to 30.")
+    await device.wait_for("stop", 1)
+    await device.sdk.close()
+    return {"volumes": device.volumes, "messages": device.messages, "errors": errors}
+
+
 async def talk(ota_url, mode, recording, heard):
-    device = Device(ota_url, mode)
+    device = Device(ota_url, "auto" if mode == "tool" else mode)
+    await device.add_tool()
     assert await device.sdk.init_connection("AA:BB:CC:DD:EE:FF")
+    if mode == "tool":
+        return await use_tool(device)
     started = asyncio.ensure_future(device.wait_for("start", 1))
     if mode == "manual":
         done = asyncio.get_running_loop().create_future()

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use voxbridge::{
-    config::Config,
+    config::{AccessConfig, Config},
     simulator::{RealtimeServer, SimDialect, SimulatorConfig},
 };
 use voxbridge_test_support::{
@@ -142,4 +142,50 @@ async fn openai_agents_get_the_call_of_a_model_that_is_offered_tools_byte_for_by
     let messages = asked[1]["messages"].as_array().unwrap();
     let called = messages.iter().map(|message| &message["tool_calls"][0]["function"]["arguments"]);
     assert!(called.into_iter().any(|arguments| arguments == ARGUMENTS), "{messages:?}");
+}
+
+/// PyPI's server of the Model Context Protocol, named by the client. One of its two tools needs the client's approval, and gets the
+/// client's token.
+#[tokio::test(flavor = "multi_thread")]
+async fn openai_libraries_call_tools_of_a_server_that_they_name() {
+    const WARMTH: &str = r#"<tool_call>{"name": "temperature", "arguments": {"room": "hall"}}</tool_call>"#;
+    const HEADER: &str =
+        r#"<tool_call>{"name": "header", "arguments": {"name": "authorization"}}</tool_call>"#;
+    if installed_clients().is_none() {
+        return;
+    }
+    let Some(server) = PackageServer::mcp(&[]) else { return };
+    let answers = [WARMTH, "It is warm.", HEADER, "It is a key."].map(str::to_owned).to_vec();
+    let url = format!("http://{}/mcp", server.address());
+    for (name, mut client, code) in [
+        ("openai", python(&["openai"]), row("OpenAI, Python 2")),
+        (
+            "agents-realtime",
+            node("openai_agents_mcp.cjs"),
+            page_row("openai-realtime", "@openai/agents-realtime "),
+        ),
+    ] {
+        let simulator = SimulatorConfig { workers: 4, answers: answers.clone(), ..instant_simulator() };
+        let tool_servers = vec![format!("http://{}/mcp", server.address())];
+        let access = AccessConfig { tool_servers, ..AccessConfig::default() };
+        let bench = Bench::with_config(simulator, Config { access, ..Config::default() }).await;
+        if name == "openai" {
+            client.arg(project().join("tests/clients/openai_mcp.py"));
+        }
+        client.arg(code.code_for(bench.address())).arg(&url);
+        let came: Value = serde_json::from_str(&run(client).await).unwrap();
+        println!("{name}: {came}");
+        let called = json!([
+            ["house", "temperature", {"room": "hall"}, "It is 21 degrees in the hall."],
+            ["house", "header", {"name": "authorization"}, "Bearer secret-token"]
+        ]);
+        assert_eq!(came["called"], called, "{name}");
+        assert_eq!(came["approved"], json!([["header", {"name": "authorization"}]]), "{name}");
+        assert_eq!(came["listed"], json!(["temperature", "header"]), "{name}");
+        assert_eq!(came["answers"], json!(["It is warm.", "It is a key."]), "{name}");
+        for field in ["errors", "invalid"] {
+            assert_eq!(came[field], json!([]), "{name}");
+        }
+        assert!(!came["echo"].to_string().contains("secret"), "{name}: {}", came["echo"]);
+    }
 }

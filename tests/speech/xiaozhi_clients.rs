@@ -1,15 +1,17 @@
 //! PyPI's xiaozhi-sdk, unmodified, finds the server by its setup page and talks with the assistant.
 
-use serde_json::Value;
-use voxbridge::{audio::wav, simulator::SimulatorConfig};
-use voxbridge_test_support::bench::{Bench, Options, scratch};
+use serde_json::{Value, json};
+use voxbridge::{audio::wav, config::Config, simulator::SimulatorConfig};
+use voxbridge_test_support::bench::{Bench, Options, instant_simulator, scratch};
 
-use crate::client_programs::{project, python, recording, run};
+use crate::client_programs::{installed_clients, project, python, recording, run};
 use crate::engines::{shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::page_row;
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const WORDS: &str = "he was not an ill disposed young man";
+/// The package has its own libopus; its other needs are those of the packages beside it.
+const PACKAGES: [&str; 5] = ["xiaozhi", "livekit", "openai", "pipecat", "aiohttp"];
 /// One of the eight words may be wrong.
 const WER: f64 = 0.13;
 
@@ -22,8 +24,7 @@ async fn device_talks(mode: &str) {
     };
     let bench = Bench::with_options(options).await;
     let heard = scratch(&format!("xiaozhi-{mode}")).join("heard.wav");
-    // The package has its own libopus; its other needs are those of the packages beside it.
-    let mut client = python(&["xiaozhi", "livekit", "openai", "pipecat", "aiohttp"]);
+    let mut client = python(&PACKAGES);
     client.arg(project().join("tests/clients/xiaozhi_client.py"));
     let shown = page_row("xiaozhi", "xiaozhi-sdk").code_for(bench.address());
     client.arg(shown.split('"').nth(1).unwrap()).arg(mode).arg(recording(RECORDING)).arg(&heard);
@@ -47,6 +48,29 @@ async fn device_talks(mode: &str) {
         wav::read(&std::fs::read(&heard).unwrap(), std::time::Duration::from_secs(120)).unwrap();
     let words = engines.recognise(samples).await.unwrap();
     assert!(word_error_rate(WORDS, &words) <= WER, "{mode}: {words}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn xiaozhi_sdk_lets_the_model_call_its_tool() {
+    const CALL: &str = r#"<tool_call>{"name": "set_volume", "arguments": {"volume": 30}}</tool_call>"#;
+    const ANSWER: &str = "The volume is 30.";
+    if installed_clients().is_none() {
+        return;
+    }
+    let answers = [CALL, ANSWER].map(str::to_owned).to_vec();
+    let simulator = SimulatorConfig { workers: 4, answers, ..instant_simulator() };
+    let bench = Bench::with_config(simulator, Config::default()).await;
+    let mut client = python(&PACKAGES);
+    client.arg(project().join("tests/clients/xiaozhi_client.py"));
+    let shown = page_row("xiaozhi", "xiaozhi-sdk").code_for(bench.address());
+    client.arg(shown.split('"').nth(1).unwrap()).args(["tool", "-", "-"]);
+    let came: Value = serde_json::from_str(&run(client).await).unwrap();
+    assert_eq!(came["volumes"], json!([{"volume": 30}]), "{came}");
+    assert_eq!(came["errors"], json!([]), "{came}");
+    let sentences =
+        came["messages"].as_array().unwrap().iter().filter(|message| message["state"] == "sentence_start");
+    let said: Vec<&str> = sentences.map(|message| message["text"].as_str().unwrap()).collect();
+    assert_eq!(said.join(" "), ANSWER, "{came}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,9 @@ use crate::{
         extract::ExtractedValues,
         field::FieldRole,
     },
-    vocabulary::{ClientEvent, ClientRequest, Frame, Message, Setting, SpeechId},
+    vocabulary::{
+        ClientEvent, ClientRequest, EntryId, Frame, ListedTool, Message, ServerCallResult, Setting, SpeechId,
+    },
 };
 
 /// Takes the requests of a message.
@@ -84,6 +86,25 @@ pub(in crate::client) trait ClientCodec: fmt::Debug + Send + Sync {
 
     /// Moves the replies and fields without effect to the other notes.
     fn take_notes(&mut self, _notes: &mut Notes) {}
+
+    /// Takes the tools of a client's server, or why there are none.
+    fn take_tool_list(
+        &mut self,
+        _number: EntryId,
+        _list: Result<Vec<ListedTool>, String>,
+        _handle: &mut RequestHandler<'_>,
+    ) {
+    }
+
+    /// Takes the end of a call on a client's server. Gives the result of any other call back.
+    fn take_tool_result(
+        &mut self,
+        _call: EntryId,
+        result: ServerCallResult,
+        _handle: &mut RequestHandler<'_>,
+    ) -> Option<ServerCallResult> {
+        Some(result)
+    }
 
     /// Memory of what the client gave and the codec keeps, bytes.
     fn kept_bytes(&self) -> usize {

@@ -7,7 +7,7 @@ use super::{
     Realtime,
     events::EventLabels,
     items::{Item, call_json},
-    response::Response,
+    response::{Response, ResponseCall},
     with,
 };
 use crate::{
@@ -116,15 +116,20 @@ impl<L: EventLabels> Realtime<L> {
 
     /// Adds a call of a tool to a response. The client gets it when the words before it are complete.
     pub(super) fn add_call(&mut self, segment_id: u32, number: EntryId, call: &ToolCall) {
-        let id = self.events.item_id(number);
+        let item_id = self.events.item_id(number);
+        let server_tool =
+            self.session.server_tools.iter().find(|tool| tool.offered.name == call.name).cloned();
         if let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) {
-            response.calls.push((id, number, call.clone()));
+            response.calls.push(ResponseCall { item_id, number, call: call.clone(), server_tool });
         }
     }
 
     /// Sends a call of a response. Clients know its item before its arguments are done: Pipecat relies on it.
     fn send_call(&mut self, response: &Response, at: usize, send: &mut dyn FnMut(Message)) {
-        let (id, number, call) = &response.calls[at];
+        let ResponseCall { item_id: id, number, call, server_tool } = &response.calls[at];
+        if let Some(tool) = server_tool {
+            return self.send_server_call(response, at, tool, send);
+        }
         let position = response.call_position(at);
         let place =
             json!({ "response_id": position["response_id"], "output_index": position["output_index"] });
@@ -185,6 +190,7 @@ impl<L: EventLabels> Realtime<L> {
         let fields = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
         self.send(RealtimeEvent::ResponseDone, fields, send);
         self.send(RealtimeEvent::RateLimits, json!({ "rate_limits": [] }), send);
+        self.start_ready_calls(send);
         self.tell_response(send);
     }
 

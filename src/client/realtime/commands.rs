@@ -60,6 +60,7 @@ impl<L: EventLabels> Realtime<L> {
         match verb {
             Verb::SessionUpdate => {
                 self.update_session(&message)?;
+                self.follow_declared_servers();
                 handle(ClientRequest::Configure(self.settings()));
                 Ok(())
             }
@@ -85,7 +86,7 @@ impl<L: EventLabels> Realtime<L> {
     }
 
     /// Replies with an item, given as JSON.
-    fn reply_item(&mut self, event: RealtimeEvent, fields: Value, item: &str) {
+    pub(super) fn reply_item(&mut self, event: RealtimeEvent, fields: Value, item: &str) {
         let message = self.events.message_with(event, fields, "item", item);
         self.notes.replies.extend(message);
     }
@@ -131,11 +132,14 @@ impl<L: EventLabels> Realtime<L> {
         };
         let added = read_item(&fields, "item", id, number, self.session.input)?;
         self.check_result(&added.parts)?;
+        let decision = self.read_decision(&fields)?;
         let is_text = |part: &EntryPart| matches!(part, EntryPart::Text(_));
         if self.hears_only && added.parts.iter().any(is_text) {
             self.ignore("conversation.item.create", "item", NO_TEXT);
         }
-        if added.parts.is_empty() {
+        if decision.is_some() {
+            // Its call is begun or ended below.
+        } else if added.parts.is_empty() {
             self.ignore("conversation.item.create", "item", "MiniCPM-o has no use for it");
         } else {
             let entry = Entry { id: number, role: added.role, parts: added.parts };
@@ -147,6 +151,9 @@ impl<L: EventLabels> Realtime<L> {
         self.items.insert(at, added.item);
         for event in [RealtimeEvent::ItemAdded, RealtimeEvent::ItemDone] {
             self.reply_item(event, json!({ "previous_item_id": previous }), &json);
+        }
+        if let Some(decision) = decision {
+            self.follow_decision(decision, handle);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! Sources: OpenAI's published schema, and what its clients break on
 //! (mappings/notes/openai-realtime.md#what-clients-break-on). The session knows utterances and answers by number; here
 //! they become items and responses with ids. [`session`] holds the client's settings ([`detection`] those of turn
-//! detection, [`tools`] those of tools, [`shape`] their types and ranges), [`items`] the conversation, and [`response`]
+//! detection, [`tools`] those of tools, [`tool_servers`] tool servers, [`shape`] their types and ranges), [`items`] the conversation, and [`response`]
 //! the answer in progress. [`utterances`] and [`answers`] send what the user and the model say, [`errors`] errors.
 //! [`commands`] reads the client's messages, with [`added_item`] and [`requests`], by [`fields`].
 
@@ -20,6 +20,7 @@ mod requests;
 mod response;
 mod session;
 mod shape;
+mod tool_servers;
 mod tools;
 mod transcription;
 mod utterances;
@@ -39,6 +40,7 @@ use self::{
     items::ItemStore,
     response::{RequestedResponse, Response},
     session::{SessionConfig, WithoutEffect},
+    tool_servers::ToolServers,
     utterances::PartialTranscript,
 };
 use super::{
@@ -53,7 +55,9 @@ use crate::{
         client::{RealtimeEvent, RealtimeNames},
         field::FieldRole,
     },
-    vocabulary::{ClientEvent, EntryId, Frame, Message, Setting, Speaker, SpeechId},
+    vocabulary::{
+        ClientEvent, EntryId, Frame, ListedTool, Message, ServerCallResult, Setting, Speaker, SpeechId,
+    },
 };
 
 /// Settings that only the beta shape has at their place.
@@ -115,6 +119,8 @@ pub(super) struct Realtime<L> {
     /// The client's name for its last commit, whose audio may be too short.
     commit_event_id: Option<String>,
     partial: PartialTranscript,
+    /// Tool servers that the client names, and their calls.
+    tool_servers: ToolServers,
     notes: Notes,
 }
 
@@ -195,13 +201,32 @@ impl<L: EventLabels> ClientCodec for Realtime<L> {
         notes.append(&mut self.notes);
     }
 
+    fn take_tool_list(
+        &mut self,
+        number: EntryId,
+        list: Result<Vec<ListedTool>, String>,
+        handle: &mut RequestHandler<'_>,
+    ) {
+        self.end_list(number, list, handle);
+    }
+
+    fn take_tool_result(
+        &mut self,
+        call: EntryId,
+        result: ServerCallResult,
+        handle: &mut RequestHandler<'_>,
+    ) -> Option<ServerCallResult> {
+        self.end_call(call, result, handle)
+    }
+
     fn kept_bytes(&self) -> usize {
-        self.items.bytes() + self.session.bytes()
+        self.items.bytes() + self.session.bytes() + self.tool_servers.bytes()
     }
 
     fn forget(&mut self) {
         self.items.clear();
         self.requests = VecDeque::new();
+        self.tool_servers = ToolServers::default();
     }
 }
 
@@ -216,6 +241,8 @@ impl<L: EventLabels> Realtime<L> {
             session.set_own_rates(events.mapping.audio_in.rate_hz, events.mapping.audio_out.rate_hz);
         }
         session.refuses_tools = !events.mapping.realtime.as_ref().is_some_and(RealtimeNames::reports_calls);
+        session.takes_tool_servers =
+            events.mapping.realtime.as_ref().is_some_and(RealtimeNames::serves_tool_servers);
         Self {
             events,
             session_id: String::new(),
@@ -231,6 +258,7 @@ impl<L: EventLabels> Realtime<L> {
             cancel_requested: false,
             commit_event_id: None,
             partial: PartialTranscript::default(),
+            tool_servers: ToolServers::default(),
             notes: Notes::default(),
         }
     }
@@ -265,8 +293,15 @@ impl<L: EventLabels> Realtime<L> {
     fn encode_event(&mut self, event: &ClientEvent, send: &mut dyn FnMut(Message)) {
         use RealtimeEvent as E;
         match event {
-            ClientEvent::SessionCreated { .. } => self.send_session(E::SessionCreated, None, send),
-            ClientEvent::Configured { .. } => self.send_session(E::SessionUpdated, None, send),
+            ClientEvent::SessionCreated { .. } => {
+                self.send_session(E::SessionCreated, None, send);
+                self.follow_declared_servers();
+                self.announce_lists(send);
+            }
+            ClientEvent::Configured { .. } => {
+                self.send_session(E::SessionUpdated, None, send);
+                self.announce_lists(send);
+            }
             ClientEvent::SpeechStarted { at_ms, segment_id, .. } => {
                 let item_id = self.events.item_id(EntryId(*segment_id));
                 self.send(E::SpeechStarted, json!({ "audio_start_ms": at_ms, "item_id": item_id }), send);

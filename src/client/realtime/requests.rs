@@ -10,7 +10,8 @@ use super::{
     response::{RequestedResponse, Response},
     session::{check_tool_choice, max_tokens, read_modalities, read_temperature},
     shape::MAX_OUTPUT_TOKENS,
-    tools::{TOOL_FIELDS, settle_choice, update_offer},
+    tool_servers::DeclaredServer,
+    tools::{ReadTools, TOOL_FIELDS, settle_choice, update_offer},
 };
 use crate::{
     client::{
@@ -19,7 +20,7 @@ use crate::{
     },
     error::{Error, ErrorKind},
     spelling::client::RealtimeEvent,
-    vocabulary::{AnswerRequest, ClientRequest, Entry, ToolOffer},
+    vocabulary::{AnswerRequest, ClientRequest, Entry, Tool, ToolOffer},
 };
 
 /// Most requests whose answers have not begun.
@@ -150,17 +151,38 @@ impl<L: EventLabels> Realtime<L> {
         }
         let mut offer = None;
         for (key, value) in TOOL_FIELDS.into_iter().filter_map(|key| Some((key, fields.given(key)?))) {
-            let offer = offer.get_or_insert_with(|| self.session.tools.clone());
-            let left_out = update_offer(offer, key, value, &format!("response.{key}"))?;
+            let offer = offer.get_or_insert_with(|| self.session.offer());
+            let server_tools = self.session.server_tools.clone();
+            let ReadTools { left_out, servers } =
+                update_offer(offer, key, value, &format!("response.{key}"), &server_tools)?;
             for kind in left_out {
                 let because = format!("tools of type {kind:?} are not called");
                 self.ignore("response.create", "tools", &because);
             }
+            self.offer_servers(offer, &servers);
         }
         if let Some(offer) = &mut offer {
-            settle_choice(offer, fields.given("tool_choice").is_some(), CHOICE)?;
+            settle_choice(offer, |_| false, fields.given("tool_choice").is_some(), CHOICE)?;
         }
         Ok(offer)
+    }
+
+    /// Adds the tools of these servers to the offer of one answer. Servers are named for the session, because their tools must be
+    /// listed before.
+    fn offer_servers(&mut self, offer: &mut ToolOffer, servers: &[DeclaredServer]) {
+        for declared in servers {
+            let label = &declared.server.label;
+            let of_server = self.session.server_tools.iter().filter(|tool| tool.label == *label);
+            let named: Vec<Tool> = of_server.map(|tool| tool.offered.clone()).collect();
+            if named.is_empty() {
+                let because =
+                    format!("no tools of the server {label:?} are listed; name it in session.update");
+                self.ignore("response.create", "tools", &because);
+            }
+            let is_new = |tool: &Tool| offer.find(&tool.name).is_none();
+            let added: Vec<Tool> = named.into_iter().filter(is_new).collect();
+            offer.tools = offer.tools.iter().cloned().chain(added).collect();
+        }
     }
 
     /// Reads the items of a response's own input.

@@ -6,6 +6,7 @@ use super::{
     events::ExtraField,
     items::{Item, MessageContents, call_json},
     session::SessionConfig,
+    tool_servers::{ServerCallItem, ServerTool},
 };
 use crate::{
     audio::pcm,
@@ -25,6 +26,26 @@ pub(super) struct RequestedResponse {
     pub(super) max_output_tokens: Option<Value>,
     /// Memory of the request, bytes.
     pub(super) bytes: usize,
+}
+
+/// Call of a tool in a response.
+#[derive(Debug, Clone)]
+pub(super) struct ResponseCall {
+    pub(super) item_id: String,
+    pub(super) number: EntryId,
+    pub(super) call: ToolCall,
+    /// The tool, if it is of a server that the client names.
+    pub(super) server_tool: Option<ServerTool>,
+}
+
+impl ResponseCall {
+    /// The item of the call in a response that is over.
+    fn json(&self) -> Value {
+        match &self.server_tool {
+            Some(tool) => ServerCallItem::new(&self.item_id, tool, &self.call.arguments).json(),
+            None => call_json(&self.item_id, &self.call, "completed", &self.call.arguments),
+        }
+    }
 }
 
 /// A response.
@@ -52,8 +73,8 @@ pub(super) struct Response {
     pub(super) played_max_ms: Option<u64>,
     /// Length of its audio at its end, ms: all that belongs to its words, heard or not.
     pub(super) audio_ms: u64,
-    /// Calls of tools, each with its item's id and number.
-    pub(super) calls: Vec<(String, EntryId, ToolCall)>,
+    /// Calls of tools.
+    pub(super) calls: Vec<ResponseCall>,
     /// Type, code and message of the error that ended it.
     pub(super) failure: Option<(&'static str, String, String)>,
     /// Tokens that it took.
@@ -108,9 +129,14 @@ impl Response {
 
     /// Where the output of one of its calls belongs.
     pub(super) fn call_position(&self, at: usize) -> Value {
-        let (item_id, _, call) = &self.calls[at];
-        let index = usize::from(self.has_item) + at;
+        let ResponseCall { item_id, call, .. } = &self.calls[at];
+        let index = self.call_index(at);
         json!({ "response_id": self.id, "item_id": item_id, "output_index": index, "call_id": call.call_id })
+    }
+
+    /// Index of the item of one of its calls.
+    pub(super) fn call_index(&self, at: usize) -> usize {
+        usize::from(self.has_item) + at
     }
 
     /// Cuts the words where the audio was lost. An interrupted answer keeps its words, because the client reports how much it
@@ -229,8 +255,7 @@ impl Response {
         let mut output = Vec::new();
         if is_over {
             output.extend(self.has_item.then(|| self.item_contents(is_beta).json(&self.item_id)));
-            let calls = self.calls.iter();
-            output.extend(calls.map(|(id, _, call)| call_json(id, call, "completed", &call.arguments)));
+            output.extend(self.calls.iter().map(ResponseCall::json));
         }
         let conversation = if self.is_remembered { json!("conv_voxbridge") } else { Value::Null };
         let modalities = if self.speaks { json!(["audio"]) } else { json!(["text"]) };

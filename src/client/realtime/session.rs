@@ -1,6 +1,6 @@
 //! The client's settings: what `session.update` changes, and what `session.created` and `session.updated` echo.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json, value::RawValue};
 
@@ -12,7 +12,8 @@ use super::{
     },
     format::AudioFormat,
     shape::{MAX_OUTPUT_TOKENS, NOISE_REDUCTION, SPEED, Shape, TURN_DETECTION, check_setting},
-    tools::{TOOL_FIELDS, settle_choice, update_offer},
+    tool_servers::{DeclaredServer, MCP, ServerTool, without_secrets},
+    tools::{ReadTools, TOOL_FIELDS, settle_choice, update_offer},
     transcription::Transcription,
 };
 use crate::{
@@ -84,6 +85,12 @@ pub(in crate::client) struct SessionConfig {
     pub(super) tools: ToolOffer,
     /// The profile or the protocol has no calls.
     pub(super) refuses_tools: bool,
+    /// The protocol has tool servers of clients.
+    pub(super) takes_tool_servers: bool,
+    /// Tool servers that the client names.
+    pub(super) tool_servers: Vec<DeclaredServer>,
+    /// Tools of these servers that the model may call.
+    pub(super) server_tools: Arc<[ServerTool]>,
     /// Settings of [`ECHOED`], as their text.
     echoed: BTreeMap<&'static str, Box<RawValue>>,
 }
@@ -128,7 +135,11 @@ impl SessionConfig {
 
     /// Memory of the texts that the client gave, bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.instructions.as_ref().map_or(0, String::len) + self.echoed_bytes() + self.tools.bytes()
+        let servers = self.tool_servers.iter().map(|declared| declared.server.bytes());
+        self.instructions.as_ref().map_or(0, String::len)
+            + self.echoed_bytes()
+            + self.tools.bytes()
+            + servers.sum::<usize>()
     }
 
     fn echoed_bytes(&self) -> usize {
@@ -146,7 +157,8 @@ impl SessionConfig {
             changed.update_field(key, value, ignored)?;
         }
         let gives_choice = update.given("tool_choice").is_some();
-        if settle_choice(&mut changed.tools, gives_choice, "session.tool_choice")? {
+        let is_of_server = |name: &str| changed.server_tools.iter().any(|tool| tool.offered.name == name);
+        if settle_choice(&mut changed.tools, is_of_server, gives_choice, "session.tool_choice")? {
             changed.echoed.remove("tool_choice");
         }
         *self = changed;
@@ -219,10 +231,30 @@ impl SessionConfig {
         ignored: &mut WithoutEffect<'_>,
     ) -> Result<(), Error> {
         let path = format!("session.{key}");
-        for kind in update_offer(&mut self.tools, key, value, &path)? {
+        let ReadTools { left_out, servers } =
+            update_offer(&mut self.tools, key, value, &path, &self.server_tools)?;
+        for kind in left_out {
             ignored.note("tools", format!("{path} of type {kind:?}"));
         }
-        self.echo(key, value, &path)
+        if key != "tools" {
+            return self.echo(key, value, &path);
+        }
+        if !self.takes_tool_servers && !servers.is_empty() {
+            ignored.note("tools", format!("{path} of type {MCP:?}"));
+        } else {
+            self.tool_servers = servers;
+        }
+        self.echo(key, &without_secrets(value, &path)?, &path)
+    }
+
+    /// The tools that the model may call: the client's, and behind them those of its servers.
+    pub(super) fn offer(&self) -> ToolOffer {
+        let mut offer = self.tools.clone();
+        if !self.server_tools.is_empty() {
+            let of_servers = self.server_tools.iter().map(|tool| &tool.offered);
+            offer.tools = offer.tools.iter().chain(of_servers).cloned().collect();
+        }
+        offer
     }
 
     /// Notes a setting without effect, and keeps it if it is echoed.
@@ -356,7 +388,7 @@ impl SessionConfig {
             Setting::OutputRateHz(self.output.rate_hz),
             Setting::SpokenAnswers(self.speaks()),
             Setting::TranscribeUser(self.transcribes()),
-            Setting::Tools(self.tools.clone()),
+            Setting::Tools(self.offer()),
             Setting::MaxTokens(self.max_output_tokens.as_ref().and_then(max_tokens)),
             Setting::Temperature(self.temperature),
         ];

@@ -2,7 +2,10 @@
 
 use serde_json::value::RawValue;
 
-use super::fields::{read_array, read_object, read_small, read_text, wrong_type, wrong_value};
+use super::{
+    fields::{read_array, read_object, read_small, read_text, wrong_type, wrong_value},
+    tool_servers::{DeclaredServer, MCP, SERVERS_MAX, ServerTool, chosen_of_server, read_server},
+};
 use crate::{
     client::{
         json_text::{JsonKind as _, read_str},
@@ -15,18 +18,28 @@ use crate::{
 /// Fields that concern tools.
 pub(super) const TOOL_FIELDS: [&str; 3] = ["tools", "tool_choice", "parallel_tool_calls"];
 
-/// Changes an offer by one of [`TOOL_FIELDS`]. Tools of a kind that voxbridge does not know are left out: these are returned.
+/// What a list of tools has beside functions.
+#[derive(Debug, Default)]
+pub(super) struct ReadTools {
+    /// Kinds of tools that voxbridge does not know.
+    pub(super) left_out: Vec<String>,
+    /// Tool servers that the client names.
+    pub(super) servers: Vec<DeclaredServer>,
+}
+
+/// Changes an offer by one of [`TOOL_FIELDS`]. The choice may be one of these tools of servers.
 pub(super) fn update_offer(
     offer: &mut ToolOffer,
     key: &str,
     value: &RawValue,
     path: &str,
-) -> Result<Vec<String>, Error> {
-    let mut left_out = Vec::new();
+    server_tools: &[ServerTool],
+) -> Result<ReadTools, Error> {
+    let mut read = ReadTools::default();
     match key {
         "tools" if value.get() == "null" => offer.tools = [].into(),
-        "tools" => offer.tools = read_tools(value, path, &mut left_out)?.into(),
-        "tool_choice" => offer.choice = read_choice(value, path)?,
+        "tools" => offer.tools = read_tools(value, path, &mut read)?.into(),
+        "tool_choice" => offer.choice = read_choice(value, path, server_tools)?,
         _ => {
             offer.is_parallel = match read_small(value, path)? {
                 serde_json::Value::Bool(is_parallel) => is_parallel,
@@ -35,17 +48,23 @@ pub(super) fn update_offer(
             };
         }
     }
-    Ok(left_out)
+    Ok(read)
 }
 
 /// Rejects the choice of a tool that is not offered, if this message gives it. A choice from before ends with its tool; returns
 /// true if it did.
-pub(super) fn settle_choice(offer: &mut ToolOffer, is_given: bool, path: &str) -> Result<bool, Error> {
+pub(super) fn settle_choice(
+    offer: &mut ToolOffer,
+    is_of_server: impl Fn(&str) -> bool,
+    is_given: bool,
+    path: &str,
+) -> Result<bool, Error> {
+    let is_offered = |name: &str| offer.find(name).is_some() || is_of_server(name);
     match &offer.choice {
-        ToolChoice::Named(name) if offer.find(name).is_none() && is_given => {
+        ToolChoice::Named(name) if !is_offered(name) && is_given => {
             Err(wrong_value(path, "the name of one of the tools"))
         }
-        ToolChoice::Named(name) if offer.find(name).is_none() => {
+        ToolChoice::Named(name) if !is_offered(name) => {
             offer.choice = ToolChoice::Auto;
             Ok(true)
         }
@@ -53,7 +72,7 @@ pub(super) fn settle_choice(offer: &mut ToolOffer, is_given: bool, path: &str) -
     }
 }
 
-fn read_tools(value: &RawValue, path: &str, left_out: &mut Vec<String>) -> Result<Vec<Tool>, Error> {
+fn read_tools(value: &RawValue, path: &str, read: &mut ReadTools) -> Result<Vec<Tool>, Error> {
     if value.get().len() > TOOLS_MAX_BYTES {
         return Err(wrong_value(path, &format!("at most {TOOLS_MAX_BYTES} bytes of tools")));
     }
@@ -62,8 +81,26 @@ fn read_tools(value: &RawValue, path: &str, left_out: &mut Vec<String>) -> Resul
         let path = format!("{path}[{at}]");
         let fields = read_object(tool, &path)?;
         let kind = fields.given("type").and_then(read_str);
+        if kind.as_deref() == Some(MCP) {
+            match read_server(&fields, &path)? {
+                Some(server)
+                    if read.servers.iter().any(|known| known.server.label == server.server.label) =>
+                {
+                    return Err(wrong_value(
+                        &format!("{path}.server_label"),
+                        "a label that no other server has",
+                    ));
+                }
+                Some(_) if read.servers.len() == SERVERS_MAX => {
+                    return Err(wrong_value(&path, &format!("at most {SERVERS_MAX} servers")));
+                }
+                Some(server) => read.servers.push(server),
+                None => read.left_out.push("mcp without server_url".to_owned()),
+            }
+            continue;
+        }
         if let Some(kind) = kind.filter(|kind| kind != "function") {
-            left_out.push(super::fields::shortened(&kind));
+            read.left_out.push(super::fields::shortened(&kind));
             continue;
         }
         let name_path = format!("{path}.name");
@@ -88,8 +125,12 @@ fn read_tools(value: &RawValue, path: &str, left_out: &mut Vec<String>) -> Resul
     Ok(tools)
 }
 
-fn read_choice(value: &RawValue, path: &str) -> Result<ToolChoice, Error> {
+fn read_choice(value: &RawValue, path: &str, server_tools: &[ServerTool]) -> Result<ToolChoice, Error> {
     let choice = read_small(value, path)?;
+    if choice["type"] == MCP {
+        return chosen_of_server(&choice, server_tools)
+            .ok_or_else(|| wrong_value(path, "a tool that the server with this label has listed"));
+    }
     let named = choice["name"].as_str().filter(|_| choice["type"] == "function");
     match (choice.as_str(), named) {
         (Some("auto"), _) => Ok(ToolChoice::Auto),

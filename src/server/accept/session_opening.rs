@@ -20,6 +20,7 @@ use crate::{
         tool_servers::SessionTools,
     },
     session::{RelaySetup, SessionSetup},
+    spelling::client::RealtimeNames,
     telemetry::{context::TraceContext, metrics::RejectReason},
     trace::{TraceHeader, header::SessionParts},
 };
@@ -127,7 +128,9 @@ pub(in crate::server) fn open_session(
     let bridge = Bridge::open(now, codec, connect, dialects.clone(), setup);
     let profile = Some(route.profile.name.clone());
     let upstreams = route.upstreams.clone();
-    let tools = SessionTools::new(&server.tool_servers, route.profile.tool_servers());
+    let names_servers = mapping.realtime.as_ref().is_some_and(RealtimeNames::serves_tool_servers);
+    let allowed = Some(&config.access.tool_servers).filter(|_| names_servers);
+    let tools = SessionTools::new(&server.tool_servers, route.profile.tool_servers(), allowed);
     Some(OpenedSession {
         bridge,
         upstreams,

@@ -25,7 +25,7 @@ use hyper::{
     header::{HeaderValue, ORIGIN, SEC_WEBSOCKET_PROTOCOL},
 };
 
-use super::memory::MemoryBudget;
+use super::{memory::MemoryBudget, tool_servers::AllowedServers};
 use crate::secret::Secret;
 
 use self::{
@@ -52,6 +52,8 @@ pub struct AccessPolicy {
     pub query_parameter: Option<String>,
     /// Allowed origins of browsers.
     pub origins: AllowedOrigins,
+    /// Tool servers that clients may name.
+    pub tool_servers: Arc<AllowedServers>,
     /// Proxies trusted to report the client's address.
     pub proxies: TrustedProxies,
 }

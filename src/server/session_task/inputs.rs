@@ -88,6 +88,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
             Wakeup::ToolNews(ToolNews::Result(call, result)) => {
                 self.feed_bridge(Input::ToolResult(call, result));
             }
+            Wakeup::ToolNews(ToolNews::List(number, list)) => self.feed_bridge(Input::ToolList(number, list)),
             Wakeup::Timer => self.handle_timer(),
             Wakeup::Flow(flow) => {
                 self.flow = flow;

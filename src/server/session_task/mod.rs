@@ -224,8 +224,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     pub(super) async fn run(mut self: Box<Self>, first_message: Option<WsMessage>) -> Option<OtherClient<C>> {
         let session = self.registration.as_ref().map(|registration| registration.entry.session());
         info!(detected_by = session.map(|session| session.info.detected_by.clone()), "session opened");
-        if let Some(tools) = &self.tools {
-            self.feed_bridge(Input::ToolServers(tools.offered()));
+        if let Some(offered) = self.tools.as_ref().and_then(SessionTools::offered) {
+            self.feed_bridge(Input::ToolServers(offered));
         }
         let first_message = match self.undecided.take() {
             None => first_message,

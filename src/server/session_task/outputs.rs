@@ -33,8 +33,15 @@ use crate::{
     },
     session::{Observation, RecordedItem},
     telemetry::context::TraceContext,
-    vocabulary::{ClientEvent, HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
+    vocabulary::{
+        ClientEvent, EntryId, HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, RemoteServer,
+        ServerCall, ServerCallResult, SpeechId,
+    },
 };
+
+/// Why a client's tool server is not connected.
+const NO_TOOL_SERVERS: &str =
+    "the operator allows no tool servers of clients (access.tool_servers lists patterns of their URLs)";
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
     /// Carries out the bridge's outputs. Returns its next deadline, or `None` when the session is over.
@@ -56,16 +63,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 Output::ReopenLane(lane, mode, purpose) => self.redial(lane, mode, purpose),
                 Output::ToLane(lane, message) => self.send_lane(lane, message),
                 Output::Request(lane, request) => self.send_request(lane, request),
-                Output::OpenLane(lane, mode, purpose) => {
-                    debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
-                    let request = self.dial_request(lane, mode, purpose);
-                    let dial = match self.room_search.take_upstream(mode, purpose) {
-                        Some(upstream) => self.pool.call_at(upstream, request),
-                        None => self.pool.call(request),
-                    };
-                    self.lanes.reserve_exact(1);
-                    self.lanes.push((lane, LaneSocket::Dialling(dial)));
-                }
+                Output::OpenLane(lane, mode, purpose) => self.dial(lane, mode, purpose),
                 Output::CloseLane(lane) => {
                     self.with_observer(|observer| observer.lane_closed(lane, None));
                     if let Some(socket) = self.take_lane_socket(lane) {
@@ -90,8 +88,12 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                 }
                 Output::CallTool(call) => {
                     self.record(now, || Some(RecordingNews::of_call(&call)));
-                    if let Some(tools) = &self.tools {
-                        tools.call(*call);
+                    self.call_tool(*call);
+                }
+                Output::ConnectTools(number, server) => self.connect_tools(number, *server),
+                Output::LeaveTools(number) => {
+                    if let Some(tools) = &mut self.tools {
+                        tools.leave(number);
                     }
                 }
                 Output::Observe(observation) => {
@@ -148,12 +150,44 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         DialRequest { mode, purpose, trace: Some(trace) }
     }
 
+    fn dial(&mut self, lane: Lane, mode: Mode, purpose: LanePurpose) {
+        debug!(lane = lane.0, mode = mode.name(), "dialling an upstream");
+        let request = self.dial_request(lane, mode, purpose);
+        let dial = match self.room_search.take_upstream(mode, purpose) {
+            Some(upstream) => self.pool.call_at(upstream, request),
+            None => self.pool.call(request),
+        };
+        self.lanes.reserve_exact(1);
+        self.lanes.push((lane, LaneSocket::Dialling(dial)));
+    }
+
     /// Dials a lane's upstream again, for the lease that the lane keeps.
     fn redial(&mut self, lane: Lane, mode: Mode, purpose: LanePurpose) {
         let Some(lease) = self.lane_leases.get(lane) else { return };
         debug!(lane = lane.0, upstream = lease.upstream(), "dialling the upstream again");
         if let Some(dial) = self.pool.redial(lease, self.dial_request(lane, mode, purpose)) {
             self.lanes.push((lane, LaneSocket::Redialling(dial)));
+        }
+    }
+
+    /// Calls a tool, or answers at once that there is none.
+    fn call_tool(&mut self, call: ServerCall) {
+        match &self.tools {
+            Some(tools) => tools.call(call),
+            None => {
+                let result = ServerCallResult::failed("there are no tool servers");
+                self.pauses.answers.push(Input::ToolResult(call.id, result));
+            }
+        }
+    }
+
+    /// Connects to a tool server of the client, or answers at once why not.
+    fn connect_tools(&mut self, number: EntryId, server: RemoteServer) {
+        match &mut self.tools {
+            Some(tools) => tools.connect(number, server),
+            None => {
+                self.pauses.answers.push(Input::ToolList(number, Err(NO_TOOL_SERVERS.to_owned())));
+            }
         }
     }
 

@@ -1,14 +1,19 @@
-//! Tool servers of the operator: one connection to each, which all sessions share.
+//! Tool servers. Those of the operator have one connection, which all sessions share; those that a client names are connected for
+//! its session ([`remote`]), within what the operator allows ([`allowed`]).
 //!
 //! A server that is down costs its tools: sessions are not offered them until it is back, and the connection is tried again. A
 //! call has a task of its own, so it goes on when its session ends. [`mcp`] speaks the Model Context Protocol; a program without
 //! the cargo feature `mcp` has no tool servers.
 
+mod allowed;
+#[cfg(any(feature = "mcp", test))]
+mod inner_addresses;
 #[cfg(feature = "mcp")]
 mod mcp;
 #[cfg(not(feature = "mcp"))]
 #[path = "off.rs"]
 mod mcp;
+mod remote;
 mod session_tools;
 mod settings;
 
@@ -25,7 +30,8 @@ use tokio::{
 };
 use tracing::{Instrument as _, info, warn};
 
-pub use self::settings::ToolServerSettings;
+use self::remote::RemoteConnection;
+pub use self::{allowed::AllowedServers, settings::ToolServerSettings};
 pub(crate) use self::{
     mcp::check,
     session_tools::{SessionTools, ToolNews},
@@ -38,6 +44,8 @@ use crate::{
 
 /// Calls of one server at a time. More wait, within their time.
 const CALLS_AT_ONCE: usize = 32;
+/// Name of all servers of clients in the metrics.
+const OF_CLIENTS: &str = "(client)";
 /// Time in which a call that takes too long is cancelled.
 const CANCEL_TIME: Duration = Duration::from_secs(1);
 /// First and longest pause before a server is connected again.
@@ -134,7 +142,10 @@ impl ToolServers {
                     pause = FIRST_PAUSE;
                     loop {
                         match connected.list_tools(settings).await {
-                            Ok(tools) => self.set_connection(at, Some(connected.caller()), tools),
+                            Ok(tools) => {
+                                let tools = tools.into_iter().map(|listed| listed.tool).collect();
+                                self.set_connection(at, Some(connected.caller()), tools);
+                            }
                             Err(problem) => break problem,
                         }
                         if let Err(problem) = connected.wait_for_change().await {
@@ -181,44 +192,43 @@ impl ToolServers {
         self.0.servers.iter().filter(is_named).filter_map(offered).collect()
     }
 
-    /// Calls a tool in a task of its own.
+    /// Calls a tool of an operator's server in a task of its own.
     fn call(&self, call: ServerCall) -> oneshot::Receiver<ServerCallResult> {
-        let (reply, result) = oneshot::channel();
         let servers = self.clone();
-        let calling = async move {
-            // The session may have ended.
-            let _ = reply.send(servers.finish_call(call).await);
-        };
-        tokio::spawn(calling.in_current_span());
-        result
-    }
-
-    async fn finish_call(&self, call: ServerCall) -> ServerCallResult {
-        let ServerCall { server, tool, arguments, timeout: at_most, .. } = call;
-        let started = Instant::now();
-        let entry = self.0.servers.iter().find(|entry| entry.settings.name == server);
-        let called = async {
+        self.spawn_call(call, move |server| {
+            let entry = servers.0.servers.iter().find(|entry| entry.settings.name == server);
             let entry = entry.ok_or_else(|| format!("there is no server {server}"))?;
             let caller = entry.connection().caller.clone();
             let caller = caller.ok_or_else(|| format!("the server {server} is not connected"))?;
-            let _slot = entry.slots.acquire().await;
-            let left = at_most.saturating_sub(started.elapsed());
-            caller.call(tool.clone(), arguments, left).await
+            Ok((caller, entry.slots.clone()))
+        })
+    }
+
+    /// Calls a tool of a client's server in a task of its own. The connection lasts as long as the call.
+    fn call_remote(
+        &self,
+        call: ServerCall,
+        connection: Option<Arc<RemoteConnection>>,
+    ) -> oneshot::Receiver<ServerCallResult> {
+        self.spawn_call(call, move |server| {
+            let connection = connection.ok_or_else(|| format!("the server {server} is not connected"))?;
+            let slots = connection.slots.clone();
+            Ok((connection.caller(), slots))
+        })
+    }
+
+    fn spawn_call(
+        &self,
+        call: ServerCall,
+        find: impl FnOnce(&str) -> Result<(Arc<dyn ToolCaller>, Arc<Semaphore>), String> + Send + 'static,
+    ) -> oneshot::Receiver<ServerCallResult> {
+        let (reply, result) = oneshot::channel();
+        let metrics = self.0.metrics.clone();
+        let calling = async move {
+            // The session may have ended.
+            let _ = reply.send(finish_call(call, find, &metrics).await);
         };
-        let ended = timeout(at_most + CANCEL_TIME, called).await.ok();
-        let is_late = started.elapsed() >= at_most;
-        let (outcome, result) = match ended {
-            Some(Ok(result)) => ("ok", Ok(result)),
-            Some(Err(problem)) if !is_late => ("failed", Err(problem)),
-            _ => ("timeout", Err(format!("no result within {} s", at_most.as_secs_f32()))),
-        };
-        let result = result.unwrap_or_else(|problem| {
-            warn!(server, tool, "call of a tool failed: {problem}");
-            ServerCallResult::failed(&problem)
-        });
-        let seconds = started.elapsed().as_secs_f64();
-        info!(server, tool, result = outcome, seconds, bytes = result.output.len(), "tool called");
-        self.0.metrics.record_tool_call(&server, outcome, seconds);
+        tokio::spawn(calling.in_current_span());
         result
     }
 
@@ -240,4 +250,37 @@ impl std::fmt::Debug for ToolServers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.views()).finish()
     }
+}
+
+/// Calls a tool and reports its end to operators. `find` gives the server's connection, and the room for calls on it.
+async fn finish_call(
+    call: ServerCall,
+    find: impl FnOnce(&str) -> Result<(Arc<dyn ToolCaller>, Arc<Semaphore>), String>,
+    metrics: &Metrics,
+) -> ServerCallResult {
+    let ServerCall { server, tool, arguments, timeout: at_most, list, .. } = call;
+    let started = Instant::now();
+    let called = async {
+        let (caller, slots) = find(&server)?;
+        let _slot = slots.acquire().await;
+        let left = at_most.saturating_sub(started.elapsed());
+        caller.call(tool.clone(), arguments, left).await
+    };
+    let ended = timeout(at_most + CANCEL_TIME, called).await.ok();
+    let is_late = started.elapsed() >= at_most;
+    let (outcome, result) = match ended {
+        Some(Ok(result)) => ("ok", Ok(result)),
+        Some(Err(problem)) if !is_late => ("failed", Err(problem)),
+        _ => ("timeout", Err(format!("no result within {} s", at_most.as_secs_f32()))),
+    };
+    let result = result.unwrap_or_else(|problem| {
+        warn!(server, tool, "call of a tool failed: {problem}");
+        ServerCallResult::failed(&problem)
+    });
+    let seconds = started.elapsed().as_secs_f64();
+    info!(server, tool, result = outcome, seconds, bytes = result.output.len(), "tool called");
+    // Clients may invent any number of names.
+    let server = if list.is_some() { OF_CLIENTS } else { server.as_str() };
+    metrics.record_tool_call(server, outcome, seconds);
+    result
 }

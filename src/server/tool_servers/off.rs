@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{ToolCaller, ToolServerSettings};
-use crate::vocabulary::Tool;
+use crate::vocabulary::ListedTool;
 
 /// Why this program has no tool servers.
 const OFF: &str = "this program was built without the Model Context Protocol (cargo feature `mcp`)";
@@ -22,7 +22,7 @@ pub(super) async fn connect(_: &ToolServerSettings) -> Result<Connected, String>
 }
 
 impl Connected {
-    pub(super) async fn list_tools(&self, _: &ToolServerSettings) -> Result<Vec<Tool>, String> {
+    pub(super) async fn list_tools(&self, _: &ToolServerSettings) -> Result<Vec<ListedTool>, String> {
         match *self {}
     }
 

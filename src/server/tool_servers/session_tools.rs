@@ -1,4 +1,4 @@
-//! Tool servers as one session has them: which it offers, and its calls.
+//! Tool servers as one session has them: which it offers, those that its client names, and its calls.
 
 use std::{
     pin::Pin,
@@ -9,17 +9,30 @@ use std::{
 use futures_util::{Stream as _, future::BoxFuture, stream::FuturesUnordered};
 use tokio::sync::watch;
 
-use super::ToolServers;
-use crate::vocabulary::{EntryId, ServerCall, ServerCallResult, ToolServer};
+use super::{
+    AllowedServers, ToolServers,
+    remote::{Listed, RemoteConnection, connect},
+};
+use crate::vocabulary::{EntryId, ListedTool, RemoteServer, ServerCall, ServerCallResult, ToolServer};
+
+/// Most servers of a client that are being connected.
+const LISTINGS_MAX: usize = 16;
 
 /// Calls and tools of one session.
 pub(crate) struct SessionTools {
     servers: ToolServers,
     /// Servers that its profile names.
     names: Arc<[String]>,
+    /// Servers that its client may name.
+    allowed: Arc<AllowedServers>,
     /// Completes when tools have changed.
     change: BoxFuture<'static, watch::Receiver<()>>,
     calls: FuturesUnordered<BoxFuture<'static, (EntryId, ServerCallResult)>>,
+    /// Servers of the client whose tools are being listed, and whether they are still wanted.
+    listings: FuturesUnordered<BoxFuture<'static, (EntryId, Listed)>>,
+    awaited: Vec<EntryId>,
+    /// Connected servers of the client.
+    remote: Vec<(EntryId, Arc<RemoteConnection>)>,
 }
 
 /// News of a session's tools.
@@ -29,28 +42,65 @@ pub(crate) enum ToolNews {
     Servers(Arc<[ToolServer]>),
     /// A call has ended.
     Result(EntryId, ServerCallResult),
+    /// The tools of a client's server, or why there are none.
+    List(EntryId, Result<Vec<ListedTool>, String>),
 }
 
 impl SessionTools {
-    /// The tools of these servers; `None` without names.
-    pub(crate) fn new(servers: &ToolServers, names: &[String]) -> Option<Self> {
-        (!names.is_empty()).then(|| Self {
+    /// The tools of these servers, and of those that a client may name; `None` without names and without allowed servers.
+    pub(crate) fn new(
+        servers: &ToolServers,
+        names: &[String],
+        allowed: Option<&Arc<AllowedServers>>,
+    ) -> Option<Self> {
+        let allowed = allowed.filter(|allowed| !allowed.is_empty()).cloned();
+        (!names.is_empty() || allowed.is_some()).then(|| Self {
             servers: servers.clone(),
             names: names.into(),
+            allowed: allowed.unwrap_or_default(),
             change: next_change(servers.0.changed.subscribe()),
             calls: FuturesUnordered::new(),
+            listings: FuturesUnordered::new(),
+            awaited: Vec::new(),
+            remote: Vec::new(),
         })
     }
 
-    /// The servers that can be called now.
-    pub(crate) fn offered(&self) -> Arc<[ToolServer]> {
-        self.servers.offered(&self.names)
+    /// The servers of the profile that can be called now; `None` if it names none.
+    pub(crate) fn offered(&self) -> Option<Arc<[ToolServer]>> {
+        (!self.names.is_empty()).then(|| self.servers.offered(&self.names))
+    }
+
+    /// Connects to a server that the client names, and lists its tools.
+    pub(crate) fn connect(&mut self, number: EntryId, server: RemoteServer) {
+        let is_full = self.listings.len() >= LISTINGS_MAX;
+        let allowed = self.allowed.clone();
+        self.awaited.push(number);
+        self.listings.push(Box::pin(async move {
+            let listed = match is_full {
+                true => Err(format!("more than {LISTINGS_MAX} servers are being connected")),
+                false => connect(server, allowed).await,
+            };
+            (number, listed)
+        }));
+    }
+
+    /// Leaves a server that the client names no longer. Calls in progress go on.
+    pub(crate) fn leave(&mut self, number: EntryId) {
+        self.awaited.retain(|known| *known != number);
+        self.remote.retain(|(known, _)| *known != number);
     }
 
     /// Begins a call.
     pub(crate) fn call(&self, call: ServerCall) {
         let id = call.id;
-        let result = self.servers.call(call);
+        let result = match call.list {
+            None => self.servers.call(call),
+            Some(list) => {
+                let connection = self.remote.iter().find(|(known, _)| *known == list);
+                self.servers.call_remote(call, connection.map(|(_, connection)| connection.clone()))
+            }
+        };
         let lost = || ServerCallResult::failed("the call was lost");
         self.calls.push(Box::pin(async move { (id, result.await.unwrap_or_else(|_| lost())) }));
     }
@@ -62,9 +112,24 @@ impl SessionTools {
         {
             return Poll::Ready(ToolNews::Result(id, result));
         }
-        let Poll::Ready(receiver) = self.change.as_mut().poll(cx) else { return Poll::Pending };
-        self.change = next_change(receiver);
-        Poll::Ready(ToolNews::Servers(self.offered()))
+        while !self.listings.is_empty()
+            && let Poll::Ready(Some((number, listed))) = Pin::new(&mut self.listings).poll_next(cx)
+        {
+            let Some(at) = self.awaited.iter().position(|known| *known == number) else { continue };
+            self.awaited.swap_remove(at);
+            let list = listed.map(|(connection, tools)| {
+                self.remote.push((number, connection));
+                tools
+            });
+            return Poll::Ready(ToolNews::List(number, list));
+        }
+        loop {
+            let Poll::Ready(receiver) = self.change.as_mut().poll(cx) else { return Poll::Pending };
+            self.change = next_change(receiver);
+            if let Some(servers) = self.offered() {
+                return Poll::Ready(ToolNews::Servers(servers));
+            }
+        }
     }
 }
 

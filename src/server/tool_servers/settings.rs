@@ -34,6 +34,8 @@ pub(crate) enum ToolServerTransport {
         path: String,
         /// Headers of every request. Values with secrets are marked as sensitive.
         headers: Vec<(HeaderName, HeaderValue)>,
+        /// A client has named the server: inner addresses are refused.
+        is_public: bool,
     },
     /// A child process, on its standard input and output.
     Child {

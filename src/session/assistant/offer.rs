@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use crate::vocabulary::{Tool, ToolChoice, ToolOffer, ToolServer};
+use crate::vocabulary::{Tool, ToolChoice, ToolOffer, ToolServer, writable_name};
 
 /// Most tools of an offer (OpenAI's bound).
 const TOOLS_MAX: usize = 128;
-/// Longest name of a tool, bytes (OpenAI's bound).
-const NAME_MAX_BYTES: usize = 64;
 
 /// Tools that an answer may call.
 #[derive(Debug, Clone, Default)]
@@ -102,21 +100,14 @@ impl Offer {
 
 /// The name under which a tool of a server is offered behind `tools`; `None` if there is none.
 fn free_name(server: &str, tool: &str, tools: &[Tool], servers: &[ToolServer]) -> Option<String> {
-    let plain = writable(tool);
+    let plain = writable_name(tool);
     let is_shared = servers
         .iter()
         .filter(|other| other.name != server)
-        .any(|other| other.tools.iter().any(|other| writable(&other.name) == plain));
+        .any(|other| other.tools.iter().any(|other| writable_name(&other.name) == plain));
     let is_taken = |name: &str| tools.iter().any(|known| known.name == name);
-    let name = if is_shared || is_taken(&plain) { writable(&format!("{server}_{tool}")) } else { plain };
+    let name = if is_shared || is_taken(&plain) { writable_name(&format!("{server}_{tool}")) } else { plain };
     (!name.is_empty() && !is_taken(&name)).then_some(name)
-}
-
-/// A name that the model can write without mistakes.
-fn writable(name: &str) -> String {
-    let letter =
-        |letter: char| if letter.is_ascii_alphanumeric() || "_-.".contains(letter) { letter } else { '_' };
-    name.chars().map(letter).take(NAME_MAX_BYTES).collect()
 }
 
 #[cfg(test)]

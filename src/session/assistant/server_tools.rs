@@ -122,6 +122,7 @@ impl ServerTools {
                 });
                 tools.out.push(Action::CallTool(Box::new(ServerCall {
                     id,
+                    list: None,
                     server: offered.server.clone(),
                     tool: offered.tool.clone(),
                     arguments,

@@ -63,7 +63,8 @@ impl<'s> CheckedDocument<'s> {
     }
 
     fn follows_from_guess(&self, problem: &FileError) -> bool {
-        let is_at_start = (problem.line, problem.column) == (1, 1);
+        // What is missing in a file is reported at its start, where a wrong key may be, too.
+        let is_at_start = (problem.line, problem.column) == (1, 1) && !problem.message.contains("key `");
         let entry = self.entry_at(problem).filter(|_| !is_at_start);
         self.is_guessed(&keys(&entry.unwrap_or_default()))
     }

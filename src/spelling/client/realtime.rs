@@ -74,6 +74,23 @@ named_enum! {
         CallArgumentsDelta = "call_arguments_delta",
         /// All arguments of a call.
         CallArgumentsDone = "call_arguments_done",
+        /// The tools of a server that the client names are being listed. Optional, as the next seven: without them, clients cannot
+        /// name servers.
+        ToolListStarted = "tool_list_started",
+        /// The tools of such a server are listed.
+        ToolListCompleted = "tool_list_completed",
+        /// The tools of such a server could not be listed.
+        ToolListFailed = "tool_list_failed",
+        /// Arguments of a call on such a server.
+        ServerCallArgumentsDelta = "server_call_arguments_delta",
+        /// All arguments of a call on such a server.
+        ServerCallArgumentsDone = "server_call_arguments_done",
+        /// A call on such a server has begun.
+        ServerCallStarted = "server_call_started",
+        /// A call on such a server has a result.
+        ServerCallCompleted = "server_call_completed",
+        /// A call on such a server has failed.
+        ServerCallFailed = "server_call_failed",
         /// Limits of the account: none are stated.
         RateLimits = "rate_limits",
         /// An error.
@@ -106,6 +123,14 @@ impl RealtimeEvent {
                 | Self::TimeoutTriggered
                 | Self::CallArgumentsDelta
                 | Self::CallArgumentsDone
+                | Self::ToolListStarted
+                | Self::ToolListCompleted
+                | Self::ToolListFailed
+                | Self::ServerCallArgumentsDelta
+                | Self::ServerCallArgumentsDone
+                | Self::ServerCallStarted
+                | Self::ServerCallCompleted
+                | Self::ServerCallFailed
                 | Self::InputAccepted
                 | Self::PictureAccepted
                 | Self::InputEnded
@@ -130,6 +155,8 @@ impl RealtimeEvent {
                 | Self::TextDone
                 | Self::CallArgumentsDelta
                 | Self::CallArgumentsDone
+                | Self::ServerCallArgumentsDelta
+                | Self::ServerCallArgumentsDone
                 | Self::UnitDone
         )
     }
@@ -202,6 +229,12 @@ impl RealtimeNames {
     #[must_use]
     pub fn reports_calls(&self) -> bool {
         !self.event(RealtimeEvent::CallArgumentsDone, false).is_empty()
+    }
+
+    /// True if the client may name tool servers, because it learns of their tools and calls.
+    #[must_use]
+    pub fn serves_tool_servers(&self) -> bool {
+        !self.event(RealtimeEvent::ToolListStarted, false).is_empty()
     }
 
     /// Name of an event; empty for an event that is not sent.

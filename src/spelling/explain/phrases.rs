@@ -229,10 +229,32 @@ pub(super) fn describe_realtime_event(event: RealtimeEvent, profile: &Profile) -
         E::AudioTranscriptDelta | E::AudioTranscriptDone | E::TextDelta | E::TextDone => {
             "the model's own words"
         }
-        E::CallArgumentsDelta | E::CallArgumentsDone if profile.calls_tools() => {
+        E::CallArgumentsDelta
+        | E::CallArgumentsDone
+        | E::ToolListStarted
+        | E::ToolListCompleted
+        | E::ToolListFailed
+        | E::ServerCallArgumentsDelta
+        | E::ServerCallArgumentsDone
+        | E::ServerCallStarted
+        | E::ServerCallCompleted
+        | E::ServerCallFailed
+            if !profile.calls_tools() =>
+        {
+            "never: in this profile, the model calls no tools"
+        }
+        E::CallArgumentsDelta | E::CallArgumentsDone => {
             "the model's call of a tool that the client offers; the model is prompted, not trained, for calls"
         }
-        E::CallArgumentsDelta | E::CallArgumentsDone => "never: in this profile, the model calls no tools",
+        E::ToolListStarted | E::ToolListCompleted | E::ToolListFailed => {
+            "the bridge, which lists the tools of a server that the client names"
+        }
+        E::ServerCallArgumentsDelta | E::ServerCallArgumentsDone => {
+            "the model's call of a tool of a server that the client names"
+        }
+        E::ServerCallStarted | E::ServerCallCompleted | E::ServerCallFailed => {
+            "the bridge, which calls the tool"
+        }
         E::RateLimits => "the bridge: no limits",
         E::Error => "bad input, or an upstream that is lost for good",
         E::InputAccepted | E::PictureAccepted | E::InputEnded => "the bridge, for each of these messages",

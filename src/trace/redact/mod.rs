@@ -111,9 +111,9 @@ impl Redactor {
     }
 }
 
-/// True if a field of this name holds a credential: `token`, `X-Api-Key`, `clientSecret`, but not `tokens` or `keywords`.
+/// True if a field of this name holds credentials: `token`, `X-Api-Key`, `clientSecret`, `headers`, but not `tokens` or `keywords`.
 pub fn is_secret_name(name: &str) -> bool {
-    const LAST_WORDS: [&str; 18] = [
+    const LAST_WORDS: [&str; 19] = [
         "token",
         "key",
         "apikey",
@@ -132,6 +132,7 @@ pub fn is_secret_name(name: &str) -> bool {
         "signature",
         "sig",
         "authtoken",
+        "headers",
     ];
     let (mut words, mut is_after_lowercase) = (vec![String::new()], false);
     for letter in name.chars() {
@@ -202,6 +203,7 @@ mod tests {
             "clientSecret",
             "PASSWORD",
             "key",
+            "headers",
         ] {
             assert!(is_secret_name(name), "{name}");
         }
@@ -209,6 +211,17 @@ mod tests {
             ["tokens", "max_new_tokens", "keywords", "type", "text", "monkey", "key_term", "", "author"]
         {
             assert!(!is_secret_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn whole_value_of_a_secret_name_is_masked_and_nothing_behind_it() {
+        for (text, masked) in [
+            (r#"{"headers":{"a":"one"},"b":"two"}"#, r#"{"headers":{"a":"[masked]"},"b":"two"}"#),
+            (r#"{"key":["one",{"b":2}],"c":[3],"d":4}"#, r#"{"key":["[masked]",{"b":0}],"c":[3],"d":4}"#),
+            (r#"[{"token":{"a":{"b":"one"}}},"two"]"#, r#"[{"token":{"a":{"b":"[masked]"}}},"two"]"#),
+        ] {
+            assert_eq!(redacted(text), masked);
         }
     }
 

@@ -46,17 +46,20 @@ pub(super) fn redact_json(text: &str, treatment: AudioTreatment, on_secret: &mut
         match bytes.get(at) {
             None => break,
             Some(b'"') => at = copy_string(text, at, treatment, &mut position, &mut out, on_secret),
-            Some(b'{' | b'[') => position.open(),
-            Some(b'}' | b']') => position.close(),
+            Some(bracket @ (b'{' | b'[' | b'}' | b']')) => {
+                if matches!(bracket, b'{' | b'[') {
+                    position.open()
+                } else {
+                    position.close()
+                }
+                out.push(char::from(*bracket));
+                at += 1;
+            }
             Some(_) => {
                 out.push('0');
                 at += bytes[at..].iter().take_while(|byte| is_number_byte(**byte)).count();
                 position.is_after_secret_name = false;
             }
-        }
-        if let Some(bracket @ (b'{' | b'[' | b'}' | b']')) = bytes.get(at) {
-            out.push(char::from(*bracket));
-            at += 1;
         }
     }
     out

@@ -24,8 +24,13 @@ fn house(config: &mut HarnessConfig, takes: Duration) {
     let light = Tool { name: "light".to_owned(), description: None, parameters: parameters.into() };
     let (name, timeout) = ("home".to_owned(), Duration::from_secs(20));
     let servers = vec![ToolServer { name, timeout, calls_max: 2, tools: vec![light] }];
-    let result = ServerCallResult { output: "light: on".to_owned(), pictures: Vec::new() };
-    config.tools = Some(ScriptedTools { servers, takes, answer: Box::new(move |_| Some(result.clone())) });
+    let result = ServerCallResult { output: "light: on".to_owned(), pictures: Vec::new(), failure: None };
+    config.tools = Some(ScriptedTools {
+        servers,
+        list: Box::new(|_| Ok(Vec::new())),
+        takes,
+        answer: Box::new(move |_| Some(result.clone())),
+    });
     config.add_profile("served", "assistant", PROFILE);
     config.profile = "served";
     config.simulator.answers = [CALL, ANSWER, CALL, ANSWER].map(str::to_owned).to_vec();

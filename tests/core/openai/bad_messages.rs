@@ -252,7 +252,7 @@ fn tools_without_effect_are_a_warning_and_a_demanded_call_is_an_error() {
         _ => None,
     });
     let expected = [
-        "session.update.tools: only functions are called, and only by profiles with [answer.tools]",
+        "session.update.tools: only functions and tools of servers are called, and only by profiles with [answer.tools]",
         "response.create.tools: the model calls no tools here",
     ];
     assert_eq!(warnings.collect::<Vec<_>>(), expected, "each once");

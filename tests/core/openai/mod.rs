@@ -6,6 +6,7 @@
 mod assistant;
 mod bad_messages;
 mod call_properties;
+mod client_tool_servers;
 mod large_audio;
 mod latency;
 mod live;
@@ -170,7 +171,10 @@ impl Realtime {
                 "response.content_part.done" => {
                     open.remove(event["item_id"].as_str().unwrap()).expect("a part that was never added");
                 }
-                "response.function_call_arguments.delta" | "response.function_call_arguments.done" => {
+                "response.function_call_arguments.delta"
+                | "response.function_call_arguments.done"
+                | "response.mcp_call_arguments.delta"
+                | "response.mcp_call_arguments.done" => {
                     assert_eq!(active.as_deref(), event["response_id"].as_str(), "a stale call: {event}");
                 }
                 _ if kind.starts_with("response.") && kind.ends_with(".delta") => {

@@ -32,7 +32,7 @@ fn home() -> ToolServer {
 }
 
 fn result(output: &str) -> ServerCallResult {
-    ServerCallResult { output: output.to_owned(), pictures: Vec::new() }
+    ServerCallResult { output: output.to_owned(), pictures: Vec::new(), failure: None }
 }
 
 /// A client whose model gives these answers, with a server whose tools answer after a time.
@@ -43,7 +43,12 @@ fn config(
     answer: impl FnMut(&ServerCall) -> Option<ServerCallResult> + 'static,
 ) -> HarnessConfig {
     let mut config = config_with(answers).with_profile("served", "assistant", profile);
-    config.tools = Some(ScriptedTools { servers: vec![home()], takes, answer: Box::new(answer) });
+    config.tools = Some(ScriptedTools {
+        servers: vec![home()],
+        list: Box::new(|_| Err("there are none".to_owned())),
+        takes,
+        answer: Box::new(answer),
+    });
     config
 }
 

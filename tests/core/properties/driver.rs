@@ -381,6 +381,8 @@ impl Driver {
                 Output::Observe(_) => {}
                 Output::Record(_) => unreachable!("nothing is recorded"),
                 Output::CallTool(_) => unreachable!("there are no tool servers"),
+                // A server that never answers.
+                Output::ConnectTools(..) | Output::LeaveTools(_) => {}
             }
             self.log.push((self.session.now - self.start, output));
         }

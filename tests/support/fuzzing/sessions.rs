@@ -331,6 +331,8 @@ impl SessionDriver {
                 Output::DropTurn { .. } | Output::WithdrawJudgement | Output::Observe(_) => {}
                 Output::Record(_) => unreachable!("nothing is recorded"),
                 Output::CallTool(_) => unreachable!("there are no tool servers"),
+                // A server that never answers.
+                Output::ConnectTools(..) | Output::LeaveTools(_) => {}
                 Output::Wait(_) | Output::Finished => unreachable!("the session keeps these"),
                 Output::Event(_) => unreachable!("the client takes messages"),
             }

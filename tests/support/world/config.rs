@@ -7,7 +7,7 @@ use voxbridge::{
     simulator::{EngineAnswer, EngineRequest, SimulatorConfig},
     spelling::{Library, MappingKind},
     trace::AudioRetention,
-    vocabulary::{ServerCall, ServerCallResult, ToolServer},
+    vocabulary::{ListedTool, RemoteServer, ServerCall, ServerCallResult, ToolServer},
 };
 
 use super::{
@@ -71,9 +71,14 @@ pub struct ScriptedJudge {
 /// The result of a call; `None` if none ever comes.
 pub type ToolAnswer = dyn FnMut(&ServerCall) -> Option<ServerCallResult>;
 
+/// The tools of a client's server, or why there are none.
+pub type ToolListing = dyn FnMut(&RemoteServer) -> Result<Vec<ListedTool>, String>;
+
 /// Tool servers, which answer each call after a virtual time.
 pub struct ScriptedTools {
     pub servers: Vec<ToolServer>,
+    /// Tools of servers that the client names.
+    pub list: Box<ToolListing>,
     pub takes: Duration,
     pub answer: Box<ToolAnswer>,
 }

@@ -22,8 +22,8 @@ use voxbridge::{
     },
     spelling::UpstreamMapping,
     vocabulary::{
-        DisconnectReason, Frame, HttpRequest, Lane, LanePurpose, Message, Mode, ServerCall, SpeechId,
-        ToolServer,
+        DisconnectReason, EntryId, Frame, HttpRequest, Lane, LanePurpose, Message, Mode, RemoteServer,
+        ServerCall, SpeechId, ToolServer,
     },
 };
 
@@ -101,6 +101,8 @@ pub struct Harness<M: StepMeter> {
     pub(super) tools: Option<ScriptedTools>,
     /// Calls on tool servers.
     pub called: Vec<(Duration, ServerCall)>,
+    /// Tool servers of the client that are connected.
+    pub connected: Vec<(EntryId, RemoteServer)>,
     pub(super) has_free_worker: bool,
     /// Answers to the bridge's questions about pauses and to its calls of tools, with the times when they come.
     pub(super) pause_answers: VecDeque<(Instant, Input<'static>)>,
@@ -188,6 +190,7 @@ impl<M: StepMeter> Harness<M> {
             judge: None,
             tools: None,
             called: Vec::new(),
+            connected: Vec::new(),
             has_free_worker: false,
             pause_answers: VecDeque::new(),
             judged: Vec::new(),

@@ -140,6 +140,15 @@ impl<M: StepMeter> Harness<M> {
                         self.pause_answers.insert(place, (at, result));
                     }
                 }
+                Output::ConnectTools(number, server) => {
+                    let tools = self.tools.as_mut().expect("the session knows of tool servers");
+                    let list = Input::ToolList(number, (tools.list)(&server));
+                    let at = self.session.now + tools.takes;
+                    self.connected.push((number, *server));
+                    let place = self.pause_answers.partition_point(|(known, _)| *known <= at);
+                    self.pause_answers.insert(place, (at, list));
+                }
+                Output::LeaveTools(number) => self.connected.retain(|(known, _)| *known != number),
                 Output::Request(lane, request) => self.answer_request(lane, request),
                 Output::OpenLane(lane, mode, purpose) | Output::ReopenLane(lane, mode, purpose) => {
                     self.purposes.insert(lane, (mode, purpose));

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+#[cfg(feature = "mcp")]
+use crate::program::server_process::AdminAnswer;
 use crate::program::server_process::{PATIENCE, Server, config, empty_scratch, run, send_request, upstream};
 use futures_util::future::join_all;
 use rustls::pki_types::ServerName;
@@ -11,9 +13,16 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::TlsConnector;
+#[cfg(feature = "mcp")]
+use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::bench::{ClientFrame, closed_port, events, recording};
 use voxbridge_test_support::cases::assert_has;
 use voxbridge_test_support::certs::{authority, connector, signed};
+#[cfg(feature = "mcp")]
+use voxbridge_test_support::{
+    bench::{dial, instant_simulator, start_simulator},
+    servers::PackageServer,
+};
 
 #[tokio::test]
 async fn admin_listener_reports_everything() {
@@ -421,4 +430,60 @@ async fn stuck_admin_client_harms_no_session() {
     client.close().await;
     drop(stuck);
     assert_eq!(server.request("GET", "/healthz").await.status, 200);
+}
+
+/// The server's tools are called once, and another server is down.
+#[cfg(feature = "mcp")]
+#[tokio::test]
+async fn tool_servers_are_reported_by_readiness_and_metrics() {
+    const CALL: &str = r#"<tool_call>{"name": "temperature", "arguments": {"room": "hall"}}</tool_call>"#;
+    let Some(house) = PackageServer::mcp(&[]) else { return };
+    let simulator =
+        SimulatorConfig { answers: [CALL, "It is warm."].map(str::to_owned).to_vec(), ..instant_simulator() };
+    let (upstream, _simulator, _recorder) = start_simulator("127.0.0.1:0", simulator, None).await;
+    let dir = empty_scratch("admin-tool-servers");
+    let mappings = dir.join("mappings");
+    fs::create_dir_all(&mappings).unwrap();
+    let profile = "kind = \"profile\"\nname = \"butler\"\ntitle = \"-\"\nextends = \"assistant\"\n[answer.tools]\nmcp = [\"house\", \"shed\"]\n";
+    fs::write(mappings.join("butler.toml"), profile).unwrap();
+    let toml = format!(
+        "profile = \"butler\"\nmappings = {mappings:?}\n[mcp.house]\nurl = \"http://{}/mcp\"\n[mcp.shed]\nurl = \"http://{}/mcp\"\n",
+        house.address(),
+        closed_port()
+    );
+    let server =
+        Server::start(&format!("ws://{upstream}/v1/realtime"), &["--config", &config(&dir, &toml)]).await;
+
+    let is_connected = |answer: &AdminAnswer| answer.json()["tool_server"][0]["is_connected"] == true;
+    let ready = server.request_until("/readyz", is_connected).await.json();
+    assert_eq!(ready["ready"], true, "a server that is down costs its tools only: {ready}");
+    let listed = json!([
+        {"name": "house", "is_connected": true, "tools": 9},
+        {"name": "shed", "is_connected": false, "tools": 0}
+    ]);
+    assert_eq!(ready["tool_server"], listed);
+    let message = "tool server shed is not connected: its tools are not offered";
+    assert_eq!(ready["warnings"], json!([{"code": "tool_server_down", "message": message}]));
+
+    let mut client = dial(server.address, "/v1/realtime?model=any").await;
+    client
+        .send_json(
+            json!({"type": "session.update", "session": {"type": "realtime", "output_modalities": ["text"]}}),
+        )
+        .await;
+    let content = json!([{"type": "input_text", "text": "How warm is it?"}]);
+    let item = json!({"type": "message", "role": "user", "content": content});
+    client.send_json(json!({"type": "conversation.item.create", "item": item})).await;
+    client.send_json(json!({"type": "response.create"})).await;
+    client.wait_for_event("response.done").await;
+    let metrics = server.request("GET", "/metrics").await.body;
+    let has = |name: &str, labels: &[&str], value: &str| {
+        metrics.lines().any(|line| {
+            line.starts_with(name) && line.ends_with(value) && labels.iter().all(|label| line.contains(label))
+        })
+    };
+    assert!(has("voxbridge_tool_server_up{", &["server=\"house\""], " 1"), "{metrics}");
+    assert!(has("voxbridge_tool_server_up{", &["server=\"shed\""], " 0"), "{metrics}");
+    let labels = ["server=\"house\"", "result=\"ok\""];
+    assert!(has("voxbridge_tool_call_seconds_count{", &labels, " 1"), "{metrics}");
 }

@@ -6,6 +6,8 @@ mod bare_tcp;
 mod batched_reads;
 #[cfg(feature = "webrtc")]
 mod calls;
+#[cfg(feature = "mcp")]
+mod client_tool_servers;
 mod cloud_sockets;
 mod conversations;
 mod handshakes;

@@ -177,7 +177,9 @@ async fn program_that_dies_in_a_call_is_started_again() {
 }
 
 /// A server of the Model Context Protocol that answers each request as the test wants: status, headers and body.
-async fn scripted(answer: impl Fn(&Value) -> (u16, String, String) + Send + Sync + 'static) -> SocketAddr {
+pub(super) async fn scripted(
+    answer: impl Fn(&Value) -> (u16, String, String) + Send + Sync + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let answer = Arc::new(answer);
@@ -233,7 +235,7 @@ fn answer_to(request: &Value, result: Value) -> String {
     json!({"jsonrpc": "2.0", "id": request["id"], "result": result}).to_string()
 }
 
-fn list(request: &Value, cursor: Option<&str>) -> String {
+pub(super) fn list(request: &Value, cursor: Option<&str>) -> String {
     let tool = json!({"name": "light", "inputSchema": {"type": "object"}});
     answer_to(request, json!({"tools": [tool], "nextCursor": cursor}))
 }

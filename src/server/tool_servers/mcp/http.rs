@@ -3,9 +3,11 @@
 //! `rmcp` posts one message after the other, and waits for the head of each answer. A slow tool would hold up all others, so a
 //! request is posted by the stream of its answer. Its failure becomes an answer, too: JSON-RPC's error.
 //!
-//! Requests go to the configured host only: a redirect is an error. There is no cache of connections, because calls are rare.
+//! Requests go to the configured host only: a redirect is an error. There is no cache of connections, because calls are rare. For
+//! a server that a client has named, each request goes to an address that was checked for this request, so that a name cannot
+//! lead to an inner address later.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{
@@ -37,9 +39,10 @@ use tokio::{sync::Notify, time::timeout};
 use super::MESSAGE_MAX_BYTES;
 use crate::{
     net::{
-        Endpoint,
+        Endpoint, Transport,
         http_request::{self, CONNECT_TIMEOUT},
     },
+    server::tool_servers::inner_addresses::is_inner,
     upstream::sse::EventStream,
 };
 
@@ -64,6 +67,8 @@ pub(super) struct HttpClient {
     endpoint: Endpoint,
     path: String,
     headers: Vec<(HeaderName, HeaderValue)>,
+    /// Inner addresses are refused.
+    is_public: bool,
     /// Longest time of an answer.
     answer_max: Duration,
     /// The server does not know its session any more.
@@ -76,10 +81,11 @@ impl HttpClient {
         endpoint: &Endpoint,
         path: &str,
         headers: &[(HeaderName, HeaderValue)],
+        is_public: bool,
         answer_max: Duration,
     ) -> Self {
         let (endpoint, path, headers) = (endpoint.clone(), path.to_owned(), headers.to_owned());
-        Self { endpoint, path, headers, answer_max, has_expired: Arc::default() }
+        Self { endpoint, path, headers, is_public, answer_max, has_expired: Arc::default() }
     }
 
     /// Completes when the server has forgotten the session.
@@ -100,6 +106,14 @@ fn failure(words: impl ToString) -> Failure {
 }
 
 impl HttpClient {
+    /// Connects to the server.
+    async fn connect(&self) -> io::Result<Box<dyn Transport>> {
+        match self.is_public {
+            true => self.endpoint.connect_if(|address| !is_inner(address)).await,
+            false => self.endpoint.connect().await,
+        }
+    }
+
     /// Sends a request, and waits for the head of the answer.
     async fn send(
         &self,
@@ -122,7 +136,7 @@ impl HttpClient {
         for (name, value) in headers.into_iter().chain(session_id).chain(self.headers.iter().cloned()) {
             request.headers_mut().insert(name, value);
         }
-        http_request::send(&self.endpoint, request).await.map_err(failure)
+        http_request::send_over(self.connect(), &self.endpoint.authority, request).await.map_err(failure)
     }
 }
 

@@ -22,11 +22,11 @@ use rmcp::{
     service::{ClientInitializeError, NotificationContext, PeerRequestOptions, RunningService, ServiceError},
 };
 use tokio::{process::Child, sync::Notify, time::timeout};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use self::result::to_result;
 use super::{ToolCaller, ToolServerSettings, ToolServerTransport};
-use crate::vocabulary::{ServerCallResult, Tool};
+use crate::vocabulary::{ListedTool, ServerCallResult, Tool};
 
 /// Time to connect and to agree on a version. A program may have to fetch its packages first.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -40,6 +40,8 @@ const PAGES_MAX: usize = 32;
 const TOOLS_MAX: usize = 128;
 /// All tools of a server together, bytes: more than the model's context.
 const TOOLS_MAX_BYTES: usize = 64 * 1024;
+/// Longest hints on a tool, bytes; longer ones are dropped.
+const ANNOTATIONS_MAX_BYTES: usize = 4096;
 /// Longest message of a server, bytes. A picture has about 1 MB.
 const MESSAGE_MAX_BYTES: usize = 8 * 1024 * 1024;
 /// Longest description of an error, bytes: a server's answer may be in it.
@@ -91,9 +93,9 @@ async fn start(settings: &ToolServerSettings) -> Result<Connected, String> {
     let list_changed = Arc::<Notify>::default();
     let handler = Handler { list_changed: list_changed.clone() };
     match &settings.transport {
-        ToolServerTransport::Http { endpoint, path, headers } => {
+        ToolServerTransport::Http { endpoint, path, headers, is_public } => {
             let answer_max = settings.timeout.max(LIST_TIMEOUT) + ANSWER_GRACE;
-            let client = http::HttpClient::new(endpoint, path, headers, answer_max);
+            let client = http::HttpClient::new(endpoint, path, headers, *is_public, answer_max);
             let expiry = client.expiry();
             let service =
                 handler.serve(client.into_transport()).await.map_err(|error| words_of_start(&error))?;
@@ -109,7 +111,7 @@ async fn start(settings: &ToolServerSettings) -> Result<Connected, String> {
 
 impl Connected {
     /// The tools that are offered.
-    pub(super) async fn list_tools(&self, settings: &ToolServerSettings) -> Result<Vec<Tool>, String> {
+    pub(super) async fn list_tools(&self, settings: &ToolServerSettings) -> Result<Vec<ListedTool>, String> {
         let mut list = ToolList { settings, tools: Vec::new(), bytes: 0, left_out: 0 };
         let mut known = Vec::new();
         let mut cursor = None;
@@ -159,7 +161,7 @@ impl Connected {
 /// Tools of a server, within the bounds.
 struct ToolList<'s> {
     settings: &'s ToolServerSettings,
-    tools: Vec<Tool>,
+    tools: Vec<ListedTool>,
     bytes: usize,
     /// Tools that found no room.
     left_out: usize,
@@ -169,24 +171,36 @@ impl ToolList<'_> {
     fn add(&mut self, tool: &rmcp::model::Tool) {
         let allowed = self.settings.allowed.as_ref();
         let is_allowed = allowed.is_none_or(|allowed| allowed.iter().any(|name| *name == tool.name));
-        let is_new = self.tools.iter().all(|known| known.name != tool.name);
+        let is_new = self.tools.iter().all(|known| known.tool.name != tool.name);
         if !is_allowed || !is_new || tool.name.is_empty() {
             return;
         }
         let parameters = serde_json::to_string(&*tool.input_schema).unwrap_or_else(|_| "{}".to_owned());
         let description = tool.description.as_ref().map(ToString::to_string);
+        let annotations = tool.annotations.as_ref().and_then(|hints| serde_json::to_string(hints).ok());
+        let annotations =
+            annotations.filter(|text| text.len() <= ANNOTATIONS_MAX_BYTES).map(String::into_boxed_str);
         let bytes = tool.name.len() + parameters.len() + description.as_ref().map_or(0, String::len);
         if self.tools.len() >= TOOLS_MAX || self.bytes + bytes > TOOLS_MAX_BYTES {
             self.left_out += 1;
             return;
         }
         self.bytes += bytes;
-        self.tools.push(Tool { name: tool.name.to_string(), description, parameters: parameters.into() });
+        let tool = Tool { name: tool.name.to_string(), description, parameters: parameters.into() };
+        self.tools.push(ListedTool { tool, annotations });
     }
 
     fn warn_if_incomplete(&self, has_more_pages: bool, known: &[String]) {
         let server = &self.settings.name;
-        if self.left_out > 0 || has_more_pages {
+        let is_incomplete = self.left_out > 0 || has_more_pages;
+        if matches!(self.settings.transport, ToolServerTransport::Http { is_public: true, .. }) {
+            // The operator cannot change it.
+            if is_incomplete {
+                debug!(server, offered = self.tools.len(), "tool server of a client has too many tools");
+            }
+            return;
+        }
+        if is_incomplete {
             warn!(
                 server,
                 offered = self.tools.len(),

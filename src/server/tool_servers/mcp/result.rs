@@ -4,7 +4,7 @@ use rmcp::model::CallToolResult;
 
 use crate::{
     tool_result::{pictures, to_output},
-    vocabulary::ServerCallResult,
+    vocabulary::{CallFailure, ServerCallResult},
 };
 
 /// Text and pictures of a result.
@@ -19,5 +19,6 @@ pub(super) fn to_result(result: &CallToolResult) -> Result<ServerCallResult, Str
         Some(structured) => structured.to_string(),
         None => to_output(&serde_json::json!({ "result": value })),
     };
-    Ok(ServerCallResult { output, pictures: pictures(&value) })
+    let failure = (value["isError"] == true).then_some(CallFailure::Tool);
+    Ok(ServerCallResult { output, pictures: pictures(&value), failure })
 }
