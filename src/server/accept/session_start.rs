@@ -1,7 +1,11 @@
 //! Starts a client's session after the upgrade: detects its protocol, registers the session and runs its task.
 //! `session_opening` opens its bridge.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -26,7 +30,7 @@ use crate::server::{
     },
     memory::{Eviction, MemoryShare},
     playground::watchers::Watcher,
-    recordings::RecordingHead,
+    recordings::{RecordingHead, SessionRecording},
     registry::{
         SessionInfo,
         observer::{Observer, ObserverSinks},
@@ -258,22 +262,10 @@ fn open_on(
         let _in = span.enter();
         start_traces(snapshot, bridge.session_id(), watcher, start)
     });
-    let wants_recording = is_recorded || admission.key.as_ref().is_some_and(|key| key.record);
-    let recording = config
-        .recordings
-        .as_ref()
-        .zip(profile.as_ref())
-        .filter(|_| wants_recording && can_be_recorded(mapping));
-    let recording = recording.map(|(recordings, profile)| {
+    let is_recorded = is_recorded || admission.key.as_ref().is_some_and(|key| key.record);
+    let recording = profile.as_deref().filter(|_| is_recorded).and_then(|profile| {
         let _in = span.enter();
-        let head = RecordingHead {
-            session: bridge.session_id().to_owned(),
-            client: mapping.name.clone(),
-            profile: profile.clone(),
-            key: key_name.as_deref().map(str::to_owned),
-            opened_unix_ms: u64::try_from(opened_unix.as_millis()).unwrap_or(u64::MAX),
-        };
-        recordings.start_session(opened_at, head, server.drain_guard.clone())
+        start_recording(&connection, &bridge, profile, opened_at, opened_unix)
     });
     let options = RecordOptions {
         audio: recording.is_some(),
@@ -315,6 +307,26 @@ fn open_on(
     };
     let task = Box::new(SessionTask::new(bridge, client, config.pool.subset(upstreams.names), context));
     Some(StartedSession { task, first_message, span, connection })
+}
+
+/// Starts the recording of a session, if its protocol can be recorded and recordings have a place.
+fn start_recording(
+    Connection { request, snapshot, admission, .. }: &Connection,
+    bridge: &Bridge,
+    profile: &str,
+    opened: Instant,
+    opened_unix: Duration,
+) -> Option<SessionRecording> {
+    let mapping = request.client.likeliest();
+    let recordings = snapshot.config.recordings.as_ref().filter(|_| can_be_recorded(mapping))?;
+    let head = RecordingHead {
+        session: bridge.session_id().to_owned(),
+        client: mapping.name.clone(),
+        profile: profile.to_owned(),
+        key: admission.key.as_ref().map(|key| key.name.to_string()),
+        opened_unix_ms: u64::try_from(opened_unix.as_millis()).unwrap_or(u64::MAX),
+    };
+    Some(recordings.start_session(opened, head, snapshot.server.drain_guard.clone()))
 }
 
 /// True if voxbridge hears the audio of a protocol's sessions while it is spoken: not of a relayed session, whose audio it does not
