@@ -157,3 +157,38 @@ impl Visit for Fields {
         self.push(field, value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+    use tracing::{error_span, info, warn};
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    #[test]
+    fn line_of_a_session_has_its_fields_and_its_trace() {
+        let (sender, mut lines) = mpsc::channel(10);
+        let export = LogExport::new(RecordQueue::new(sender, Default::default()));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(export), || {
+            let (trace_id, key) = ("4bf92f3577b34da6a3ce929d0e0e4736", None::<&str>);
+            let span = error_span!("session", id = "sess_1", client = "macaw", peer = %"192.0.2.1:5", key, %trace_id);
+            let _in = span.entered();
+            warn!(target: "voxbridge::server", count = 3_u64, reason = "slow", "lost {}", 3);
+            info!(target: "hyper::proto", "a request");
+        });
+        let line = lines.try_recv().unwrap();
+        assert_eq!((line.message.as_str(), line.level), ("lost 3", Level::WARN));
+        assert_eq!(line.trace_id, Some(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736));
+        assert_eq!(line.span_id, Some(session_span_id("sess_1")));
+        let attributes = [
+            Attribute::new("count", 3_u64),
+            Attribute::new("reason", "slow"),
+            Attribute::new("session.id", "sess_1"),
+            Attribute::new("voxbridge.client", "macaw"),
+            Attribute::new("client.address", "192.0.2.1:5"),
+        ];
+        assert_eq!(line.attributes, attributes);
+        assert!(lines.try_recv().is_err(), "lines of libraries stay here");
+    }
+}

@@ -13,6 +13,8 @@ mod interrupted_files;
 mod load;
 mod logs;
 mod long_deltas;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod packaging;
 mod process;
 mod readme;
