@@ -209,6 +209,7 @@ fn converse(bench: &mut Bench) {
     );
     let call = ServerCall {
         id: EntryId(9),
+        list: None,
         server: "house".to_owned(),
         tool: "temperature".to_owned(),
         arguments: "{\"room\":\"hall\"}".to_owned(),
