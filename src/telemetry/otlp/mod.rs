@@ -10,7 +10,7 @@
 //! - [`log_export`]: lines of the log
 //! - `queue`, `exporter` and `collector`: on the way; `proto`: the messages. A program without the cargo feature `otlp` has none
 //!
-//! Source: <https://opentelemetry.io/docs/specs/otlp/> 1.9; <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>.
+//! Source: <https://opentelemetry.io/docs/specs/otlp/>; <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>.
 
 mod collector;
 mod exporter;

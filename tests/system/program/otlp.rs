@@ -69,7 +69,7 @@ async fn dead_collector_is_logged_and_counted() {
         .env("OTEL_LOGS_EXPORTER", "none");
     let mut server = Server::spawn(command).await;
     let line = server.wait_for_log("the OpenTelemetry collector does not take data").await;
-    assert!(line.contains("connection refused") && line.contains("signal=metrics"), "{line}");
+    assert!(line.contains("connection refused") && line.contains("signal=\"metrics\""), "{line}");
     let lost = "voxbridge_otlp_lost_total{signal=\"metrics\"}";
     assert!(server.request("GET", "/metrics").await.body.contains(lost));
 }

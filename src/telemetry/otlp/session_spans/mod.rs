@@ -2,7 +2,7 @@
 //! of tools, upstream connections and their replacements.
 //!
 //! Names of attributes and operations are those of OpenTelemetry's semantic conventions for generative AI where they have one
-//! (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>, 1.40); the others begin with `voxbridge.`. What users and models say is
+//! (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>); the others begin with `voxbridge.`. What users and models say is
 //! recorded only if the operator wants it.
 
 mod answers;
