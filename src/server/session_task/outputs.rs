@@ -30,7 +30,9 @@ use crate::{
         },
     },
     session::{Observation, RecordedItem},
-    vocabulary::{ClientEvent, HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, SpeechId},
+    vocabulary::{
+        ClientEvent, HttpBody, HttpRequest, Lane, LanePurpose, Message, Mode, ServerCall, SpeechId,
+    },
 };
 
 impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionTask<C> {
@@ -79,22 +81,9 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                         self.pauses.answers.push(Input::WorkerFound(pause));
                     }
                 }
-                Output::Record(item) => {
-                    if let RecordedItem::Event(event) = &*item {
-                        self.with_observer(|observer| observer.tell_event(event));
-                    }
-                    self.record(now, || Some(RecordingNews::Item(item)));
-                }
-                Output::CallTool(call) => {
-                    self.record(now, || Some(RecordingNews::of_call(&call)));
-                    if let Some(tools) = &self.tools {
-                        tools.call(*call);
-                    }
-                }
-                Output::Observe(observation) => {
-                    self.record(now, || RecordingNews::of_observation(&observation));
-                    self.handle_observation(&observation);
-                }
+                Output::Record(item) => self.handle_recorded(now, item),
+                Output::CallTool(call) => self.call_tool(now, *call),
+                Output::Observe(observation) => self.handle_observation(now, &observation),
                 Output::Wait(due) => {
                     if self.note_report(now) {
                         let next_look = self.room_search.next_look(&self.lane_leases);
@@ -149,7 +138,23 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    fn handle_observation(&mut self, observation: &Observation) {
+    /// Passes a piece of the recording on, and an event to webhooks.
+    fn handle_recorded(&mut self, now: std::time::Instant, item: Box<RecordedItem>) {
+        if let RecordedItem::Event(event) = &*item {
+            self.with_observer(|observer| observer.tell_event(event));
+        }
+        self.record(now, || Some(RecordingNews::Item(item)));
+    }
+
+    fn call_tool(&self, now: std::time::Instant, call: ServerCall) {
+        self.record(now, || Some(RecordingNews::of_call(&call)));
+        if let Some(tools) = &self.tools {
+            tools.call(call);
+        }
+    }
+
+    fn handle_observation(&mut self, now: std::time::Instant, observation: &Observation) {
+        self.record(now, || RecordingNews::of_observation(observation));
         self.lane_leases.handle_observation(observation);
         if let Observation::Measured(figure) = observation {
             return self.with_observer(|observer| observer.record_measurement(*figure));
