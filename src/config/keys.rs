@@ -165,6 +165,7 @@ pub static KEYS: &[Key] = &[
     key("trace.file_max_bytes")
         .default(|config| config.trace.dir.as_ref().and_then(|_| number(trace_files::DEFAULT_MAX_BYTES))),
     key("record.dir").path(),
+    key("record.format").default(|config| recorded(config, RecordConfig::DEFAULT_FORMAT.name().into())),
     key("record.what").default(|config| recorded(config, RecordConfig::DEFAULT_SIDES.name().into())),
     key("record.max_bytes").default(|config| recorded(config, number(recordings::DEFAULT_MAX_BYTES)?)),
     key("record.when_full").default(|config| recorded(config, RecordConfig::DEFAULT_WHEN_FULL.name().into())),

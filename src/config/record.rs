@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Config;
 use crate::server::{
-    recordings::{self, RecordedSides, RecordingDirectory, RecordingOptions, WhenFull},
+    recordings::{self, RecordedSides, RecordingDirectory, RecordingFormat, RecordingOptions, WhenFull},
     route::Routes,
 };
 
@@ -16,6 +16,8 @@ use crate::server::{
 pub struct RecordConfig {
     /// Directory for the recordings, an audio file and a JSON file per session.
     pub dir: Option<PathBuf>,
+    /// Format of the audio files: `wav` or `opus`.
+    pub format: Option<RecordingFormat>,
     /// The sides in the audio files: `both`, `user` or `model`.
     pub what: Option<RecordedSides>,
     /// Bound on all recordings in bytes.
@@ -25,6 +27,8 @@ pub struct RecordConfig {
 }
 
 impl RecordConfig {
+    /// The format by default.
+    pub(super) const DEFAULT_FORMAT: RecordingFormat = RecordingFormat::Wav;
     /// The sides by default.
     pub(super) const DEFAULT_SIDES: RecordedSides = RecordedSides::Both;
     /// What happens at the bound by default: nothing is deleted.
@@ -33,6 +37,7 @@ impl RecordConfig {
     pub(super) fn build(&self) -> Option<Arc<RecordingDirectory>> {
         let options = RecordingOptions {
             dir: self.dir.clone()?,
+            format: self.format.unwrap_or(Self::DEFAULT_FORMAT),
             sides: self.what.unwrap_or(Self::DEFAULT_SIDES),
             max_bytes: self.max_bytes.unwrap_or(recordings::DEFAULT_MAX_BYTES),
             when_full: self.when_full.unwrap_or(Self::DEFAULT_WHEN_FULL),

@@ -18,7 +18,10 @@ use crate::{
 /// Lateness that begins another stretch. Shorter ones are jitter, or the clocks of the two machines drift apart.
 const LATE_MIN: Duration = Duration::from_millis(20);
 /// Time in which the messages after a late one catch up.
-const SETTLING: Duration = Duration::from_millis(500);
+pub const SETTLING: Duration = Duration::from_millis(500);
+
+/// Time without a message after which a stretch is over, and its last samples leave the converter.
+const IDLE: Duration = Duration::from_millis(300);
 
 /// A stretch whose start is not known yet.
 #[derive(Debug)]
@@ -85,10 +88,15 @@ impl MicrophoneTrack {
         self.settle(at, place);
     }
 
-    /// Places the audio that has waited long enough.
-    pub(super) fn settle(&mut self, now: Duration, place: impl FnMut(u64, &[i16])) {
+    /// Places the audio that has waited long enough, and the end of a stretch that is over.
+    pub(super) fn settle(&mut self, now: Duration, mut place: impl FnMut(u64, &[i16])) {
         if self.unsettled.as_ref().is_some_and(|unsettled| now >= unsettled.began + SETTLING) {
-            self.place_unsettled(place);
+            self.place_unsettled(&mut place);
+        }
+        let is_over = |stretch: &Stretch| now > stretch.end() + IDLE;
+        if self.unsettled.is_none() && self.stretch.as_ref().is_some_and(is_over) {
+            self.end_stretch(place);
+            self.stretch = None;
         }
     }
 

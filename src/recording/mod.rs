@@ -13,7 +13,10 @@ mod playback;
 mod position;
 mod timeline;
 
-pub use self::timeline::{AudioPart, RecordedSide, Timeline};
+pub use self::{
+    microphone::SETTLING,
+    timeline::{AudioPart, RecordedSide, Timeline},
+};
 
 /// Sample rate of recordings, Hz: the model's own.
 pub const RATE_HZ: u32 = crate::audio::MODEL_RATE_HZ;

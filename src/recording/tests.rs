@@ -37,7 +37,7 @@ struct Recorded {
 impl Recorded {
     fn new() -> Self {
         let opened = start();
-        Self { opened, timeline: Timeline::new(opened), loud: Default::default(), end: 0 }
+        Self { opened, timeline: Timeline::new(opened, ms(10_000)), loud: Default::default(), end: 0 }
     }
 
     fn user(&mut self, at: Duration, encoding: Encoding, rate_hz: u32, bytes: Vec<u8>) {
@@ -116,6 +116,29 @@ fn assert_close(found: &[f64], expected: &[f64], bound_ms: f64) {
     assert_eq!(found.len(), expected.len(), "{found:?}\n{expected:?}");
     for (found, expected) in found.iter().zip(expected) {
         assert!((found - expected).abs() <= bound_ms, "{found} is not {expected} ms");
+    }
+}
+
+/// The last samples in the converter find their place while it is still there.
+#[test]
+fn client_that_stops_sending_leaves_nothing_out() {
+    for kept in [ms(550), ms(10_000)] {
+        let mut recorded = Recorded::new();
+        recorded.timeline = Timeline::new(recorded.opened, kept);
+        let mut now = Duration::ZERO;
+        while now < Duration::from_secs(60) {
+            now += ms(FRAME_MS);
+            let is_speaking = now < ms(1_000) || (ms(30_000)..ms(31_000)).contains(&now);
+            if is_speaking {
+                recorded.user(now, Encoding::S16le, 44_100, pcm::s16le_bytes(&quiet(44_100)));
+            }
+            if now.as_millis() % 400 == 0 {
+                recorded.take(now);
+            }
+        }
+        recorded.finish(now);
+        assert_eq!(recorded.timeline.left_out(), Duration::ZERO, "{kept:?}");
+        assert_eq!(recorded.end, 60 * 24_000);
     }
 }
 

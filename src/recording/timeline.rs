@@ -8,8 +8,6 @@ use crate::{
     session::{RecordedItem, UserAudio},
 };
 
-/// Audio that is kept after it was written, because late messages of the client may still change it.
-const KEPT: Duration = Duration::from_secs(10);
 /// How far the client's audio may be ahead of the clock. A client that uploads faster is cut off there.
 const AHEAD_MAX: Duration = Duration::from_secs(300);
 
@@ -29,12 +27,16 @@ pub struct AudioPart {
     pub position: u64,
     /// The samples.
     pub samples: Vec<[i16; 2]>,
+    /// Samples before this position never change again.
+    pub fixed: u64,
 }
 
 /// Both sides of a session by time.
 #[derive(Debug)]
 pub struct Timeline {
     opened: Instant,
+    /// Length of the audio that late messages of the client may still change.
+    kept: Duration,
     microphone: MicrophoneTrack,
     playback: PlaybackTrack,
     window: Window,
@@ -55,11 +57,13 @@ struct Window {
 }
 
 impl Timeline {
-    /// A recording that begins at this instant.
+    /// A recording that begins at this instant. Messages of the client that come later than `kept` are placed there; it should be
+    /// longer than [`SETTLING`](super::SETTLING).
     #[must_use]
-    pub fn new(opened: Instant) -> Self {
+    pub fn new(opened: Instant, kept: Duration) -> Self {
         Self {
             opened,
+            kept,
             microphone: MicrophoneTrack::default(),
             playback: PlaybackTrack::default(),
             window: Window::default(),
@@ -105,7 +109,7 @@ impl Timeline {
         window.silence_from(1, sample_at(at));
     }
 
-    /// Takes the audio up to this instant that is new or has changed. Audio before it may change later, by [`KEPT`] at most.
+    /// Takes the audio up to this instant that is new or has changed.
     pub fn take_changed(&mut self, until: Instant) -> AudioPart {
         let (now, window) = (self.time_of(until), &mut self.window);
         let bound = sample_at(now + AHEAD_MAX);
@@ -115,7 +119,7 @@ impl Timeline {
         if !self.has_ended {
             window.extend_to(sample_at(now));
         }
-        let changed = window.take_changed(sample_at(now.saturating_sub(KEPT)));
+        let changed = window.take_changed(sample_at(now.saturating_sub(self.kept)));
         self.microphone.earliest = window.start;
         changed
     }
@@ -126,8 +130,9 @@ impl Timeline {
         let (now, window) = (self.time_of(at), &mut self.window);
         let bound = sample_at(now + AHEAD_MAX);
         self.microphone.finish(|position, samples| window.put(0, position, samples, bound));
-        let changed = self.take_changed(at);
+        let mut changed = self.take_changed(at);
         self.has_ended = true;
+        changed.fixed = changed.position + changed.samples.len() as u64;
         changed
     }
 
@@ -178,11 +183,11 @@ impl Window {
     fn take_changed(&mut self, keep_from: u64) -> AudioPart {
         let position = self.changed.max(self.start);
         let first = (position - self.start) as usize;
-        let part = AudioPart { position, samples: self.samples[first..].to_vec() };
+        let samples = self.samples[first..].to_vec();
         self.changed = self.end();
         let forgotten = keep_from.saturating_sub(self.start).min(self.samples.len() as u64);
         self.samples.drain(..forgotten as usize);
         self.start += forgotten;
-        part
+        AudioPart { position, samples, fixed: self.start }
     }
 }

@@ -38,11 +38,11 @@ fn client_capture(harness: &Harness) -> Vec<i16> {
 }
 
 fn recorded(harness: &Harness) -> Vec<[i16; 2]> {
-    let mut timeline = Timeline::new(harness.started());
+    let mut timeline = Timeline::new(harness.started(), Duration::from_secs(10));
     for (at, item) in &harness.recorded {
         timeline.push(*at, item);
     }
-    let AudioPart { position, samples } = timeline.finish(harness.started() + harness.now());
+    let AudioPart { position, samples, .. } = timeline.finish(harness.started() + harness.now());
     assert_eq!((position, timeline.left_out()), (0, Duration::ZERO));
     samples
 }

@@ -11,7 +11,7 @@ mod mp3;
 mod opus;
 mod wav;
 
-pub use self::live::LiveEncoder;
+pub use self::{live::LiveEncoder, opus::OpusStream};
 pub use super::format::UnsupportedFileRate;
 use super::{encoding::Encoding, resample};
 
@@ -79,7 +79,7 @@ pub struct Encoder {
 
 enum Stream {
     Mp3(Box<mp3::Mp3Stream>),
-    Opus(Box<opus::OpusStream>),
+    Opus(Box<OpusStream>),
     Flac(flac::FlacStream),
     Samples(wav::SampleStream),
 }
@@ -117,7 +117,7 @@ impl Encoder {
                 Stream::Mp3(Box::new(mp3::Mp3Stream::new(rate_hz, bit_rate).ok_or_else(unsupported)?))
             }
             AudioFormat::Opus => {
-                Stream::Opus(Box::new(opus::OpusStream::new(rate_hz, bit_rate).ok_or_else(unsupported)?))
+                Stream::Opus(Box::new(OpusStream::new(rate_hz, 1, bit_rate).ok_or_else(unsupported)?))
             }
             AudioFormat::Flac => Stream::Flac(flac::FlacStream::new(rate_hz)),
             AudioFormat::Wav => Stream::Samples(wav::SampleStream::with_header(samples, rate_hz)),

@@ -14,13 +14,14 @@ use crate::{
     error::{Error, ErrorKind},
     server::{
         ServiceConfig, Snapshot,
-        access::ClientLimits,
+        access::{ClientLimits, keys::ApiKey},
         identify::Identified,
+        recordings::{RecordingHead, SessionRecording},
         route::{Route, RouteUpstreams},
         tool_servers::SessionTools,
     },
-    session::{RelaySetup, SessionSetup},
-    spelling::client::RealtimeNames,
+    session::{RecordOptions, RelaySetup, SessionSetup},
+    spelling::{ClientMapping, client::RealtimeNames},
     telemetry::{context::TraceContext, metrics::RejectReason},
     trace::{TraceHeader, header::SessionParts},
 };
@@ -52,20 +53,26 @@ pub(in crate::server) struct OpenedSession {
     pub(in crate::server) bridge: Bridge,
     /// The upstreams that serve it.
     pub(in crate::server) upstreams: RouteUpstreams,
-    /// On the clock of the session.
-    pub(in crate::server) opened: Instant,
     /// Since 1970.
     pub(in crate::server) opened_unix: Duration,
     /// The profile's name; `None` if the connection is rejected.
     pub(in crate::server) profile: Option<String>,
-    /// The profile wants a recording.
-    pub(in crate::server) is_recorded: bool,
     /// The start of its trace, if it is traced.
     pub(in crate::server) start: Option<TraceStart>,
     /// Why the connection is rejected.
     pub(in crate::server) rejection: Option<RejectReason>,
     /// The tool servers that its profile names.
     pub(in crate::server) tools: Option<SessionTools>,
+    /// Whether it is to be recorded.
+    pub(in crate::server) wish: RecordingWish,
+}
+
+/// A profile's wish for a recording.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::server) struct RecordingWish {
+    /// The start of the session on its own clock.
+    opened: Instant,
+    is_in_profile: bool,
 }
 
 /// Opens the bridge of a session. Without a route, the bridge answers with the error; that is no session and has no
@@ -98,13 +105,12 @@ pub(in crate::server) fn open_session(
             return Some(OpenedSession {
                 bridge,
                 upstreams,
-                opened: now,
                 opened_unix,
                 profile: None,
-                is_recorded: false,
                 start: None,
                 rejection,
                 tools: None,
+                wish: RecordingWish { opened: now, is_in_profile: false },
             });
         }
     };
@@ -131,17 +137,8 @@ pub(in crate::server) fn open_session(
     let names_servers = mapping.realtime.as_ref().is_some_and(RealtimeNames::serves_tool_servers);
     let allowed = Some(&config.access.tool_servers).filter(|_| names_servers);
     let tools = SessionTools::new(&server.tool_servers, route.profile.tool_servers(), allowed);
-    Some(OpenedSession {
-        bridge,
-        upstreams,
-        opened: now,
-        opened_unix,
-        profile,
-        is_recorded: route.profile.record,
-        start,
-        rejection: None,
-        tools,
-    })
+    let wish = RecordingWish { opened: now, is_in_profile: route.profile.record };
+    Some(OpenedSession { bridge, upstreams, opened_unix, profile, start, rejection: None, tools, wish })
 }
 
 /// Opens the bridge of a relayed client. Its request was checked before the upgrade.
@@ -174,17 +171,45 @@ pub(in crate::server) fn open_relay_session(
     };
     let profile = Some(profile.name.clone());
     let upstreams = upstreams.clone();
-    Some(OpenedSession {
-        bridge,
-        upstreams,
-        opened: now,
-        opened_unix,
-        profile,
-        is_recorded: false,
-        start,
-        rejection: None,
-        tools: None,
-    })
+    let wish = RecordingWish { opened: now, is_in_profile: false };
+    Some(OpenedSession { bridge, upstreams, opened_unix, profile, start, rejection: None, tools: None, wish })
+}
+
+/// What a recording says about its session.
+pub(in crate::server) struct RecordedSession<'a> {
+    /// `None` for a rejected connection.
+    pub(in crate::server) profile: Option<&'a str>,
+    pub(in crate::server) key: Option<&'a ApiKey>,
+    /// Since 1970.
+    pub(in crate::server) opened_unix: Duration,
+    pub(in crate::server) wish: RecordingWish,
+}
+
+/// Starts the recording of a session, if its profile or key wants it and voxbridge hears the audio while it is spoken: not of a
+/// relayed session, whose audio it does not decode, and not of a request with files. The bridge gives what is recorded or told.
+pub(in crate::server) fn start_recording(
+    Snapshot { server, config }: &Snapshot,
+    client: &ClientMapping,
+    bridge: Bridge,
+    session: RecordedSession<'_>,
+) -> (Bridge, Option<SessionRecording>) {
+    let RecordedSession { profile, key, opened_unix, wish } = session;
+    let is_wanted = wish.is_in_profile || key.is_some_and(|key| key.record);
+    let is_recorded = is_wanted && !client.is_relayed() && !client.is_rest;
+    let recording = config.recordings.as_ref().zip(profile).filter(|_| is_recorded);
+    let recording = recording.map(|(recordings, profile)| {
+        let head = RecordingHead {
+            session: bridge.session_id().to_owned(),
+            client: client.name.clone(),
+            profile: profile.to_owned(),
+            key: key.map(|key| key.name.to_string()),
+            opened_unix_ms: u64::try_from(opened_unix.as_millis()).unwrap_or(u64::MAX),
+        };
+        recordings.start_session(wish.opened, head, server.drain_guard.clone())
+    });
+    let audio = recording.is_some();
+    let bridge = bridge.record(RecordOptions { audio, events: audio || server.webhooks.is_some() });
+    (bridge, recording)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the only place where a session reads the wall clock")]

@@ -1,11 +1,7 @@
 //! Starts a client's session after the upgrade: detects its protocol, registers the session and runs its task.
 //! `session_opening` opens its bridge.
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -18,7 +14,10 @@ use tracing::{Instrument as _, Span, debug, error_span};
 
 use super::{
     request_stream::RequestStream,
-    session_opening::{ConnectRequest, OpenedSession, TraceStart, open_relay_session, open_session},
+    session_opening::{
+        ConnectRequest, OpenedSession, RecordedSession, TraceStart, open_relay_session, open_session,
+        start_recording,
+    },
 };
 use crate::server::{
     ServerContext, Snapshot,
@@ -30,7 +29,6 @@ use crate::server::{
     },
     memory::{Eviction, MemoryShare},
     playground::watchers::Watcher,
-    recordings::{RecordingHead, SessionRecording},
     registry::{
         SessionInfo,
         observer::{Observer, ObserverSinks},
@@ -49,8 +47,7 @@ use crate::server::{
 use crate::{
     bridge::Bridge,
     net::Traffic,
-    session::RecordOptions,
-    spelling::{ClientMapping, client::Framing},
+    spelling::client::Framing,
     telemetry::{
         context::TraceContext,
         metrics::RejectReason,
@@ -237,17 +234,8 @@ fn open_on(
         true => open_relay_session(request, config, limits, is_traced),
         false => open_session(request, snapshot, limits, is_traced),
     };
-    let OpenedSession {
-        mut bridge,
-        upstreams,
-        opened: opened_at,
-        opened_unix,
-        profile,
-        is_recorded,
-        start,
-        rejection,
-        tools,
-    } = opened?;
+    let OpenedSession { mut bridge, upstreams, opened_unix, profile, start, rejection, tools, wish } =
+        opened?;
     if client.takes_events() {
         bridge = bridge.give_events();
     }
@@ -258,20 +246,11 @@ fn open_on(
     let (peer, trace_id) = (request.peer, request.trace_context.trace_id);
     let key = key_name.as_deref();
     let span = error_span!("session", id = bridge.session_id(), client = mapping.name, %peer, key, %trace_id);
-    let traces = start.map_or_else(Vec::new, |start| {
-        let _in = span.enter();
-        start_traces(snapshot, bridge.session_id(), watcher, start)
-    });
-    let is_recorded = is_recorded || admission.key.as_ref().is_some_and(|key| key.record);
-    let recording = profile.as_deref().filter(|_| is_recorded).and_then(|profile| {
-        let _in = span.enter();
-        start_recording(&connection, &bridge, profile, opened_at, opened_unix)
-    });
-    let options = RecordOptions {
-        audio: recording.is_some(),
-        events: recording.is_some() || server.webhooks.is_some(),
-    };
-    bridge = bridge.record(options);
+    let start_traces = |start| start_traces(snapshot, bridge.session_id(), watcher, start);
+    let traces = start.map_or_else(Vec::new, |start| span.in_scope(|| start_traces(start)));
+    let session =
+        RecordedSession { profile: profile.as_deref(), key: admission.key.as_deref(), opened_unix, wish };
+    let (mut bridge, recording) = span.in_scope(|| start_recording(snapshot, mapping, bridge, session));
     if profile.is_none() {
         server.metrics.record_rejection(rejection.unwrap_or(RejectReason::BadRequest));
     }
@@ -307,32 +286,6 @@ fn open_on(
     };
     let task = Box::new(SessionTask::new(bridge, client, config.pool.subset(upstreams.names), context));
     Some(StartedSession { task, first_message, span, connection })
-}
-
-/// Starts the recording of a session, if its protocol can be recorded and recordings have a place.
-fn start_recording(
-    Connection { request, snapshot, admission, .. }: &Connection,
-    bridge: &Bridge,
-    profile: &str,
-    opened: Instant,
-    opened_unix: Duration,
-) -> Option<SessionRecording> {
-    let mapping = request.client.likeliest();
-    let recordings = snapshot.config.recordings.as_ref().filter(|_| can_be_recorded(mapping))?;
-    let head = RecordingHead {
-        session: bridge.session_id().to_owned(),
-        client: mapping.name.clone(),
-        profile: profile.to_owned(),
-        key: admission.key.as_ref().map(|key| key.name.to_string()),
-        opened_unix_ms: u64::try_from(opened_unix.as_millis()).unwrap_or(u64::MAX),
-    };
-    Some(recordings.start_session(opened, head, snapshot.server.drain_guard.clone()))
-}
-
-/// True if voxbridge hears the audio of a protocol's sessions while it is spoken: not of a relayed session, whose audio it does not
-/// decode, and not of a request with files.
-const fn can_be_recorded(mapping: &ClientMapping) -> bool {
-    !mapping.is_relayed() && !mapping.is_rest
 }
 
 /// Starts the traces of a session: into a file, and to the page that watches it.

@@ -5,11 +5,12 @@
 //! write, so that a process that is killed leaves readable recordings behind. [`crate::recording`] puts the audio in order.
 //!
 //! - [`news`]: what a session passes on
-//! - [`session_files`]: the two files of a session; [`wav_file`] and [`event_file`] write them
+//! - [`session_files`]: the two files of a session; [`wav_file`], [`opus_file`] and [`event_file`] write them
 //! - [`store`]: the bound on all recordings
 
 mod event_file;
 mod news;
+mod opus_file;
 mod session_files;
 mod store;
 mod wav_file;
@@ -38,7 +39,7 @@ use super::session_queue::{QueueReceiver, QueueSender, QueueTotals, session_queu
 use crate::named_enum::named_enum;
 
 /// A process that is killed loses no more than this, and what the queue holds.
-const WRITE_INTERVAL: Duration = Duration::from_millis(500);
+const WRITE_INTERVAL: Duration = Duration::from_millis(400);
 /// Default bound on all recordings: a day of stereo.
 pub const DEFAULT_MAX_BYTES: u64 = 8 << 30;
 
@@ -54,11 +55,51 @@ named_enum! {
     }
 }
 
+impl RecordedSides {
+    const fn channels(self) -> u16 {
+        match self {
+            Self::Both => 2,
+            Self::User | Self::Model => 1,
+        }
+    }
+
+    /// The samples of these sides.
+    fn interleaved(self, samples: &[[i16; 2]]) -> Vec<i16> {
+        match self {
+            Self::Both => samples.as_flattened().to_vec(),
+            Self::User => samples.iter().map(|[user, _]| *user).collect(),
+            Self::Model => samples.iter().map(|[_, model]| *model).collect(),
+        }
+    }
+}
+
+named_enum! {
+    /// The format of the audio files.
+    pub enum RecordingFormat {
+        /// WAV of int16.
+        Wav = "wav",
+        /// Opus in Ogg.
+        Opus = "opus",
+    }
+}
+
+impl RecordingFormat {
+    /// Length of the audio that late messages may change after it was recorded. What is encoded stays as it is.
+    const fn kept(self) -> Duration {
+        match self {
+            Self::Wav => Duration::from_secs(10),
+            Self::Opus => Duration::from_millis(550),
+        }
+    }
+}
+
 /// Where and how sessions are recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordingOptions {
     /// Directory of the files.
     pub dir: PathBuf,
+    /// Format of the audio files.
+    pub format: RecordingFormat,
     /// The sides in the audio files.
     pub sides: RecordedSides,
     /// Bound on all files of recordings in the directory, bytes.

@@ -8,9 +8,10 @@ use std::{
 };
 
 use super::{
-    RecordingOptions,
+    RecordedSides, RecordingFormat, RecordingOptions,
     event_file::{EventFile, RecordingEnd, RecordingHead},
     news::{RecordingNews, TimedNews},
+    opus_file::OpusFile,
     store::Store,
     wav_file::WavFile,
 };
@@ -21,10 +22,47 @@ use crate::recording::{AudioPart, Timeline};
 pub(super) struct SessionFiles {
     timeline: Timeline,
     audio_path: PathBuf,
-    audio: WavFile,
+    audio: AudioFile,
     events: EventFile,
     end: RecordingEnd,
     store: StoreEntry,
+}
+
+/// The audio file, in one of the formats.
+#[derive(Debug)]
+enum AudioFile {
+    Wav(WavFile),
+    Opus(Box<OpusFile>),
+}
+
+impl AudioFile {
+    fn create(path: &Path, format: RecordingFormat, sides: RecordedSides, store: &Store) -> io::Result<Self> {
+        Ok(match format {
+            RecordingFormat::Wav => Self::Wav(WavFile::create(path, sides, store)?),
+            RecordingFormat::Opus => Self::Opus(Box::new(OpusFile::create(path, sides, store)?)),
+        })
+    }
+
+    fn length_ms(&self) -> u64 {
+        match self {
+            Self::Wav(wav) => wav.length_ms(),
+            Self::Opus(opus) => opus.length_ms(),
+        }
+    }
+
+    fn write(&mut self, part: &AudioPart, store: &Store) -> io::Result<()> {
+        match self {
+            Self::Wav(wav) => wav.write(part, store),
+            Self::Opus(opus) => opus.write(part, store),
+        }
+    }
+
+    fn finish(&mut self, store: &Store) -> io::Result<()> {
+        match self {
+            Self::Wav(_) => Ok(()),
+            Self::Opus(opus) => opus.finish(store),
+        }
+    }
 }
 
 /// A recording in the store until it ends.
@@ -51,14 +89,21 @@ impl SessionFiles {
         let name = format!("{:013}-{}", head.opened_unix_ms, head.session);
         store.begin(&name)?;
         let entry = StoreEntry { store, name: name.clone() };
-        let audio_name = format!("{name}.wav");
+        let audio_name = format!("{name}.{}", options.format.name());
         let audio_path = options.dir.join(&audio_name);
-        let audio = WavFile::create(&audio_path, options.sides, &entry.store)?;
+        let audio = AudioFile::create(&audio_path, options.format, options.sides, &entry.store)?;
         let json_path = options.dir.join(format!("{name}.json"));
         let mut events = EventFile::create(&json_path, &head, &audio_name, options.sides)?;
         let end = RecordingEnd::default();
         events.write(&end, &entry.store)?;
-        Ok(Self { timeline: Timeline::new(opened), audio_path, audio, events, end, store: entry })
+        Ok(Self {
+            timeline: Timeline::new(opened, options.format.kept()),
+            audio_path,
+            audio,
+            events,
+            end,
+            store: entry,
+        })
     }
 
     pub(super) fn audio_path(&self) -> &Path {
@@ -88,11 +133,18 @@ impl SessionFiles {
     pub(super) fn finish(&mut self, at: Instant) -> io::Result<()> {
         let part = self.timeline.finish(at);
         self.end.complete = true;
-        self.write_part(&part)
+        self.audio.write(&part, &self.store.store)?;
+        self.audio.finish(&self.store.store)?;
+        self.write_end()
     }
 
     fn write_part(&mut self, part: &AudioPart) -> io::Result<()> {
         self.audio.write(part, &self.store.store)?;
+        self.write_end()
+    }
+
+    /// Writes the new events, and how much there is.
+    fn write_end(&mut self) -> io::Result<()> {
         self.end.duration_ms = self.audio.length_ms();
         self.end.left_out_ms = u64::try_from(self.timeline.left_out().as_millis()).unwrap_or(u64::MAX);
         self.events.write(&self.end, &self.store.store)

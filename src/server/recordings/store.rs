@@ -23,7 +23,7 @@ named_enum! {
 }
 
 /// Extensions of the files of recordings. Other files in the directory are no recordings.
-const EXTENSIONS: [&str; 2] = ["wav", "json"];
+const EXTENSIONS: [&str; 3] = ["wav", "opus", "json"];
 /// Part of the bound that is made free at a time, so that the directory is not read for every write.
 const FREED_PART: u64 = 64;
 

@@ -13,7 +13,8 @@ fn options(name: &str) -> RecordingOptions {
     let dir = std::env::temp_dir().join(format!("voxbridge-recordings-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     let when_full = WhenFull::Refuse;
-    RecordingOptions { dir, sides: RecordedSides::Both, max_bytes: DEFAULT_MAX_BYTES, when_full }
+    let format = RecordingFormat::Wav;
+    RecordingOptions { dir, format, sides: RecordedSides::Both, max_bytes: DEFAULT_MAX_BYTES, when_full }
 }
 
 fn head(number: u64) -> RecordingHead {
@@ -157,4 +158,60 @@ async fn recording_of_a_new_configuration_shares_the_bound_of_the_directory() {
     drop((recording, drain_guard));
     assert_eq!(written.recv().await, None);
     fs::remove_dir_all(first.dir()).unwrap();
+}
+
+/// Channels, and the samples of each channel in a file of Opus, as far as it goes.
+fn decode_opus(path: &Path) -> (usize, Vec<f32>) {
+    let file = io::BufReader::new(fs::File::open(path).unwrap());
+    let mut reader = opus_pure::OggOpusReader::new(file).unwrap();
+    let channels = usize::from(reader.head().channel_count);
+    let mut decoder = reader.head().decoder(24_000).unwrap();
+    let mut samples = Vec::new();
+    while let Some(packet) = reader.read_packet().unwrap() {
+        let mut audio = vec![0.0; 480 * channels];
+        decoder.decode(&packet.data, 480, &mut audio).unwrap();
+        samples.extend(audio);
+    }
+    (channels, samples)
+}
+
+#[tokio::test(start_paused = true)]
+async fn opus_has_the_same_length_and_both_channels() {
+    let options = RecordingOptions { format: RecordingFormat::Opus, ..options("opus") };
+    let recordings = RecordingDirectory::new(options);
+    recordings.create_dir().unwrap();
+    record(&recordings, 1).await;
+    let path = recordings.dir().join("1795148864001-sess_1.opus");
+    let (channels, samples) = decode_opus(&path);
+    let ms = samples.len() / channels / 24;
+    assert!(channels == 2 && (1_050..1_100).contains(&ms), "{channels} {ms}");
+    assert!(fs::metadata(&path).unwrap().len() < 12_000);
+    fs::remove_dir_all(recordings.dir()).unwrap();
+}
+
+/// What a killed process leaves behind.
+#[test]
+fn opus_without_an_end_plays_up_to_what_cannot_change() {
+    let options = RecordingOptions { format: RecordingFormat::Opus, ..options("opus-cut") };
+    fs::create_dir_all(&options.dir).unwrap();
+    let store = Arc::new(Store::new(&options));
+    let opened = tokio::time::Instant::now().into_std();
+    let mut files = SessionFiles::create(opened, &options, head(1), store).unwrap();
+    for number in 0..50 {
+        let at = opened + Duration::from_millis(20 * (number + 1));
+        let tone = (0..480_i16).flat_map(|sample| (sample % 48 * 400).to_le_bytes());
+        let samples = Bytes::from(tone.collect::<Vec<u8>>());
+        let sent = Playback::Sent { at, encoding: Encoding::S16le, rate_hz: 24_000, samples };
+        files.push(TimedNews { at, news: RecordingNews::Item(Box::new(RecordedItem::Playback(sent))) });
+        if number % 10 == 0 {
+            files.write(at).unwrap();
+        }
+    }
+    files.write(opened + Duration::from_millis(1_000)).unwrap();
+    let (channels, samples) = decode_opus(files.audio_path());
+    let ms = samples.len() / channels / 24;
+    assert!((420..=460).contains(&ms), "{ms}");
+    let loud = |side: usize| samples.chunks(2).filter(|sides| sides[side].abs() > 0.1).count();
+    assert!(loud(1) > 3_000 && loud(0) < loud(1) / 10, "{} {}", loud(0), loud(1));
+    fs::remove_dir_all(&options.dir).unwrap();
 }

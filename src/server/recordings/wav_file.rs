@@ -9,7 +9,10 @@ use std::{
 
 use super::{RecordedSides, store::Store};
 use crate::{
-    audio::wav::{HEADER_BYTES, header_s16},
+    audio::{
+        pcm::s16le_bytes,
+        wav::{HEADER_BYTES, header_s16},
+    },
     recording::{AudioPart, RATE_HZ},
 };
 
@@ -36,12 +39,8 @@ impl WavFile {
         self.data_bytes / self.group_bytes() * 1000 / u64::from(RATE_HZ)
     }
 
-    fn channels(&self) -> u16 {
-        if self.sides == RecordedSides::Both { 2 } else { 1 }
-    }
-
     fn group_bytes(&self) -> u64 {
-        u64::from(self.channels()) * 2
+        u64::from(self.sides.channels()) * 2
     }
 
     /// Writes samples at their place: first the samples, then the header that counts them.
@@ -50,7 +49,7 @@ impl WavFile {
     /// The system's, or there is no room.
     pub(super) fn write(&mut self, part: &AudioPart, store: &Store) -> io::Result<()> {
         let start = part.position * self.group_bytes();
-        let bytes = self.encode(part);
+        let bytes = s16le_bytes(&self.sides.interleaved(&part.samples));
         let end = start + bytes.len() as u64;
         if end > u64::from(u32::MAX) - HEADER_BYTES as u64 {
             return Err(io::Error::other("a WAV file has room for 4 GiB"));
@@ -66,15 +65,6 @@ impl WavFile {
 
     fn write_header(&self) -> io::Result<()> {
         let data_bytes = u32::try_from(self.data_bytes).unwrap_or(u32::MAX);
-        self.file.write_all_at(&header_s16(self.channels(), RATE_HZ, data_bytes), 0)
-    }
-
-    fn encode(&self, part: &AudioPart) -> Vec<u8> {
-        let samples = part.samples.iter();
-        match self.sides {
-            RecordedSides::Both => samples.flatten().flat_map(|sample| sample.to_le_bytes()).collect(),
-            RecordedSides::User => samples.flat_map(|[user, _]| user.to_le_bytes()).collect(),
-            RecordedSides::Model => samples.flat_map(|[_, model]| model.to_le_bytes()).collect(),
-        }
+        self.file.write_all_at(&header_s16(self.sides.channels(), RATE_HZ, data_bytes), 0)
     }
 }

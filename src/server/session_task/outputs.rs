@@ -80,26 +80,15 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
                         self.pauses.answers.push(Input::WorkerFound(pause));
                     }
                 }
-                Output::Record(item) => {
-                    if let RecordedItem::Event(event) = &*item {
-                        self.with_observer(|observer| observer.tell_event(event));
-                    }
-                    self.record(now, || Some(RecordingNews::Item(item)));
-                }
-                Output::CallTool(call) => {
-                    self.record(now, || Some(RecordingNews::of_call(&call)));
-                    self.call_tool(*call);
-                }
+                Output::Record(item) => self.handle_recorded(now, item),
+                Output::CallTool(call) => self.call_tool(now, *call),
                 Output::ConnectTools(number, server) => self.connect_tools(number, *server),
                 Output::LeaveTools(number) => {
                     if let Some(tools) = &mut self.tools {
                         tools.leave(number);
                     }
                 }
-                Output::Observe(observation) => {
-                    self.record(now, || RecordingNews::of_observation(&observation));
-                    self.handle_observation(&observation);
-                }
+                Output::Observe(observation) => self.handle_observation(now, &observation),
                 Output::Wait(due) => {
                     if self.note_report(now) {
                         let next_look = self.room_search.next_look(&self.lane_leases);
@@ -171,7 +160,8 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     /// Calls a tool, or answers at once that there is none.
-    fn call_tool(&mut self, call: ServerCall) {
+    fn call_tool(&mut self, now: std::time::Instant, call: ServerCall) {
+        self.record(now, || Some(RecordingNews::of_call(&call)));
         match &self.tools {
             Some(tools) => tools.call(call),
             None => {
@@ -191,7 +181,16 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         }
     }
 
-    fn handle_observation(&mut self, observation: &Observation) {
+    /// Passes a piece of the recording on, and an event to webhooks.
+    fn handle_recorded(&mut self, now: std::time::Instant, item: Box<RecordedItem>) {
+        if let RecordedItem::Event(event) = &*item {
+            self.with_observer(|observer| observer.tell_event(event));
+        }
+        self.record(now, || Some(RecordingNews::Item(item)));
+    }
+
+    fn handle_observation(&mut self, now: std::time::Instant, observation: &Observation) {
+        self.record(now, || RecordingNews::of_observation(observation));
         self.lane_leases.handle_observation(observation);
         if let Observation::Measured(figure) = observation {
             return self.with_observer(|observer| observer.record_measurement(*figure));
