@@ -8,6 +8,7 @@ use super::{
     events::EventLabels,
     items::{Item, call_json},
     response::{Response, ResponseCall},
+    tool_servers::MadeCall,
     with,
 };
 use crate::{
@@ -128,7 +129,16 @@ impl<L: EventLabels> Realtime<L> {
     fn send_call(&mut self, response: &Response, at: usize, send: &mut dyn FnMut(Message)) {
         let ResponseCall { item_id: id, number, call, server_tool } = &response.calls[at];
         if let Some(tool) = server_tool {
-            return self.send_server_call(response, at, tool, send);
+            let made = MadeCall {
+                number: *number,
+                item_id: id,
+                call,
+                tool,
+                response_id: response.id(),
+                output_index: response.call_index(at),
+                is_remembered: response.is_remembered,
+            };
+            return self.send_server_call(&made, send);
         }
         let position = response.call_position(at);
         let place =

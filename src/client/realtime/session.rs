@@ -247,6 +247,14 @@ impl SessionConfig {
         self.echo(key, &without_secrets(value, &path)?, &path)
     }
 
+    /// Sets the tools of the client's servers. A choice of a tool that is gone ends.
+    pub(super) fn set_server_tools(&mut self, tools: Arc<[ServerTool]>) {
+        self.server_tools = tools;
+        let is_of_server = |name: &str| self.server_tools.iter().any(|tool| tool.offered.name == name);
+        // Never an error, because the choice was good when it was given.
+        _ = settle_choice(&mut self.tools, is_of_server, false, "session.tool_choice");
+    }
+
     /// The tools that the model may call: the client's, and behind them those of its servers.
     pub(super) fn offer(&self) -> ToolOffer {
         let mut offer = self.tools.clone();

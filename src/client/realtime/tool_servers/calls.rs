@@ -18,7 +18,6 @@ use crate::{
             events::EventLabels,
             fields::{missing, read_text, wrong_value},
             items::Item,
-            response::Response,
         },
     },
     error::Error,
@@ -37,6 +36,21 @@ const CALLS_MAX: usize = 64;
 const REQUEST: &str = "item.approval_request_id";
 /// Longest reason of a decision, bytes.
 const REASON_MAX_BYTES: usize = 1024;
+
+/// A call of a response.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::client::realtime) struct MadeCall<'r> {
+    /// Its item and entry.
+    pub(in crate::client::realtime) number: EntryId,
+    pub(in crate::client::realtime) item_id: &'r str,
+    pub(in crate::client::realtime) call: &'r ToolCall,
+    pub(in crate::client::realtime) tool: &'r ServerTool,
+    /// The response that made it, and the place there.
+    pub(in crate::client::realtime) response_id: &'r str,
+    pub(in crate::client::realtime) output_index: usize,
+    /// The call is part of the conversation.
+    pub(in crate::client::realtime) is_remembered: bool,
+}
 
 /// A call whose result has not come.
 #[derive(Debug)]
@@ -90,21 +104,19 @@ impl<L: EventLabels> Realtime<L> {
     /// Sends a call of a response, and asks for approval where that is needed.
     pub(in crate::client::realtime) fn send_server_call(
         &mut self,
-        response: &Response,
-        at: usize,
-        tool: &ServerTool,
+        made: &MadeCall<'_>,
         send: &mut dyn FnMut(Message),
     ) {
-        let made = &response.calls[at];
+        let tool = made.tool;
         let state = if tool.needs_approval { CallState::AwaitsApproval } else { CallState::Ready };
         let mut call = RemoteCall {
             number: made.number,
-            item_id: made.item_id.clone(),
+            item_id: made.item_id.to_owned(),
             call: made.call.clone(),
             tool: tool.clone(),
-            response_id: response.id().to_owned(),
-            output_index: response.call_index(at),
-            is_remembered: response.is_remembered,
+            response_id: made.response_id.to_owned(),
+            output_index: made.output_index,
+            is_remembered: made.is_remembered,
             approval_id: None,
             state,
         };

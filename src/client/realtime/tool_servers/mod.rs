@@ -12,12 +12,13 @@ mod items;
 
 use serde_json::{Value, json};
 
-use self::{calls::RemoteCall, items::list_json};
 pub(super) use self::{
+    calls::MadeCall,
     declared::{DeclaredServer, MCP, SERVERS_MAX, read_server, without_secrets},
     items::ServerCallItem,
 };
-use super::{Realtime, events::EventLabels, items::Item, tools::settle_choice};
+use self::{calls::RemoteCall, items::list_json};
+use super::{Realtime, events::EventLabels, items::Item};
 use crate::{
     client::{
         ToolOrder,
@@ -155,11 +156,8 @@ impl<L: EventLabels> Realtime<L> {
 
     /// Offers the tools that are listed by now.
     fn name_server_tools(&mut self) {
-        let session = &mut self.session;
-        session.server_tools = self.tool_servers.named_tools(&session.tools.tools).into();
-        let is_of_server = |name: &str| session.server_tools.iter().any(|tool| tool.offered.name == name);
-        // Without an error, because the choice was good when it was given.
-        _ = settle_choice(&mut session.tools, is_of_server, false, "");
+        let named = self.tool_servers.named_tools(&self.session.tools.tools);
+        self.session.set_server_tools(named.into());
     }
 
     /// Tells the client which lists of tools are being made. Clients ask for the item at once.
