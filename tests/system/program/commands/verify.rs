@@ -484,7 +484,8 @@ async fn turns_of_recordings_are_judged_without_a_server() {
 
     let json = run(&["verify", "--turns", dir, "--json"]).await;
     let turns: Vec<Value> = serde_json::from_str(&json.stdout).unwrap();
-    assert_eq!((&turns[1]["file"], &turns[1]["end_ms"]), (&"jfk_16k.wav".into(), &11000.0.into()));
+    assert_eq!(turns[1]["file"], "jfk_16k.wav");
+    assert_eq!(turns[1]["end_ms"], 11_000.0);
     assert_eq!(turns[1]["pauses"].as_array().unwrap().len(), 5);
 }
 
