@@ -29,11 +29,17 @@ TAIL_MS = 4500
 LENGTHENED = 0.8
 VOICES = {
     "train": {
-        "en": ["flite:rms", "flite:kal16", "kokoro:jf_alpha", "kokoro:jm_kumo", "espeak:en-us", "espeak:en-us+f2"],
+        "en": [
+            *["flite:rms", "flite:kal16", "espeak:en-us", "espeak:en-us+f2"],
+            *["kokoro:jf_alpha", "kokoro:jf_nezumi", "kokoro:jm_kumo"],
+        ],
         "zh": ["espeak:cmn", "espeak:cmn+f4"],
     },
     "held-out": {
-        "en": ["flite:slt", "flite:awb", "kokoro:jf_tebukuro", "piper:joe", "espeak:en-gb+f3", "espeak:en-gb-scotland"],
+        "en": [
+            *["flite:slt", "flite:awb", "espeak:en-gb+f3", "espeak:en-gb-scotland"],
+            *["kokoro:jf_gongitsune", "kokoro:jf_tebukuro", "piper:joe"],
+        ],
         "zh": ["espeak:cmn+m3", "espeak:cmn+f2"],
     },
 }
@@ -213,6 +219,11 @@ def write_wav(path, samples):
         file.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
 
 
+def sound(voice):
+    """Formant and diphone voices have a melody that end-of-turn models do not understand."""
+    return "neural" if voice.startswith(("kokoro", "piper")) else "other"
+
+
 def sentences():
     lines = (HERE / "sentences.txt").read_text().splitlines()
     return [line.split(maxsplit=3) for line in lines if not line.startswith("#")]
@@ -238,7 +249,8 @@ def main():
             samples, end_ms, pauses = made
             file = f"{len(turns):04}-{half}-{kind}-{voice.replace(':', '-')}.wav"
             write_wav(options.dir / file, samples)
-            turns[file] = {"end_ms": end_ms, "set": half, "kind": f"{language} {kind}", "pauses_ms": pauses}
+            place = {"set": f"{half}, {sound(voice)} voices", "kind": f"{language} {kind}"}
+            turns[file] = {"end_ms": end_ms, "pauses_ms": pauses} | place
     (options.dir / "turns.json").write_text(json.dumps(turns, indent=1) + "\n")
     print(f"{len(turns)} takes in {options.dir}; {unusable} without a pause at a place for one were left out")
 

@@ -30,7 +30,12 @@ impl Config {
                 table_path::put(table, path, table_path::get(&before, path.split('.')));
             }
         });
-        Self { mcp: running.mcp.clone(), webhooks: running.webhooks.clone(), ..changed }
+        Self {
+            mcp: running.mcp.clone(),
+            webhooks: running.webhooks.clone(),
+            turn_judge: running.turn_judge.clone(),
+            ..changed
+        }
     }
 }
 

@@ -254,14 +254,19 @@ impl Config {
         toml::Table::try_from(self).unwrap_or_default()
     }
 
-    /// This configuration with a changed table. Upstreams, tool servers and webhooks cannot be changed, because the table lacks
-    /// their full URLs.
+    /// This configuration with a changed table. Upstreams, tool servers, webhooks and the judge of turns cannot be changed, because the
+    /// table lacks their full URLs.
     fn with_changed_table(&self, change: impl FnOnce(&mut toml::Table)) -> Self {
         let mut table = self.to_table();
         change(&mut table);
         let changed = Self::deserialize(table).unwrap_or_else(|_| self.clone());
-        let (upstream, mcp, webhooks) = (self.upstream.clone(), self.mcp.clone(), self.webhooks.clone());
-        Self { upstream, mcp, webhooks, ..changed }
+        Self {
+            upstream: self.upstream.clone(),
+            mcp: self.mcp.clone(),
+            webhooks: self.webhooks.clone(),
+            turn_judge: self.turn_judge.clone(),
+            ..changed
+        }
     }
 
     /// Loads the built-in mapping files and those of the configured directory.

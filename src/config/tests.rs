@@ -12,7 +12,8 @@ fn configuration_survives_as_a_table() {
     let guide = include_str!("../../examples/operate/README.md");
     let shown = guide.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
     let further = "tts_models = [\"a\"]\nplayground = true\n[webrtc]\nlisten = \"127.0.0.1:3478\"\n[[tcp]]\nprotocol = \"wyoming\"\n\
-                   listen = 10300\n[trace]\ndir = \"t\"\naudio = true\n[log]\nlevel = \"debug\"\n[admin.tls]\ncert = \"c\"\n";
+                   listen = 10300\n[trace]\ndir = \"t\"\naudio = true\n[log]\nlevel = \"debug\"\n[admin.tls]\ncert = \"c\"\n\
+                   [turn_judge]\nurl = \"https://turns.example.com/raw?key=secret\"\n";
     let (profiles, shown): (Vec<_>, Vec<_>) = shown.partition(|toml| toml.contains("kind = \"profile\""));
     for profile in profiles {
         Library::embedded().unwrap().add("shown.toml", profile).unwrap_or_else(|problem| panic!("{problem}"));

@@ -70,7 +70,7 @@ impl Family {
     /// All of them, in the order of the table.
     pub const ALL: [Self; 3] = [Self::Fixed, Self::Pipecat, Self::Semantic];
     /// Silences at which they ask the model, ms.
-    pub const LOOKS_MS: &[u32] = &[ASK_AFTER_MS, PIPECAT_ASK_AFTER_MS, 400];
+    pub const LOOKS_MS: &[u32] = &[ASK_AFTER_MS, PIPECAT_ASK_AFTER_MS];
 
     /// Name in the table.
     #[must_use]

@@ -466,3 +466,39 @@ async fn wrong_options_are_rejected_before_anything_is_asked() {
     let result = run(&["verify"]).await;
     assert!(result.code == 2 && result.stderr.contains("--upstream"), "{}", result.stderr);
 }
+
+#[tokio::test]
+async fn turns_of_recordings_are_judged_without_a_server() {
+    let dir = scratch("verify-turns");
+    for file in ["arctic_a0007_16k.wav", "jfk_16k.wav"] {
+        fs::copy(speech_dir().join(file), dir.join(file)).unwrap();
+    }
+    fs::write(dir.join("turns.json"), r#"{"jfk_16k.wav": {"set": "speeches", "end_ms": 11000}}"#).unwrap();
+    let dir = dir.to_str().unwrap();
+    let table = run(&["verify", "--turns", dir]).await;
+    assert_eq!((table.code, table.stderr.as_str()), (0, ""));
+    // JFK pauses for more than a second twice, and for more than half a second once.
+    assert!(table.stdout.starts_with("1 turns with 0 pauses"), "{}", table.stdout);
+    assert!(table.stdout.contains("\nspeeches: 1 turns with 5 pauses"), "{}", table.stdout);
+    assert!(table.stdout.contains("| fixed silence, 500 ms | 60.0 % | 5"), "{}", table.stdout);
+
+    let json = run(&["verify", "--turns", dir, "--json"]).await;
+    let turns: Vec<Value> = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(turns[1]["file"], "jfk_16k.wav");
+    assert_eq!(turns[1]["end_ms"], 11_000.0);
+    assert_eq!(turns[1]["pauses"].as_array().unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn directory_without_turns_and_unusable_weights_are_named() {
+    let dir = scratch("verify-no-turns");
+    let dir = dir.to_str().unwrap();
+    let empty = run(&["verify", "--turns", dir]).await;
+    assert_eq!(empty.code, 66);
+    assert!(empty.stderr.contains(dir) && empty.stderr.contains("it has no recordings"), "{}", empty.stderr);
+    let missing = run(&["verify", "--turns", "/nowhere"]).await;
+    assert_eq!(missing.code, 66, "{}", missing.stderr);
+    fs::copy(speech_dir().join(RECORDINGS[0]), Path::new(dir).join("one.wav")).unwrap();
+    let weights = run(&["verify", "--turns", dir, "--turn-model", "/nowhere/model.onnx"]).await;
+    assert_eq!(weights.code, 2, "{}", weights.stderr);
+}
