@@ -2,7 +2,9 @@
 //! does to them.
 //!
 //! A message that comes later than its place may be late, or the client may have paused. Only the messages after it show which:
-//! those of a late one catch up. So its audio waits for [`SETTLING`], and then begins where its fastest message puts it.
+//! those of a late one catch up. So its audio waits for [`SETTLING`], and each message is then placed as late as those after it
+//! allow. A pause that begins while the network stalls cannot be told from the stall, nor a stall after which only a part of the
+//! messages comes in that time: they are placed too late then, until the next pause.
 
 use std::time::Duration;
 
@@ -23,15 +25,38 @@ pub const SETTLING: Duration = Duration::from_millis(500);
 /// Time without a message after which a stretch is over, and its last samples leave the converter.
 const IDLE: Duration = Duration::from_millis(300);
 
-/// A stretch whose start is not known yet.
+/// Messages whose places are not known yet.
 #[derive(Debug)]
 struct Unsettled {
     began: Duration,
-    /// The latest start that is possible by the arrival of its messages.
-    latest_start: Option<Duration>,
+    rate_hz: u32,
+    messages: Vec<Message>,
     /// Number of the first samples that belong to the stretch before: the converter still had them.
     tail: usize,
     samples: Vec<i16>,
+}
+
+/// A message of the client.
+#[derive(Debug, Clone, Copy)]
+struct Message {
+    arrived: Duration,
+    /// Its sample groups.
+    groups: u64,
+}
+
+impl Unsettled {
+    /// The latest possible start of each message: each was spoken before it arrived, and before the next one.
+    fn latest_starts(&self) -> Vec<Duration> {
+        let unit = Stretch::new(Duration::ZERO, self.rate_hz);
+        let mut bound = Duration::MAX;
+        let backwards = self.messages.iter().rev().map(|message| {
+            bound = bound.min(message.arrived).saturating_sub(unit.length(message.groups));
+            bound
+        });
+        let mut starts: Vec<Duration> = backwards.collect();
+        starts.reverse();
+        starts
+    }
 }
 
 /// Audio of one client.
@@ -52,40 +77,39 @@ type UserFormat = (Encoding, u32, u16);
 impl MicrophoneTrack {
     /// A message arrived at this time. `place` gets the samples whose place is known.
     pub(super) fn push(&mut self, at: Duration, audio: &UserAudio, mut place: impl FnMut(u64, &[i16])) {
+        self.settle(at, &mut place);
         let format = (audio.encoding, audio.rate_hz, audio.channels);
         if self.format.as_ref().is_none_or(|(known, _)| *known != format) {
             self.end_stretch(&mut place);
-            self.stretch = None;
             let (encoding, rate_hz, channels) = format;
             let converter = InputConverter::to_rate(encoding, rate_hz, channels, RATE_HZ);
             self.format = converter.ok().map(|converter| (format, converter));
         }
-        let Some(groups) =
-            self.format.as_ref().and_then(|(_, converter)| converter.groups_of(&audio.bytes).ok())
-        else {
-            return;
-        };
-        let groups = groups as u64;
-        let arrived_in_time = |stretch: &Stretch| at <= stretch.end() + stretch.length(groups) + LATE_MIN;
-        if self.unsettled.is_none() && !self.stretch.as_ref().is_some_and(arrived_in_time) {
-            self.stretch = Some(Stretch::new(Duration::ZERO, audio.rate_hz));
-            let (latest_start, samples) = (None, Vec::new());
-            self.unsettled =
-                Some(Unsettled { began: at, latest_start, tail: self.pending_samples(), samples });
-        }
-        let (Some((_, converter)), Some(stretch)) = (&mut self.format, &mut self.stretch) else { return };
-        stretch.add(groups);
+        let pending = self.pending_samples();
+        let Some((_, converter)) = &mut self.format else { return };
+        let Ok(groups) = converter.groups_of(&audio.bytes) else { return };
+        let message = Message { arrived: at, groups: groups as u64 };
         let mut samples = Vec::new();
         converter.push(&audio.bytes, &mut samples);
-        match &mut self.unsettled {
-            Some(unsettled) => {
-                unsettled.samples.append(&mut samples);
-                let start = at.saturating_sub(stretch.end());
-                unsettled.latest_start = Some(unsettled.latest_start.map_or(start, |known| known.min(start)));
-            }
-            None => self.place(&samples, &mut place),
+        if self.unsettled.is_none()
+            && !self.stretch.as_ref().is_some_and(|stretch| is_in_time(stretch, message))
+        {
+            self.stretch = None;
+            let (rate_hz, messages) = (audio.rate_hz, Vec::new());
+            self.unsettled =
+                Some(Unsettled { began: at, rate_hz, messages, tail: pending, samples: Vec::new() });
         }
-        self.settle(at, place);
+        match (&mut self.unsettled, &mut self.stretch) {
+            (Some(unsettled), _) => {
+                unsettled.messages.push(message);
+                unsettled.samples.append(&mut samples);
+            }
+            (None, Some(stretch)) => {
+                stretch.add(message.groups);
+                self.place(&samples, place);
+            }
+            (None, None) => {}
+        }
     }
 
     /// Places the audio that has waited long enough, and the end of a stretch that is over.
@@ -96,7 +120,6 @@ impl MicrophoneTrack {
         let is_over = |stretch: &Stretch| now > stretch.end() + IDLE;
         if self.unsettled.is_none() && self.stretch.as_ref().is_some_and(is_over) {
             self.end_stretch(place);
-            self.stretch = None;
         }
     }
 
@@ -107,6 +130,7 @@ impl MicrophoneTrack {
 
     fn end_stretch(&mut self, mut place: impl FnMut(u64, &[i16])) {
         self.place_unsettled(&mut place);
+        self.stretch = None;
         let mut samples = Vec::new();
         if let Some((_, converter)) = &mut self.format {
             converter.flush(&mut samples);
@@ -121,20 +145,31 @@ impl MicrophoneTrack {
         })
     }
 
+    /// Places the messages: each where the one before ends, or later if it was spoken after a pause.
     fn place_unsettled(&mut self, mut place: impl FnMut(u64, &[i16])) {
-        let Some(Unsettled { latest_start, tail, samples, .. }) = self.unsettled.take() else { return };
-        let (tail, rest) = samples.split_at(tail.min(samples.len()));
+        let Some(unsettled) = self.unsettled.take() else { return };
+        let starts = unsettled.latest_starts();
+        let Unsettled { rate_hz, messages, tail, samples, .. } = unsettled;
+        let (tail, samples) = samples.split_at(tail.min(samples.len()));
+        let is_first = self.next == 0;
         self.place(tail, &mut place);
-        let start = sample_at(latest_start.unwrap_or_default());
-        // What is late by less is jitter of the network.
-        if start > self.next + sample_at(LATE_MIN) || self.next == 0 {
-            self.next = start;
-        }
         self.next = self.next.max(self.earliest);
-        if let Some(stretch) = &mut self.stretch {
-            stretch.start = Duration::from_nanos(self.next * 1_000_000_000 / u64::from(RATE_HZ));
+        let mut stretch = Stretch::new(time_of(self.next), rate_hz);
+        let (mut before, mut placed) = (Stretch::new(Duration::ZERO, rate_hz), 0);
+        for (number, (message, start)) in messages.iter().zip(starts).enumerate() {
+            // What is late by less is jitter of the network.
+            if start > stretch.end() + LATE_MIN || is_first && number == 0 {
+                let end = (sample_at(before.end()) as usize).clamp(placed, samples.len());
+                self.place(&samples[placed..end], &mut place);
+                placed = end;
+                self.next = self.next.max(sample_at(start));
+                stretch = Stretch::new(time_of(self.next), rate_hz);
+            }
+            stretch.add(message.groups);
+            before.add(message.groups);
         }
-        self.place(rest, place);
+        self.place(&samples[placed..], place);
+        self.stretch = Some(stretch);
     }
 
     fn place(&mut self, samples: &[i16], mut place: impl FnMut(u64, &[i16])) {
@@ -143,4 +178,14 @@ impl MicrophoneTrack {
             self.next += samples.len() as u64;
         }
     }
+}
+
+/// True if a message arrived where a stretch goes on.
+fn is_in_time(stretch: &Stretch, message: Message) -> bool {
+    message.arrived <= stretch.end() + stretch.length(message.groups) + LATE_MIN
+}
+
+/// The time of a position.
+fn time_of(position: u64) -> Duration {
+    Duration::from_nanos(position * 1_000_000_000 / u64::from(RATE_HZ))
 }

@@ -119,6 +119,31 @@ fn assert_close(found: &[f64], expected: &[f64], bound_ms: f64) {
     }
 }
 
+/// The messages of one second, of which some arrive late. Each that is named begins loud.
+fn hear(recorded: &mut Recorded, loud: &[u64], arrival_ms: impl Fn(u64) -> Option<u64>) {
+    for number in 0..50_u64 {
+        let samples = if loud.contains(&number) { click(16_000) } else { quiet(16_000) };
+        if let Some(at) = arrival_ms(number) {
+            recorded.user(ms(at), Encoding::S16le, 16_000, pcm::s16le_bytes(&samples));
+        }
+    }
+    recorded.finish(ms(5_000));
+}
+
+#[test]
+fn pauses_stay_and_a_stall_moves_nothing() {
+    let on_time = |number: u64| 1_000 + (number + 1) * FRAME_MS;
+    let loud = [0, 12, 40];
+    let expected = [1_000.0, 1_240.0, 1_800.0];
+    let mut paused = Recorded::new();
+    let is_pause = |number: u64| (5..12).contains(&number) || (15..30).contains(&number);
+    hear(&mut paused, &loud, |number| (!is_pause(number)).then_some(on_time(number)));
+    assert_close(&paused.clicks(RecordedSide::User), &expected, 1.0);
+    let mut stalled = Recorded::new();
+    hear(&mut stalled, &loud, |number| Some(on_time(if (10..30).contains(&number) { 30 } else { number })));
+    assert_close(&stalled.clicks(RecordedSide::User), &expected, 1.0);
+}
+
 /// The last samples in the converter find their place while it is still there.
 #[test]
 fn client_that_stops_sending_leaves_nothing_out() {
@@ -159,7 +184,7 @@ fn hour_of_a_call_is_aligned_with_what_the_client_captured() {
         let captured = ms(number * FRAME_MS);
         let now = captured + ms(FRAME_MS);
         match random.u32(..20_000) {
-            0..10 => stalled_until = now + ms(random.u64(300..4_000)),
+            0..10 if captured > stalled_until => stalled_until = now + ms(random.u64(300..4_000)),
             10..60 if captured > stalled_until => paused_until = now + ms(random.u64(100..6_000)),
             60..120 if now > speaks_until => speaks_until = now + ms(random.u64(1_000..8_000)),
             120..150 if now < speaks_until => {
@@ -273,6 +298,7 @@ fn upload_faster_than_real_time_is_recorded_whole_up_to_a_bound() {
     for number in 0..20_000_u64 {
         recorded.user(ms(4_000 + number / 100), Encoding::S16le, 8_000, pcm::s16le_bytes(&quiet(8_000)));
     }
+    recorded.take(ms(5_000));
     assert!(recorded.timeline.left_out() > Duration::from_secs(100));
 }
 
