@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use voxbridge::{
-    config::{AccessConfig, Config},
+    config::Config,
     simulator::{RealtimeServer, SimDialect, SimulatorConfig},
 };
 use voxbridge_test_support::{
@@ -146,6 +146,7 @@ async fn openai_agents_get_the_call_of_a_model_that_is_offered_tools_byte_for_by
 
 /// PyPI's server of the Model Context Protocol, named by the client. One of its two tools needs the client's approval, and gets the
 /// client's token.
+#[cfg(feature = "mcp")]
 #[tokio::test(flavor = "multi_thread")]
 async fn openai_libraries_call_tools_of_a_server_that_they_name() {
     const WARMTH: &str = r#"<tool_call>{"name": "temperature", "arguments": {"room": "hall"}}</tool_call>"#;
@@ -167,7 +168,7 @@ async fn openai_libraries_call_tools_of_a_server_that_they_name() {
     ] {
         let simulator = SimulatorConfig { workers: 4, answers: answers.clone(), ..instant_simulator() };
         let tool_servers = vec![format!("http://{}/mcp", server.address())];
-        let access = AccessConfig { tool_servers, ..AccessConfig::default() };
+        let access = voxbridge::config::AccessConfig { tool_servers, ..Default::default() };
         let bench = Bench::with_config(simulator, Config { access, ..Config::default() }).await;
         if name == "openai" {
             client.arg(project().join("tests/clients/openai_mcp.py"));
