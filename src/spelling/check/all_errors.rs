@@ -63,8 +63,7 @@ impl<'s> CheckedDocument<'s> {
     }
 
     fn follows_from_guess(&self, problem: &FileError) -> bool {
-        // What is missing in a file is reported at its start, where a wrong key may be, too.
-        let is_at_start = (problem.line, problem.column) == (1, 1) && !problem.message.contains("key `");
+        let is_at_start = (problem.line, problem.column) == (1, 1);
         let entry = self.entry_at(problem).filter(|_| !is_at_start);
         self.is_guessed(&keys(&entry.unwrap_or_default()))
     }
