@@ -157,7 +157,7 @@ fn client_that_stops_sending_leaves_nothing_out() {
             if is_speaking {
                 recorded.user(now, Encoding::S16le, 44_100, pcm::s16le_bytes(&quiet(44_100)));
             }
-            if now.as_millis() % 400 == 0 {
+            if now.as_millis().is_multiple_of(400) {
                 recorded.take(now);
             }
         }

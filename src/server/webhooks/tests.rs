@@ -1,19 +1,17 @@
-use std::{
-    convert::Infallible,
-    net::SocketAddr,
-    sync::Mutex,
-    time::{Duration, Instant},
-};
+use std::{convert::Infallible, net::SocketAddr, sync::Mutex, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, time::timeout};
 
 use super::{message::WebhookMessage, *};
 use crate::net::http_request::websocket_uri;
+
+/// Longest wait on a machine that is busy with other tests. The slowest receiver takes an hour.
+const PATIENCE: Duration = Duration::from_secs(40);
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
@@ -88,15 +86,14 @@ impl Receiver {
 
     /// Waits until so many messages have come.
     async fn wait_for(&self, count: usize) -> Vec<Received> {
-        let patience = Instant::now() + Duration::from_secs(30);
-        loop {
-            let received = self.received.lock().unwrap().clone();
-            if received.len() >= count {
-                return received;
+        let received = || self.received.lock().unwrap().clone();
+        let all_came = async {
+            while received().len() < count {
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            assert!(Instant::now() < patience, "{received:?}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        };
+        timeout(PATIENCE, all_came).await.unwrap_or_else(|_| panic!("{:?}", received()));
+        received()
     }
 }
 
@@ -165,7 +162,5 @@ async fn slow_receiver_delays_no_sender_and_what_it_cannot_take_is_counted() {
     }
     let dropped = count(&metrics, "dropped");
     assert!(dropped >= WAITING_MAX as u64, "{dropped}");
-    let began = Instant::now();
-    webhooks.finish().await;
-    assert!(began.elapsed() < FINISH_TIME + Duration::from_secs(2), "the end does not wait for it");
+    timeout(PATIENCE, webhooks.finish()).await.expect("the end does not wait for it");
 }

@@ -156,5 +156,6 @@ impl fmt::Debug for Exporters {
     }
 }
 
-#[cfg(all(test, feature = "otlp"))]
+#[cfg(test)]
+#[cfg(feature = "otlp")]
 mod tests;

@@ -48,9 +48,9 @@ pub(super) fn redact_json(text: &str, treatment: AudioTreatment, on_secret: &mut
             Some(b'"') => at = copy_string(text, at, treatment, &mut position, &mut out, on_secret),
             Some(bracket @ (b'{' | b'[' | b'}' | b']')) => {
                 if matches!(bracket, b'{' | b'[') {
-                    position.open()
+                    position.open();
                 } else {
-                    position.close()
+                    position.close();
                 }
                 out.push(char::from(*bracket));
                 at += 1;

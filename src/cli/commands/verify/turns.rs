@@ -67,7 +67,7 @@ pub(super) async fn run(args: &VerifyArgs, dir: &Path) -> Result<(), CommandErro
     }
     match args.json {
         true => print_line(&serde_json::to_string(&heard).map_err(CommandError::failed)?)?,
-        false => print(&format_report(&heard, has_model))?,
+        false => print(format_report(&heard, has_model))?,
     }
     Ok(())
 }

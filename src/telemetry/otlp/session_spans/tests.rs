@@ -79,7 +79,7 @@ impl Bench {
         self.spans.client_event(at, &event);
     }
 
-    fn dial(&mut self, ms: u64, lane: Lane, purpose: LanePurpose) {
+    fn dial(&self, ms: u64, lane: Lane, purpose: LanePurpose) {
         self.spans.measure(self.at(ms), &Measurement::LaneDialled { lane, purpose });
         self.spans.lane_connected(self.at(ms), lane, "gpu-1", "minicpm-o");
     }
@@ -316,7 +316,7 @@ fn text_to_speak_has_a_span_from_its_request_to_its_end() {
 
 #[test]
 fn lanes_end_with_their_failure_and_rollovers_have_a_span() {
-    let mut bench = Bench::new(false);
+    let bench = Bench::new(false);
     bench.dial(0, LANE, LanePurpose::Converse);
     bench.spans.measure(bench.at(1), &Measurement::LaneGranted { lane: LANE, after: Duration::ZERO });
     bench.spans.observe(
