@@ -1,7 +1,7 @@
 //! Which tool servers clients may name: patterns of URLs, and never an inner address.
 //!
 //! A client must not make voxbridge call hosts that it cannot reach itself. So an address of an inner network is refused after the name
-//! is resolved ([`super::inner_addresses`]), unless a pattern names that very address.
+//! is resolved (`inner_addresses`), unless a pattern names that very address.
 
 use std::net::IpAddr;
 

@@ -133,7 +133,8 @@ impl Combination {
         macaw.speak_text().await;
         macaw.close_and_check(1).await;
         assert_sessions_closed(bench, 3).await;
-        let bench = self.server.chat_bench(Some(300)).await;
+        // Longer than a busy machine takes to open the session.
+        let bench = self.server.chat_bench(Some(2000)).await;
         MacawClient::begin(&bench, "any").await.wait_for_idle_timeout().await;
     }
 
@@ -159,7 +160,7 @@ impl Combination {
     }
 
     async fn check_timeout(self, dialect: RelayDialect) {
-        let bench = self.server.bench(RELAY_TURN_UNITS, &["timeout=0.5"]).await;
+        let bench = self.server.bench(RELAY_TURN_UNITS, &["timeout=2"]).await;
         RelayClient::begin(&bench, dialect, self.mode()).await.wait_for_timeout().await;
     }
 
