@@ -30,14 +30,13 @@ use crate::server::{
     memory::{Eviction, MemoryShare},
     playground::watchers::Watcher,
     registry::{
-        SessionInfo,
+        SessionInfo, SessionNotifier,
         observer::{Observer, ObserverSinks},
     },
     session_task::{
         ClientEnd, OtherClient, SessionContext, SessionRegistration, SessionTask, wait_for_drain_order,
     },
     trace_files::SessionTrace,
-    webhooks::SessionNotifier,
     websocket::{
         WebSocket,
         session_socket::{OUT_OF_MEMORY, SessionSocket, websocket_config},

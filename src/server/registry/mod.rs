@@ -4,6 +4,7 @@
 //! Only the session's own task writes its statistics.
 
 pub(crate) mod observer;
+mod session_notifier;
 mod stats;
 mod views;
 mod waiting;
@@ -22,6 +23,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::telemetry::context::TraceId;
 
+pub(crate) use self::session_notifier::SessionNotifier;
 use self::stats::SessionStats;
 pub(crate) use self::stats::TrafficCounts;
 pub use self::views::{LiveSessionView, WireBytes};

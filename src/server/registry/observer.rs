@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
 
-use super::{LiveSession, stats::TrafficCounts};
+use super::{LiveSession, SessionNotifier, stats::TrafficCounts};
 use crate::{
     bridge::Bridge,
     error::Error,
     net::Traffic,
-    server::webhooks::SessionNotifier,
     session::{AudioTotals, Measurement, Observation, SessionState},
     telemetry::{
         access_log::AccessLog,

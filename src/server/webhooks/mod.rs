@@ -8,7 +8,6 @@
 
 mod delivery;
 mod message;
-mod session_notifier;
 
 use std::sync::{
     Arc,
@@ -18,7 +17,6 @@ use std::sync::{
 use tokio::{sync::mpsc, task::JoinSet, time::Duration};
 use tracing::warn;
 
-pub(crate) use self::session_notifier::SessionNotifier;
 use self::{delivery::Delivery, message::WebhookMessage};
 use crate::{named_enum::named_enum, net::Endpoint, telemetry::metrics::Metrics};
 
@@ -96,7 +94,7 @@ impl Webhooks {
     }
 
     /// Queues a message about an event for every URL, if the event is told. It is lost where too many wait.
-    fn send(&self, event: WebhookEvent, data: serde_json::Value) {
+    pub(crate) fn send(&self, event: WebhookEvent, data: serde_json::Value) {
         if !self.tells(event) {
             return;
         }

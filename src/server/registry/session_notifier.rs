@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use super::{WebhookEvent, Webhooks};
+use super::SessionInfo;
 use crate::{
     date::rfc3339,
-    server::registry::SessionInfo,
+    server::webhooks::{WebhookEvent, Webhooks},
     telemetry::access_log::AccessRecord,
     vocabulary::{ClientEvent, TokenUsage},
 };
