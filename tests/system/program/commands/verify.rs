@@ -492,6 +492,9 @@ async fn turns_of_recordings_are_judged_without_a_server() {
 #[tokio::test]
 async fn directory_without_turns_and_unusable_weights_are_named() {
     let dir = scratch("verify-no-turns");
+    // What an earlier run has left.
+    fs::remove_dir_all(&dir).unwrap();
+    fs::create_dir(&dir).unwrap();
     let dir = dir.to_str().unwrap();
     let empty = run(&["verify", "--turns", dir]).await;
     assert_eq!(empty.code, 66);
