@@ -218,6 +218,9 @@ async fn free_address() -> String {
 }
 
 const ROUTES: &str = r#"
+# A dead collector, so that something is lost.
+[otlp]
+url = "http://127.0.0.1:9"
 [[upstream]]
 name = "simulator"
 url = "ws://SIMULATOR/v1/realtime"
