@@ -1,7 +1,7 @@
 """Talks through PyPI's xiaozhi-sdk, unmodified: python3 xiaozhi_client.py OTA_URL MODE RECORDING.wav HEARD.wav
 
 The recording is 16 kHz, mono, 16 bit. MODE is `auto`, `manual` or `realtime`. After the answer, a text is typed, and its answer
-is aborted. The device has a tool `set_volume`; with the mode `tool`, only a text is typed, whose answer may call it. Writes the
+is aborted. With the mode `tool`, the device has a tool `set_volume`, and only a text is typed, whose answer may call it. Writes the
 first answer's audio to HEARD.wav and prints as JSON what came.
 """
 
@@ -93,7 +93,8 @@ async def use_tool(device):
 
 async def talk(ota_url, mode, recording, heard):
     device = Device(ota_url, "auto" if mode == "tool" else mode)
-    await device.add_tool()
+    if mode == "tool":
+        await device.add_tool()
     assert await device.sdk.init_connection("AA:BB:CC:DD:EE:FF")
     if mode == "tool":
         return await use_tool(device)
