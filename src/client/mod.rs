@@ -69,7 +69,7 @@ struct Notes {
     replies: Vec<Message>,
     /// Fields without effect.
     ignored: Vec<IgnoredField>,
-    /// What the driver does on tool servers of the client.
+    /// Orders for the driver, on tool servers of the client.
     tool_orders: Vec<ToolOrder>,
 }
 

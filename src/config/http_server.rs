@@ -6,7 +6,10 @@ use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
 use super::read_token;
 use crate::{
-    net::{Endpoint, http_request::websocket_uri},
+    net::{
+        Endpoint,
+        http_request::{RequestTarget, websocket_uri},
+    },
     secret::{Secret, redacted_url},
 };
 
@@ -28,18 +31,9 @@ pub(super) struct HttpServer<'c> {
     pub(super) headers: &'c BTreeMap<String, String>,
 }
 
-/// What every request to the server has.
-pub(super) struct HttpRequests {
-    pub(super) endpoint: Endpoint,
-    /// Path and query of the URL.
-    pub(super) path: String,
-    /// Values with secrets are marked as sensitive.
-    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
-}
-
 impl HttpServer<'_> {
     /// Checks the keys, and reads the token.
-    pub(super) fn requests(self) -> Result<HttpRequests, Mistake> {
+    pub(super) fn target(self) -> Result<RequestTarget, Mistake> {
         let invalid = |problem: String| {
             ("url", format!("{:?}: {problem}; it looks like {}", redacted_url(self.url), self.example))
         };
@@ -56,7 +50,7 @@ impl HttpServer<'_> {
         if let Some(token) = read_token(self.token_file, self.token_env).map_err(|problem| (key, problem))? {
             headers.push(self.token_header(&token)?);
         }
-        Ok(HttpRequests { endpoint, path, headers })
+        Ok(RequestTarget { endpoint, path, headers })
     }
 
     fn token_header(self, token: &Secret) -> Result<(HeaderName, HeaderValue), Mistake> {

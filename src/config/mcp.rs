@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::{
     Config, env_var,
-    http_server::{HttpRequests, HttpServer, Mistake},
+    http_server::{HttpServer, Mistake},
     problems::ConfigProblems,
 };
 use crate::{
+    net::http_request::RequestTarget,
     secret::{Secret, redacted_url},
     server::{
         route::Routes,
@@ -152,7 +153,7 @@ impl McpConfig {
             token_header: self.token_header.as_deref(),
             headers: &self.headers,
         };
-        let HttpRequests { endpoint, path, headers } = server.requests()?;
+        let RequestTarget { endpoint, path, headers } = server.target()?;
         Ok(ToolServerTransport::Http { endpoint, path, headers, is_public: false })
     }
 

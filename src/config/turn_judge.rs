@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::http_server::{HttpRequests, HttpServer, Mistake};
-use crate::{secret::redacted_url, server::turn_judge::JudgeServer};
+use super::http_server::{HttpServer, Mistake};
+use crate::{net::http_request::RequestTarget, secret::redacted_url};
 
 /// `[turn_judge]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -37,7 +37,7 @@ fn serialize_redacted<S: Serializer>(url: &str, serializer: S) -> Result<S::Ok, 
 
 impl TurnJudgeConfig {
     /// The server. Reads its files.
-    pub(super) fn server(&self) -> Result<JudgeServer, Mistake> {
+    pub(super) fn server(&self) -> Result<RequestTarget, Mistake> {
         let server = HttpServer {
             url: &self.url,
             example: "https://HOST/raw",
@@ -47,8 +47,7 @@ impl TurnJudgeConfig {
             token_header: self.token_header.as_deref(),
             headers: &self.headers,
         };
-        let HttpRequests { endpoint, path, headers } = server.requests()?;
-        Ok(JudgeServer { endpoint, path, headers })
+        server.target()
     }
 }
 

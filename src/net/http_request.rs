@@ -5,7 +5,12 @@ use std::{io, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::{Request, Response, Uri, body::Incoming, client::conn::http1};
+use hyper::{
+    Request, Response, Uri,
+    body::Incoming,
+    client::conn::http1,
+    header::{HeaderName, HeaderValue},
+};
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
@@ -13,6 +18,17 @@ use super::{CountedStream, Endpoint, Transport};
 
 /// Time to connect, with TLS.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A server, and the path and headers of every request to it.
+#[derive(Clone)]
+pub struct RequestTarget {
+    /// The server.
+    pub(crate) endpoint: Endpoint,
+    /// Path and query of its URL.
+    pub(crate) path: String,
+    /// Values with secrets are marked as sensitive.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+}
 
 /// A URL with `http` or `https` in the scheme that [`Endpoint::from_uri`] takes, that of WebSockets.
 ///

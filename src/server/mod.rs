@@ -107,7 +107,7 @@ use self::{
     queue_keeper::{QueueKeeper, QueueWaits},
     registry::SessionRegistry,
     tool_servers::ToolServers,
-    turn_judge::{JudgeServer, TurnJudge},
+    turn_judge::TurnJudge,
     webhooks::{Deliveries, Webhooks},
     webrtc::Calls,
 };
@@ -116,6 +116,7 @@ pub use self::{
     announcement::AnnouncedService,
     listen::bare_tcp::TcpService,
 };
+use crate::net::http_request::RequestTarget;
 use crate::telemetry::{
     access_log::AccessLog,
     line_writer::FLUSH_TIMEOUT,
@@ -350,7 +351,7 @@ impl Server {
     ///
     /// # Errors
     /// A message with the system's error.
-    pub fn use_turn_judge(&mut self, server: &JudgeServer) -> Result<(), String> {
+    pub fn use_turn_judge(&mut self, server: &RequestTarget) -> Result<(), String> {
         self.turn_judge = Some(TurnJudge::remote(server, self.metrics.clone())?);
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::{
 /// Fields that concern tools.
 pub(super) const TOOL_FIELDS: [&str; 3] = ["tools", "tool_choice", "parallel_tool_calls"];
 
-/// What a list of tools has beside functions.
+/// Items of a list of tools that are no functions.
 #[derive(Debug, Default)]
 pub(super) struct ReadTools {
     /// Kinds of tools that voxbridge does not know.

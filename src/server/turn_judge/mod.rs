@@ -26,8 +26,7 @@ use std::{
 use tokio::{sync::oneshot, time::Instant};
 use tracing::error;
 
-pub use self::remote::JudgeServer;
-use crate::telemetry::metrics::Metrics;
+use crate::{net::http_request::RequestTarget, telemetry::metrics::Metrics};
 
 /// Questions that wait for each thread. An inference takes about 0.1 s, and a session waits at least 1 s for it, unless its client
 /// wants otherwise.
@@ -92,7 +91,7 @@ impl TurnJudge {
     ///
     /// # Errors
     /// A message with the system's error.
-    pub fn remote(server: &JudgeServer, metrics: Metrics) -> Result<Self, String> {
+    pub fn remote(server: &RequestTarget, metrics: Metrics) -> Result<Self, String> {
         let judges = (0..remote::THREADS).map(|_| remote::judge(server.clone())).collect::<io::Result<_>>();
         judges
             .and_then(|judges| Self::start(judges, metrics))

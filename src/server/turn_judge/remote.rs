@@ -12,7 +12,7 @@ use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
     client::conn::http1::{self, SendRequest},
-    header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT},
+    header::{CONTENT_TYPE, HOST, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use super::Judge;
-use crate::net::{CountedStream, Endpoint};
+use crate::net::{CountedStream, http_request::RequestTarget};
 
 /// Questions that are asked at a time.
 pub(super) const THREADS: usize = 8;
@@ -33,17 +33,6 @@ const ANSWER_MAX_BYTES: usize = 64 << 10;
 /// Most characters of an answer that are quoted.
 const QUOTED_CHARS: usize = 200;
 
-/// The server that judges.
-#[derive(Clone)]
-pub struct JudgeServer {
-    /// The server.
-    pub(crate) endpoint: Endpoint,
-    /// Path and query of its URL.
-    pub(crate) path: String,
-    /// Headers of every request. Values with secrets are marked as sensitive.
-    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-}
-
 /// An answer of the server. One of the two is enough.
 #[derive(Deserialize)]
 struct Answer {
@@ -53,7 +42,7 @@ struct Answer {
 
 /// A client with its connection.
 struct Client {
-    server: JudgeServer,
+    server: RequestTarget,
     connection: Option<SendRequest<Full<Bytes>>>,
     /// The last question failed, which was logged.
     is_failing: bool,
@@ -63,7 +52,7 @@ struct Client {
 ///
 /// # Errors
 /// The system's error.
-pub(super) fn judge(server: JudgeServer) -> io::Result<Judge> {
+pub(super) fn judge(server: RequestTarget) -> io::Result<Judge> {
     let runtime: Runtime = Builder::new_current_thread().enable_all().build()?;
     let mut client = Client { server, connection: None, is_failing: false };
     Ok(Box::new(move |audio: &[i16]| runtime.block_on(client.judge(audio))))
@@ -157,9 +146,10 @@ mod tests {
     };
 
     use super::*;
+    use crate::net::Endpoint;
 
     /// A server that answers one request after the other, and passes their bodies on. `None` closes the connection instead.
-    fn serve(answers: Vec<Option<&'static str>>) -> (JudgeServer, mpsc::Receiver<Vec<u8>>) {
+    fn serve(answers: Vec<Option<&'static str>>) -> (RequestTarget, mpsc::Receiver<Vec<u8>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("ws://{}/raw?x=1", listener.local_addr().unwrap());
         let (body, bodies) = mpsc::channel();
@@ -177,7 +167,7 @@ mod tests {
         });
         let uri = url.parse().unwrap();
         let endpoint = Endpoint::from_uri(&uri, None).unwrap();
-        (JudgeServer { endpoint, path: "/raw?x=1".to_owned(), headers: vec![] }, bodies)
+        (RequestTarget { endpoint, path: "/raw?x=1".to_owned(), headers: vec![] }, bodies)
     }
 
     /// The body of a request; `None` at the end of the connection.
@@ -229,7 +219,7 @@ mod tests {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let uri = format!("ws://127.0.0.1:{port}/").parse().unwrap();
         let endpoint = Endpoint::from_uri(&uri, None).unwrap();
-        let server = JudgeServer { endpoint, path: "/".to_owned(), headers: vec![] };
+        let server = RequestTarget { endpoint, path: "/".to_owned(), headers: vec![] };
         assert_eq!(judge(server).unwrap()(&[0; 100]), None);
     }
 

@@ -23,10 +23,10 @@ use crate::{
     verify::turns::{Family, Listener, Turn, format_table},
 };
 
-/// What is known about the files.
+/// File with the labels of the recordings.
 const LABELS: &str = "turns.json";
 
-/// What is known about a file.
+/// Label of a recording.
 #[derive(Debug, Clone, Default, Deserialize)]
 struct Label {
     end_ms: Option<f32>,
