@@ -97,17 +97,22 @@ fn write_block(rows: &[Row], width: u32, bytes: &mut Vec<u8>) {
     if width == 0 {
         return;
     }
+    let mut block = [0; 2 * BLOCK_SAMPLES];
+    let mut free_rows = block.as_chunks_mut::<{ 2 * LANES }>().0.iter_mut();
     let (mut words, mut filled) = ([0; LANES], 0);
     for row in rows {
         words = std::array::from_fn(|lane| words[lane] | row[lane] << filled);
         filled += width;
         if filled >= u16::BITS {
-            bytes.extend_from_slice(words.map(u16::to_le_bytes).as_flattened());
+            if let Some(free_row) = free_rows.next() {
+                free_row.copy_from_slice(words.map(u16::to_le_bytes).as_flattened());
+            }
             filled -= u16::BITS;
             // All bits of the number were written if none are left.
             words = row.map(|number| number.checked_shr(width - filled).unwrap_or(0));
         }
     }
+    bytes.extend_from_slice(&block[..2 * LANES * width as usize]);
 }
 
 /// The number of this row and column.

@@ -6,7 +6,10 @@
 
 use std::collections::VecDeque;
 
-use super::SPEECH_RATE_HZ;
+use super::{
+    SPEECH_RATE_HZ,
+    scratch::{PIECE_SAMPLES, put_back_piece, take_piece},
+};
 
 /// Samples of a unit: one second at 16 kHz.
 pub const UNIT_SAMPLES: usize = SPEECH_RATE_HZ as usize;
@@ -37,15 +40,16 @@ pub struct UnitCounts {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct UnitQueue {
-    /// Mostly whole units, then the beginning of the next one, which may be empty. None is longer than a unit.
-    /// [`take_unit`](Self::take_unit) hands out a piece with its memory.
+    /// Mostly of [`PIECE_SAMPLES`], so that a unit takes little more memory than its samples while it is filled. The last may be
+    /// empty. A unit that was put back is one piece.
     pieces: VecDeque<Vec<i16>>,
     len: usize,
     counts: UnitCounts,
 }
 
 impl UnitQueue {
-    /// Appends samples. Only samples that complete a unit allocate memory, for the whole next one.
+    /// Appends samples. The memory comes from the units that were taken out on this thread, so that only more audio than before
+    /// allocates some.
     pub fn push(&mut self, samples: &[i16]) {
         self.len += samples.len();
         self.counts.pushed += samples.len() as u64;
@@ -55,7 +59,7 @@ impl UnitQueue {
             if room > 0 {
                 return;
             }
-            self.pieces.push_back(Vec::with_capacity(UNIT_SAMPLES));
+            self.pieces.push_back(take_piece());
         }
     }
 
@@ -77,14 +81,11 @@ impl UnitQueue {
     /// Takes out the oldest unit, exactly [`UNIT_SAMPLES`] long; zeros replace missing samples.
     pub fn take_unit(&mut self) -> Vec<i16> {
         let real_samples = self.len().min(UNIT_SAMPLES);
-        let mut unit = self.pieces.pop_front().unwrap_or_default();
-        unit.reserve_exact(UNIT_SAMPLES - unit.len());
-        while let Some(piece) = self.pieces.front_mut().filter(|_| unit.len() < UNIT_SAMPLES) {
+        let mut unit = Vec::with_capacity(UNIT_SAMPLES);
+        while let Some(piece) = self.pieces.front().filter(|_| unit.len() < UNIT_SAMPLES) {
             let wanted = piece.len().min(UNIT_SAMPLES - unit.len());
-            unit.extend(piece.drain(..wanted));
-            if piece.is_empty() {
-                self.pieces.pop_front();
-            }
+            unit.extend_from_slice(&piece[..wanted]);
+            self.drop_from_first(wanted);
         }
         unit.resize(UNIT_SAMPLES, 0);
         self.len -= real_samples;
@@ -134,25 +135,33 @@ impl UnitQueue {
 
     fn drop_oldest(&mut self, samples: usize) {
         let mut left = samples;
-        while let Some(piece) = self.pieces.front_mut().filter(|_| left > 0) {
+        while let Some(piece) = self.pieces.front().filter(|_| left > 0) {
             let removed = piece.len().min(left);
-            piece.drain(..removed);
+            self.drop_from_first(removed);
             left -= removed;
-            if piece.is_empty() {
-                self.pieces.pop_front();
-            }
         }
         self.len -= samples - left;
     }
+
+    /// Removes the first samples of the oldest piece, and the piece if that is all of it.
+    fn drop_from_first(&mut self, samples: usize) {
+        let Some(piece) = self.pieces.front_mut() else { return };
+        if samples < piece.len() {
+            piece.drain(..samples);
+        } else if let Some(piece) = self.pieces.pop_front() {
+            put_back_piece(piece);
+        }
+    }
 }
 
-/// Moves the first samples to a piece of a unit, as far as they fit; returns the room left.
+/// Moves the first samples to a piece, as far as they fit; returns the room left.
 fn extend_piece(piece: &mut Vec<i16>, samples: &mut &[i16]) -> usize {
-    piece.reserve_exact(UNIT_SAMPLES - piece.len());
-    let (head, tail) = samples.split_at(samples.len().min(UNIT_SAMPLES - piece.len()));
+    let room = PIECE_SAMPLES.saturating_sub(piece.len());
+    piece.reserve_exact(room);
+    let (head, tail) = samples.split_at(samples.len().min(room));
     piece.extend_from_slice(head);
     *samples = tail;
-    UNIT_SAMPLES - piece.len()
+    room - head.len()
 }
 
 #[cfg(test)]
@@ -236,13 +245,13 @@ mod tests {
     fn queue_allocates_no_more_than_needed() {
         let mut units = UnitQueue::default();
         units.push(&[1; 320]);
-        assert_eq!(allocated_samples(&units), UNIT_SAMPLES);
+        assert_eq!(allocated_samples(&units), PIECE_SAMPLES);
         units.push(&[1; UNIT_SAMPLES - 320]);
-        assert_eq!(allocated_samples(&units), 2 * UNIT_SAMPLES, "room for the next frame");
+        assert_eq!(allocated_samples(&units), UNIT_SAMPLES + PIECE_SAMPLES, "room for the next frame");
         units.push(&numbered_samples(0, 60 * UNIT_SAMPLES));
-        assert_eq!(allocated_samples(&units), 62 * UNIT_SAMPLES);
+        assert_eq!(allocated_samples(&units), 61 * UNIT_SAMPLES + PIECE_SAMPLES);
         assert!((0..61).all(|_| units.take_unit().capacity() == UNIT_SAMPLES));
-        assert_eq!(allocated_samples(&units), UNIT_SAMPLES);
+        assert_eq!(allocated_samples(&units), PIECE_SAMPLES);
         units.shrink_to_fit();
         assert_eq!(allocated_samples(&units), 0);
         units.push(&[1; 320]);
@@ -250,6 +259,40 @@ mod tests {
         assert_eq!(allocated_samples(&units), 320);
         units.drop_excess(0);
         assert_eq!(allocated_samples(&units), 0);
+    }
+
+    #[test]
+    fn unit_that_is_filled_takes_little_more_memory_than_its_samples() {
+        let mut units = UnitQueue::default();
+        for frame in 0..49 {
+            units.push(&numbered_samples(frame * 320, 320));
+            let allocated = allocated_samples(&units);
+            assert!(allocated <= units.len() + PIECE_SAMPLES, "{allocated} for {}", units.len());
+        }
+    }
+
+    #[test]
+    fn memory_of_a_unit_that_was_taken_out_is_used_for_the_next() {
+        let mut units = UnitQueue::default();
+        units.push(&numbered_samples(0, UNIT_SAMPLES));
+        let mut memory: Vec<_> = units.pieces.iter().map(Vec::as_ptr).collect();
+        assert_eq!(units.take_unit(), numbered_samples(0, UNIT_SAMPLES));
+        units.push(&numbered_samples(7, UNIT_SAMPLES - 1));
+        let mut again: Vec<_> = units.pieces.iter().map(Vec::as_ptr).collect();
+        memory.sort();
+        again.sort();
+        assert!(again.iter().all(|piece| memory.contains(piece)), "{again:?} of {memory:?}");
+    }
+
+    #[test]
+    fn pieces_follow_a_unit_that_was_put_back() {
+        let mut units = UnitQueue::default();
+        units.push(&numbered_samples(0, UNIT_SAMPLES));
+        let unit = units.take_unit();
+        units.put_back(&unit, UNIT_SAMPLES);
+        units.push(&numbered_samples(UNIT_SAMPLES, 3 * PIECE_SAMPLES));
+        assert_eq!(units.drop_excess(UNIT_SAMPLES), UNIT_SAMPLES as u64);
+        assert_eq!(units.take_unit()[..3 * PIECE_SAMPLES], numbered_samples(UNIT_SAMPLES, 3 * PIECE_SAMPLES));
     }
 
     /// Operation on a queue.

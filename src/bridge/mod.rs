@@ -401,7 +401,11 @@ impl Bridge {
     }
 
     /// The output after which there is nothing to do for now.
-    fn wait(&self) -> Output {
+    fn wait(&mut self) -> Output {
+        if self.outputs.ready.capacity() > 0 {
+            // Most of the time there is nothing to do, and an output is large.
+            self.outputs.ready = VecDeque::new();
+        }
         match &self.session {
             Some(session) if !session.is_finished() => {
                 let deadlines = [session.next_timeout(&self.outputs), self.lanes.deadline()];

@@ -165,6 +165,7 @@ impl SessionSetup {
             reports_complete: self.reports_complete,
             confirms_playback: self.confirms_playback,
             playout: self.playout(),
+            has_streamed_turns: !self.duplex.has_units(),
             packets: self.audio_out.packet_options(),
             tail: Duration::from_millis(self.audio_out.tail_ms.into()),
         }

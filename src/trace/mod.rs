@@ -12,8 +12,10 @@
 //! - [`redact`]: removes secrets always, and audio unless the trace keeps it
 //! - `strip_audio`: removes long audio before queuing, if the trace keeps none
 //! - [`recording`]: writes and reads whole traces; [`replay`]: feeds one to a new bridge; [`diff`]: compares the outputs
+//! - [`first_audio`]: where the time until the first audio of an answer goes
 
 pub mod diff;
+pub mod first_audio;
 pub mod header;
 pub mod record;
 pub mod recording;

@@ -13,8 +13,8 @@ use super::{
     redact::{AudioRetention, MASK, Redactor, fill_with_silence},
 };
 use crate::{
-    bridge::{Bridge, Input, Output},
-    session::Observation,
+    bridge::{Bridge, EventTap, Input, Output},
+    session::{Observation, RecordOptions},
     spelling::{Library, MappingKind},
 };
 
@@ -62,14 +62,24 @@ pub fn replay_observed(
     observe: &mut dyn FnMut(Duration, &Output),
 ) -> Result<ReplayOutcome, String> {
     let library = trace.header.library(embedded)?;
+    ReplayRun::new(&trace.header, &library, epoch, observe)?.replay_all(trace)
+}
+
+/// Like [`replay_observed`], and shows the tap all requests and events. The user's audio is among the outputs, as it is recorded.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_tapped(
+    trace: &Trace,
+    embedded: Library,
+    epoch: Instant,
+    tap: Box<dyn EventTap>,
+    observe: &mut dyn FnMut(Duration, &Output),
+) -> Result<ReplayOutcome, String> {
+    let library = trace.header.library(embedded)?;
     let mut run = ReplayRun::new(&trace.header, &library, epoch, observe)?;
-    let mut steps = trace.recorded_steps().peekable();
-    while let Some(step) = steps.next() {
-        let is_drained_after = steps.peek().map_or(!trace.is_truncated, |next| !next.is_in_a_row());
-        run.replay_step(&step, is_drained_after)?;
-    }
-    // Outputs carry the instant at which they were polled, so that whole records are comparable.
-    Ok(run.into_outcome(trace, |expected, got| expected == got))
+    run.bridge = run.bridge.tap_events(tap).record(RecordOptions { audio: true, events: false });
+    run.replay_all(trace)
 }
 
 /// Replays a trace with another mapping of this library in place of the recorded one.
@@ -200,6 +210,16 @@ impl<'o> ReplayRun<'o> {
         })
     }
 
+    fn replay_all(mut self, trace: &Trace) -> Result<ReplayOutcome, String> {
+        let mut steps = trace.recorded_steps().peekable();
+        while let Some(step) = steps.next() {
+            let is_drained_after = steps.peek().map_or(!trace.is_truncated, |next| !next.is_in_a_row());
+            self.replay_step(&step, is_drained_after)?;
+        }
+        // Outputs carry the instant at which they were polled, so that whole records are comparable.
+        Ok(self.into_outcome(trace, |expected, got| expected == got))
+    }
+
     fn instant_at(&self, ns: u64) -> Instant {
         self.epoch.checked_add(Duration::from_nanos(ns)).unwrap_or(self.epoch)
     }
@@ -231,11 +251,12 @@ impl<'o> ReplayRun<'o> {
         self.now_ns = ns;
         let at = self.instant_at(ns);
         let mut output = self.bridge.poll_output(at);
-        // A trace has no measurements.
-        while let Output::Observe(Observation::Measured(_)) = output {
-            output = self.bridge.poll_output(at);
-        }
         (self.observe)(Duration::from_nanos(ns), &output);
+        // A trace has neither measurements nor recorded audio.
+        while matches!(output, Output::Observe(Observation::Measured(_)) | Output::Record(_)) {
+            output = self.bridge.poll_output(at);
+            (self.observe)(Duration::from_nanos(ns), &output);
+        }
         if let Some(mut record) = TraceRecord::from_output(ns, &output, self.audio) {
             record.redact(&mut self.redactor);
             self.outputs.push(record);

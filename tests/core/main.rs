@@ -8,6 +8,7 @@ mod call_recording;
 mod captured_exchange;
 mod client_pages;
 mod conversation;
+mod first_audio;
 mod fuzz_seeds;
 mod gemini;
 mod golden;

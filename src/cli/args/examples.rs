@@ -179,6 +179,7 @@ Examples:
   voxbridge replay traces/1795148864000-sess_0123456789ab.jsonl
   voxbridge replay traces/1795148864000-sess_0123456789ab.jsonl --profile my-profile.toml
   voxbridge replay traces/1795148864000-sess_0123456789ab.jsonl --svg session.svg
+  voxbridge replay --latency traces
 
-Exit codes: 0 the output is the same, 1 it differs, 65 the file is not a trace.
+Exit codes: 0 the output is the same, or the latencies are printed; 1 it differs, 65 the file is not a trace.
 Missing audio in a trace is replayed as silence; the result lists what could not be compared because of it.";

@@ -10,9 +10,16 @@ use super::examples::{MAPPINGS_EXAMPLES, REPLAY_EXAMPLES};
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_help = REPLAY_EXAMPLES)]
 pub struct ReplayArgs {
-    /// Trace file, as written by serve --trace
-    #[arg(value_name = "TRACE")]
-    pub trace: PathBuf,
+    /// Trace file, as written by serve --trace; with --latency also several, and folders of them
+    #[arg(value_name = "TRACE", required = true)]
+    pub traces: Vec<PathBuf>,
+    /// Say where the time goes from the end of the user's turn, or from a request, to the first audio: the median and the 90th
+    /// percentile of each stage by profile and server. Needs traces with audio for the answers to speech
+    #[arg(long, conflicts_with_all = ["profile", "svg"])]
+    pub latency: bool,
+    /// With --latency: print JSON
+    #[arg(long, requires = "latency")]
+    pub json: bool,
     /// Replay with another profile, given by name or file
     #[arg(long, value_name = "FILE|NAME", conflicts_with = "svg")]
     pub profile: Option<String>,

@@ -76,16 +76,19 @@ impl Admission {
 }
 
 /// Serves a session until its end.
-pub(crate) async fn run_session(
+pub(crate) fn run_session(
     upgraded: OnUpgrade,
     request: ConnectRequest,
     snapshot: Snapshot,
     admission: Admission,
-) {
-    let Some(stream) = raw_stream(upgraded, request.peer).await else { return };
-    // Boxed: starting takes twice the memory of running, and the future keeps what its largest part needs.
-    let started = Box::pin(start_session(stream, request, snapshot, admission)).await;
-    run_started(started).await;
+) -> impl Future<Output = ()> + Send {
+    // Boxed, and freed when the session runs: a future keeps its arguments and what its largest part needs, and starting takes twice
+    // the memory of running.
+    let starting = Box::pin(async move {
+        let stream = raw_stream(upgraded, request.peer).await?;
+        start_session(stream, request, snapshot, admission).await
+    });
+    async move { run_started(starting.await).await }
 }
 
 /// Serves the session of a client within this process until its end.
@@ -99,7 +102,7 @@ pub(crate) async fn run_port_session(
     let (memory, eviction) = MemoryShare::evictable(snapshot.server.memory.clone(), limits.memory_max_bytes);
     port.memory = memory;
     port.message_max_bytes = request.client.message_max(limits).bytes;
-    let connection = Connection { request, snapshot, admission, eviction };
+    let connection = Box::new(Connection { request, snapshot, admission, eviction });
     run_started(open_on(connection, ClientEnd::Port(port), None)).await;
 }
 
@@ -123,7 +126,7 @@ pub(in crate::server) async fn run_greeted_session(
         let Some(narrowed) = narrowed else { return };
         request.client = narrowed;
     }
-    let connection = Connection { request, snapshot, admission, eviction };
+    let connection = Box::new(Connection { request, snapshot, admission, eviction });
     run_started(open_connection(connection, client, Some(first_message))).await;
 }
 
@@ -156,7 +159,7 @@ struct StartedSession {
     first_message: Option<Message>,
     /// Carried by every log line of the session.
     span: Span,
-    connection: Connection,
+    connection: Box<Connection>,
 }
 
 /// Detects the client's protocol and opens its session; `None` if there is none.
@@ -170,7 +173,7 @@ async fn start_session(
     let mut client = client_websocket(stream, &request, limits);
     let (memory, eviction) = MemoryShare::evictable(snapshot.server.memory.clone(), limits.memory_max_bytes);
     client.memory = memory;
-    let mut connection = Connection { request, snapshot, admission, eviction };
+    let mut connection = Box::new(Connection { request, snapshot, admission, eviction });
     let ConnectRequest { client: identified, path, query, peer, .. } = &connection.request;
     if !identified.waits_for_message(&connection.snapshot.config, path, query) {
         return open_connection(connection, client, None);
@@ -204,11 +207,11 @@ async fn start_session(
 
 /// Opens the session of a connection's likeliest protocol; `None` if there is none.
 fn open_connection(
-    connection: Connection,
+    connection: Box<Connection>,
     mut client: WebSocket<ClientStream>,
     first_message: Option<Message>,
 ) -> Option<StartedSession> {
-    let Connection { request, snapshot, admission, .. } = &connection;
+    let Connection { request, snapshot, admission, .. } = &*connection;
     let limits = snapshot.config.limits.for_key(admission.key.as_deref());
     client.set_message_max(request.client.message_max(limits));
     client.sends_binary_json = request.client.likeliest().framing == Framing::Json;
@@ -217,11 +220,11 @@ fn open_connection(
 
 /// Opens the session of a connection with this client.
 fn open_on(
-    connection: Connection,
+    connection: Box<Connection>,
     client: ClientEnd<ClientStream>,
     first_message: Option<Message>,
 ) -> Option<StartedSession> {
-    let Connection { request, snapshot, admission, eviction } = &connection;
+    let Connection { request, snapshot, admission, eviction } = &*connection;
     let Snapshot { server, config } = snapshot;
     let limits = config.limits.for_key(admission.key.as_deref());
     let mapping = request.client.likeliest();

@@ -77,6 +77,8 @@ pub(crate) struct FloorOptions {
     pub(crate) confirms_playback: bool,
     /// Pace, lead and frame length.
     pub(crate) playout: PlayoutRules,
+    /// The model's audio comes as it is made, and not a second at a time.
+    pub(crate) has_streamed_turns: bool,
     /// Encoding of Opus, and the length of its packets.
     pub(crate) packets: PacketOptions,
     /// Time from the estimated end of a speech to its reported end.

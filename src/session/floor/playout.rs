@@ -160,7 +160,7 @@ impl Floor {
             if !std::mem::replace(&mut speech.started, true) {
                 self.pace.begin_text(now);
             }
-            if speech.sent_samples == 0 {
+            if speech.sent_samples == 0 && !self.options.has_streamed_turns {
                 self.pace.set_shortfall(speech.shortfall());
             }
             if self.pace.earliest_send(now, length) > now {

@@ -47,7 +47,15 @@ impl<T> Numbered<T> {
     pub(crate) fn pop_before<U>(&mut self, other: &Numbered<U>) -> Option<T> {
         let (own, _) = self.entries.front()?;
         let is_older = other.entries.front().is_none_or(|(number, _)| own < number);
-        if is_older { self.entries.pop_front().map(|(_, entry)| entry) } else { None }
+        if !is_older {
+            return None;
+        }
+        let oldest = self.entries.pop_front();
+        if self.entries.is_empty() {
+            // Most of the time there is nothing to do, and an entry is large.
+            self.entries = VecDeque::new();
+        }
+        oldest.map(|(_, entry)| entry)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -72,5 +80,10 @@ mod tests {
             taken.push(entry);
         }
         assert_eq!((taken.as_str(), left.is_empty(), right.is_empty()), ("abcd", true, true));
+        assert_eq!(
+            (left.entries.capacity(), right.entries.capacity()),
+            (0, 0),
+            "empty queues take no memory"
+        );
     }
 }

@@ -98,6 +98,11 @@ impl Dialects {
 }
 
 impl DuplexLimits {
+    /// True for a server that makes a second of audio at a time. Others send it as it is made.
+    pub(crate) const fn has_units(&self) -> bool {
+        self.busy_unit_tokens > 0
+    }
+
     /// The shorter sessions, the smaller context and the larger units of both.
     fn strictest(self, other: &Self) -> Self {
         let mut session_max_ms: BTreeMap<Mode, u32> = self.session_max_ms;

@@ -73,7 +73,7 @@ pub struct DuplexLimits {
     pub context_max_tokens: u32,
     /// Tokens per unit of silence, where the upstream does not report them.
     pub idle_unit_tokens: u32,
-    /// Tokens per unit of speech, of the user or the model.
+    /// Tokens per unit of speech, of the user or the model; 0 for a server that does not work in units.
     pub busy_unit_tokens: u32,
     /// Tokens per picture.
     pub frame_tokens: u32,

@@ -8,6 +8,7 @@
 
 mod case;
 mod ends;
+mod first_audio;
 mod messages;
 mod page;
 mod play;

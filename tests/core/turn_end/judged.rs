@@ -50,7 +50,11 @@ fn verdict_is_awaited_up_to_the_longest_pause_and_a_busy_judge_leaves_the_fixed_
     let (fixed, _) = silence_of(config("speech", None));
     assert_eq!(silence_of(config("judged-speech", None)), (fixed, vec![TurnDecision::Refused]));
     for (takes_ms, probability, decision, silence_ms) in [
+        (50, 0.9, TurnDecision::Finished, 200),
+        (90, 0.9, TurnDecision::Finished, 200),
+        (150, 0.9, TurnDecision::Finished, 150 + 110),
         (250, 0.9, TurnDecision::Finished, 250 + 110),
+        (400, 0.9, TurnDecision::Finished, 400 + 110),
         (600, 0.9, TurnDecision::Finished, 600 + 110),
         (1_700, 0.9, TurnDecision::Finished, 1_700 + 110),
         (600, 0.1, TurnDecision::Unfinished, 2_000),

@@ -95,6 +95,26 @@ async fn recorded_session_replays_identically() {
     for (bad, code) in [("Cargo.toml", 65), ("nowhere.jsonl", 66)] {
         assert_eq!(run(&["replay", bad]).await.0, code, "{bad}");
     }
+    check_latencies(&traces, &path).await;
+}
+
+/// Where the time until the first audio of the only text of a session went, asked for by folder and by file.
+async fn check_latencies(traces: &str, file: &str) {
+    let (code, table, problem) = run(&["replay", "--latency", traces]).await;
+    assert!(code == 0 && table.contains(": 1 text ") && table.contains("  model "), "{table}{problem}");
+    let (code, json, problem) = run(&["replay", "--latency", "--json", file, file]).await;
+    assert_eq!(code, 0, "{problem}");
+    let report: Value = serde_json::from_str(&json).unwrap();
+    let row = &report["rows"][0];
+    assert_eq!((&row["trigger"], &row["answers"]), (&json!("text"), &json!(2)), "{report}");
+    assert_eq!(row["stages"][0], json!({"stage": "verdict", "p50_ms": 0.0, "p90_ms": 0.0}), "{report}");
+    assert!(row["total"]["p90_ms"].as_f64().unwrap() > 0.0 && report["notes"] == json!([]), "{report}");
+    for (wrong, said) in
+        [(vec![file, file], "several are for --latency"), (vec![file, "--json"], "--latency")]
+    {
+        let (code, _, problem) = run(&[&["replay"][..], &wrong[..]].concat()).await;
+        assert!(code == 2 && problem.contains(said), "{problem}");
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,6 @@
-//! `voxbridge replay`: replays a trace and prints the differences.
+//! `voxbridge replay`: replays a trace and prints the differences, or where the time until the first audio goes.
+
+mod latency;
 
 use std::{fs, path::Path, time::Duration};
 
@@ -28,10 +30,16 @@ const DIFFERENCES_SHOWN: usize = 8;
 const CONTENT_MAX_CHARS: usize = 400;
 
 pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
-    let trace = read_trace(&args.trace)?;
     let library = Config { mappings: args.mappings.clone(), ..Config::default() }
         .load_library()
         .map_err(CommandError::usage)?;
+    if args.latency {
+        return latency::run(args, &library);
+    }
+    let [path] = &args.traces[..] else {
+        return Err(CommandError::usage("replay takes one TRACE; several are for --latency"));
+    };
+    let trace = read_trace(path)?;
     let outcome = match (&args.profile, &args.svg) {
         (None, None) => replay(&trace, library, replay_epoch()).map_err(CommandError::failed)?,
         (None, Some(path)) => {
