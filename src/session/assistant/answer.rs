@@ -21,7 +21,7 @@ use crate::session::{
         ask::{Ask, AskAgain},
         backoff::ConnectionFailure,
     },
-    outbox::{Actions, Observation},
+    outbox::Observation,
     output_filter::OutputFilter,
     tools::Tools,
     usage::{UsageMeter, chat_input},
@@ -248,7 +248,7 @@ impl Answer {
             && has_news
             && is_report_due(self.turn.text.len(), &mut self.turn.reported_bytes)
         {
-            tools.out.push_client(self.turn.partial());
+            tools.floor.out.push_client(self.turn.partial());
         }
     }
 
@@ -268,7 +268,7 @@ impl Answer {
 
     fn play(&mut self, now: Instant, samples: &[f32], tools: &mut Tools) {
         if !samples.is_empty() {
-            self.turn.push_audio(now, samples, &mut tools.floor, &mut tools.out);
+            self.turn.push_audio(now, samples, &mut tools.floor);
         }
     }
 
@@ -320,11 +320,10 @@ impl Answer {
         self.cut_unmade_words();
         self.stop_making(now, tools);
         self.turn.report_cut(tools);
-        let Tools { floor, out, .. } = tools;
         if let Some(turn) = self.turn.playing {
-            floor.truncate(turn);
+            tools.floor.truncate(turn);
         }
-        self.end(now, floor, out);
+        self.end(now, &mut tools.floor);
     }
 
     /// Ends an answer whose model goes on without an end: it is incomplete, with what came of it.
@@ -335,7 +334,7 @@ impl Answer {
         }
         self.turn.hit_limit = true;
         self.turn.report_complete(tools);
-        self.end(now, &mut tools.floor, &mut tools.out);
+        self.end(now, &mut tools.floor);
     }
 
     /// All of it was made: reports it, and leaves the lane.
@@ -344,12 +343,12 @@ impl Answer {
         if is_silent && self.speaks {
             // The back-end hides its speech errors (mappings/notes/minicpm-o.md#chat).
             let note = "the upstream answered without audio, although audio was asked for";
-            tools.out.observe(Observation::NoEffect(note.to_owned()));
+            tools.floor.out.observe(Observation::NoEffect(note.to_owned()));
         }
         self.turn.usage = self.take_usage();
         self.turn.report_complete(tools);
         tools.lanes.finish(now, &mut self.ask);
-        self.end(now, &mut tools.floor, &mut tools.out);
+        self.end(now, &mut tools.floor);
     }
 
     /// Has words spoken that wait for it.
@@ -372,11 +371,11 @@ impl Answer {
     }
 
     /// Nothing more of it will be made. Audio that the model has made is still played.
-    fn end(&mut self, now: Instant, floor: &mut Floor, out: &mut Actions) {
+    fn end(&mut self, now: Instant, floor: &mut Floor) {
         self.is_answered = true;
         self.is_made = true;
         if let Some(turn) = self.turn.playing {
-            floor.finish(now, turn, out);
+            floor.finish(now, turn);
         }
     }
 
@@ -401,7 +400,7 @@ impl Answer {
                 self.turn.report_cut(tools);
             }
         }
-        let Tools { lanes, floor, out, .. } = tools;
+        let Tools { lanes, floor, .. } = tools;
         let heard = floor.heard_turns(now).pop().filter(|_| !is_written);
         let (heard, heard_ms, is_whole) = match heard {
             Some((_, heard, heard_ms)) => (heard, heard_ms, false),
@@ -415,8 +414,8 @@ impl Answer {
         if let Some(spoken) = &mut self.spoken {
             spoken.stop(now, lanes);
         }
-        floor.cancel(now, SpeechSource::Model, out);
-        out.push_if_any(self.turn.end(true));
+        floor.cancel(now, SpeechSource::Model);
+        floor.out.push_if_any(self.turn.end(true));
         self.remember(heard, heard_ms, is_whole, entries);
     }
 
@@ -479,7 +478,7 @@ impl Answer {
 
     /// Ends the answer with this error. Audio that the model has made is still played.
     fn give_up(&mut self, now: Instant, error: Error, tools: &mut Tools) {
-        tools.out.push_error(Error { segment_id: Some(self.turn.segment_id), ..error });
+        tools.floor.out.push_error(Error { segment_id: Some(self.turn.segment_id), ..error });
         self.end_failed(now, tools);
     }
 
@@ -507,15 +506,15 @@ impl Answer {
     fn end_failed(&mut self, now: Instant, tools: &mut Tools) {
         self.cut_unmade_words();
         self.stop_making(now, tools);
-        let Tools { floor, out, .. } = tools;
+        let Tools { floor, .. } = tools;
         // Reports of a long answer come at intervals, so some of its words may not have been reported.
         if self.turn.reported_bytes > 0 && self.turn.text.len() > self.turn.reported_bytes {
-            out.push_client(self.turn.partial());
+            floor.out.push_client(self.turn.partial());
         }
         if let Some(turn) = self.turn.playing {
             floor.truncate(turn);
         }
-        self.end(now, floor, out);
+        self.end(now, floor);
     }
 }
 
