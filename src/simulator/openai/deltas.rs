@@ -1,7 +1,5 @@
 //! A response in progress: its message, its deltas, and its cancellation.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::{
@@ -42,11 +40,7 @@ impl OpenaiSession {
             }
             Some(AnswerPiece::Abort) => return Err(SimSessionEnd::Aborted),
         }
-        let slower: Option<Duration> = ctx.faults.trigger_with(|kind| match kind {
-            FaultKind::SlowSteps(by) => Some(by),
-            _ => None,
-        });
-        response.not_before = slower.map(|by| ctx.now + by);
+        response.not_before = ctx.faults.trigger_time(FaultKind::SlowSteps).map(|by| ctx.now + by);
         self.responses.insert(at, response);
         Ok(())
     }
