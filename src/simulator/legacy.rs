@@ -102,10 +102,7 @@ impl LegacySession {
 
     /// Starts to prepare the session. The real server requires no field and prepares again for every update.
     fn handle_update(&mut self, mut message: Map<String, Value>, ctx: &mut SimContext<'_>) {
-        let update = match message.remove("session") {
-            Some(Value::Object(update)) => update,
-            _ => Map::new(),
-        };
+        let update = message.remove("session").map(messages::object).unwrap_or_default();
         if self.follows_document {
             if matches!(self.stage, LegacyStage::Live(_)) {
                 return send_client_error(ctx, "unknown_event", "session.update is taken once");

@@ -291,10 +291,7 @@ fn check_llama_cpp_append(text: &str) -> Result<(), &'static str> {
 }
 
 fn parse_object(text: &str) -> Option<Map<String, Value>> {
-    match serde_json::from_str(text) {
-        Ok(Value::Object(message)) => Some(message),
-        _ => None,
-    }
+    serde_json::from_str(text).ok()
 }
 
 fn message_type(message: &Map<String, Value>) -> &'static str {

@@ -100,7 +100,8 @@ impl InputUnits {
     }
 }
 
-fn rms(samples: &[f32]) -> f64 {
+/// Loudness of samples.
+pub(in super::super) fn rms(samples: &[f32]) -> f64 {
     let power: f64 = samples.iter().map(|sample| f64::from(*sample).powi(2)).sum();
     (power / samples.len().max(1) as f64).sqrt()
 }

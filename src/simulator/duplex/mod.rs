@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 pub(super) use init::DEFAULT_PROMPT;
 pub use init::DuplexOpening;
 pub use input::DuplexUnit;
-pub(super) use input_units::InputUnits;
+pub(super) use input_units::{InputUnits, rms};
 pub(super) use responder::{ModelAnswer, Responder};
 pub(super) use stepwise::UnitOutput;
 pub(super) use turn::{ModelTurn, TurnFault};

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     FaultKind, RealtimeServer,
-    audio::pcm,
     generate::AnswerPiece,
+    messages::base64_s16le,
     session_context::{SimContext, SimSessionEnd},
 };
 
@@ -68,10 +68,7 @@ impl OpenaiSession {
 
     /// Sends a delta of audio about this part.
     fn send_audio(&self, mut part: Value, samples: &[f32], ctx: &mut SimContext<'_>) {
-        let (mut bytes, mut base64) = (Vec::new(), String::new());
-        pcm::encode_s16le(samples, &mut bytes);
-        pcm::encode_base64(&bytes, &mut base64);
-        part["delta"] = base64.into();
+        part["delta"] = base64_s16le(samples).into();
         self.server.send(ctx, "response.output_audio.delta", part);
     }
 
