@@ -152,9 +152,10 @@ impl BargeInStage {
 }
 
 /// State of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum SessionState {
     /// No model is connected yet.
+    #[default]
     Opening,
     /// A lane waits in an upstream's queue.
     Queued,

@@ -214,7 +214,7 @@ pub struct ChatMessage {
 }
 
 /// A chat turn: everything the model needs to know for one answer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct ChatTurn {
     /// System prompt before the voice sample. Without a voice sample it is not sent.
     pub before_voice: String,

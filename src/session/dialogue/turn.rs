@@ -19,7 +19,7 @@ const RESPONSE_IDS_MAX: usize = 4;
 const TEXT_MAX_BYTES: usize = 64 * 1024;
 
 /// Turn in progress.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::session) struct AssistantTurn {
     pub(in crate::session) request_id: String,
     pub(in crate::session) segment_id: u32,
@@ -52,15 +52,7 @@ impl AssistantTurn {
             request_id: format!("turn_{:08x}", tools.lanes.rng().u32(..)),
             segment_id,
             is_reported,
-            text: String::new(),
-            reported_bytes: 0,
-            audio_samples: 0,
-            dropped_samples: 0,
-            playing: None,
-            calls: Vec::new(),
-            usage: TokenUsage::default(),
-            hit_limit: false,
-            response_ids: VecDeque::new(),
+            ..Self::default()
         }
     }
 
@@ -208,18 +200,11 @@ mod tests {
             [(0, ""), (600, "One two"), (1300, "One two three four five"), (2200, text), (9000, text)]
         {
             let mut turn = AssistantTurn {
-                request_id: String::new(),
                 segment_id: 1,
                 is_reported: true,
                 text: text.to_owned(),
-                reported_bytes: 0,
                 audio_samples: audio_ms * u64::from(MODEL_RATE_HZ) / 1000,
-                dropped_samples: 0,
-                playing: None,
-                calls: Vec::new(),
-                usage: TokenUsage::default(),
-                hit_limit: false,
-                response_ids: VecDeque::new(),
+                ..AssistantTurn::default()
             };
             turn.cut_unmade_words();
             assert_eq!(turn.text.trim(), kept, "{audio_ms} ms");

@@ -54,7 +54,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 const CANCELLATION_ID: &str = "cancel";
 
 /// Behaviour of one lane.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct VllmOmni {
     link: Link,
     outbox: Outbox,
@@ -63,7 +63,8 @@ pub(super) struct VllmOmni {
     /// Number of the last event that was handled, and of the last that was acknowledged.
     last_sequence: u64,
     acknowledged: u64,
-    unit_ms: u32,
+    /// Length of the model's units, where the session names one.
+    unit_ms: Option<u32>,
     has_appended: bool,
     unit: Option<PendingUnit>,
     /// Unit that asked for the cancellation whose answer is due.
@@ -74,28 +75,6 @@ pub(super) struct VllmOmni {
     /// For a model that sends audio all the time.
     gate: Option<SpeechGate>,
     last_sent_at: Option<Instant>,
-}
-
-impl Default for VllmOmni {
-    fn default() -> Self {
-        Self {
-            link: Link::default(),
-            outbox: Outbox::default(),
-            input_format: InputFormat::default(),
-            actions: VecDeque::new(),
-            last_sequence: 0,
-            acknowledged: 0,
-            unit_ms: UNIT_MS,
-            has_appended: false,
-            unit: None,
-            cancelling: None,
-            answer: None,
-            held: HeldAudio::default(),
-            output_rate: OutputRate::default(),
-            gate: None,
-            last_sent_at: None,
-        }
-    }
 }
 
 impl VllmOmni {
@@ -110,11 +89,11 @@ impl VllmOmni {
             // The lane was closed before the server had opened its session.
             LaneEvent::Ready { .. } if self.link.is_over() => {}
             LaneEvent::Ready { session_id } => {
-                self.unit_ms = meta.unit_ms.filter(|ms| *ms > 0).unwrap_or(self.unit_ms);
+                self.unit_ms = meta.unit_ms.filter(|ms| *ms > 0).or(self.unit_ms);
                 match self.link.attach(session_id, meta.resume_token) {
                     true => self.continue_session(now),
                     false => {
-                        self.gate = (self.unit_ms < UNIT_MS).then(SpeechGate::default);
+                        self.gate = (self.unit_ms() < UNIT_MS).then(SpeechGate::default);
                         emit(event, MessageMeta { held_samples: LEAD_SAMPLES, ..meta });
                     }
                 }
@@ -129,6 +108,10 @@ impl VllmOmni {
             }
             event => emit(event, meta),
         }
+    }
+
+    fn unit_ms(&self) -> u32 {
+        self.unit_ms.unwrap_or(UNIT_MS)
     }
 
     /// Handles an error that does not end the session. Those of messages that the session knows nothing of stay here.

@@ -75,10 +75,10 @@ impl VllmOmni {
         unit: &UnitInput,
         encode: impl Fn(UnitInput) -> String,
     ) -> Vec<(Box<str>, String)> {
-        if let Some(appends) = self.input_format.appends(unit, self.unit_ms) {
+        if let Some(appends) = self.input_format.appends(unit, self.unit_ms()) {
             return appends.into_iter().map(|(id, append)| (id, message(&append))).collect();
         }
-        let piece = (u64::from(SPEECH_RATE_HZ) * u64::from(self.unit_ms) / 1000).max(1) as usize;
+        let piece = (u64::from(SPEECH_RATE_HZ) * u64::from(self.unit_ms()) / 1000).max(1) as usize;
         let appends: Vec<(Box<str>, String)> = if piece + LEAD_SAMPLES >= unit.audio.len() {
             vec![(unit.input_id.clone(), encode(unit.clone()))]
         } else {
@@ -100,7 +100,7 @@ impl VllmOmni {
         let Some(unit) = refused else { return true };
         // Every append so far is refused.
         self.outbox.note_accepted();
-        for (id, append) in self.input_format.appends(&unit, self.unit_ms).unwrap_or_default() {
+        for (id, append) in self.input_format.appends(&unit, self.unit_ms()).unwrap_or_default() {
             if let Some(text) = self.outbox.admit(id, message(&append), self.link.is_up()) {
                 self.send(now, text);
             }

@@ -20,6 +20,7 @@ use crate::media::decode::packet::{Demuxer, Event, Stream};
 const STREAMS_MAX: usize = 256;
 
 /// The pages of a file.
+#[derive(Default)]
 pub(in crate::media::decode) struct Ogg {
     pages: Pages,
     stream: Option<OggStream>,
@@ -35,16 +36,7 @@ pub(in crate::media::decode) struct Ogg {
 
 impl Ogg {
     pub(in crate::media::decode) fn new(file: Bytes) -> Self {
-        Self {
-            pages: Pages::new(file),
-            stream: None,
-            is_last_page_first: false,
-            events: VecDeque::new(),
-            page_count: 0,
-            streams: 0,
-            is_ended: false,
-            unsupported: None,
-        }
+        Self { pages: Pages::new(file), ..Self::default() }
     }
 
     fn take(&mut self, page: &Page) -> Result<(), Error> {
