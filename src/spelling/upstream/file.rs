@@ -136,7 +136,7 @@ pub(super) fn missing_messages<T>(
     send: &BTreeMap<SendName, T>,
     modes: &BTreeMap<Mode, String>,
 ) -> impl Iterator<Item = (SendName, Mode)> {
-    let absent = SendName::ALL.into_iter().filter(|name| !send.contains_key(name));
+    let absent = SendName::OWN.into_iter().filter(|name| !send.contains_key(name));
     absent.filter_map(|name| {
         let mode = name.modes().iter().find(|mode| modes.contains_key(mode))?;
         Some((name, *mode))
