@@ -208,11 +208,12 @@ fn turn_with_short_first_chunk_is_held_until_the_next_is_due() {
 
 #[test]
 fn turn_of_a_model_that_streams_is_not_held() {
-    let (held, now, mut out) = floor_with_hold(600);
-    let mut floor = Floor::new(FloorOptions { has_streamed_turns: true, ..held.options });
+    let (held, now) = floor_with_hold(600);
+    let options = FloorOptions { has_streamed_turns: true, ..held.options };
+    let mut floor = Floor::new(options, Actions::default());
     let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-    floor.push_audio(now, turn, &SECOND[..2_400], &mut out);
-    assert_eq!(client_events(&mut out), ["start", "100"]);
+    floor.push_audio(now, turn, &SECOND[..2_400]);
+    assert_eq!(client_events(&mut floor), ["start", "100"]);
 }
 
 #[test]
