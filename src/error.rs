@@ -7,26 +7,15 @@ use std::fmt;
 
 use crate::named_enum::named_enum;
 
-/// Party that caused an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// The client sent something invalid.
-    Client,
-    /// voxbridge itself.
-    Bridge,
-    /// The upstream.
-    Upstream,
-}
-
-impl Origin {
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Bridge => "bridge",
-            Self::Upstream => "upstream",
-        }
+named_enum! {
+    /// Party that caused an error.
+    pub enum Origin {
+        /// The client sent something invalid.
+        Client = "client",
+        /// voxbridge itself.
+        Bridge = "bridge",
+        /// The upstream.
+        Upstream = "upstream",
     }
 }
 

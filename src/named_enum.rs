@@ -19,10 +19,11 @@ macro_rules! named_enum {
 
         impl $Enum {
             /// All variants.
-            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$Variant),+];
+            #[allow(dead_code, reason = "not every enum is listed")]
+            $visibility const ALL: [Self; [$($name),+].len()] = [$(Self::$Variant),+];
 
             /// Name of the variant.
-            pub const fn name(self) -> &'static str {
+            $visibility const fn name(self) -> &'static str {
                 match self {
                     $(Self::$Variant => $name,)+
                 }

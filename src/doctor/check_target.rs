@@ -8,8 +8,8 @@ use crate::{
     session::lanes::voice_encoding::VoiceEncodingChoice,
     spelling::UpstreamMapping,
     vocabulary::{
-        ChatMessage, ChatTurn, ConversationInit, EntryPart, LanePurpose, LaneRequest, Mode, Role, ToolOffer,
-        UnitInput, VoiceEncoding, VoiceSample,
+        ChatMessage, ChatTurn, ConversationInit, EntryPart, LanePurpose, LaneRequest, Mode, Role, UnitInput,
+        VoiceEncoding, VoiceSample,
     },
 };
 
@@ -75,14 +75,9 @@ impl SessionTexts {
 fn greeting() -> LaneRequest {
     let greeting = ChatMessage { role: Role::User, parts: vec![EntryPart::Text("Hello.".to_owned())] };
     LaneRequest::Chat(Box::new(ChatTurn {
-        before_voice: String::new(),
         instructions: "Answer in one word.".to_owned(),
         messages: vec![greeting],
-        speaks: false,
-        voice: None,
-        voice_name: None,
         max_tokens: 64,
-        temperature: None,
-        tools: ToolOffer::default(),
+        ..ChatTurn::default()
     }))
 }

@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::Path,
     pin::Pin,
     sync::{
@@ -40,6 +40,9 @@ mod untrusted;
 
 use self::turn::{TURN_BYTES, wake_after_others};
 pub(crate) use self::untrusted::UntrustedCertificate;
+
+/// What `localhost` stands for, in the order of trying.
+const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// Any bidirectional byte stream.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -228,11 +231,15 @@ impl Endpoint {
         self.host.parse().ok()
     }
 
-    /// Step 1 of [`Endpoint::connect`]: resolves the host name to addresses, in the system's order.
+    /// Step 1 of [`Endpoint::connect`]: resolves the host name to addresses, in the system's order. No name server is asked for
+    /// `localhost`, which a machine without a file of hosts does not know: RFC 6761, section 6.3.
     ///
     /// # Errors
     /// The system's error.
     pub(crate) async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        if self.host.eq_ignore_ascii_case("localhost") {
+            return Ok(LOOPBACK.map(|address| (address, self.port).into()).to_vec());
+        }
         Ok(lookup_host((self.host.as_str(), self.port)).await?.collect())
     }
 
@@ -416,5 +423,19 @@ impl ServerCertVerifier for PinnedOrAuthorityVerifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.schemes.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn localhost_is_this_machine_whatever_name_servers_say() {
+        for url in ["ws://localhost:8006/", "ws://LocalHost:8006/"] {
+            let endpoint = Endpoint::from_uri(&url.parse().unwrap(), None).unwrap();
+            let addresses = endpoint.resolve().await.unwrap();
+            assert_eq!(addresses, ["127.0.0.1:8006", "[::1]:8006"].map(|address| address.parse().unwrap()));
+        }
     }
 }

@@ -2,11 +2,16 @@
 
 use std::{future::poll_fn, io, net::SocketAddr, sync::Arc, task::Poll, time::Duration};
 
-use tokio::{net::TcpStream, sync::mpsc, time::Instant};
+use tokio::{
+    net::TcpStream,
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 use tracing::warn;
 
 use super::{
-    ClientListener, PingReply, ServerContext,
+    ClientListener,
+    context::ServerContext,
     listen::{
         bare_tcp::{TcpService, spawn_bare_session},
         failure_log::FailureLog,
@@ -22,6 +27,24 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Shorter pause when an evicted handshake has freed a file descriptor.
 const ACCEPT_RETRY_DELAY_AFTER_EVICTION: Duration = Duration::from_millis(10);
+
+/// Completed by the accept loop, as proof that it runs.
+pub(super) type PingReply = oneshot::Sender<()>;
+
+/// Checks that the accept loop still runs.
+#[derive(Debug, Clone)]
+pub struct LivenessProbe(pub(super) mpsc::Sender<PingReply>);
+
+impl LivenessProbe {
+    /// Completes when the accept loop, or the loop that waits for the last sessions, has come round. Never completes
+    /// if that loop hangs.
+    pub async fn ping(&self) {
+        let (reply, replied) = oneshot::channel();
+        if self.0.send(reply).await.is_err() || replied.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
 
 /// Accepts connections until `until` completes.
 pub(super) async fn accept_until(

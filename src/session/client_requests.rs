@@ -23,12 +23,12 @@ impl Owners {
     /// Handles a request to an open session that neither has audio nor changes the conversation.
     pub(super) fn handle_request(&mut self, now: Instant, request: ClientRequest<'_>) {
         match request {
-            ClientRequest::Played(turn) => self.tools.floor.confirm_played(now, turn, &mut self.tools.out),
+            ClientRequest::Played(turn) => self.tools.floor.confirm_played(now, turn),
             ClientRequest::PauseAudio => self.tools.floor.hold(now),
-            ClientRequest::ResumeAudio => self.tools.floor.release(now, &mut self.tools.out),
+            ClientRequest::ResumeAudio => self.tools.floor.release(now),
             ClientRequest::Configure(settings) => {
                 self.apply_settings(now, settings);
-                self.tools.out.push_client(self.tools.settings.configured());
+                self.tools.floor.out.push_client(self.tools.settings.configured());
             }
             ClientRequest::Adjust(settings) => self.apply_settings(now, settings),
             ClientRequest::AppendText(text, id) => self.append_text(text, id),
@@ -101,7 +101,7 @@ impl Owners {
                 self.change_assistant(now, |assistant| was_cut = assistant.entries.add(entry, place));
             if was_cut {
                 let note = "a tool's result was cut: it takes more than half of answer.history_max_chars";
-                self.tools.out.observe(Observation::Note(note.to_owned()));
+                self.tools.floor.out.observe(Observation::Note(note.to_owned()));
             }
             return is_replaced;
         }
@@ -136,7 +136,7 @@ impl Owners {
         };
         if !has_completed && !may_be_empty {
             let detail = format!("{missing} since the last commit");
-            self.tools.out.push_error(Error::new(ErrorKind::EmptyCommit, detail));
+            self.tools.floor.out.push_error(Error::new(ErrorKind::EmptyCommit, detail));
         }
     }
 
@@ -149,7 +149,7 @@ impl Owners {
             assistant.release_prepared(now, &mut self.tools.lanes);
         }
         self.abandon_recording(now);
-        self.tools.out.push_client(ClientEvent::AudioCleared);
+        self.tools.floor.out.push_client(ClientEvent::AudioCleared);
     }
 
     /// Has the model answer.
@@ -174,33 +174,33 @@ impl Owners {
     fn finalize_transcripts(&mut self, now: Instant) -> bool {
         self.end_utterance(now, EndCause::Manual);
         // Counted first, because the final may be sent at once.
-        self.tools.out.completions.ask_final();
+        self.tools.floor.out.completions.ask_final();
         let is_final_to_come = self.transcriber.finalize(now, &mut self.tools);
         self.pass_on_words();
-        let is_accepted = self.tools.out.await_reply(AwaitedReply::Final).unwrap_or(is_final_to_come);
+        let is_accepted = self.tools.floor.out.await_reply(AwaitedReply::Final).unwrap_or(is_final_to_come);
         if !is_accepted {
-            self.tools.out.completions.withdraw_final();
+            self.tools.floor.out.completions.withdraw_final();
             let detail = "too many earlier requests for final transcripts wait for their answers";
-            self.tools.out.push_error(Error::new(ErrorKind::Invalid, detail));
+            self.tools.floor.out.push_error(Error::new(ErrorKind::Invalid, detail));
         }
         is_accepted
     }
 
     /// Makes all transcripts so far final, speaks the appended texts, and reports the end of both.
     fn complete(&mut self, now: Instant) {
-        if !self.tools.out.completions.has_room() {
+        if !self.tools.floor.out.completions.has_room() {
             let detail = format!("more than {COMPLETIONS_MAX} requests to complete wait for their answers");
-            return self.tools.out.push_error(Error::new(ErrorKind::Invalid, detail));
+            return self.tools.floor.out.push_error(Error::new(ErrorKind::Invalid, detail));
         }
         if self.finalize_transcripts(now) {
             let flushes = self.tts_queue.flush_all();
-            self.tools.out.completions.ask(flushes);
+            self.tools.floor.out.completions.ask(flushes);
         }
     }
 
     /// Tells the operator that a request does nothing in this profile.
     fn note_no_effect(&mut self, what: &str, because: &str) {
         let note = self.setup.without_effect(what, because);
-        self.tools.out.observe(Observation::NoEffect(note));
+        self.tools.floor.out.observe(Observation::NoEffect(note));
     }
 }

@@ -131,7 +131,7 @@ impl Session {
     fn advance_dialogue(&mut self, now: Instant) {
         if let Some(failure) = self.owners.advance_dialogue(now, self.lifecycle.is_open()) {
             let error = Error::new(ErrorKind::ConversationLost, failure.detail);
-            self.owners.tools.out.push_error(error);
+            self.owners.tools.floor.out.push_error(error);
             self.lifecycle.close(now, CloseReason::Upstream, &mut self.owners);
         }
     }
@@ -188,9 +188,9 @@ impl Session {
 
     /// Handles a change of the flow control.
     pub(crate) fn handle_flow(&mut self, now: Instant, flow: FlowControl) {
-        let Tools { lanes, floor, out, .. } = &mut self.owners.tools;
+        let Tools { lanes, floor, .. } = &mut self.owners.tools;
         lanes.set_held(now, flow.are_lanes_held);
-        floor.set_client_behind(now, flow.is_client_behind, out);
+        floor.set_client_behind(now, flow.is_client_behind);
         self.follow(now, Effects::LANE_LEFT);
     }
 

@@ -76,7 +76,7 @@ impl Lifecycle {
             SessionPhase::Open => {
                 if self.plan.is_none() {
                     let left_ms = millis(plan.reply_deadline.saturating_duration_since(now));
-                    tools.out.push_client(ClientEvent::GoingAway { left_ms });
+                    tools.floor.out.push_client(ClientEvent::GoingAway { left_ms });
                 }
                 let earlier = self.plan.filter(|planned| planned.reply_deadline <= plan.reply_deadline);
                 self.plan = earlier.or(Some(plan));
@@ -97,7 +97,7 @@ impl Lifecycle {
         Owners { setup, tools, .. }: &mut Owners,
     ) {
         if let ClientRequest::ResumeAudio = request {
-            tools.floor.release(now, &mut tools.out);
+            tools.floor.release(now);
         }
         if let (SessionPhase::Finishing(_), Some(_), ClientRequest::Close(_)) =
             (self.phase, self.plan, request)
@@ -123,12 +123,12 @@ impl Lifecycle {
 
     /// Ends the session after the client's end of input, once all replies are sent.
     pub(super) fn finish_after_replies(&mut self, now: Instant, owners: &mut Owners) {
-        owners.tools.out.measure(Measurement::SessionEnding(EndReason::ClientClose));
+        owners.tools.floor.out.measure(Measurement::SessionEnding(EndReason::ClientClose));
         owners.end_utterance(now, EndCause::Timeout);
         owners.intake.speech_input.stop();
         owners.tts_queue.enqueue_all();
         owners.stop_dialogue(now);
-        owners.tools.out.await_reply(AwaitedReply::Final);
+        owners.tools.floor.out.await_reply(AwaitedReply::Final);
         self.waits_for_progress = true;
         self.finish(CloseReason::ClientClose, now + FINISH_TIMEOUT, owners);
     }
@@ -136,7 +136,7 @@ impl Lifecycle {
     /// Starts to close the session. Unfinished speech is dropped as on the Macaw server; complete utterances still get
     /// their replies (the server handles commands only after its pending reply, mappings/notes/macaw.md#order).
     pub(super) fn close(&mut self, now: Instant, reason: CloseReason, owners: &mut Owners) {
-        owners.tools.out.measure(Measurement::SessionEnding(reason.into()));
+        owners.tools.floor.out.measure(Measurement::SessionEnding(reason.into()));
         if matches!(reason, CloseReason::Shutdown | CloseReason::Operator | CloseReason::TimeLimit) {
             owners.commit_segment(now);
         } else {
@@ -175,18 +175,18 @@ impl Lifecycle {
         owners.flush_drop_report(now);
         self.end(now, owners);
         let Owners { setup, intake, transcriber, tools, .. } = owners;
-        tools.out.push_replies(true);
+        tools.floor.out.push_replies(true);
         if setup.lock_step == LockStep::EveryFrame {
             // No frame follows whose answer could have the words that are held.
-            tools.out.release_transcripts(0);
+            tools.floor.out.release_transcripts(0);
         }
-        tools.out.push_client(ClientEvent::SessionClosed {
+        tools.floor.out.push_client(ClientEvent::SessionClosed {
             reason,
             total_ms: millis(now - self.opened_at),
             audio_ms: intake.speech_input.listened_ms(),
             segments: transcriber.segment_count(),
         });
-        tools.out.push(Action::CloseClient(reason));
+        tools.floor.out.push(Action::CloseClient(reason));
     }
 
     /// Extends the wait for pending replies while they make progress, unless the session drains. Returns true if there was
@@ -208,7 +208,7 @@ impl Lifecycle {
                 Some(_) => "the server stops before all replies were complete".to_owned(),
                 None => format!("the replies made no progress for {} s", FINISH_TIMEOUT.as_secs()),
             };
-            owners.tools.out.push_error(Error::new(ErrorKind::Unavailable, words));
+            owners.tools.floor.out.push_error(Error::new(ErrorKind::Unavailable, words));
         }
     }
 
@@ -224,6 +224,6 @@ impl Lifecycle {
 /// Reports speech or a reply that a stopping voxbridge cuts off.
 fn report_cut_off(plan: DrainPlan<CloseReason>, owners: &mut Owners) {
     if plan.reason == CloseReason::Shutdown {
-        owners.tools.out.measure(Measurement::SessionEnding(EndReason::CutOff));
+        owners.tools.floor.out.measure(Measurement::SessionEnding(EndReason::CutOff));
     }
 }

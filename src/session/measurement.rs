@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use super::input::speech_input::pause::TurnDecision;
-use crate::vocabulary::{CloseReason, Lane, LanePurpose, relay::RelayEndReason};
+use crate::{
+    named_enum::named_enum,
+    vocabulary::{CloseReason, Lane, LanePurpose, relay::RelayEndReason},
+};
 
 /// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,190 +82,94 @@ pub enum Measurement {
     SessionEnding(EndReason),
 }
 
-/// Outcome of an early question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EarlyQuestionResult {
-    /// The model was asked.
-    Asked,
-    /// The turn was over, and the client gets the answer.
-    Used,
-    /// The user went on, and no one hears the answer.
-    Withdrawn,
-}
-
-impl EarlyQuestionResult {
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Asked => "asked",
-            Self::Used => "used",
-            Self::Withdrawn => "withdrawn",
-        }
+named_enum! {
+    /// Outcome of an early question.
+    pub enum EarlyQuestionResult {
+        /// The model was asked.
+        Asked = "asked",
+        /// The turn was over, and the client gets the answer.
+        Used = "used",
+        /// The user went on, and no one hears the answer.
+        Withdrawn = "withdrawn",
     }
 }
 
-/// The request that audio answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AudioOrigin {
-    /// A text that the client sent to be spoken.
-    Text,
-    /// The user's speech.
-    Utterance,
-}
-
-impl AudioOrigin {
-    /// Every origin.
-    pub const ALL: [Self; 2] = [Self::Text, Self::Utterance];
-
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Utterance => "utterance",
-        }
+named_enum! {
+    /// The request that audio answers.
+    pub enum AudioOrigin {
+        /// A text that the client sent to be spoken.
+        Text = "text",
+        /// The user's speech.
+        Utterance = "utterance",
     }
 }
 
-/// Stage of a barge-in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BargeInStage {
-    /// The user's speech counts as a barge-in; measured from the start of that speech.
-    Noticed,
-    /// The client was notified that playback has ended; measured from the arrival of the deciding frame.
-    ClientNotified,
-    /// The model acknowledged that it listens; measured from the barge-in decision.
-    ModelYielded,
-}
-
-impl BargeInStage {
-    /// Every stage, in order.
-    pub const ALL: [Self; 3] = [Self::Noticed, Self::ClientNotified, Self::ModelYielded];
-
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Noticed => "noticed",
-            Self::ClientNotified => "client_notified",
-            Self::ModelYielded => "model_yielded",
-        }
+named_enum! {
+    /// Stage of a barge-in.
+    pub enum BargeInStage {
+        /// The user's speech counts as a barge-in; measured from the start of that speech.
+        Noticed = "noticed",
+        /// The client was notified that playback has ended; measured from the arrival of the deciding frame.
+        ClientNotified = "client_notified",
+        /// The model acknowledged that it listens; measured from the barge-in decision.
+        ModelYielded = "model_yielded",
     }
 }
 
-/// State of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SessionState {
-    /// No model is connected yet.
-    Opening,
-    /// A lane waits in an upstream's queue.
-    Queued,
-    /// No one speaks and no answer is pending.
-    Idle,
-    /// The user speaks.
-    Listening,
-    /// An upstream is producing a transcript or speech.
-    Answering,
-    /// The client plays speech.
-    Speaking,
-    /// The upstream session is being replaced.
-    RollingOver,
-    /// The session is closing.
-    Ending,
-}
-
-impl SessionState {
-    /// Every state.
-    pub const ALL: [Self; 8] = [
-        Self::Opening,
-        Self::Queued,
-        Self::Idle,
-        Self::Listening,
-        Self::Answering,
-        Self::Speaking,
-        Self::RollingOver,
-        Self::Ending,
-    ];
-
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Opening => "opening",
-            Self::Queued => "queued",
-            Self::Idle => "idle",
-            Self::Listening => "listening",
-            Self::Answering => "answering",
-            Self::Speaking => "speaking",
-            Self::RollingOver => "rolling_over",
-            Self::Ending => "ending",
-        }
+named_enum! {
+    /// State of a session.
+    #[derive(Default)]
+    pub enum SessionState {
+        /// No model is connected yet.
+        #[default]
+        Opening = "opening",
+        /// A lane waits in an upstream's queue.
+        Queued = "queued",
+        /// No one speaks and no answer is pending.
+        Idle = "idle",
+        /// The user speaks.
+        Listening = "listening",
+        /// An upstream is producing a transcript or speech.
+        Answering = "answering",
+        /// The client plays speech.
+        Speaking = "speaking",
+        /// The upstream session is being replaced.
+        RollingOver = "rolling_over",
+        /// The session is closing.
+        Ending = "ending",
     }
 }
 
-/// Reason for which a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EndReason {
-    /// The client closed the session, or its connection with code 1000, 1001 or none.
-    ClientClose,
-    /// The client cancelled the session.
-    ClientCancel,
-    /// The client's connection was lost, or closed with another code.
-    ClientGone,
-    /// The client made an error that is fatal in its protocol.
-    ClientError,
-    /// The client sent nothing for too long.
-    Idle,
-    /// voxbridge shuts down.
-    Shutdown,
-    /// An operator ended the session.
-    Operator,
-    /// The session reached its longest permitted duration.
-    TimeLimit,
-    /// The upstream's time limit or context was used up.
-    UpstreamExhausted,
-    /// The upstream was lost permanently.
-    Upstream,
-    /// The session, or its last speech or answer, was cut off: voxbridge had no time left, or failed. Overrides
-    /// [`EndReason::Shutdown`].
-    CutOff,
+named_enum! {
+    /// Reason for which a session ended.
+    pub enum EndReason {
+        /// The client closed the session, or its connection with code 1000, 1001 or none.
+        ClientClose = "client_close",
+        /// The client cancelled the session.
+        ClientCancel = "client_cancel",
+        /// The client's connection was lost, or closed with another code.
+        ClientGone = "client_gone",
+        /// The client made an error that is fatal in its protocol.
+        ClientError = "client_error",
+        /// The client sent nothing for too long.
+        Idle = "idle",
+        /// voxbridge shuts down.
+        Shutdown = "shutdown",
+        /// An operator ended the session.
+        Operator = "operator",
+        /// The session reached its longest permitted duration.
+        TimeLimit = "time_limit",
+        /// The upstream's time limit or context was used up.
+        UpstreamExhausted = "upstream_exhausted",
+        /// The upstream was lost permanently.
+        Upstream = "upstream",
+        /// The session, or its last speech or answer, was cut off: voxbridge had no time left, or failed. Overrides
+        /// [`EndReason::Shutdown`].
+        CutOff = "cut_off",
+    }
 }
 
 impl EndReason {
-    /// Every reason.
-    pub const ALL: [Self; 11] = [
-        Self::ClientClose,
-        Self::ClientCancel,
-        Self::ClientGone,
-        Self::ClientError,
-        Self::Idle,
-        Self::Shutdown,
-        Self::Operator,
-        Self::TimeLimit,
-        Self::UpstreamExhausted,
-        Self::Upstream,
-        Self::CutOff,
-    ];
-
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ClientClose => "client_close",
-            Self::ClientCancel => "client_cancel",
-            Self::ClientGone => "client_gone",
-            Self::ClientError => "client_error",
-            Self::Idle => "idle",
-            Self::Shutdown => "shutdown",
-            Self::Operator => "operator",
-            Self::TimeLimit => "time_limit",
-            Self::UpstreamExhausted => "upstream_exhausted",
-            Self::Upstream => "upstream",
-            Self::CutOff => "cut_off",
-        }
-    }
-
     /// The side that caused the end: `client`, `bridge` or `upstream`.
     #[must_use]
     pub const fn side(self) -> &'static str {

@@ -160,8 +160,8 @@ impl Session {
 
     /// Takes the oldest action.
     pub(crate) fn pop_action(&mut self) -> Option<Action> {
-        let Tools { lanes, out, .. } = &mut self.owners.tools;
-        out.pop(&mut lanes.shared.out)
+        let Tools { lanes, floor, .. } = &mut self.owners.tools;
+        floor.out.pop(&mut lanes.shared.out)
     }
 
     /// Instant of the earliest timer.
@@ -223,11 +223,11 @@ impl Session {
     fn answer_frame(&mut self, bytes: usize) {
         let Owners { setup, intake, tools, .. } = &mut self.owners;
         if setup.lock_step == LockStep::EveryFrame {
-            tools.out.await_reply(AwaitedReply::Current);
+            tools.floor.out.await_reply(AwaitedReply::Current);
         }
         if setup.acknowledges_audio {
             let to_ms = intake.speech_input.listened_ms();
-            tools.out.push_client(self.activity.acknowledged.add(bytes as u64, to_ms));
+            tools.floor.out.push_client(self.activity.acknowledged.add(bytes as u64, to_ms));
         }
     }
 
@@ -290,7 +290,7 @@ impl Session {
     /// Ends the session because the client's transport is gone.
     pub(crate) fn handle_client_gone(&mut self, now: Instant) {
         if !self.lifecycle.has_ended() {
-            self.owners.tools.out.measure(Measurement::SessionEnding(EndReason::ClientGone));
+            self.owners.tools.floor.out.measure(Measurement::SessionEnding(EndReason::ClientGone));
             self.lifecycle.end(now, &mut self.owners);
             self.state = SessionState::Ending;
         }
@@ -308,18 +308,18 @@ impl Session {
     /// Reports invalid input to the client; the session continues.
     pub(crate) fn report_error(&mut self, error: Error) {
         if self.lifecycle.is_open() {
-            self.owners.tools.out.push_error(error);
+            self.owners.tools.floor.out.push_error(error);
         }
     }
 
     /// Records the audio of both sides from now on.
     pub(crate) const fn record_audio(&mut self) {
-        self.owners.tools.out.records_audio = true;
+        self.owners.tools.floor.out.records_audio = true;
     }
 
     /// Reports an event to the log.
     pub(crate) fn observe(&mut self, observation: Observation) {
-        self.owners.tools.out.observe(observation);
+        self.owners.tools.floor.out.observe(observation);
     }
 }
 

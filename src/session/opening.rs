@@ -46,9 +46,9 @@ impl SessionSetup {
             Setting::Language(language) => Some(language.clone()),
             _ => None,
         });
-        owners.tools.out.push_client(ClientEvent::SessionCreated { language, limit_ms });
+        owners.tools.floor.out.push_client(ClientEvent::SessionCreated { language, limit_ms });
         let missing_judge = owners.setup.missing_judge(TurnEnd::OfProfile);
-        missing_judge.into_iter().for_each(|note| owners.tools.out.observe(note));
+        missing_judge.into_iter().for_each(|note| owners.tools.floor.out.observe(note));
         owners.apply_settings(now, settings);
         let Owners { setup: Self { profile, duplex, .. }, dialogue, tools, .. } = &mut owners;
         if let Some(rules) = profile.dialogue.clone() {
@@ -105,7 +105,7 @@ impl SessionSetup {
         let mut lanes = Lanes::new(self.profile.lanes, voice_encoding, self.seed);
         lanes.reports_queue = self.is_request;
         let settings = self.default_settings();
-        let mut floor = Floor::new(self.floor_options());
+        let mut floor = Floor::new(self.floor_options(), Actions::new(lanes.shared.out.numbers()));
         floor
             .set_format(settings.output_format())
             .expect("the check of the client's mapping has tried this format");
@@ -113,7 +113,6 @@ impl SessionSetup {
             settings,
             voice: None,
             voice_name: None,
-            out: Actions::new(lanes.shared.out.numbers()),
             lanes,
             floor,
             timers: Timers::default(),

@@ -78,7 +78,7 @@ impl Owners {
     pub(super) fn needs_backpressure(&self) -> bool {
         let max_backlog_ms = self.setup.transcript_backpressure_ms();
         (max_backlog_ms > 0 && self.transcriber.queue.backlog_ms() > max_backlog_ms)
-            || self.tools.out.awaits_final()
+            || self.tools.floor.out.awaits_final()
     }
 
     /// True while an utterance of the user is recorded.
@@ -172,9 +172,9 @@ impl Owners {
 
     /// Sends the audio that is due, and ends texts that were played.
     pub(super) fn play(&mut self, now: Instant) {
-        let Tools { floor, timers, out, .. } = &mut self.tools;
+        let Tools { floor, timers, .. } = &mut self.tools;
         if timers.take_expired(Timer::Playout, now) {
-            floor.advance(now, out);
+            floor.advance(now);
         }
     }
 
@@ -191,13 +191,13 @@ impl Owners {
     pub(super) fn report_dropped(&mut self, now: Instant) {
         let dropped = self.dropped();
         let report = self.drop_report.report(now, dropped, &mut self.tools.timers);
-        self.tools.out.push_if_any(report);
+        self.tools.floor.out.push_if_any(report);
     }
 
     /// Reports audio that was dropped and not reported yet.
     pub(super) fn flush_drop_report(&mut self, now: Instant) {
         let report = self.drop_report.flush(now, self.dropped());
-        self.tools.out.push_if_any(report);
+        self.tools.floor.out.push_if_any(report);
     }
 
     /// Reports silence, and replies to a client in lock step.
@@ -205,7 +205,7 @@ impl Owners {
         if self.intake.last_utterance_end_ms.is_some() {
             self.report_utterance_gap();
         }
-        self.tools.out.push_replies(self.transcriber.queue.is_settled());
+        self.tools.floor.out.push_replies(self.transcriber.queue.is_settled());
     }
 
     /// Reports silence of the length that the client asked for, after the transcripts before it.
@@ -216,7 +216,7 @@ impl Owners {
             && self.transcriber.queue.is_settled()
         {
             self.intake.last_utterance_end_ms = None;
-            self.tools.out.push_client(ClientEvent::UtteranceGap { last_ms });
+            self.tools.floor.out.push_client(ClientEvent::UtteranceGap { last_ms });
         }
     }
 

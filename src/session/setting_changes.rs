@@ -18,14 +18,14 @@ const TOOLS_NOTE: &str = "tools: the model is prompted, not trained, to call the
 impl Owners {
     /// Applies settings of the client. Settings without an effect are noted, and change nothing.
     pub(super) fn apply_settings(&mut self, now: Instant, settings: Vec<Setting>) {
-        let Tools { settings: in_force, out, .. } = &mut self.tools;
+        let Tools { settings: in_force, floor, .. } = &mut self.tools;
         let format = in_force.output_format();
         let is_format_set = settings.iter().any(Setting::is_output_format);
         for setting in settings {
             let note = self.setup.note_on(&setting, in_force);
-            note.into_iter().for_each(|note| out.observe(note));
+            note.into_iter().for_each(|note| floor.out.observe(note));
             match self.setup.missing_effect(&setting) {
-                Some(note) => out.observe(Observation::NoEffect(note)),
+                Some(note) => floor.out.observe(Observation::NoEffect(note)),
                 None => in_force.set(setting),
             }
         }
@@ -39,10 +39,10 @@ impl Owners {
     fn follow_settings(&mut self, now: Instant) {
         let settings = &self.tools.settings;
         let (detection, cancels_echo) = (settings.turn_detection, settings.cancels_echo);
-        self.tools.out.mutes_speech_events = !settings.speech_events.unwrap_or(detection.is_automatic);
+        self.tools.floor.out.mutes_speech_events = !settings.speech_events.unwrap_or(detection.is_automatic);
         match settings.finals_only {
-            true => self.tools.out.hold_transcripts(self.setup.reports_parts),
-            false => self.tools.out.release_transcripts(self.transcriber.queue.finals_to_come()),
+            true => self.tools.floor.out.hold_transcripts(self.setup.reports_parts),
+            false => self.tools.floor.out.release_transcripts(self.transcriber.queue.finals_to_come()),
         }
         let has_answers = self.assistant.is_some();
         self.transcriber.wants_transcript = self.setup.transcribes_user(settings);
@@ -67,24 +67,26 @@ impl Owners {
     }
 
     fn apply_input_settings(&mut self) {
-        let Tools { settings, out, .. } = &mut self.tools;
+        let Tools { settings, floor, .. } = &mut self.tools;
         let input = self.setup.input_settings(settings);
         if let Err(error) = self.intake.speech_input.apply_settings(input, &mut self.intake.speech_events) {
             let kept = &self.intake.speech_input.settings;
             settings.input_encoding = kept.encoding;
             (settings.input_rate_hz, settings.input_channels) = (kept.rate_hz, kept.channels);
-            out.push_error(Error::new(ErrorKind::BadSetting, format!("audio from the client: {error}")));
+            let problem = format!("audio from the client: {error}");
+            floor.out.push_error(Error::new(ErrorKind::BadSetting, problem));
         }
     }
 
     /// Applies the format of the audio to the client. The one `before` stays in force if it is wrong.
     fn apply_output_format(&mut self, before: OutputFormat) {
-        let Tools { settings, floor, out, .. } = &mut self.tools;
+        let Tools { settings, floor, .. } = &mut self.tools;
         if let Err(error) = floor.set_format(settings.output_format()) {
             let OutputFormat { encoding, rate_hz, bit_rate } = before;
             settings.output_encoding = encoding;
             (settings.output_rate_hz, settings.output_bit_rate) = (rate_hz, bit_rate);
-            out.push_error(Error::new(ErrorKind::BadSetting, format!("audio to the client: {error}")));
+            let problem = format!("audio to the client: {error}");
+            floor.out.push_error(Error::new(ErrorKind::BadSetting, problem));
         }
     }
 }

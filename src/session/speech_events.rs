@@ -24,14 +24,14 @@ use crate::{
 impl Owners {
     /// Handles a frame of audio.
     pub(super) fn handle_audio(&mut self, now: Instant, bytes: &[u8]) -> TakenFrame {
-        let Tools { settings, floor, out, .. } = &mut self.tools;
+        let Tools { settings, floor, .. } = &mut self.tools;
         let is_muted = floor.is_audible() && settings.microphone == MicrophoneMode::Muted;
         if let Some(echo) = &mut self.intake.speech_input.echo {
             echo.begin_frame(now, floor.take_playback());
         }
-        let frame = self.intake.take_frame(now, bytes, is_muted, out);
+        let frame = self.intake.take_frame(now, bytes, is_muted, &mut floor.out);
         if !frame.is_dropped {
-            out.record_audio(|| RecordedItem::UserAudio(self.intake.user_audio(bytes)));
+            floor.out.record_audio(|| RecordedItem::UserAudio(self.intake.user_audio(bytes)));
         }
         if let Some(dialogue) = &mut self.dialogue {
             // The dialogue does not wait for audio that the model gets as silence.
@@ -72,7 +72,7 @@ impl Owners {
         for event in events.drain(..) {
             match &event {
                 SpeechEvent::InterruptionSuspected => self.tools.floor.pause(now),
-                SpeechEvent::SuspicionDismissed => self.tools.floor.resume(now, &mut self.tools.out),
+                SpeechEvent::SuspicionDismissed => self.tools.floor.resume(now),
                 SpeechEvent::Interrupted => self.handle_barge_in(now),
                 SpeechEvent::Paused { .. }
                 | SpeechEvent::Resumed
@@ -113,7 +113,7 @@ impl Owners {
         self.transcriber.report_speech_edges(now, &mut self.tools);
         self.pass_on_words();
         let after = self.intake.speech_input.speech_length();
-        self.tools.out.measure(Measurement::BargeIn { stage: BargeInStage::Noticed, after });
+        self.tools.floor.out.measure(Measurement::BargeIn { stage: BargeInStage::Noticed, after });
         let is_floor_taken = self.is_floor_taken();
         if let Some(dialogue) = self.dialogue.as_mut().filter(|_| is_floor_taken) {
             dialogue.restore_held();
@@ -140,7 +140,7 @@ impl Owners {
         match event {
             SpeechEvent::Paused { pause, audio, is_judged } => {
                 if *is_judged {
-                    self.tools.out.push(Action::JudgeTurn(*pause, Arc::clone(audio)));
+                    self.tools.floor.out.push(Action::JudgeTurn(*pause, Arc::clone(audio)));
                 }
                 if let Some(assistant) = &mut self.assistant {
                     assistant.consider_early(now, *pause, audio, &mut self.tools);
@@ -153,7 +153,7 @@ impl Owners {
                 }
             }
             SpeechEvent::Resumed => {
-                self.tools.out.push_if_any(self.transcriber.resume_turn());
+                self.tools.floor.out.push_if_any(self.transcriber.resume_turn());
                 // The next pause may need a worker again.
                 if let Some(assistant) = &mut self.assistant {
                     assistant.replace_early(now, &mut self.tools);
@@ -161,9 +161,9 @@ impl Owners {
             }
             SpeechEvent::Decided(decision) => {
                 if matches!(decision, TurnDecision::Void | TurnDecision::Late) {
-                    self.tools.out.push(Action::WithdrawJudgement);
+                    self.tools.floor.out.push(Action::WithdrawJudgement);
                 }
-                self.tools.out.measure(Measurement::TurnDecided(*decision));
+                self.tools.floor.out.measure(Measurement::TurnDecided(*decision));
             }
             _ => {}
         }
@@ -173,7 +173,7 @@ impl Owners {
     fn handle_committed(&mut self, now: Instant, segment_id: u32, audio: Arc<Vec<i16>>) {
         let audio_ms = audio.len() as u64 * 1000 / u64::from(SPEECH_RATE_HZ);
         let is_transcribed = self.transcriber.wants_transcript && !audio.is_empty();
-        self.tools.out.push_client(ClientEvent::AudioCommitted {
+        self.tools.floor.out.push_client(ClientEvent::AudioCommitted {
             segment_id,
             audio_ms,
             is_transcribed,

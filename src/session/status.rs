@@ -9,7 +9,7 @@ use super::{
 use crate::spelling::profile::PlayoutPace;
 
 /// State of a session between two inputs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SessionReport {
     /// Current state, for metrics and the admin API.
     pub state: SessionState,
@@ -36,18 +36,8 @@ pub struct SessionReport {
 
 impl SessionReport {
     /// Report of a session that is over, or was rejected.
-    pub(crate) const fn ended() -> Self {
-        Self {
-            state: SessionState::Ending,
-            is_paced: false,
-            is_far_ahead: false,
-            unsent_bytes: 0,
-            needs_backpressure: false,
-            waits_for_lanes: false,
-            only_waits_in_queue: false,
-            kept_bytes: 0,
-            read_window: None,
-        }
+    pub(crate) fn ended() -> Self {
+        Self { state: SessionState::Ending, ..Self::default() }
     }
 
     /// The session's state, and what the driver takes into account.

@@ -33,7 +33,7 @@ impl Owners {
         let sequence = self.tts_queue.clear(request_id.as_deref());
         match &request_id {
             None => {
-                self.tools.out.completions.end_flushes(self.tts_queue.flushes());
+                self.tools.floor.out.completions.end_flushes(self.tts_queue.flushes());
                 self.stop_speech(now);
             }
             Some(id) if self.tools.floor.is_speaking(id) => {
@@ -41,13 +41,13 @@ impl Owners {
             }
             Some(_) => {}
         }
-        self.tools.out.push_client(ClientEvent::Cleared { sequence, request_id });
+        self.tools.floor.out.push_client(ClientEvent::Cleared { sequence, request_id });
     }
 
     /// Changes the queue of texts. Reports to the client that it takes no more.
     pub(super) fn update_tts_queue(&mut self, act: impl FnOnce(&mut TtsQueue) -> Result<(), String>) {
         if let Err(problem) = act(&mut self.tts_queue) {
-            self.tools.out.push_error(Error::new(ErrorKind::SpeakFailed, problem));
+            self.tools.floor.out.push_error(Error::new(ErrorKind::SpeakFailed, problem));
         }
     }
 
@@ -69,7 +69,7 @@ impl Owners {
                     }
                 }
                 Some(TtsQueueItem::Flushed(sequence, request_id)) => {
-                    self.tools.out.push_client(ClientEvent::Flushed { sequence, request_id });
+                    self.tools.floor.out.push_client(ClientEvent::Flushed { sequence, request_id });
                 }
             }
         }
@@ -80,7 +80,7 @@ impl Owners {
     pub(super) fn start_speech(&mut self, now: Instant, request: SpeakRequest) {
         let text = self.normalized_text(&request);
         if let Err(error) = self.speak(now, request, &text) {
-            self.tools.out.push_error(error);
+            self.tools.floor.out.push_error(error);
         }
     }
 
@@ -121,7 +121,7 @@ impl Owners {
             return Err(named(Error::new(ErrorKind::BlankText, "Text must not be empty")));
         }
         if let Some(note) = choice.note {
-            self.tools.out.observe(Observation::NoEffect(note));
+            self.tools.floor.out.observe(Observation::NoEffect(note));
         }
         let rng = self.tools.lanes.rng();
         Ok(SpeechJob {

@@ -1,8 +1,8 @@
-//! State that the parts of a session share: settings, lanes, floor, outbox, timers and numbers.
+//! State that the parts of a session share: settings, lanes, the floor with the client's outbox, timers and numbers.
 //!
 //! The entry points of a part take all of it, and functions that read settings. Others take what they touch.
 
-use super::{floor::Floor, lanes::Lanes, outbox::Actions, timers::Timers};
+use super::{floor::Floor, lanes::Lanes, timers::Timers};
 use crate::vocabulary::{ClientSettings, VoiceSample};
 
 /// Tools of one session.
@@ -16,7 +16,6 @@ pub(crate) struct Tools {
     pub(crate) voice_name: Option<String>,
     pub(crate) lanes: Lanes,
     pub(crate) floor: Floor,
-    pub(crate) out: Actions,
     pub(crate) timers: Timers,
     pub(crate) segment_ids: SegmentIds,
 }
@@ -24,7 +23,7 @@ pub(crate) struct Tools {
 impl Tools {
     /// True if the bridge has taken every action.
     pub(super) fn is_drained(&self) -> bool {
-        self.out.is_empty() && self.lanes.shared.out.is_empty()
+        self.floor.out.is_empty() && self.lanes.shared.out.is_empty()
     }
 }
 

@@ -45,7 +45,7 @@ impl UserSilence {
         let Some(SilenceStart { position_ms: start_ms, .. }) = self.0.take() else { return };
         let end_ms = intake.speech_input.listened_ms();
         let Some(assistant) = assistant.as_mut().filter(|_| end_ms > start_ms) else { return };
-        tools.out.push_client(ClientEvent::AudioCommitted {
+        tools.floor.out.push_client(ClientEvent::AudioCommitted {
             segment_id: tools.segment_ids.next_id(),
             audio_ms: end_ms - start_ms,
             is_transcribed: false,

@@ -28,11 +28,8 @@ pub(super) trait DialectSession: Debug + Send {
     /// Sends what the server says first.
     fn begin(&mut self, _ctx: &mut SimContext<'_>) {}
 
-    /// Handles a text frame from the client.
-    fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd>;
-
-    /// Handles a binary frame from the client.
-    fn handle_binary(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd>;
+    /// Handles a frame from the client; `None` is a binary one.
+    fn handle_frame(&mut self, frame: Option<&str>, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd>;
 
     /// Passes on the engines' answer; an answer for another job is ignored.
     fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>);

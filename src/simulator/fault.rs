@@ -258,6 +258,26 @@ impl Faults {
         None
     }
 
+    /// Triggers a fault that has a time; returns it.
+    pub(super) fn trigger_time(&mut self, kind: fn(Duration) -> FaultKind) -> Option<Duration> {
+        self.trigger_with(|active| match active {
+            FaultKind::SlowInit(time) | FaultKind::SlowSteps(time) | FaultKind::Timeout(time) => {
+                (kind(time) == active).then_some(time)
+            }
+            _ => None,
+        })
+    }
+
+    /// Triggers a fault that has a number of context positions; returns it.
+    pub(super) fn trigger_positions(&mut self, kind: fn(u64) -> FaultKind) -> Option<u64> {
+        self.trigger_with(|active| match active {
+            FaultKind::KvStart(positions) | FaultKind::ContextFull(positions) => {
+                (kind(positions) == active).then_some(positions)
+            }
+            _ => None,
+        })
+    }
+
     /// Triggers a fault without a value; returns whether it was active.
     pub(super) fn trigger(&mut self, kind: FaultKind) -> bool {
         self.trigger_with(|candidate| (candidate == kind).then_some(())).is_some()

@@ -102,10 +102,7 @@ impl LegacySession {
 
     /// Starts to prepare the session. The real server requires no field and prepares again for every update.
     fn handle_update(&mut self, mut message: Map<String, Value>, ctx: &mut SimContext<'_>) {
-        let update = match message.remove("session") {
-            Some(Value::Object(update)) => update,
-            _ => Map::new(),
-        };
+        let update = message.remove("session").map(messages::object).unwrap_or_default();
         if self.follows_document {
             if matches!(self.stage, LegacyStage::Live(_)) {
                 return send_client_error(ctx, "unknown_event", "session.update is taken once");
@@ -114,11 +111,7 @@ impl LegacySession {
                 return send_client_error(ctx, "missing_field", "missing field 'instructions'");
             }
         }
-        let extra_delay = ctx.faults.trigger_with(|kind| match kind {
-            FaultKind::SlowInit(by) => Some(by),
-            _ => None,
-        });
-        let ready_at = ctx.now + ctx.cfg.timing.init + extra_delay.unwrap_or_default();
+        let ready_at = ctx.init_end();
         self.stage = LegacyStage::Preparing { ready_at, update };
     }
 
@@ -196,7 +189,8 @@ impl LegacySession {
 }
 
 impl DialectSession for LegacySession {
-    fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+    fn handle_frame(&mut self, frame: Option<&str>, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        let Some(text) = frame else { return self.reject_unreadable() };
         if self.closes_at.is_some() {
             return Ok(());
         }
@@ -210,10 +204,6 @@ impl DialectSession for LegacySession {
             return Err(SimSessionEnd::GatewayFailed(BACKLOG_FULL));
         }
         self.process_inbox(ctx)
-    }
-
-    fn handle_binary(&mut self, _ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        self.reject_unreadable()
     }
 
     fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {

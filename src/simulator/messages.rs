@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use serde::{Serialize, Serializer as _};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Backend;
 use crate::audio::pcm;
@@ -208,6 +208,22 @@ pub(super) fn to_json<'n>(members: impl IntoIterator<Item = (&'n str, Value)>) -
     // Serialising to memory cannot fail: map keys are text, and the writer never errors.
     let _written = serde_json::Serializer::new(&mut json).collect_map(members);
     String::from_utf8(json).unwrap_or_default()
+}
+
+/// The members of an object; none of any other value.
+pub(super) fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
+}
+
+/// Encodes samples as base64 of little-endian int16.
+pub(super) fn base64_s16le(samples: &[f32]) -> String {
+    let (mut bytes, mut base64) = (Vec::new(), String::new());
+    pcm::encode_s16le(samples, &mut bytes);
+    pcm::encode_base64(&bytes, &mut base64);
+    base64
 }
 
 /// Encodes samples as base64 of little-endian float32.

@@ -22,6 +22,7 @@ mod chat;
 mod dialect_session;
 mod duplex;
 mod fault;
+mod form_field;
 mod gateway;
 mod generate;
 mod http_page;

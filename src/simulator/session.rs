@@ -72,11 +72,7 @@ impl CurrentSession {
                 ("input.append", _, Some(Value::Object(input))) => (Map::new(), Some(input)),
                 _ => return self.close_as_worker(ctx),
             };
-        let extra_delay = ctx.faults.trigger_with(|kind| match kind {
-            FaultKind::SlowInit(by) => Some(by),
-            _ => None,
-        });
-        let ready_at = ctx.now + ctx.cfg.timing.init + extra_delay.unwrap_or_default();
+        let ready_at = ctx.init_end();
         self.stage = CurrentStage::Initialising { ready_at, payload, first_append };
         Ok(())
     }
@@ -146,7 +142,7 @@ impl CurrentSession {
             self.process_appends(ctx)?;
         }
         while let Some(text) = self.unread_messages.pop() {
-            self.handle_text(&text, ctx)?;
+            self.handle_frame(Some(&text), ctx)?;
         }
         Ok(())
     }
@@ -197,7 +193,8 @@ impl DialectSession for CurrentSession {
         }
     }
 
-    fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+    fn handle_frame(&mut self, frame: Option<&str>, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        let text = frame.ok_or(SimSessionEnd::GatewayFailed(BINARY_FRAME_EXCEPTION))?;
         if self.pending_close.is_some() {
             return Ok(());
         }
@@ -209,10 +206,6 @@ impl DialectSession for CurrentSession {
             }
             CurrentStage::Live { .. } => self.handle_message(text, ctx),
         }
-    }
-
-    fn handle_binary(&mut self, _ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        Err(SimSessionEnd::GatewayFailed(BINARY_FRAME_EXCEPTION))
     }
 
     fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
@@ -298,10 +291,7 @@ fn check_llama_cpp_append(text: &str) -> Result<(), &'static str> {
 }
 
 fn parse_object(text: &str) -> Option<Map<String, Value>> {
-    match serde_json::from_str(text) {
-        Ok(Value::Object(message)) => Some(message),
-        _ => None,
-    }
+    serde_json::from_str(text).ok()
 }
 
 fn message_type(message: &Map<String, Value>) -> &'static str {

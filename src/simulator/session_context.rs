@@ -1,9 +1,12 @@
 //! Context of a session while it handles one input: time, configuration, worker model, outputs.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use super::{
-    ConnId, EngineRequest, JobId, SimDialect, SimOutput, SimulatorConfig,
+    ConnId, EngineRequest, FaultKind, JobId, SimDialect, SimOutput, SimulatorConfig,
     chat::AppendRejection,
     fault::Faults,
     messages::{self, Diagnostic, ServerEvent, TokenUsage, UnixClock},
@@ -70,6 +73,17 @@ impl SimContext<'_> {
         let job = JobId(*self.job_count);
         self.outputs.push_back(SimOutput::AskEngines(job, request));
         job
+    }
+
+    /// Instant at which an initialisation that begins now is complete.
+    pub(super) fn init_end(&mut self) -> Instant {
+        let delay = self.faults.trigger_time(FaultKind::SlowInit).unwrap_or_default();
+        self.now + self.cfg.timing.init + delay
+    }
+
+    /// Time that a fault adds to a step of the model.
+    pub(super) fn extra_step_time(&mut self) -> Duration {
+        self.faults.trigger_time(FaultKind::SlowSteps).unwrap_or_default()
     }
 
     pub(super) fn unix_seconds(&self) -> f64 {

@@ -24,38 +24,26 @@ pub mod tested_with;
 pub mod upstream;
 pub mod url_path;
 
-use crate::suggestion::suggest_known;
+use crate::{named_enum::named_enum, suggestion::suggest_known};
 use std::{
     collections::BTreeMap,
     sync::{Arc, OnceLock},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use self::{check::Document, client::PathConflict};
 pub use self::{check::FileError, client::ClientMapping, profile::Profile, upstream::UpstreamMapping};
 
-/// Kind of mapping file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MappingKind {
-    /// Spelling of a client protocol.
-    Client,
-    /// Spelling of an upstream dialect.
-    Upstream,
-    /// Profile: what the client's verbs mean to the model.
-    Profile,
-}
-
-impl MappingKind {
-    /// Name as spelled in files and folders.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Upstream => "upstream",
-            Self::Profile => "profile",
-        }
+named_enum! {
+    /// Kind of mapping file.
+    pub enum MappingKind {
+        /// Spelling of a client protocol.
+        Client = "client",
+        /// Spelling of an upstream dialect.
+        Upstream = "upstream",
+        /// Profile: what the client's verbs mean to the model.
+        Profile = "profile",
     }
 }
 

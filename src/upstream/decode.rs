@@ -70,7 +70,7 @@ impl Dialect {
         }
         match rule.event {
             ReceiveName::Closed => {
-                let (reason, detail) = (text_of(found, rule.reason), text_of(found, rule.detail));
+                let (reason, detail) = (text_of(found, rule.take.reason), text_of(found, rule.take.detail));
                 let end_reason = Some(end_reason(&self.mapping, reason));
                 let end = upstream_end(&self.mapping, reason, detail, None);
                 emit(LaneEvent::Closed(end), MessageMeta { end_reason, ..meta });
@@ -78,7 +78,7 @@ impl Dialect {
             ReceiveName::Failed => self.read_failure(rule, found, meta, emit),
             ReceiveName::Text if self.mapping.is_http() => {
                 emit(read_event(rule, found), meta);
-                if let Some(audio) = text_of(found, rule.audio) {
+                if let Some(audio) = text_of(found, rule.take.audio) {
                     emit(LaneEvent::Audio(Sound::Base64(audio)), meta);
                 }
             }
@@ -94,12 +94,12 @@ impl Dialect {
         meta: MessageMeta<'_>,
         mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
     ) {
-        let code = text_of(found, rule.code);
-        let is_retryable = match rule.retryable.and_then(|slot| found.get(slot)) {
+        let code = text_of(found, rule.take.code);
+        let is_retryable = match rule.take.retryable.and_then(|slot| found.get(slot)) {
             Some(Node::Bool(is_retryable)) => Some(*is_retryable),
             _ => None,
         };
-        let end = upstream_end(&self.mapping, code, text_of(found, rule.detail), is_retryable);
+        let end = upstream_end(&self.mapping, code, text_of(found, rule.take.detail), is_retryable);
         if code.is_some_and(|code| matches_any(&self.mapping.meanings.non_fatal, code)) {
             let refused = end.kind.is_refusal().then_some(RefusedPart::Whole);
             emit(LaneEvent::RecoverableError(&end.detail), MessageMeta { refused, ..meta });
@@ -119,31 +119,31 @@ fn message_meta<'f>(
     rule: &ReceiveRule,
     found: &'f ExtractedValues<'_>,
 ) -> MessageMeta<'f> {
-    let tokens = rule.context_tokens.and_then(|slot| found.get(slot)).and_then(Node::as_f64);
+    let tokens = rule.take.context_tokens.and_then(|slot| found.get(slot)).and_then(Node::as_f64);
     let whole = |slot: Option<usize>| match slot.and_then(|slot| found.get(slot)) {
         Some(Node::Int(number)) => u64::try_from(*number).ok(),
         _ => None,
     };
-    let usage = match rule.usage.and_then(|slot| found.get(slot)) {
+    let usage = match rule.take.usage.and_then(|slot| found.get(slot)) {
         Some(Node::Raw(json)) => ReportedUsage::read(json),
         _ => None,
     };
     let hits_limit = |reason| mapping.meanings.answer_limit.iter().any(|known| known == reason);
     MessageMeta {
-        response_id: text_of(found, rule.response_id),
-        item_id: text_of(found, rule.item_id),
-        input_id: text_of(found, rule.input_id),
+        response_id: text_of(found, rule.take.response_id),
+        item_id: text_of(found, rule.take.item_id),
+        input_id: text_of(found, rule.take.input_id),
         context_tokens: tokens.map(|tokens| tokens.clamp(0.0, f64::from(u32::MAX)) as u32),
-        backend: text_of(found, rule.backend),
-        sequence: whole(rule.sequence),
-        resume_token: text_of(found, rule.resume_token),
-        transcriber: text_of(found, rule.transcriber),
+        backend: text_of(found, rule.take.backend),
+        sequence: whole(rule.take.sequence),
+        resume_token: text_of(found, rule.take.resume_token),
+        transcriber: text_of(found, rule.take.transcriber),
         held_samples: 0,
-        unit_ms: whole(rule.unit_ms).and_then(|ms| u32::try_from(ms).ok()),
-        input_rate_hz: whole(rule.input_rate_hz).and_then(|hz| u32::try_from(hz).ok()),
-        output_rate_hz: whole(rule.output_rate_hz).and_then(|hz| u32::try_from(hz).ok()),
+        unit_ms: whole(rule.take.unit_ms).and_then(|ms| u32::try_from(ms).ok()),
+        input_rate_hz: whole(rule.take.input_rate_hz).and_then(|hz| u32::try_from(hz).ok()),
+        output_rate_hz: whole(rule.take.output_rate_hz).and_then(|hz| u32::try_from(hz).ok()),
         usage,
-        hit_limit: text_of(found, rule.finish).is_some_and(hits_limit),
+        hit_limit: text_of(found, rule.take.finish).is_some_and(hits_limit),
         refused: None,
         end_reason: None,
     }
@@ -153,16 +153,16 @@ fn message_meta<'f>(
 fn read_event<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> LaneEvent<'f> {
     let number = |slot: Option<usize>| slot.and_then(|slot| found.get(slot)).and_then(Node::as_f64);
     let count = |slot| number(slot).map(|number| number.clamp(0.0, f64::from(u32::MAX)) as u32);
-    let (text, audio) = (text_of(found, rule.text), text_of(found, rule.audio));
+    let (text, audio) = (text_of(found, rule.take.text), text_of(found, rule.take.audio));
     match rule.event {
         ReceiveName::Queued => LaneEvent::Queued {
-            position: count(rule.position),
-            length: count(rule.length),
-            wait_s: number(rule.wait_s),
-            ticket: text_of(found, rule.ticket),
+            position: count(rule.take.position),
+            length: count(rule.take.length),
+            wait_s: number(rule.take.wait_s),
+            ticket: text_of(found, rule.take.ticket),
         },
         ReceiveName::Granted => LaneEvent::Granted,
-        ReceiveName::Ready => LaneEvent::Ready { session_id: text_of(found, rule.session_id) },
+        ReceiveName::Ready => LaneEvent::Ready { session_id: text_of(found, rule.take.session_id) },
         ReceiveName::Listen => LaneEvent::Listen,
         ReceiveName::AnswerDue => LaneEvent::AnswerDue,
         ReceiveName::Text => LaneEvent::Text(text.unwrap_or_default()),
@@ -171,12 +171,12 @@ fn read_event<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> LaneEve
         ReceiveName::Output => LaneEvent::Step {
             text: text.unwrap_or_default(),
             audio: audio.filter(|audio| !audio.is_empty()).map_or(Sound::NONE, Sound::Base64),
-            end_of_turn: rule.end_of_turn.and_then(|slot| found.get(slot)) == Some(&Node::Bool(true)),
+            end_of_turn: rule.take.end_of_turn.and_then(|slot| found.get(slot)) == Some(&Node::Bool(true)),
         },
         ReceiveName::Call => LaneEvent::Call {
-            call_id: text_of(found, rule.call_id).unwrap_or_default(),
-            name: text_of(found, rule.name).unwrap_or_default(),
-            arguments: text_of(found, rule.arguments).unwrap_or_default(),
+            call_id: text_of(found, rule.take.call_id).unwrap_or_default(),
+            name: text_of(found, rule.take.name).unwrap_or_default(),
+            arguments: text_of(found, rule.take.arguments).unwrap_or_default(),
         },
         ReceiveName::Ignored | ReceiveName::Closed | ReceiveName::Failed => LaneEvent::Ignored,
     }
@@ -235,7 +235,8 @@ fn audio_event<'s>(text: &str, format: SampleFormat, samples: &'s mut Vec<f32>) 
 }
 
 fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
-    let has_text = || rule.text.and_then(|slot| found.get(slot)).is_some_and(|text| text.as_str().is_some());
+    let has_text =
+        || rule.take.text.and_then(|slot| found.get(slot)).is_some_and(|text| text.as_str().is_some());
     // A rule for any message reads those that have what it takes.
     if rule.when.is_empty() && rule.event == ReceiveName::Text {
         return has_text();

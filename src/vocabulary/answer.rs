@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{ToolCall, ToolOffer, ToolResult, VoiceSample};
+use crate::named_enum::named_enum;
 
 /// Number of an entry of a conversation. An utterance and an answer have the number of their segment; entries that the
 /// client adds count from [`EntryId::FIRST_ADDED`].
@@ -16,26 +17,15 @@ impl EntryId {
     pub const FIRST_ADDED: Self = Self(1 << 31);
 }
 
-/// Speaker of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Instructions.
-    System,
-    /// The user.
-    User,
-    /// The model.
-    Assistant,
-}
-
-impl Role {
-    /// Spelling in chat messages, the same in every known dialect.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::System => "system",
-            Self::User => "user",
-            Self::Assistant => "assistant",
-        }
+named_enum! {
+    /// Speaker of an entry.
+    pub enum Role {
+        /// Instructions.
+        System = "system",
+        /// The user.
+        User = "user",
+        /// The model.
+        Assistant = "assistant",
     }
 }
 
@@ -214,7 +204,7 @@ pub struct ChatMessage {
 }
 
 /// A chat turn: everything the model needs to know for one answer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct ChatTurn {
     /// System prompt before the voice sample. Without a voice sample it is not sent.
     pub before_voice: String,

@@ -1,30 +1,18 @@
 //! Purposes of lanes, and modes of upstream sessions.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::named_enum::named_enum;
 
-/// Working mode of an upstream session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// One question, one answer.
-    Chat,
-    /// Full-duplex audio.
-    Audio,
-    /// Full-duplex audio and video.
-    Video,
-}
-
-impl Mode {
-    /// Name as spelled in files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::Audio => "audio",
-            Self::Video => "video",
-        }
+named_enum! {
+    /// Working mode of an upstream session.
+    pub enum Mode {
+        /// One question, one answer.
+        Chat = "chat",
+        /// Full-duplex audio.
+        Audio = "audio",
+        /// Full-duplex audio and video.
+        Video = "video",
     }
 }
 

@@ -4,6 +4,7 @@
 // recording's question, and asks again while it is answered. Prints what both see as JSON.
 'use strict';
 
+const { once } = require('node:events');
 const fs = require('node:fs');
 const http = require('node:http');
 const os = require('node:os');
@@ -76,6 +77,8 @@ async function main(server, recording) {
     attached.id = answer.session.id;
     const socket = new WebSocket(`${server.replace('http', 'ws')}/v1/live/sessions/${attached.id}/attach`);
     socket.on('message', (data) => attached.types.push(JSON.parse(data).type));
+    // It gets what happens from then on.
+    await once(socket, 'open');
     return answer.transport.sdp;
   };
   const pages = http.createServer(async (request, response) => {

@@ -9,9 +9,7 @@ use voxbridge::{
 };
 use voxbridge_test_support::{bench::Bench, wait::wait_until};
 
-use crate::client_programs::{
-    ClientWeight, installed_clients, node, project, python, recording, run, run_in_turn,
-};
+use crate::client_programs::{ClientWeight, installed_clients, node, python, recording, run, run_in_turn};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_library_talks_and_interrupts_in_a_browser() {
@@ -83,8 +81,7 @@ async fn aiortc_talks_with_each_codec() {
     let bench =
         Bench::with_config(SimulatorConfig { workers: 8, ..SimulatorConfig::default() }, config).await;
     let calls = ["audio/opus", "audio/G722", "audio/PCMU", "audio/PCMA"].map(|codec| {
-        let mut client = python(&["aiortc", "livekit", "openai"]);
-        client.arg(project().join("tests/clients/call_client.py"));
+        let mut client = python("call_client.py", &["aiortc", "livekit", "openai"]);
         client.arg(format!("http://{}", bench.address())).arg(recording("goforward_16k.wav")).arg(codec);
         async move { (codec, run(client).await) }
     });

@@ -42,17 +42,14 @@ async fn vosk_clients_receive_words() {
         ("paced", "websockets-17.4"),
         ("telephone", "websockets-17.4"),
     ] {
-        let mut client = python(&["vosk", websockets]);
+        let mut client = python("vosk_client.py", &["vosk", websockets]);
         let path = std::env::join_paths(
             [project().join("tests/clients/decoder")]
                 .into_iter()
                 .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
         );
         client.env("PATH", path.unwrap());
-        client
-            .arg(project().join("tests/clients/vosk_client.py"))
-            .args([way, &url])
-            .arg(recording(RECORDING));
+        client.args([way, &url]).arg(recording(RECORDING));
         running.spawn(async move { (way, run_client(client).await) });
     }
     for (way, came) in running.join_all().await {
@@ -74,8 +71,7 @@ async fn deepgram_libraries_transcribe_and_speak() {
         (row("Deepgram Python SDK 7"), "websockets-17.4"),
     ] {
         for library in row.packages(".", "deepgram") {
-            let mut client = python(&[&library, "deepgram", "aiohttp", websockets]);
-            client.arg(project().join("tests/clients/deepgram_client.py"));
+            let mut client = python("deepgram_client.py", &[&library, "deepgram", "aiohttp", websockets]);
             client.arg(row.program_for(bench.address())).arg(recording(RECORDING));
             running.spawn(async move { (library, run_client(client).await) });
         }

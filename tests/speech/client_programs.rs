@@ -12,7 +12,7 @@ use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::timeout,
 };
-use voxbridge_test_support::programs::{installed, set_up};
+use voxbridge_test_support::programs::{self, installed, set_up};
 
 /// Longer than any client takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -38,16 +38,13 @@ pub(crate) fn clients_dir() -> PathBuf {
     installed_clients().expect("the test asked for the clients before")
 }
 
-/// Python with these packages of [`clients_dir`], and stand-ins for devices and programs.
-pub(crate) fn python(packages: &[&str]) -> Command {
+/// A script of `tests/clients` with these packages of [`clients_dir`], and stand-ins for devices and programs.
+pub(crate) fn python(script: impl AsRef<Path>, packages: &[&str]) -> Command {
     let dir = clients_dir();
-    let path =
-        packages.iter().map(|package| dir.join(package)).chain([project().join("tests/clients/microphone")]);
-    let mut command = Command::new("python3");
-    command.env("PYTHONPATH", std::env::join_paths(path).unwrap());
-    // Ignores the user's Python settings and the machine's packages, which other machines may not have. Compiles no files.
-    command.env_remove("PYTHONHOME").env("PYTHONUNBUFFERED", "1").args(["-S", "-B"]);
-    command
+    let packages = packages.iter().map(|package| dir.join(package));
+    let stand_ins = project().join("tests/clients/microphone");
+    let script = project().join("tests/clients").join(script);
+    programs::python(&script, &packages.chain([stand_ins]).collect::<Vec<_>>()).into()
 }
 
 /// Node with the packages of [`clients_dir`], ready to run a script of `tests/clients`.
@@ -70,12 +67,12 @@ pub(crate) fn recording(name: &str) -> PathBuf {
 pub(crate) enum ClientWeight {
     Script = 1,
     /// Its audio has gaps when it gets no processor for a while.
-    Browser = 3,
+    Browser = 4,
 }
 
 /// Waits until this client may run: a few at a time, because the engines compute on this machine, too.
 pub(crate) async fn client_turn(weight: ClientWeight) -> SemaphorePermit<'static> {
-    static TURNS: Semaphore = Semaphore::const_new(5);
+    static TURNS: Semaphore = Semaphore::const_new(8);
     TURNS.acquire_many(weight as u32).await.unwrap()
 }
 

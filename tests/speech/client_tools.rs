@@ -13,7 +13,7 @@ use voxbridge_test_support::{
     servers::PackageServer,
 };
 
-use crate::client_programs::{installed_clients, node, project, python, run};
+use crate::client_programs::{installed_clients, node, python, run};
 use crate::readme_rows::{ReadmeRow, page_row, row};
 
 const WRONG_CALL: &str = "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"town\": \"Rome\"}}";
@@ -22,19 +22,14 @@ const ANSWER: &str = "It is sunny in Rome.";
 
 /// The library, its row in README or on the page of its protocol, its driver, and whether it always uses TLS.
 fn clients() -> Vec<(&'static str, ReadmeRow, tokio::process::Command, bool)> {
-    let driver = |packages: &[&str], script: &str| {
-        let mut client = python(packages);
-        client.arg(project().join("tests/clients").join(script));
-        client
-    };
     let pipecat = &["pipecat", "openai", "aiohttp"];
     let livekit = &["livekit", "openai", "aiohttp", "pipecat"];
     vec![
-        ("openai", row("OpenAI, Python 2"), driver(&["openai"], "openai_tools.py"), false),
+        ("openai", row("OpenAI, Python 2"), python("openai_tools.py", &["openai"]), false),
         (
             "openai-agents",
             page_row("openai-realtime", "openai-agents "),
-            driver(&["openai"], "openai_agents_tools.py"),
+            python("openai_agents_tools.py", &["openai"]),
             false,
         ),
         (
@@ -43,8 +38,8 @@ fn clients() -> Vec<(&'static str, ReadmeRow, tokio::process::Command, bool)> {
             node("openai_agents_tools.cjs"),
             false,
         ),
-        ("pipecat", row("Pipecat"), driver(pipecat, "pipecat_tools.py"), false),
-        ("livekit", row("LiveKit"), driver(livekit, "livekit_tools.py"), false),
+        ("pipecat", row("Pipecat"), python("pipecat_tools.py", pipecat), false),
+        ("livekit", row("LiveKit"), python("livekit_tools.py", livekit), false),
         ("openai for JavaScript", row("OpenAI, JavaScript"), node("openai_tools.cjs"), true),
     ]
 }
@@ -132,8 +127,7 @@ async fn openai_agents_get_the_call_of_a_model_that_is_offered_tools_byte_for_by
     let dialect = SimDialect::OpenaiRealtime(RealtimeServer::VllmOmni);
     let upstream = vec![upstream_of(dialect, server.address())];
     let bench = Bench::of(Config { upstream, ..Config::default() }).await;
-    let mut client = python(&["openai"]);
-    client.arg(project().join("tests/clients/openai_agents_tools.py"));
+    let mut client = python("openai_agents_tools.py", &["openai"]);
     client.arg(page_row("openai-realtime", "openai-agents ").code_for(bench.address()));
     let came: Value = serde_json::from_str(&run(client).await).unwrap();
     assert_called("openai-agents", &came, "Part 1. Part 2. Part 3.");
@@ -159,7 +153,7 @@ async fn openai_libraries_call_tools_of_a_server_that_they_name() {
     let answers = [WARMTH, "It is warm.", HEADER, "It is a key."].map(str::to_owned).to_vec();
     let url = format!("http://{}/mcp", server.address());
     for (name, mut client, code) in [
-        ("openai", python(&["openai"]), row("OpenAI, Python 2")),
+        ("openai", python("openai_mcp.py", &["openai"]), row("OpenAI, Python 2")),
         (
             "agents-realtime",
             node("openai_agents_mcp.cjs"),
@@ -170,9 +164,6 @@ async fn openai_libraries_call_tools_of_a_server_that_they_name() {
         let tool_servers = vec![format!("http://{}/mcp", server.address())];
         let access = voxbridge::config::AccessConfig { tool_servers, ..Default::default() };
         let bench = Bench::with_config(simulator, Config { access, ..Config::default() }).await;
-        if name == "openai" {
-            client.arg(project().join("tests/clients/openai_mcp.py"));
-        }
         client.arg(code.code_for(bench.address())).arg(&url);
         let came: Value = serde_json::from_str(&run(client).await).unwrap();
         println!("{name}: {came}");

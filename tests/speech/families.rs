@@ -26,7 +26,7 @@ use voxbridge::{
 use voxbridge_test_support::{
     bench::{Bench, Options, scratch},
     certs,
-    programs::{ensure, fetch_packages, installed},
+    programs::{ensure, fetch_packages, installed, python},
 };
 
 use crate::client_programs::{ClientWeight, client_turn, installed_clients, project, recording};
@@ -370,20 +370,14 @@ fn program(script: &str, packages: &[PathBuf]) -> Command {
         return command;
     }
     if file.ends_with(".py") {
-        command = Command::new("python3");
-        let path = std::env::join_paths(packages).unwrap();
-        command
-            .env_remove("PYTHONHOME")
-            .env("PYTHONPATH", path)
-            .env("PYTHONUNBUFFERED", "1")
-            .args(["-S", "-B"]);
+        command = python(&path, packages).into();
     } else {
         let modules = packages[0].join("node_modules");
         // Some lists have a Node of their own, newer than the system's.
         let own = modules.join("node/bin/node");
         command = if own.exists() { Command::new(own) } else { Command::new("node") };
-        command.env("NODE_PATH", modules);
+        command.env("NODE_PATH", modules).arg(path);
     }
-    command.arg(path).args(chosen);
+    command.args(chosen);
     command
 }

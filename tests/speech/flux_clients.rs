@@ -8,7 +8,7 @@ use voxbridge_test_support::bench::profile_with_numbers;
 use voxbridge_test_support::bench::{Bench, Options};
 
 use crate::{
-    client_programs::{ClientWeight, project, python, recording, run_in_turn},
+    client_programs::{ClientWeight, python, recording, run_in_turn},
     engines::{shared_engines_for_clients, word_error_rate},
     readme_rows::row,
 };
@@ -28,8 +28,7 @@ async fn run_client(config: Config, file: &str, waits: Option<&str>) -> Option<V
     let bench = Bench::with_options(options).await;
     let row = row("Deepgram Python SDK 7");
     let library = row.packages(".", "deepgram").remove(0);
-    let mut client = python(&[&library, "deepgram", "websockets-17.4"]);
-    client.arg(project().join("tests/clients/deepgram_flux_client.py"));
+    let mut client = python("deepgram_flux_client.py", &[&library, "deepgram", "websockets-17.4"]);
     client.arg(row.program_for(bench.address())).arg(recording(file)).args(waits);
     Some(serde_json::from_str(&run_in_turn(client, ClientWeight::Script).await).unwrap())
 }

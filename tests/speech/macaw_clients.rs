@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
 
-use crate::client_programs::{clients_dir, installed_clients, node, project, python, recording, run};
+use crate::client_programs::{clients_dir, installed_clients, node, python, recording, run};
 use crate::engines::{shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::page_row;
 use serde_json::{Value, json};
@@ -78,8 +78,7 @@ struct MacawCommand {
 
 impl MacawCommand {
     fn start(websockets: &str, server: SocketAddr, more: &[&str]) -> Self {
-        let mut child = python(&["macaw", websockets])
-            .arg(clients_dir().join("macaw/bin/macaw"))
+        let mut child = python(clients_dir().join("macaw/bin/macaw"), &["macaw", websockets])
             .args(["transcribe", "--stream", "--model", "faster-whisper-tiny", "--server"])
             .arg(format!("http://{server}"))
             .args(more)
@@ -237,9 +236,8 @@ async fn websocket_libraries_receive_words() {
     for (package, library) in libraries {
         for (bench, profile) in [(&bench, "speech"), (&conversation_bench, "conversation")] {
             let url = page_row("macaw", "websockets").code_for(bench.address);
-            let mut client = python(&[package]);
+            let mut client = python("talk.py", &[package]);
             client
-                .arg(project().join("tests/clients/talk.py"))
                 .arg(library)
                 .arg(format!("{}&language=en", url.replace("NAME", "any")))
                 .arg(recording("goforward_16k.wav"))

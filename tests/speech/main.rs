@@ -19,6 +19,8 @@ mod opus_packets;
 mod phone_calls;
 mod pipecat_clients;
 mod playground;
+#[cfg(target_os = "linux")]
+mod python_scripts;
 mod readme_rows;
 mod rest_clients;
 #[cfg(feature = "turn-model")]

@@ -12,9 +12,7 @@ use voxbridge_test_support::{
     certs,
 };
 
-use crate::client_programs::{
-    ClientWeight, installed_clients, node, project, python, recording, run, run_in_turn,
-};
+use crate::client_programs::{ClientWeight, installed_clients, node, python, recording, run, run_in_turn};
 use crate::engines::{SharedEngines, shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::{page_row, row};
 
@@ -45,14 +43,8 @@ async fn start_bench_with(engines: &Arc<SharedEngines>, config: Config) -> Bench
         .await
 }
 
-fn driver(packages: &[&str], script: &str) -> Command {
-    let mut client = python(packages);
-    client.arg(project().join("tests/clients").join(script));
-    client
-}
-
 fn with_service(packages: &[&str], script: &str, service: &str) -> Command {
-    let mut client = driver(packages, script);
+    let mut client = python(script, packages);
     client.arg(service);
     client
 }
@@ -144,7 +136,7 @@ async fn openai_libraries_talk_and_interrupt() {
         (
             "openai-agents",
             page_row("openai-realtime", "openai-agents "),
-            driver(&["openai"], "openai_agents_client.py"),
+            python("openai_agents_client.py", &["openai"]),
         ),
         (
             "agents-realtime",
@@ -296,7 +288,7 @@ async fn all_versions_of_openai_libraries_connect() {
     let mut running = JoinSet::new();
     for row in [page_row("openai-realtime", "openai 1."), row("OpenAI, Python 2")] {
         for library in row.packages(".", "openai") {
-            let mut asking = driver(&[&library, "openai", "deepgram"], "openai_ask.py");
+            let mut asking = python("openai_ask.py", &[&library, "openai", "deepgram"]);
             asking.arg(row.code_for(bench.address()));
             running.spawn(async move { (library, run(asking).await) });
         }
@@ -323,7 +315,7 @@ async fn every_event_satisfies_openais_types() {
     }
     let mut running = JoinSet::new();
     for (name, scheme, mut driver) in [
-        ("openai and openai-agents", "http", driver(&["openai"], "openai_events.py")),
+        ("openai and openai-agents", "http", python("openai_events.py", &["openai"])),
         ("agents-realtime", "ws", node("openai_events.cjs")),
     ] {
         let faults = vec!["die-mid-answer,times=1".parse().unwrap()];

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use voxbridge::{audio::wav, config::Config, simulator::SimulatorConfig};
 use voxbridge_test_support::bench::{Bench, Options, scratch};
 
-use crate::client_programs::{project, python, recording, run};
+use crate::client_programs::{python, recording, run};
 use crate::engines::{SharedEngines, shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::row;
 
@@ -27,8 +27,7 @@ async fn start(profile: &str) -> Option<(Bench, Arc<SharedEngines>)> {
 /// Makes a call with these parameters; returns what came, and the words that the caller heard.
 async fn call(bench: &Bench, engines: &SharedEngines, name: &str, parameters: &[&str]) -> (Value, String) {
     let heard: PathBuf = scratch(&format!("call-{name}")).join("heard.wav");
-    let mut client = python(&["pipecat", "aiohttp", "websockets-17.4"]);
-    client.arg(project().join("tests/clients/twilio_call.py"));
+    let mut client = python("twilio_call.py", &["pipecat", "aiohttp", "websockets-17.4"]);
     // Twilio dials only wss.
     let path = row("Twilio Media Streams").path("wss://HOST", '"').to_owned();
     client.arg(format!("ws://{}{path}", bench.address())).arg(recording(RECORDING)).arg(&heard);

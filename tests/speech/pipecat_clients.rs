@@ -8,9 +8,7 @@ use voxbridge::{
 };
 use voxbridge_test_support::bench::{Bench, Options, scratch};
 
-use crate::client_programs::{
-    ClientWeight, installed_clients, node, project, python, recording, run, run_in_turn,
-};
+use crate::client_programs::{ClientWeight, installed_clients, node, python, recording, run, run_in_turn};
 use crate::engines::{shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::row;
 
@@ -28,8 +26,7 @@ async fn talk(bench: &Bench, mode: &str) -> (Value, std::path::PathBuf) {
     let heard = scratch(&format!("pipecat-{mode}")).join("heard.wav");
     let url = row("Pipecat").program_for(bench.address());
     let url = url.lines().find(|line| line.ends_with("/ws-client")).unwrap().to_owned();
-    let mut client = python(PACKAGES);
-    client.arg(project().join("tests/clients/pipecat_socket_client.py"));
+    let mut client = python("pipecat_socket_client.py", PACKAGES);
     client.arg(url).arg(mode).arg(recording(RECORDING)).arg(&heard);
     let came: Value = serde_json::from_str(&run(client).await).unwrap();
     assert_eq!(came["problems"], Value::Array(Vec::new()), "{mode}: {came}");

@@ -5,7 +5,7 @@ use tokio::{process::Command, task::JoinSet};
 use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::bench::{Bench, Options, recording as samples_of};
 
-use crate::client_programs::{ClientWeight, node, project, python, recording, run, run_in_turn};
+use crate::client_programs::{ClientWeight, node, python, recording, run, run_in_turn};
 use crate::engines::{shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::{ReadmeRow, page_row, row};
 
@@ -15,8 +15,8 @@ const EXPECTED_WORDS: &str = "he was not an ill disposed young man";
 const WER: f64 = 0.13;
 
 fn driver(packages: &[&str], name: &str) -> Command {
-    let mut client = python(packages);
-    client.arg(project().join("tests/clients/rest_client.py")).arg(name);
+    let mut client = python("rest_client.py", packages);
+    client.arg(name);
     client
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use voxbridge::{audio::wav, config::Config, simulator::SimulatorConfig};
 use voxbridge_test_support::bench::{Bench, Options, instant_simulator, scratch};
 
-use crate::client_programs::{installed_clients, project, python, recording, run};
+use crate::client_programs::{installed_clients, python, recording, run};
 use crate::engines::{shared_engines_for_clients, word_error_rate};
 use crate::readme_rows::page_row;
 
@@ -24,8 +24,7 @@ async fn device_talks(mode: &str) {
     };
     let bench = Bench::with_options(options).await;
     let heard = scratch(&format!("xiaozhi-{mode}")).join("heard.wav");
-    let mut client = python(&PACKAGES);
-    client.arg(project().join("tests/clients/xiaozhi_client.py"));
+    let mut client = python("xiaozhi_client.py", &PACKAGES);
     let shown = page_row("xiaozhi", "xiaozhi-sdk").code_for(bench.address());
     client.arg(shown.split('"').nth(1).unwrap()).arg(mode).arg(recording(RECORDING)).arg(&heard);
     let came: Value = serde_json::from_str(&run(client).await).unwrap();
@@ -60,8 +59,7 @@ async fn xiaozhi_sdk_lets_the_model_call_its_tool() {
     let answers = [CALL, ANSWER].map(str::to_owned).to_vec();
     let simulator = SimulatorConfig { workers: 4, answers, ..instant_simulator() };
     let bench = Bench::with_config(simulator, Config::default()).await;
-    let mut client = python(&PACKAGES);
-    client.arg(project().join("tests/clients/xiaozhi_client.py"));
+    let mut client = python("xiaozhi_client.py", &PACKAGES);
     let shown = page_row("xiaozhi", "xiaozhi-sdk").code_for(bench.address());
     client.arg(shown.split('"').nth(1).unwrap()).args(["tool", "-", "-"]);
     let came: Value = serde_json::from_str(&run(client).await).unwrap();

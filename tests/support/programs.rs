@@ -65,6 +65,17 @@ pub fn ensure(check: &str, package: &str, advice: &str) -> Result<(), String> {
     set_up(Command::new("bash").args(["-euc", script, "ensure", check, package, advice]).current_dir(project))
 }
 
+/// Python that runs a script with these folders of packages. The script's imports are done once for all its runs: see
+/// `tests/support/run_python`. Ignores the user's Python settings and the machine's packages, which other machines may not have.
+/// Compiles no files.
+pub fn python(script: &Path, packages: &[PathBuf]) -> Command {
+    let mut command = Command::new("python3");
+    command.env_remove("PYTHONHOME").env("PYTHONPATH", env::join_paths(packages).unwrap());
+    command.env("PYTHONUNBUFFERED", "1").args(["-S", "-B"]);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("run_python")).arg(script);
+    command
+}
+
 /// The tool, or `None` if the calling test has to end early without it. Then a line says so; in CI the test fails.
 pub fn installed<T>(tool: &Result<T, String>) -> Option<&T> {
     let missing = match tool {

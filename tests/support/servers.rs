@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_tungstenite::{accept_async, tungstenite::Message};
 
-use crate::programs::{fetch_packages, installed};
+use crate::programs::{self, fetch_packages, installed};
 
 /// A server that accepts sessions and answers nothing, not even a close.
 pub async fn unresponsive_upstream() -> SocketAddr {
@@ -218,11 +218,7 @@ impl Drop for PackageServer {
 
 /// A program of `tests/servers` with these packages.
 fn python(packages: &Path, script: &str) -> Command {
-    let mut command = Command::new("python3");
-    // Ignores the user's Python settings and the machine's packages. Compiles no files.
-    command.env_remove("PYTHONHOME").env("PYTHONPATH", packages).args(["-S", "-B"]);
-    command.arg(scripts().join(script));
-    command
+    programs::python(&scripts().join(script), &[packages.to_owned()])
 }
 
 fn scripts() -> PathBuf {

@@ -22,7 +22,7 @@ pub(super) struct StepMeta<'a> {
 }
 
 /// Merges the messages of a step.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ReplyMerger {
     hold: Duration,
     text_hold: Duration,
@@ -47,15 +47,7 @@ impl ReplyMerger {
         Self {
             hold: Duration::from_millis(hold_ms),
             text_hold: Duration::from_millis(text_hold_ms),
-            text: String::new(),
-            audio: None,
-            input_id: None,
-            context_tokens: None,
-            flush_at: None,
-            turn_open: false,
-            upstream_ends_steps: false,
-            step_begun: false,
-            last_ended_step: None,
+            ..Self::default()
         }
     }
 

@@ -51,6 +51,7 @@ pub(in crate::cli) fn at_model_rate(samples: &[i16]) -> Vec<i16> {
 }
 
 /// The conversation so far.
+#[derive(Default)]
 struct Dialogue<'s> {
     /// Rest of the user's speech; silence follows.
     speech: &'s [i16],
@@ -76,7 +77,7 @@ struct ModelAnswer {
 async fn hold_dialogue<'s>(client: &mut Client, samples: &'s [i16]) -> Result<Dialogue<'s>, ClientError> {
     let stall_timeout = client.timing().stall_timeout;
     let question = audible(samples);
-    let mut dialogue = Dialogue::new(question);
+    let mut dialogue = Dialogue { speech: question, ..Dialogue::default() };
     client
         .send_command(&json!({"type": "session.update", "session": {
             "type": "realtime", "instructions": "You are a helpful assistant. Answer briefly.",
@@ -119,17 +120,6 @@ fn audible(samples: &[i16]) -> &[i16] {
 }
 
 impl<'s> Dialogue<'s> {
-    fn new(speech: &'s [i16]) -> Self {
-        Self {
-            speech,
-            silent_since: None,
-            answer_began_at: None,
-            was_interrupted: false,
-            transcripts: Vec::new(),
-            answer: ModelAnswer::default(),
-        }
-    }
-
     /// True once the question was asked and a part of its answer was heard.
     fn should_interrupt(&self) -> bool {
         let is_due = self.answer_began_at.is_some_and(|at| at.elapsed() >= INTERRUPTED_AFTER);

@@ -106,8 +106,6 @@ impl std::fmt::Display for SyntheticSession {
 }
 
 #[cfg(test)]
-mod mutations;
-#[cfg(test)]
 mod tests;
 
 /// Start of virtual time. Any instant will do, because only differences are used.

@@ -1,3 +1,5 @@
+mod mutations;
+
 use super::SyntheticSession;
 use crate::{
     cli::synthetic_session::replay_epoch,

@@ -9,6 +9,7 @@ use crate::{
     audio::encoding::Encoding,
     client::json_text::{Fields, read_str},
     error::{Error, ErrorKind},
+    named_enum::named_enum,
     vocabulary::{Setting, SpeechModel},
 };
 
@@ -23,36 +24,26 @@ const WITHOUT_EFFECT: [&str; 4] = ["delegation", "input", "store", "triggers"];
 /// Fields that only sessions by WebRTC have.
 const OF_CALLS: [&str; 3] = ["client", "idle_timeout_s", "wake_policy"];
 
-/// The one who does the work that the model delegates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Delegation {
-    Client,
-    Responses,
-    Decisions,
+named_enum! {
+    /// The one who does the work that the model delegates.
+    enum Delegation {
+        Client = "client",
+        Responses = "responses",
+        Decisions = "decisions",
+    }
 }
 
 impl Delegation {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Responses => "responses",
-            Self::Decisions => "decisions",
-        }
-    }
-
     /// Reads the `delegation` of a session; the client's application without one.
     fn of(delegation: Option<&RawValue>) -> Result<Self, Error> {
         let Some(delegation) = delegation else { return Ok(Self::Client) };
         let fields = Fields::read(delegation);
         let name = fields.as_ref().and_then(|fields| fields.given("type")).and_then(read_str);
-        [Self::Client, Self::Responses, Self::Decisions]
-            .into_iter()
-            .find(|kind| name.as_deref() == Some(kind.name()))
-            .ok_or_else(|| {
-                let detail =
-                    "Invalid value for 'session.delegation.type': expected client, responses or decisions.";
-                Error::new(ErrorKind::Invalid, detail).of_field("session.delegation.type")
-            })
+        Self::ALL.into_iter().find(|kind| name.as_deref() == Some(kind.name())).ok_or_else(|| {
+            let detail =
+                "Invalid value for 'session.delegation.type': expected client, responses or decisions.";
+            Error::new(ErrorKind::Invalid, detail).of_field("session.delegation.type")
+        })
     }
 }
 

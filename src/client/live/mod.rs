@@ -41,7 +41,7 @@ pub(crate) fn check_live_session(session: &str) -> Result<(), Error> {
 }
 
 /// Codec of one connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Live {
     seed: u32,
     count: u32,
@@ -146,25 +146,7 @@ impl ClientCodec for Live {
 
 impl Live {
     pub(super) fn new(opened_unix_s: f64) -> Self {
-        Self {
-            seed: 0,
-            count: 0,
-            session_id: String::new(),
-            opened_unix_s,
-            config: None,
-            is_call: false,
-            transcribes: true,
-            is_full_duplex: false,
-            started_ms: None,
-            now_ms: 0,
-            next_usage_ms: USAGE_INTERVAL_MS,
-            client_event_id: None,
-            is_muted: false,
-            silence: Vec::new(),
-            has_noted_texts: false,
-            words: Default::default(),
-            notes: Notes::default(),
-        }
+        Self { opened_unix_s, transcribes: true, next_usage_ms: USAGE_INTERVAL_MS, ..Self::default() }
     }
 
     /// Reads a frame while the microphone is muted. Silence stands for the client's audio, so that the user's transcripts keep

@@ -49,7 +49,7 @@ impl ResponseCall {
 }
 
 /// A response.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Response {
     pub(super) segment_id: u32,
     id: String,
@@ -101,20 +101,8 @@ impl Response {
             is_remembered: !requested.is_out_of_band,
             metadata: requested.metadata,
             max_output_tokens: requested.max_output_tokens.unwrap_or_else(|| session.max_output_tokens()),
-            has_item: false,
-            text: String::new(),
-            sent_bytes: 0,
-            final_text: None,
-            has_audio: false,
-            sent_audio_bytes: 0,
-            played_max_ms: None,
-            audio_ms: 0,
-            calls: Vec::new(),
-            failure: None,
-            usage: TokenUsage::default(),
-            hit_limit: false,
             status: "in_progress",
-            status_details: Value::Null,
+            ..Self::default()
         }
     }
 

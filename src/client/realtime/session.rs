@@ -1,29 +1,27 @@
 //! The client's settings: what `session.update` changes, and what `session.created` and `session.updated` echo.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+mod audio;
+mod views;
 
-use serde_json::{Map, Value, json, value::RawValue};
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Value, value::RawValue};
 
 use super::{
     detection::Detection,
-    fields::{
-        NAME_MAX_BYTES, TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, shortened,
-        wrong_type, wrong_value,
-    },
+    fields::{NAME_MAX_BYTES, TEXT_MAX_BYTES, read_array, read_small, read_text, shortened, wrong_value},
     format::AudioFormat,
-    shape::{MAX_OUTPUT_TOKENS, NOISE_REDUCTION, SPEED, Shape, TURN_DETECTION, check_setting},
+    shape::{MAX_OUTPUT_TOKENS, check_setting},
     tool_servers::{DeclaredServer, MCP, ServerTool, without_secrets},
     tools::{ReadTools, TOOL_FIELDS, settle_choice, update_offer},
     transcription::Transcription,
 };
 use crate::{
-    client::json_text::{Fields, JsonKind as _, read_str, write_field},
+    client::json_text::{Fields, read_str},
     error::Error,
-    vocabulary::{Setting, SpeechModel, ToolOffer, TurnDetection, TurnEnd},
+    vocabulary::ToolOffer,
 };
 
-/// OpenAI's sessions end after an hour.
-const SESSION_MAX_S: f64 = 3600.0;
 /// Settings that are echoed as the client gave them. Of these, only those of tools and `temperature` have an effect.
 const ECHOED: [&str; 9] = [
     "tools",
@@ -293,212 +291,6 @@ impl SessionConfig {
             }
         }
         Ok(())
-    }
-
-    /// `audio.input` and `audio.output`.
-    fn update_audio(&mut self, audio: &RawValue, ignored: &mut WithoutEffect<'_>) -> Result<(), Error> {
-        let audio = read_object(audio, "session.audio")?;
-        if let Some(input) = audio.given("input") {
-            for (key, value) in read_object(input, "session.audio.input")?.iter() {
-                self.update_input(key, value, &format!("session.audio.input.{key}"), ignored)?;
-            }
-        }
-        let Some(output) = audio.given("output") else { return Ok(()) };
-        for (key, value) in read_object(output, "session.audio.output")?.iter() {
-            match key {
-                "format" if value.get() != "null" => {
-                    self.output =
-                        AudioFormat::read(value, "session.audio.output.format", self.own_rate(true))?;
-                }
-                "sample_rate_hz" => {
-                    self.output = self.output.with_rate(value, "session.audio.output.sample_rate_hz")?;
-                }
-                "voice" => self.set_voice(value, "session.audio.output.voice")?,
-                "speed" => {
-                    self.check_range(&SPEED, value, "session.audio.output.speed")?;
-                    let speed = read_small(value, "session.audio.output.speed")?;
-                    if speed.as_f64().is_some_and(|speed| speed != 1.0) {
-                        ignored.note("audio.output.speed", "audio.output.speed".to_owned());
-                    }
-                    self.speed = speed;
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn update_input(
-        &mut self,
-        key: &str,
-        value: &RawValue,
-        path: &str,
-        ignored: &mut WithoutEffect<'_>,
-    ) -> Result<(), Error> {
-        match key {
-            "format" if value.get() != "null" => {
-                self.input = AudioFormat::read(value, path, self.own_rate(false))?;
-            }
-            "sample_rate_hz" => self.input = self.input.with_rate(value, path)?,
-            "transcription" => {
-                self.transcription = match value.kind() {
-                    "null" => None,
-                    "an object" => Some(Transcription::read(&read_object(value, path)?, path)?),
-                    _ => return Err(wrong_type(path, "an object or null", value)),
-                }
-            }
-            "noise_reduction" => {
-                self.check_range(&NOISE_REDUCTION, value, path)?;
-                self.noise_reduction = read_small(value, path)?;
-                if !self.noise_reduction.is_null() {
-                    ignored.note("audio.input.noise_reduction", path.to_owned());
-                }
-            }
-            "turn_detection" => {
-                self.check_range(&TURN_DETECTION, value, path)?;
-                self.turn_detection = match read_small(value, path)? {
-                    Value::Null => Detection::Off,
-                    Value::Object(fields) => {
-                        self.turn_detection.updated(&fields, path, &self.semantic_detection)?
-                    }
-                    other => return Err(wrong_type(path, "an object or null", &other)),
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Checks a setting against OpenAI's type and range. Alibaba's settings have other ranges.
-    fn check_range(&self, shape: &Shape, value: &RawValue, path: &str) -> Result<(), Error> {
-        if self.own_rates_hz.is_some() { Ok(()) } else { shape.check(value, path) }
-    }
-
-    fn set_voice(&mut self, value: &RawValue, path: &str) -> Result<(), Error> {
-        let voice = read_small(value, path)?;
-        let name = voice.as_str().or_else(|| voice["id"].as_str());
-        if !voice.is_null() && name.is_none() {
-            return Err(wrong_type(path, "a string or an object with an id", value));
-        }
-        if name.is_some_and(|name| name.len() > NAME_MAX_BYTES) {
-            return Err(wrong_value(path, &format!("a name of at most {NAME_MAX_BYTES} bytes")));
-        }
-        self.voice = voice;
-        Ok(())
-    }
-
-    /// The settings as the session knows them.
-    pub(super) fn settings(&self) -> Vec<Setting> {
-        let mut settings = vec![
-            Setting::InputEncoding(self.input.encoding),
-            Setting::InputRateHz(self.input.rate_hz),
-            Setting::OutputEncoding(self.output.encoding),
-            Setting::OutputRateHz(self.output.rate_hz),
-            Setting::SpokenAnswers(self.speaks()),
-            Setting::TranscribeUser(self.transcribes()),
-            Setting::Tools(self.offer()),
-            Setting::MaxTokens(self.max_output_tokens.as_ref().and_then(max_tokens)),
-            Setting::Temperature(self.temperature),
-        ];
-        settings.extend(self.instructions.clone().map(Setting::Instructions));
-        let voice = self.voice.as_str().or_else(|| self.voice["id"].as_str());
-        settings.extend(voice.map(|voice| Setting::SpeakModel(SpeechModel::if_known(voice))));
-        settings.extend(voice.map(|voice| Setting::Voice(voice.to_owned())));
-        let flag =
-            |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or(true);
-        let (is_automatic, answers, interrupts, turn_end) = match &self.turn_detection {
-            Detection::Off => (false, false, false, TurnEnd::OfProfile),
-            Detection::On { fields, turn_end, .. } => {
-                (true, flag(fields, "create_response"), flag(fields, "interrupt_response"), *turn_end)
-            }
-        };
-        let idle_timeout_ms = match &self.turn_detection {
-            Detection::On { fields, .. } => fields.get("idle_timeout_ms").and_then(Value::as_u64),
-            Detection::Off => None,
-        };
-        settings.push(Setting::TurnDetection(TurnDetection {
-            idle_timeout: idle_timeout_ms.map(Duration::from_millis).filter(|_| self.own_rates_hz.is_none()),
-            is_automatic,
-            answers: answers && !self.is_transcription,
-            interrupts,
-            client_asks: !answers && !self.is_transcription,
-            turn_end,
-        }));
-        if let Detection::On { end_silence_ms, sensitivity, .. } = &self.turn_detection {
-            settings.push(Setting::EndSilenceMs(*end_silence_ms));
-            settings.push(Setting::VadSensitivity(*sensitivity));
-        }
-        if let Some(transcription) = &self.transcription {
-            let language = transcription.echoed.get("language").and_then(Value::as_str);
-            settings.extend(language.map(|language| Setting::Language(language.to_owned())));
-            settings.push(Setting::HotWords(transcription.hot_words.clone()));
-        }
-        settings
-    }
-
-    /// The whole session, as the client gets it.
-    pub(super) fn to_text(&self, id: &str, opened_unix_s: f64, is_beta: bool) -> String {
-        let mut text = String::new();
-        let session = self.to_json(id, opened_unix_s, is_beta);
-        for (key, value) in session.as_object().into_iter().flatten() {
-            match self.echoed.get(key.as_str()) {
-                Some(echoed) => write_field(&mut text, key, echoed.get()),
-                None => write_field(&mut text, key, &value.to_string()),
-            }
-        }
-        for key in ["parallel_tool_calls", "reasoning"] {
-            if let Some(echoed) = self.echoed.get(key).filter(|_| !is_beta && !self.is_transcription) {
-                write_field(&mut text, key, echoed.get());
-            }
-        }
-        text.push('}');
-        text
-    }
-
-    /// The session with the defaults of the echoed settings.
-    fn to_json(&self, id: &str, opened_unix_s: f64, is_beta: bool) -> Value {
-        let expires_at = (opened_unix_s + SESSION_MAX_S) as u64;
-        let transcription = self.transcription.as_ref().map(|transcription| &transcription.echoed);
-        let turn_detection = match &self.turn_detection {
-            Detection::Off => Value::Null,
-            Detection::On { fields, .. } => Value::Object(fields.clone()),
-        };
-        let instructions = self.instructions.as_deref().unwrap_or_default();
-        let modalities = if self.is_text_only { json!(["text"]) } else { json!(["audio"]) };
-        if is_beta {
-            let modalities = if self.is_text_only { json!(["text"]) } else { json!(["text", "audio"]) };
-            return json!({
-                "id": id, "object": "realtime.session", "model": self.model, "expires_at": expires_at,
-                "modalities": modalities, "instructions": instructions, "voice": self.voice(),
-                "input_audio_format": self.input.to_json(true),
-                "output_audio_format": self.output.to_json(true),
-                "input_audio_transcription": transcription, "turn_detection": turn_detection,
-                "input_audio_noise_reduction": self.noise_reduction,
-                "tools": [], "tool_choice": "auto", "temperature": 0.8,
-                "max_response_output_tokens": self.max_output_tokens(),
-            });
-        }
-        let input = json!({
-            "format": self.input.to_json(false), "transcription": transcription,
-            "noise_reduction": self.noise_reduction, "turn_detection": turn_detection,
-        });
-        if self.is_transcription {
-            return json!({
-                "type": "transcription", "object": "realtime.transcription_session", "id": id,
-                "expires_at": expires_at, "include": null, "audio": { "input": input },
-            });
-        }
-        let speed = if self.speed.is_null() { json!(1.0) } else { self.speed.clone() };
-        json!({
-            "type": "realtime", "object": "realtime.session", "id": id, "model": self.model,
-            "expires_at": expires_at, "output_modalities": modalities, "instructions": instructions,
-            "audio": {
-                "input": input,
-                "output": { "format": self.output.to_json(false), "voice": self.voice(), "speed": speed },
-            },
-            "tools": [], "tool_choice": "auto", "max_output_tokens": self.max_output_tokens(),
-            "tracing": null, "truncation": "auto", "prompt": null, "include": null,
-        })
     }
 }
 

@@ -10,29 +10,30 @@ use super::other_formats;
 use super::packet::Demuxer;
 use super::search::{self, Frames};
 use super::source::CancelFlag;
-use crate::media::MediaError;
+use crate::{media::MediaError, named_enum::named_enum};
 
-/// File format around the encoded audio.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Container {
-    /// RIFF WAVE.
-    Wav,
-    /// MPEG audio frames, with or without ID3 tags.
-    Mp3,
-    /// AAC frames with ADTS headers.
-    Adts,
-    /// MP4, M4A, QuickTime: ISO base media files.
-    Mp4,
-    /// WebM and Matroska.
-    Webm,
-    /// Ogg.
-    Ogg,
-    /// Native FLAC.
-    Flac,
-    /// AIFF and AIFF-C.
-    Aiff,
-    /// Core Audio Format.
-    Caf,
+named_enum! {
+    /// File format around the encoded audio.
+    pub enum Container {
+        /// RIFF WAVE.
+        Wav = "wav",
+        /// MPEG audio frames, with or without ID3 tags.
+        Mp3 = "mp3",
+        /// AAC frames with ADTS headers.
+        Adts = "aac",
+        /// MP4, M4A, QuickTime: ISO base media files.
+        Mp4 = "mp4",
+        /// WebM and Matroska.
+        Webm = "webm",
+        /// Ogg.
+        Ogg = "ogg",
+        /// Native FLAC.
+        Flac = "flac",
+        /// AIFF and AIFF-C.
+        Aiff = "aiff",
+        /// Core Audio Format.
+        Caf = "caf",
+    }
 }
 
 /// Box types that begin an ISO base media file. Files of old QuickTime versions have no `ftyp`.
@@ -40,21 +41,6 @@ const FIRST_MP4_BOXES: [&[u8]; 9] =
     [b"ftyp", b"moov", b"mdat", b"wide", b"free", b"styp", b"skip", b"uuid", b"pnot"];
 
 impl Container {
-    /// Name for error messages and [`super::MediaInfo`].
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Wav => "wav",
-            Self::Mp3 => "mp3",
-            Self::Adts => "aac",
-            Self::Mp4 => "mp4",
-            Self::Webm => "webm",
-            Self::Ogg => "ogg",
-            Self::Flac => "flac",
-            Self::Aiff => "aiff",
-            Self::Caf => "caf",
-        }
-    }
-
     /// The error of a file with damage behind this much audio.
     pub(super) fn broken(self, at: Duration, problem: &Error) -> MediaError {
         MediaError::Broken { container: self.name(), at, problem: problem.to_string() }

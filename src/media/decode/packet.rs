@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use symphonia::core::codecs::audio::AudioCodecParameters;
+use symphonia::core::audio::Channels;
+use symphonia::core::codecs::audio::{AudioCodecId, AudioCodecParameters};
 use symphonia::core::errors::Error;
 
 /// Time in nanoseconds: presentation times of a file, which begin at 0, and lengths.
@@ -68,6 +69,23 @@ pub(super) struct Stream {
     pub(super) is_duration_certain: bool,
     /// The format changes within a recording, whose times continue. A joined recording has times of its own.
     pub(super) is_continued: bool,
+}
+
+impl Stream {
+    /// A stream of this codec. Its decoder reads the headers, if there are any.
+    pub(super) fn of(codec: AudioCodecId, rate_hz: u32, channels: u16, headers: &[u8]) -> Self {
+        let mut params = AudioCodecParameters::new();
+        params.for_codec(codec).with_sample_rate(rate_hz).with_channels(Channels::Discrete(channels));
+        if !headers.is_empty() {
+            params.with_extra_data(headers.into());
+        }
+        Self { params, ..Self::default() }
+    }
+
+    /// A stream of a codec that is not supported, by its name.
+    pub(super) fn unsupported(name: impl Into<String>) -> Self {
+        Self { unsupported: Some(name.into()), ..Self::default() }
+    }
 }
 
 /// One packet and what its container knows about it.

@@ -346,7 +346,7 @@ fn register_session(
         has_conversation: bridge.has_conversation(),
         peer: request.peer,
         path: request.path.clone(),
-        detected_by: request.client.by().to_string(),
+        detected_by: request.client.by().name().to_owned(),
         key: admission.key.as_ref().map(|key| key.name.clone()),
         subject: admission.subject.clone(),
         trace_id: request.trace_context.trace_id,

@@ -6,28 +6,18 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use crate::named_enum::named_enum;
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
-/// Header in which proxies report the client's address.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub enum ProxyHeader {
-    /// The most common header.
-    #[default]
-    #[serde(rename = "x-forwarded-for")]
-    XForwardedFor,
-    /// RFC 7239.
-    #[serde(rename = "forwarded")]
-    Forwarded,
-}
-
-impl ProxyHeader {
-    /// Header name in lower case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::XForwardedFor => "x-forwarded-for",
-            Self::Forwarded => "forwarded",
-        }
+named_enum! {
+    /// Header in which proxies report the client's address.
+    #[derive(Default)]
+    pub enum ProxyHeader {
+        /// The most common header.
+        #[default]
+        XForwardedFor = "x-forwarded-for",
+        /// RFC 7239.
+        Forwarded = "forwarded",
     }
 }
 

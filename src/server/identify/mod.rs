@@ -13,50 +13,34 @@ pub(super) mod place;
 pub(super) mod query;
 pub(super) mod signs;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use super::{access::ClientLimits, websocket::MessageMax};
-use crate::spelling::ClientMapping;
+use crate::{named_enum::named_enum, spelling::ClientMapping};
 
-/// The sign that decided on the protocol, for the log and `/sessions`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DetectedBy {
-    /// A route names the protocol.
-    Route,
-    /// Only one protocol is served at the path.
-    Path,
-    /// Only one protocol is served at the listener.
-    Listener,
-    /// Only one protocol knows the query.
-    Query,
-    /// A header of the request.
-    Header,
-    /// The permissions of the key.
-    Key,
-    /// The model's name.
-    Model,
-    /// The first message.
-    FirstMessage,
-    /// A key although none is asked for.
-    UnaskedKey,
-    /// Nothing: it is the protocol for clients without a sign.
-    Default,
-}
-
-impl fmt::Display for DetectedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Route => "route",
-            Self::Path => "path",
-            Self::Listener => "listener",
-            Self::Query => "query",
-            Self::Header => "header",
-            Self::Key => "key",
-            Self::Model => "model",
-            Self::FirstMessage => "first_message",
-            Self::UnaskedKey => "unasked_key",
-            Self::Default => "default",
-        })
+named_enum! {
+    /// The sign that decided on the protocol, for the log and `/sessions`.
+    pub(super) enum DetectedBy {
+        /// A route names the protocol.
+        Route = "route",
+        /// Only one protocol is served at the path.
+        Path = "path",
+        /// Only one protocol is served at the listener.
+        Listener = "listener",
+        /// Only one protocol knows the query.
+        Query = "query",
+        /// A header of the request.
+        Header = "header",
+        /// The permissions of the key.
+        Key = "key",
+        /// The model's name.
+        Model = "model",
+        /// The first message.
+        FirstMessage = "first_message",
+        /// A key although none is asked for.
+        UnaskedKey = "unasked_key",
+        /// Nothing: it is the protocol for clients without a sign.
+        Default = "default",
     }
 }
 

@@ -21,7 +21,7 @@ use std::{
 
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::telemetry::context::TraceId;
+use crate::{named_enum::named_enum, telemetry::context::TraceId};
 
 pub(crate) use self::session_notifier::SessionNotifier;
 use self::stats::SessionStats;
@@ -32,22 +32,13 @@ pub(crate) use self::waiting::{Waiting, WaitingEntry};
 /// Orders that may wait for a session; further orders are rejected.
 const PENDING_ORDERS_MAX: usize = 4;
 
-/// An operator's order to one session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OperatorOrder {
-    /// Finish the current speech and answers, then end.
-    Close,
-    /// Continue in another upstream session at a quiet moment.
-    Rollover,
-}
-
-impl OperatorOrder {
-    /// The order's name in the log.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Close => "close",
-            Self::Rollover => "rollover",
-        }
+named_enum! {
+    /// An operator's order to one session.
+    pub enum OperatorOrder {
+        /// Finish the current speech and answers, then end.
+        Close = "close",
+        /// Continue in another upstream session at a quiet moment.
+        Rollover = "rollover",
     }
 }
 

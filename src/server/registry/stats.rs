@@ -21,7 +21,7 @@ const UPSTREAM_SESSIONS_MAX: usize = 16;
 const ORDINARY_CLOSES: [u16; 3] = [1000, 1001, 1005];
 
 /// Statistics of a session.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SessionStats {
     pub(super) state: SessionState,
     /// `None` for a session that counts no audio.
@@ -68,36 +68,6 @@ pub(crate) struct TrafficCounts {
 pub(super) struct Close {
     pub(super) by: &'static str,
     pub(super) code: Option<u16>,
-}
-
-impl Default for SessionStats {
-    fn default() -> Self {
-        Self {
-            state: SessionState::Opening,
-            audio: None,
-            traffic: TrafficCounts::default(),
-            queue_position: 0,
-            longest_queue_wait: None,
-            context_tokens: 0,
-            context_peak: 0,
-            errors: BTreeMap::new(),
-            rollovers: 0,
-            longest_gap_ms: None,
-            first_transcript: None,
-            first_audio: None,
-            barge_ins: 0,
-            underruns: 0,
-            last_event: None,
-            upstream: None,
-            upstream_session: None,
-            upstreams: BTreeSet::new(),
-            upstream_sessions: Vec::new(),
-            lanes: 0,
-            end_reason: None,
-            client_close: None,
-            upstream_close: None,
-        }
-    }
 }
 
 impl SessionStats {

@@ -3,6 +3,8 @@
 //! [`Dialer`] is a [`tower::Service`] from [`DialRequest`] to socket; [`crate::server::upstream_pool`] chooses among
 //! several.
 
+mod target;
+
 use std::{
     io,
     path::Path,
@@ -13,31 +15,26 @@ use std::{
 use futures_util::future::BoxFuture;
 use hyper::{
     Uri,
-    header::{AUTHORIZATION, HeaderName, HeaderValue, USER_AGENT},
+    header::{AUTHORIZATION, HeaderName, HeaderValue},
 };
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::{
-    WebSocketStream, client_async_with_config,
-    tungstenite::{
-        Error as WsError,
-        client::IntoClientRequest as _,
-        handshake::client::{Request, Response},
-        protocol::Role,
-    },
+    WebSocketStream,
+    tungstenite::{Error as WsError, handshake::client::Response},
 };
 
+use self::target::DialTarget;
 use super::{
     http_page::{HttpPage, fetch_page},
-    http_socket::{HttpSocket, HttpTarget, trace_headers},
+    http_socket::HttpSocket,
     places::Capacity,
     probe::{Probe, WorkerReport},
     status_page::StatusPage,
 };
-use crate::server::websocket::{WebSocket, http_head::HttpHeadStream, session_socket::websocket_config};
 use crate::{
-    net::{ClientIdentity, CountedStream, Endpoint, Transport},
+    net::{ClientIdentity, Endpoint, Transport},
     secret::{Secret, redacted_url},
-    spelling::{UpstreamMapping, upstream::SendName},
+    server::websocket::WebSocket,
+    spelling::UpstreamMapping,
     telemetry::context::TraceContext,
     vocabulary::{DisconnectReason, LanePurpose, Mode},
 };
@@ -73,24 +70,6 @@ pub struct DialRequest {
 #[derive(Clone)]
 pub struct Dialer {
     target: Arc<DialTarget>,
-}
-
-#[derive(Clone)]
-struct DialTarget {
-    endpoint: Endpoint,
-    /// URL up to the value of the mode parameter, or the whole URL if it has no such parameter.
-    url: String,
-    mapping: Arc<UpstreamMapping>,
-    /// The page that a probe asks for.
-    status_page: Option<Arc<StatusPage>>,
-    /// Header sent with every request. Its value is marked sensitive and never printed.
-    token: Option<(HeaderName, HeaderValue)>,
-    /// The purposes that it serves; `None` for all of its dialect.
-    serves: Option<Arc<[LanePurpose]>>,
-    /// Model that requests over HTTP name, or the URL of a WebSocket.
-    model: Option<String>,
-    /// Voice that requests to speak name.
-    voice: Option<String>,
 }
 
 impl Dialer {
@@ -349,235 +328,5 @@ impl Probe for Dialer {
     }
 }
 
-impl DialTarget {
-    /// URL for a mode and a purpose; without a value if the dialect lacks the mode.
-    fn url(&self, mode: Mode, purpose: Option<LanePurpose>) -> String {
-        let value = self.mapping.mode_key.as_ref().map_or("", |_| self.mapping.mode_name(mode));
-        let url = format!("{}{value}", self.url);
-        match self.own_query(purpose) {
-            Some(query) => format!("{url}{}{query}", if url.contains('?') { '&' } else { '?' }),
-            None => url,
-        }
-    }
-
-    /// The dialect's query for a purpose, or else the model.
-    fn own_query(&self, purpose: Option<LanePurpose>) -> Option<String> {
-        if let Some(query) = purpose.and_then(|purpose| self.mapping.queries.get(&purpose)) {
-            return Some(query.clone());
-        }
-        let (key, model) = self.mapping.model_key.as_ref().zip(self.model.as_ref())?;
-        Some(form_urlencoded::Serializer::new(String::new()).append_pair(key, model).finish())
-    }
-
-    async fn dial(
-        &self,
-        DialRequest { mode, purpose, trace }: DialRequest,
-    ) -> Result<UpstreamSocket, DisconnectReason> {
-        let authority = &self.endpoint.authority;
-        if !self.mapping.modes.contains_key(&mode) {
-            return Err(DisconnectReason::Unreachable(format!(
-                "{authority}: the dialect has no mode {}",
-                mode.name()
-            )));
-        }
-        let transport = self.endpoint.connect().await;
-        let transport =
-            transport.map_err(|error| DisconnectReason::Unreachable(format!("{authority}: {error}")))?;
-        if self.mapping.is_http() {
-            return Ok(UpstreamSocket::Http(Box::new(HttpSocket::new(self.http_target(trace), transport))));
-        }
-        let transport = HttpHeadStream::new(CountedStream::new(transport));
-        match self.upgrade(transport, self.url(mode, Some(purpose)), trace.as_deref()).await {
-            Ok((upgraded, _)) => {
-                let config = *upgraded.get_config();
-                let (transport, read) = upgraded.into_inner().into_parts();
-                let CountedStream { stream, traffic, .. } = transport;
-                let mut socket = WebSocket::new(stream, read, Role::Client, config);
-                socket.traffic = traffic;
-                Ok(UpstreamSocket::WebSocket(Box::new(socket)))
-            }
-            Err(WsError::Http(response)) => Err(DisconnectReason::HttpRejected(response.status().as_u16())),
-            Err(error) => Err(DisconnectReason::Unreachable(format!("{authority}: {error}"))),
-        }
-    }
-
-    /// Performs the WebSocket handshake on an open connection.
-    async fn upgrade<T: AsyncRead + AsyncWrite + Unpin>(
-        &self,
-        transport: T,
-        url: String,
-        trace: Option<&TraceContext>,
-    ) -> Result<(WebSocketStream<T>, Response), WsError> {
-        let limits = websocket_config(self.mapping.message_max_bytes);
-        client_async_with_config(self.request(url, trace)?, transport, Some(limits)).await
-    }
-
-    /// Builds the upgrade request. In a trace, each request is a span of its own.
-    fn request(&self, url: String, trace: Option<&TraceContext>) -> Result<Request, WsError> {
-        let mut request = url.into_client_request()?;
-        request.headers_mut().extend(self.user_agent());
-        request.headers_mut().extend(self.token.clone());
-        request.headers_mut().extend(trace.into_iter().flat_map(trace_headers));
-        Ok(request)
-    }
-
-    /// The header that names voxbridge and the dialect. By it, another voxbridge knows the protocol.
-    fn user_agent(&self) -> Option<(HeaderName, HeaderValue)> {
-        let value = format!("voxbridge/{} {}", env!("CARGO_PKG_VERSION"), self.mapping.name);
-        HeaderValue::from_str(&value).ok().map(|value| (USER_AGENT, value))
-    }
-
-    /// Where the requests of a lane go.
-    fn http_target(&self, trace: Option<Arc<TraceContext>>) -> HttpTarget {
-        let base = self.url.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..]));
-        let base = base.unwrap_or_default();
-        HttpTarget {
-            endpoint: self.endpoint.clone(),
-            base: base.split('?').next().unwrap_or_default().trim_end_matches('/').to_owned(),
-            token: self.token.clone(),
-            model: self.model.clone(),
-            voice: self.voice.clone().or_else(|| self.mapping.default_voice.clone()),
-            speak_path: self.mapping.request_path(SendName::Speak).map(str::to_owned),
-            message_max_bytes: self.mapping.message_max_bytes,
-            trace,
-        }
-    }
-
-    /// Connects and requests the status page, if there is one. Without it, a connection suffices.
-    async fn probe(&self) -> Result<Option<WorkerReport>, String> {
-        let mut transport = self.endpoint.connect().await.map_err(|error| error.to_string())?;
-        let Some(page) = &self.status_page else { return Ok(None) };
-        page.ask(&mut transport, &self.endpoint.authority, self.token.as_ref()).await
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use tokio::{
-        io::{AsyncReadExt as _, AsyncWriteExt as _},
-        net::TcpListener,
-    };
-
-    use super::*;
-    use crate::spelling::Library;
-
-    /// Probes a server that sends `answer` on every connection.
-    async fn probe_against(
-        answer: &'static str,
-        status_path: Option<&str>,
-    ) -> Result<Option<WorkerReport>, String> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("ws://{}", listener.local_addr().unwrap());
-        let mapping = Library::embedded().unwrap().upstream("minicpm-o").unwrap();
-        let dialer = Dialer::new(&url, None, status_path, mapping).unwrap();
-        let serve = async {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            stream.write_all(answer.as_bytes()).await.unwrap();
-            stream.shutdown().await.unwrap();
-            let mut received = Vec::new();
-            // Reads to the end. The read fails with a reset if the client did not read the whole answer.
-            let _ = stream.read_to_end(&mut received).await;
-            String::from_utf8(received).unwrap()
-        };
-        let (result, received) = tokio::join!(dialer.probe(), serve);
-        let path = status_path.unwrap_or("/status");
-        assert!(received.starts_with(&format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:")), "{received}");
-        result
-    }
-
-    #[test]
-    fn url_names_the_model_or_has_the_query_of_its_purpose() {
-        let mapping = Library::embedded().unwrap().upstream("openai-realtime").unwrap();
-        for (given, mark) in [("ws://127.0.0.1:1", "/v1/realtime?"), ("ws://127.0.0.1:1/a?b=c", "/a?b=c&")] {
-            let dialer = Dialer::new(given, None, None, mapping.clone()).unwrap();
-            let target = dialer.with_model("gpt realtime").unwrap().target;
-            let url = |purpose| target.url(Mode::Chat, purpose);
-            let expected = |query: &str| format!("ws://127.0.0.1:1{mark}{query}");
-            assert_eq!(url(Some(LanePurpose::Answer)), expected("model=gpt+realtime"));
-            assert_eq!(url(Some(LanePurpose::Transcribe)), expected("intent=transcription"));
-            assert_eq!(url(None), expected("model=gpt+realtime"));
-        }
-    }
-
-    #[tokio::test]
-    async fn probe_requests_status_path_and_fails_only_on_server_error() {
-        let status_path = Some("/status?full=1");
-        assert_eq!(probe_against("", None).await, Ok(None), "a connection suffices");
-        for (answer, words) in [
-            ("HTTP/1.1 200 OK\r\n\r\n", ""),
-            ("HTTP/1.0 404 Not Found\r\n\r\n", ""),
-            ("HTTP/1.1 503 Service Unavailable\r\n\r\n", "HTTP 503"),
-            ("SSH-2.0-OpenSSH_9.6\r\n", "is not HTTP"),
-            ("", "/status?full=1: "),
-        ] {
-            let problem = probe_against(answer, status_path).await.err().unwrap_or_default();
-            assert!(problem.contains(words) && problem.is_empty() == words.is_empty(), "{answer}: {problem}");
-        }
-    }
-
-    #[tokio::test]
-    async fn probe_reads_a_gateways_report_of_its_workers() {
-        let answer = "HTTP/1.1 200 OK\r\n\r\n{\"gateway_healthy\":true,\"total_workers\":8,\"idle_workers\":3,\
-            \"queue_length\":0,\"running_tasks\":[]}";
-        let report = WorkerReport { total: 8, idle: 3, queued: 0 };
-        for status_path in [None, Some("/status")] {
-            assert_eq!(probe_against(answer, status_path).await, Ok(Some(report)));
-        }
-        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n35\r\n{\"total_workers\":8,\"idle_workers\":3,\
-            \"queue_length\":0,\r\n13\r\n\"running_tasks\":[]}\r\n0\r\n\r\n";
-        assert_eq!(probe_against(chunked, None).await, Ok(Some(report)));
-    }
-
-    #[tokio::test]
-    async fn probe_reads_a_long_report_of_workers() {
-        let tasks = vec!["{\"task_id\":\"0123456789\",\"kind\":\"duplex\"}"; 4000].join(",");
-        let report = "HTTP/1.1 200 OK\r\n\r\n{\"running_tasks\":[TASKS],\"total_workers\":8,\"idle_workers\":3,\"queue_length\":0}";
-        let answer = report.replace("TASKS", &tasks).leak();
-        assert_eq!(
-            probe_against(answer, None).await,
-            Ok(Some(WorkerReport { total: 8, idle: 3, queued: 0 }))
-        );
-    }
-
-    #[tokio::test]
-    async fn page_that_has_answered_must_answer_again() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("ws://{}", listener.local_addr().unwrap());
-        let dialer_of = |dialect| {
-            let mapping = Library::embedded().unwrap().upstream(dialect).unwrap();
-            Dialer::new(&url, None, None, mapping).unwrap()
-        };
-        let (server, gateway) = (dialer_of("llama-cpp-omni"), dialer_of("minicpm-o"));
-        for (dialer, answer, words) in [
-            (&server, "", None),
-            (&server, "HTTP/1.1 503 Service Unavailable\r\n\r\n", None),
-            (&server, "HTTP/1.1 200 OK\r\n\r\n", None),
-            (&server, "HTTP/1.1 503 Service Unavailable\r\n\r\n", Some("/health returned HTTP 503")),
-            (&server, "", Some("/health: ")),
-            (&server, "HTTP/1.1 200 OK\r\n\r\n", None),
-            (&gateway, "HTTP/1.1 200 OK\r\n\r\n", None),
-            (&gateway, "HTTP/1.1 502 Bad Gateway\r\n\r\n", None),
-            (&gateway, "", Some("/status: ")),
-        ] {
-            let serve = async {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                stream.write_all(answer.as_bytes()).await.unwrap();
-                stream.shutdown().await.unwrap();
-                // The read fails with a reset if the client did not read the whole answer.
-                let _ = stream.read_to_end(&mut Vec::new()).await;
-            };
-            let (result, ()) = tokio::join!(dialer.probe(), serve);
-            let problem = result.err();
-            assert!(problem.is_some() == words.is_some(), "{answer}: {problem:?}");
-            assert!(problem.unwrap_or_default().contains(words.unwrap_or_default()), "{answer}");
-        }
-    }
-
-    #[tokio::test]
-    async fn probe_of_closed_port_fails() {
-        let mapping = Library::embedded().unwrap().upstream("minicpm-o").unwrap();
-        let address = TcpListener::bind("127.0.0.2:0").await.unwrap().local_addr().unwrap();
-        let dialer = Dialer::new(&format!("ws://{address}"), None, None, mapping).unwrap();
-        assert_eq!(dialer.probe().await, Err("connection refused".to_owned()));
-    }
-}
+mod tests;

@@ -184,49 +184,35 @@ fn failed(what: &str) -> CryptoError {
     CryptoError::Other(format!("AES-GCM: {what} failed"))
 }
 
-impl AeadAes128GcmCipher for Gcm {
-    fn encrypt(
-        &mut self,
-        iv: &[u8; 12],
-        aad: &[u8],
-        input: &[u8],
-        output: &mut [u8],
-    ) -> Result<(), CryptoError> {
-        self.seal(iv, aad, input, output)
-    }
+/// The traits of both key lengths have the same methods.
+macro_rules! gcm_cipher {
+    ($cipher:ident) => {
+        impl $cipher for Gcm {
+            fn encrypt(
+                &mut self,
+                iv: &[u8; 12],
+                aad: &[u8],
+                input: &[u8],
+                output: &mut [u8],
+            ) -> Result<(), CryptoError> {
+                self.seal(iv, aad, input, output)
+            }
 
-    fn decrypt(
-        &mut self,
-        iv: &[u8; 12],
-        aads: &[&[u8]],
-        input: &[u8],
-        output: &mut [u8],
-    ) -> Result<usize, CryptoError> {
-        self.open(iv, aads, input, output)
-    }
+            fn decrypt(
+                &mut self,
+                iv: &[u8; 12],
+                aads: &[&[u8]],
+                input: &[u8],
+                output: &mut [u8],
+            ) -> Result<usize, CryptoError> {
+                self.open(iv, aads, input, output)
+            }
+        }
+    };
 }
 
-impl AeadAes256GcmCipher for Gcm {
-    fn encrypt(
-        &mut self,
-        iv: &[u8; 12],
-        aad: &[u8],
-        input: &[u8],
-        output: &mut [u8],
-    ) -> Result<(), CryptoError> {
-        self.seal(iv, aad, input, output)
-    }
-
-    fn decrypt(
-        &mut self,
-        iv: &[u8; 12],
-        aads: &[&[u8]],
-        input: &[u8],
-        output: &mut [u8],
-    ) -> Result<usize, CryptoError> {
-        self.open(iv, aads, input, output)
-    }
-}
+gcm_cipher!(AeadAes128GcmCipher);
+gcm_cipher!(AeadAes256GcmCipher);
 
 impl DtlsProvider for Provider {
     fn generate_certificate(&self) -> Option<DtlsCert> {

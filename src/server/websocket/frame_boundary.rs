@@ -53,7 +53,7 @@ enum Verdict {
 }
 
 /// Position within the frames of one direction.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct FrameBoundary {
     /// Longest binary message, and longest message of any kind. The library refuses what exceeds the second.
     binary_max: u64,
@@ -100,32 +100,8 @@ pub(super) struct FrameBoundary {
 
 impl FrameBoundary {
     /// The start of a stream whose messages have this length at most, bytes.
-    pub(super) const fn new(message_max: usize) -> Self {
-        Self {
-            binary_max: u64::MAX,
-            message_max: message_max as u64,
-            header: [0; HEADER_MAX_BYTES],
-            header_bytes: 0,
-            first_byte: 0,
-            is_masked: false,
-            mask: [0; 4],
-            is_split: false,
-            payload: 0,
-            payload_left: 0,
-            is_skipped: false,
-            message_is_open: false,
-            is_binary: false,
-            is_refused: false,
-            refused_bytes: 0,
-            fragment_bytes: 0,
-            fragments: 0,
-            longest_payload: 0,
-            messages_given: 0,
-            messages_returned: 0,
-            refused: VecDeque::new(),
-            is_bad_gateway: false,
-            has_no_frames: false,
-        }
+    pub(super) fn new(message_max: usize) -> Self {
+        Self { binary_max: u64::MAX, message_max: message_max as u64, ..Self::default() }
     }
 
     /// The start of a stream that is no WebSocket's.

@@ -519,6 +519,4 @@ impl<S: AsyncWrite + Unpin> Write for PolledIo<'_, '_, S> {
 }
 
 #[cfg(test)]
-mod autobahn;
-#[cfg(test)]
 mod tests;

@@ -1,6 +1,8 @@
 //! Messages arrive whole for any chunking of bytes, also across replaced buffers. No long message leaves large
 //! buffers behind.
 
+mod autobahn;
+
 use futures_util::{SinkExt as _, StreamExt as _};
 use proptest::prelude::*;
 use tokio::io::{AsyncWriteExt as _, DuplexStream};

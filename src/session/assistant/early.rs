@@ -101,7 +101,7 @@ impl Assistant {
     ) {
         if let Some(id) = self.ready_lane(now, tools) {
             self.early.candidate = Some((pause, Arc::clone(audio)));
-            tools.out.push(Action::FindWorker(pause, tools.lanes.lane(id)));
+            tools.floor.out.push(Action::FindWorker(pause, tools.lanes.lane(id)));
         }
     }
 

@@ -185,7 +185,7 @@ impl Assistant {
         self.waiting.retain(|waiting| waiting.by_client);
         if request.by_client && self.waiting.len() >= WAITING_MAX {
             let detail = format!("{WAITING_MAX} requests for answers are already waiting");
-            tools.out.push_error(Error::new(ErrorKind::AnswerInProgress, detail));
+            tools.floor.out.push_error(Error::new(ErrorKind::AnswerInProgress, detail));
         } else {
             self.waiting.push_back(request);
         }
@@ -204,7 +204,7 @@ impl Assistant {
     pub(crate) fn cut(&mut self, now: Instant, tools: &mut Tools) {
         let Some(answer) = self.current.take() else { return };
         self.has_answered = true;
-        tools.out.observe(Observation::Interrupted);
+        tools.floor.out.observe(Observation::Interrupted);
         answer.interrupt(now, &mut self.entries, tools);
     }
 
@@ -267,14 +267,14 @@ impl Assistant {
         self.advance_speech(now, tools);
         self.arm_calls(tools);
         let waiting = self.current.as_ref().and_then(Answer::awaited_lane);
-        tools.out.push_if_any(tools.lanes.wait_notice(now, waiting, &mut tools.timers));
+        tools.floor.out.push_if_any(tools.lanes.wait_notice(now, waiting, &mut tools.timers));
     }
 
     fn advance_answers(&mut self, now: Instant, tools: &mut Tools) {
         if self.current.as_ref().is_some_and(|answer| answer.is_over(&tools.floor))
             && let Some(answer) = self.current.take()
         {
-            tools.out.push_if_any(answer.finish(&mut self.entries));
+            tools.floor.out.push_if_any(answer.finish(&mut self.entries));
             self.has_answered = true;
         }
         if self.current.is_none()
@@ -441,7 +441,7 @@ impl Assistant {
             Reply::Ready => self.advance(now, tools),
             // The client does not wait for a lane that was dialled ahead. The answer dials another.
             Reply::QueueStuck(_) if !is_current => {}
-            Reply::QueueStuck(words) => tools.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            Reply::QueueStuck(words) => tools.floor.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
             Reply::Empty | Reply::Failed(_) if !is_current => {
                 self.release_prepared(now, &mut tools.lanes);
             }

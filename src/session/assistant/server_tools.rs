@@ -120,7 +120,7 @@ impl ServerTools {
                     timeout: offered.timeout,
                     deadline: now + offered.timeout,
                 });
-                tools.out.push(Action::CallTool(Box::new(ServerCall {
+                tools.floor.out.push(Action::CallTool(Box::new(ServerCall {
                     id,
                     list: None,
                     server: offered.server.clone(),

@@ -172,7 +172,7 @@ impl SpokenWords {
         let again = self.again();
         match signal.into_reply() {
             Reply::None | Reply::Queued | Reply::Ready | Reply::Text(_) | Reply::Call { .. } => {}
-            Reply::QueueStuck(words) => tools.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            Reply::QueueStuck(words) => tools.floor.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
             Reply::Audio(samples) => self.push_audio(now, samples, turn, tools),
             Reply::Done { audio, .. } => self.finish_part(now, audio, turn, tools),
             Reply::Empty => {
@@ -191,7 +191,7 @@ impl SpokenWords {
         if !std::mem::replace(&mut self.speaker.part_has_audio, true) {
             turn.add_spoken_words(&part.words, tools);
         }
-        turn.push_audio(now, samples, &mut tools.floor, &mut tools.out);
+        turn.push_audio(now, samples, &mut tools.floor);
     }
 
     /// Completes a part. `audio` is all of its audio if the upstream did not stream.
@@ -205,7 +205,7 @@ impl SpokenWords {
         if !had_audio {
             // The back-end hides its speech errors (mappings/notes/minicpm-o.md#chat).
             let note = "the upstream spoke a sentence of an answer without audio".to_owned();
-            tools.out.observe(Observation::NoEffect(note));
+            tools.floor.out.observe(Observation::NoEffect(note));
             turn.add_spoken_words(&part.words, tools);
         }
     }

@@ -36,7 +36,7 @@ impl Dialogue {
             let after = self.leave_upstream(now, false, tools);
             self.upstream = DialogueUpstream::Paused { after };
             self.idle_since = None;
-            tools.out.push_client(ClientEvent::ConversationPaused);
+            tools.floor.out.push_client(ClientEvent::ConversationPaused);
         }
     }
 

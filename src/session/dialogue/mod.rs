@@ -163,10 +163,10 @@ impl Dialogue {
     /// Stops the model's turn and its playout.
     pub(crate) fn interrupt(&mut self, now: Instant, tools: &mut Tools) {
         if self.turns.open.is_some() || tools.floor.is_busy() {
-            tools.out.observe(Observation::Interrupted);
+            tools.floor.out.observe(Observation::Interrupted);
         }
         self.turns.interrupt(now, tools);
-        tools.floor.cancel(now, SpeechSource::Model, &mut tools.out);
+        tools.floor.cancel(now, SpeechSource::Model);
     }
 
     /// Sends the audio that was held while a text was spoken, because the user interrupted the text.
@@ -232,7 +232,7 @@ impl Dialogue {
             self.uplink.clear_unanswered();
         }
         if answered.is_some() {
-            tools.out.push_client(self.audio_answered());
+            tools.floor.out.push_client(self.audio_answered());
         }
     }
 
@@ -259,7 +259,7 @@ impl Dialogue {
         {
             session.end_reply(now, &self.limits, &mut tools.lanes);
             self.arm_reply(&mut tools.timers);
-            tools.out.push_client(self.audio_answered());
+            tools.floor.out.push_client(self.audio_answered());
         }
     }
 
@@ -270,7 +270,7 @@ impl Dialogue {
                 self.activate(now, tools);
             }
             ConnectionChange::QueueStuck(detail) => {
-                tools.out.push_error(Error::new(ErrorKind::QueueStuck, detail));
+                tools.floor.out.push_error(Error::new(ErrorKind::QueueStuck, detail));
             }
             ConnectionChange::Failed(failure) if failure.is_context_full() => {
                 self.roll_over(now, RolloverReason::ContextFull, tools);
@@ -296,7 +296,7 @@ impl Dialogue {
             && unit.frame.is_some()
             && meta.input_id.is_none_or(|id| id.parse() == Ok(number))
         {
-            return tools.out.push_error(self.leave_picture_out(&unit, part, detail));
+            return tools.floor.out.push_error(self.leave_picture_out(&unit, part, detail));
         }
         session.unit_errors += 1;
         if session.unit_errors < UNIT_ERRORS_MAX || !tools.lanes.is_engaged(session.id) {
@@ -305,7 +305,7 @@ impl Dialogue {
         let detail = format!("the upstream failed on {UNIT_ERRORS_MAX} seconds of audio in a row: {detail}");
         let lane = tools.lanes.lane(session.id);
         tools.lanes.close(now, session.id);
-        tools.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
+        tools.floor.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
         self.handle_upstream_loss(now, ConnectionFailure::in_use(EndKind::Other, detail), tools);
     }
 

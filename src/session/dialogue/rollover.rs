@@ -136,7 +136,8 @@ impl Dialogue {
 
     /// Ends the outage and reports it to operators and to clients that want rollover events.
     fn resume_after_outage(&mut self, now: Instant, standby: bool, tools: &mut Tools) {
-        let Tools { settings, timers, out, .. } = tools;
+        let Tools { settings, timers, floor, .. } = tools;
+        let out = &mut floor.out;
         self.uplink.allow_catch_up();
         self.standby.renew();
         self.outage_reported = false;
@@ -260,7 +261,7 @@ impl Dialogue {
         );
         let is_pictures_fault = had_picture && kind == ErrorKind::Refused;
         let told = if is_pictures_fault { kind } else { ErrorKind::ConversationInterrupted };
-        tools.out.push_error(Error::new(told, error));
+        tools.floor.out.push_error(Error::new(told, error));
         self.outage_reported = true;
         RetryState::record_failure(&mut self.retry, now, ErrorKind::Unavailable, detail);
         self.outage = Some(Outage { reason: RolloverReason::UpstreamLost, since: now });

@@ -69,9 +69,9 @@ impl Dialogue {
         self.standby.feed(now, &self.rules, lanes, timers);
         self.redial_if_due(now, tools);
         if let Some(error) = self.take_connect_error(&tools.lanes) {
-            tools.out.push_error(error);
+            tools.floor.out.push_error(error);
         }
-        tools.out.push_if_any(tools.lanes.wait_notice(now, self.upstream.id(), &mut tools.timers));
+        tools.floor.out.push_if_any(tools.lanes.wait_notice(now, self.upstream.id(), &mut tools.timers));
         self.send_due_unit(now, tools);
         self.arm_limits(now, &tools.floor, &tools.lanes, &mut tools.timers);
     }
@@ -115,7 +115,7 @@ impl Dialogue {
                 format!("the upstream did not answer 1 s of audio within {} ms{said}", millis(bound));
             tools.lanes.close(now, session.id);
             let lane = tools.lanes.lane(session.id);
-            tools.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
+            tools.floor.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
             self.handle_upstream_loss(now, ConnectionFailure::in_use(EndKind::Other, detail), tools);
         }
     }

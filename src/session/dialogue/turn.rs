@@ -4,7 +4,6 @@ use std::{collections::VecDeque, time::Instant};
 
 use crate::session::{
     floor::{Floor, SpeechSource, TurnTranscript},
-    outbox::Actions,
     output_filter::OutputFilter,
     pace::Pace,
     tools::Tools,
@@ -20,7 +19,7 @@ const RESPONSE_IDS_MAX: usize = 4;
 const TEXT_MAX_BYTES: usize = 64 * 1024;
 
 /// Turn in progress.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::session) struct AssistantTurn {
     pub(in crate::session) request_id: String,
     pub(in crate::session) segment_id: u32,
@@ -48,20 +47,12 @@ impl AssistantTurn {
     /// Starts a turn, whose words the client gets if it `is_reported`, and tells the client.
     pub(in crate::session) fn start(by_client: bool, is_reported: bool, tools: &mut Tools) -> Self {
         let segment_id = tools.segment_ids.next_id();
-        tools.out.push_client(ClientEvent::AnswerStarted { segment_id, by_client });
+        tools.floor.out.push_client(ClientEvent::AnswerStarted { segment_id, by_client });
         Self {
             request_id: format!("turn_{:08x}", tools.lanes.rng().u32(..)),
             segment_id,
             is_reported,
-            text: String::new(),
-            reported_bytes: 0,
-            audio_samples: 0,
-            dropped_samples: 0,
-            playing: None,
-            calls: Vec::new(),
-            usage: TokenUsage::default(),
-            hit_limit: false,
-            response_ids: VecDeque::new(),
+            ..Self::default()
         }
     }
 
@@ -90,7 +81,7 @@ impl AssistantTurn {
         }
         if tools.settings.partials && self.text.trim().len() > self.reported_bytes {
             self.reported_bytes = self.text.len();
-            tools.out.push_client(self.partial());
+            tools.floor.out.push_client(self.partial());
         }
     }
 
@@ -149,19 +140,13 @@ impl AssistantTurn {
     }
 
     /// Plays audio of the model.
-    pub(in crate::session) fn push_audio(
-        &mut self,
-        now: Instant,
-        samples: &[f32],
-        floor: &mut Floor,
-        out: &mut Actions,
-    ) {
+    pub(in crate::session) fn push_audio(&mut self, now: Instant, samples: &[f32], floor: &mut Floor) {
         self.audio_samples += samples.len() as u64;
         let turn = *self.playing.get_or_insert_with(|| {
             let (id, text) = (self.request_id.clone(), self.text.trim().to_owned());
             floor.begin_turn(now, self.segment_id, id, text)
         });
-        self.dropped_samples += floor.push_audio(now, turn, samples, out) as u64;
+        self.dropped_samples += floor.push_audio(now, turn, samples) as u64;
     }
 
     /// Puts a turn without audio behind the turns that are still played, so that the ends of turns keep their order.
@@ -177,10 +162,10 @@ impl AssistantTurn {
     pub(in crate::session) fn report_complete(&self, tools: &mut Tools) {
         let mut transcript = self.transcript(tools);
         let Some(playing) = self.playing else {
-            return transcript.all_events().for_each(|event| tools.out.push_client(event));
+            return transcript.all_events().for_each(|event| tools.floor.out.push_client(event));
         };
         if self.has_partials(tools) && self.text.len() > self.reported_bytes {
-            tools.out.push_client(self.partial());
+            tools.floor.out.push_client(self.partial());
             transcript.has_partials = true;
         }
         tools.floor.set_transcript(playing, transcript);
@@ -191,7 +176,7 @@ impl AssistantTurn {
         let transcript = self.transcript(tools);
         match self.playing {
             Some(playing) => tools.floor.set_transcript(playing, transcript),
-            None => tools.out.push_if_any(transcript.unheard_event()),
+            None => tools.floor.out.push_if_any(transcript.unheard_event()),
         }
     }
 
@@ -215,18 +200,11 @@ mod tests {
             [(0, ""), (600, "One two"), (1300, "One two three four five"), (2200, text), (9000, text)]
         {
             let mut turn = AssistantTurn {
-                request_id: String::new(),
                 segment_id: 1,
                 is_reported: true,
                 text: text.to_owned(),
-                reported_bytes: 0,
                 audio_samples: audio_ms * u64::from(MODEL_RATE_HZ) / 1000,
-                dropped_samples: 0,
-                playing: None,
-                calls: Vec::new(),
-                usage: TokenUsage::default(),
-                hit_limit: false,
-                response_ids: VecDeque::new(),
+                ..AssistantTurn::default()
             };
             turn.cut_unmade_words();
             assert_eq!(turn.text.trim(), kept, "{audio_ms} ms");

@@ -108,7 +108,7 @@ impl Turns {
         turn.push_text(&mut self.filter, delta);
         let has_news = !turn.text[before..].trim().is_empty();
         if turn.has_partials(tools) && has_news && is_report_due(turn.text.len(), &mut turn.reported_bytes) {
-            tools.out.push_client(turn.partial());
+            tools.floor.out.push_client(turn.partial());
         }
     }
 
@@ -125,14 +125,14 @@ impl Turns {
         }
         if let Some(ended) = self.ended_turn(meta) {
             if let Some(turn) = ended.played_as {
-                tools.floor.push_audio(now, turn, samples, &mut tools.out);
+                tools.floor.push_audio(now, turn, samples);
             }
             return;
         }
         self.unit_contents.has_audio = true;
         let turn = self.open.get_or_insert_with(|| AssistantTurn::start(false, self.reports_words, tools));
         turn.add_response_id(meta.response_id);
-        turn.push_audio(now, samples, &mut tools.floor, &mut tools.out);
+        turn.push_audio(now, samples, &mut tools.floor);
     }
 
     /// Handles the end of a unit. It may repeat the unit's text and audio.
@@ -180,7 +180,7 @@ impl Turns {
             if is_acknowledged && !std::mem::replace(&mut fence.acknowledged, true) {
                 tools.timers.clear(&[Timer::Yield]);
                 let (stage, after) = (BargeInStage::ModelYielded, now - fence.since);
-                tools.out.measure(Measurement::BargeIn { stage, after });
+                tools.floor.out.measure(Measurement::BargeIn { stage, after });
             }
             return;
         }
@@ -212,10 +212,10 @@ impl Turns {
             unheard.usage = self.usage.take();
             unheard.follow_earlier(now, &mut tools.floor);
             unheard.report_cut(tools);
-            tools.out.push_if_any(unheard.end(true));
+            tools.floor.out.push_if_any(unheard.end(true));
             if let Some(playing) = unheard.playing {
                 tools.floor.truncate(playing);
-                tools.floor.finish(now, playing, &mut tools.out);
+                tools.floor.finish(now, playing);
             }
         } else if let Some(turn) = &mut self.open {
             self.filter.finish(&mut turn.text);
@@ -233,9 +233,9 @@ impl Turns {
         self.history.push(Speaker::Assistant, turn.segment_id, turn.kept_words().0);
         turn.follow_earlier(now, &mut tools.floor);
         turn.report_complete(tools);
-        tools.out.push_if_any(turn.end(false));
+        tools.floor.out.push_if_any(turn.end(false));
         if let Some(playing) = turn.playing {
-            tools.floor.finish(now, playing, &mut tools.out);
+            tools.floor.finish(now, playing);
         }
         self.last_ended = Some(EndedTurn { played_as: turn.playing, response_ids: turn.response_ids });
     }
@@ -262,7 +262,7 @@ impl Turns {
         }
         turn.follow_earlier(now, &mut tools.floor);
         turn.report_cut(tools);
-        tools.out.push_if_any(turn.end(true));
+        tools.floor.out.push_if_any(turn.end(true));
         for id in turn.response_ids {
             self.remember_stale(id);
         }

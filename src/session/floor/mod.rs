@@ -137,11 +137,13 @@ pub(crate) struct Floor {
     sent_audio: Duration,
     /// Audio sent, for a canceller of its echo.
     playback_log: Option<PlaybackLog>,
+    /// What the client gets next, of the floor and of all other parts, oldest first.
+    pub(crate) out: Actions,
 }
 
 impl Floor {
-    /// A floor at the model's own rate.
-    pub(crate) fn new(options: FloorOptions) -> Self {
+    /// A floor at the model's own rate, whose audio goes into this outbox.
+    pub(crate) fn new(options: FloorOptions, out: Actions) -> Self {
         let playout = options.playout;
         let ms = |ms: u32| Duration::from_millis(ms.into());
         let lead = (playout.pace == PlayoutPace::RealTime).then(|| ms(playout.lead_ms));
@@ -161,6 +163,7 @@ impl Floor {
             unwritten: None,
             sent_audio: Duration::ZERO,
             playback_log: None,
+            out,
         }
     }
 
@@ -277,13 +280,7 @@ impl Floor {
 
     /// Adds float32 audio of the model to a speech, also after it was finished. Ignored if the speech has ended. Above
     /// [`UNPLAYED_MAX`], this and all later audio of the speech is dropped. Returns how many samples were dropped.
-    pub(crate) fn push_audio(
-        &mut self,
-        now: Instant,
-        id: SpeechId,
-        samples: &[f32],
-        out: &mut Actions,
-    ) -> usize {
+    pub(crate) fn push_audio(&mut self, now: Instant, id: SpeechId, samples: &[f32]) -> usize {
         let room = UNPLAYED_MAX.saturating_sub(self.unplayed_length(now));
         let room = room.as_millis() as usize * (MODEL_RATE_HZ / 1000) as usize;
         let Some(speech) = self.speech_mut(id) else { return 0 };
@@ -292,9 +289,9 @@ impl Floor {
         if kept < samples.len()
             && let Some(error) = speech.break_off()
         {
-            out.push_error(error);
+            self.out.push_error(error);
         }
-        self.advance(now, out);
+        self.advance(now);
         samples.len() - kept
     }
 
@@ -321,11 +318,11 @@ impl Floor {
     }
 
     /// Finishes a speech. It ends when its audio was heard.
-    pub(crate) fn finish(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
+    pub(crate) fn finish(&mut self, now: Instant, id: SpeechId) {
         if let Some(speech) = self.speech_mut(id) {
             speech.finish();
         }
-        self.advance(now, out);
+        self.advance(now);
     }
 
     /// Sets the words of a turn of the model that is complete. The client gets them when the turn ends.
@@ -356,17 +353,16 @@ impl Floor {
     }
 
     /// Ends a speech although no upstream speaks it.
-    pub(crate) fn fail(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
+    pub(crate) fn fail(&mut self, now: Instant, id: SpeechId) {
         self.truncate(id);
-        self.finish_unspoken(now, id, out);
+        self.finish_unspoken(now, id);
     }
 
     /// Ends a speech that may have no audio. Reports its start, unless that was reported, and its end.
-    pub(crate) fn finish_unspoken(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
-        if let Some(speech) = self.speech_mut(id) {
-            out.push_if_any(speech.announce(now));
-        }
-        self.finish(now, id, out);
+    pub(crate) fn finish_unspoken(&mut self, now: Instant, id: SpeechId) {
+        let announced = self.speech_mut(id).and_then(|speech| speech.announce(now));
+        self.out.push_if_any(announced);
+        self.finish(now, id);
     }
 
     /// Discards the audio of an unheard speech, which is synthesised again.
@@ -378,7 +374,7 @@ impl Floor {
 
     /// Silences every speech of this source. An announced one ends as cancelled; the client never learns of the others
     /// (tests/golden/macaw/c10e_tts_cancel_before_first_chunk.json).
-    pub(crate) fn cancel(&mut self, now: Instant, source: SpeechSource, out: &mut Actions) {
+    pub(crate) fn cancel(&mut self, now: Instant, source: SpeechSource) {
         let mut index = 0;
         while let Some(speech) = self.speeches.get(index) {
             if speech.source != source {
@@ -387,7 +383,7 @@ impl Floor {
             }
             if let Some(speech) = self.speeches.remove(index) {
                 let is_cut = !self.is_played(now, &speech);
-                self.report_end(now, speech, is_cut, out);
+                self.report_end(now, speech, is_cut);
             }
             // Only the first one is paced.
             if index == 0 {
@@ -396,7 +392,7 @@ impl Floor {
                 if let Some(log) = &mut self.playback_log {
                     log.note_cut(now);
                 }
-                out.record_audio(|| RecordedItem::Playback(Playback::Cut(now)));
+                self.out.record_audio(|| RecordedItem::Playback(Playback::Cut(now)));
             }
         }
     }
@@ -430,7 +426,7 @@ impl Floor {
         self.unwritten = Some((id, (sent as f64 * part).round() as u64));
     }
 
-    fn report_end(&self, now: Instant, speech: Speech, cancelled: bool, out: &mut Actions) {
+    fn report_end(&mut self, now: Instant, speech: Speech, cancelled: bool) {
         let (segment_id, is_incomplete) = (speech.segment_id, cancelled || speech.truncated);
         let audio_ms = speech.made_ms();
         let transcript = speech.transcript.as_ref();
@@ -440,22 +436,22 @@ impl Floor {
         match &speech.transcript {
             // A turn without audio.
             Some(transcript) if audio_ms == 0 && transcript.audio_ms == 0 && !is_incomplete => {
-                transcript.all_events().for_each(|event| out.push_client(event));
+                transcript.all_events().for_each(|event| self.out.push_client(event));
             }
             Some(transcript) => {
                 let heard_ms = if cancelled { self.heard_ms(now, &speech) } else { audio_ms };
-                out.push_if_any(transcript.heard_event(heard_ms, audio_ms));
+                self.out.push_if_any(transcript.heard_event(heard_ms, audio_ms));
                 if !is_incomplete {
-                    transcript.call_events().for_each(|event| out.push_client(event));
+                    transcript.call_events().for_each(|event| self.out.push_client(event));
                 }
             }
             None => {}
         }
         if speech.start_reported {
-            self.report_speaking_end(now, speech, cancelled, out);
+            self.report_speaking_end(now, speech, cancelled);
         }
         if let Some(segment_id) = segment_id {
-            out.push_client(ClientEvent::AnswerEnded {
+            self.out.push_client(ClientEvent::AnswerEnded {
                 segment_id,
                 cancelled: is_incomplete,
                 audio_ms,
@@ -465,13 +461,13 @@ impl Floor {
         }
     }
 
-    fn report_speaking_end(&self, now: Instant, speech: Speech, cancelled: bool, out: &mut Actions) {
+    fn report_speaking_end(&mut self, now: Instant, speech: Speech, cancelled: bool) {
         let mut audio_ms = speech.sent_samples * 1000 / u64::from(speech.converter.rate_hz);
         if cancelled {
-            out.push(Action::DropTurn(speech.id, speech.sent_bytes));
+            self.out.push(Action::DropTurn(speech.id, speech.sent_bytes));
             audio_ms = self.heard_ms(now, &speech);
         }
-        out.push_client(ClientEvent::SpeakingEnded {
+        self.out.push_client(ClientEvent::SpeakingEnded {
             request_id: speech.request_id,
             at_ms: millis(now - speech.requested_at),
             cancelled: cancelled || speech.truncated,

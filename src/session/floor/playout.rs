@@ -6,7 +6,7 @@ use super::{BURST_MAX_BYTES, FILE_WEIGHT, Floor, SpeechSource, speech::Speech};
 use crate::{
     session::{
         measurement::{AudioOrigin, Measurement},
-        outbox::{Actions, Observation, recorded::RecordedItem},
+        outbox::{Observation, recorded::RecordedItem},
     },
     vocabulary::SpeechId,
 };
@@ -31,10 +31,10 @@ impl Floor {
     }
 
     /// Continues after [`Floor::pause`].
-    pub(crate) fn resume(&mut self, now: Instant, out: &mut Actions) {
+    pub(crate) fn resume(&mut self, now: Instant) {
         if self.suspected_until.is_some() {
             self.suspected_until = Some(now);
-            self.advance(now, out);
+            self.advance(now);
         }
     }
 
@@ -44,18 +44,18 @@ impl Floor {
     }
 
     /// Continues after [`Floor::hold`].
-    pub(crate) fn release(&mut self, now: Instant, out: &mut Actions) {
+    pub(crate) fn release(&mut self, now: Instant) {
         if self.held_until.is_some() {
             self.held_until = Some(now);
-            self.advance(now, out);
+            self.advance(now);
         }
     }
 
     /// Holds audio back while the client has not read the audio sent before.
-    pub(crate) fn set_client_behind(&mut self, now: Instant, is_behind: bool, out: &mut Actions) {
+    pub(crate) fn set_client_behind(&mut self, now: Instant, is_behind: bool) {
         if std::mem::replace(&mut self.is_client_behind, is_behind) && !is_behind {
             self.pace.end_pause(now);
-            self.advance(now, out);
+            self.advance(now);
         }
     }
 
@@ -65,30 +65,30 @@ impl Floor {
     }
 
     /// Sends due audio, and ends speeches that were heard.
-    pub(crate) fn advance(&mut self, now: Instant, out: &mut Actions) {
+    pub(crate) fn advance(&mut self, now: Instant) {
         while !self.speeches.is_empty() {
             if let Some(until) = self.paused_until().filter(|until| *until <= now) {
                 (self.suspected_until, self.held_until) = (None, None);
                 self.pace.end_pause(until);
             }
             if self.paused_until().is_none() && !self.is_client_behind {
-                self.send_due(now, out);
+                self.send_due(now);
             }
             let Some(speech) =
                 self.speeches.front_mut().filter(|speech| speech.complete && speech.unsent.is_empty())
             else {
                 return;
             };
-            out.push_if_any(speech.take_rest());
+            self.out.push_if_any(speech.take_rest());
             if self.options.reports_complete && speech.start_reported {
-                out.push_if_any(speech.completion());
+                self.out.push_if_any(speech.completion());
             }
             if self.played_at(now).is_some_and(|at| at > now) {
                 return;
             }
             self.pace.stop();
             if let Some(speech) = self.speeches.pop_front() {
-                self.report_end(now, speech, false, out);
+                self.report_end(now, speech, false);
             }
         }
         self.suspected_until = None;
@@ -142,15 +142,15 @@ impl Floor {
     }
 
     /// Handles a client's confirmation that it has played a speech. Ignored if that speech has ended.
-    pub(crate) fn confirm_played(&mut self, now: Instant, id: SpeechId, out: &mut Actions) {
+    pub(crate) fn confirm_played(&mut self, now: Instant, id: SpeechId) {
         if let Some(speech) = self.speeches.front_mut().filter(|speech| speech.id == id && speech.is_sent()) {
             speech.confirmed = true;
-            self.advance(now, out);
+            self.advance(now);
         }
     }
 
     /// Sends the first speech's due audio: without a pace, [`BURST_MAX_BYTES`] at once, and less of a file format.
-    fn send_due(&mut self, now: Instant, out: &mut Actions) {
+    fn send_due(&mut self, now: Instant) {
         let mut sent_bytes = 0;
         while sent_bytes < BURST_MAX_BYTES
             && let Some((samples, length)) =
@@ -168,7 +168,7 @@ impl Floor {
             }
             let frame = speech.take_frame(samples, self.options.has_fixed_frames);
             if self.pace.record_sent(now, length) {
-                out.observe(Observation::Underrun);
+                self.out.observe(Observation::Underrun);
             }
             self.sent_audio += length;
             self.last_sent_at = Some(now);
@@ -185,12 +185,12 @@ impl Floor {
                 } else {
                     AudioOrigin::Text
                 };
-                out.measure(Measurement::FirstAudio { origin, after: now - at });
+                self.out.measure(Measurement::FirstAudio { origin, after: now - at });
             }
             if let Some(log) = &mut self.playback_log {
                 log.note_sent(length, speech.played(now, &frame));
             }
-            out.record_audio(|| RecordedItem::Playback(speech.played(now, &frame)));
+            self.out.record_audio(|| RecordedItem::Playback(speech.played(now, &frame)));
             let is_file = speech.converter.is_file();
             sent_bytes += frame.len() * if is_file { FILE_WEIGHT } else { 1 };
             if is_file && self.begun_file.replace(speech.file) == Some(speech.file) {
@@ -198,11 +198,11 @@ impl Floor {
             }
             let frame = speech.converter.encode_frame(frame);
             if !speech.start_reported {
-                out.push_if_any(speech.announce(now));
+                self.out.push_if_any(speech.announce(now));
             }
             speech.count_frame(now, samples);
             if let Some(audio) = speech.audio_event(frame) {
-                out.push_client(audio);
+                self.out.push_client(audio);
             }
         }
     }

@@ -1,5 +1,8 @@
 //! Tests of the floor: when audio leaves, and what is held.
 
+mod endings;
+mod formats;
+
 use super::*;
 use crate::audio::encoding::Encoding;
 use crate::session::outbox::{Observation, lane_outbox::LaneOutbox};
@@ -10,11 +13,11 @@ fn format(encoding: Encoding, rate_hz: u32) -> OutputFormat {
 
 static SECOND: [f32; MODEL_RATE_HZ as usize] = [0.25; MODEL_RATE_HZ as usize];
 
-fn floor() -> (Floor, Instant, Actions) {
+fn floor() -> (Floor, Instant) {
     floor_with_hold(0)
 }
 
-fn floor_with_hold(hold_max_ms: u32) -> (Floor, Instant, Actions) {
+fn floor_with_hold(hold_max_ms: u32) -> (Floor, Instant) {
     let playout = PlayoutRules { pace: PlayoutPace::RealTime, lead_ms: 300, frame_ms: 100, hold_max_ms };
     #[expect(clippy::disallowed_methods, reason = "an instant must come from somewhere")]
     let now = Instant::now();
@@ -26,16 +29,16 @@ fn floor_with_hold(hold_max_ms: u32) -> (Floor, Instant, Actions) {
         playout,
         ..FloorOptions::default()
     };
-    (Floor::new(options), now, Actions::default())
+    (Floor::new(options, Actions::default()), now)
 }
 
 /// The oldest action. The lanes have none.
-fn pop(out: &mut Actions) -> Option<Action> {
-    out.pop(&mut LaneOutbox::default())
+fn pop(floor: &mut Floor) -> Option<Action> {
+    floor.out.pop(&mut LaneOutbox::default())
 }
 
 /// Messages to the client: lengths of audio in ms, and events by their first letters.
-fn client_events(out: &mut Actions) -> Vec<String> {
+fn client_events(floor: &mut Floor) -> Vec<String> {
     let describe = |action| match action {
         Action::ToClient(ClientEvent::Audio(audio)) => Some((audio.bytes.len() / 48).to_string()),
         Action::ToClient(ClientEvent::SpeakingStarted { .. }) => Some("start".to_owned()),
@@ -45,32 +48,36 @@ fn client_events(out: &mut Actions) -> Vec<String> {
         Action::ToClient(ClientEvent::Error(_)) => Some("error".to_owned()),
         _ => None,
     };
-    std::iter::from_fn(|| pop(out)).filter_map(describe).collect()
+    std::iter::from_fn(|| pop(floor)).filter_map(describe).collect()
 }
 
 #[test]
 fn chunks_of_any_size_are_sent_in_whole_frames_at_playout_pace() {
-    let (mut floor, now, mut out) = floor();
+    let (mut floor, now) = floor();
     let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
     for piece in SECOND[..9_600].chunks(1_000) {
-        floor.push_audio(now, turn, piece, &mut out);
+        floor.push_audio(now, turn, piece);
     }
-    assert_eq!(client_events(&mut out).len(), 1 + 7, "seven times 41 ms: the lead, and no piece more");
-    floor.finish(now, turn, &mut out);
+    assert_eq!(client_events(&mut floor).len(), 1 + 7, "seven times 41 ms: the lead, and no piece more");
+    floor.finish(now, turn);
     let mut at = now;
     while let Some(next) = floor.next_timeout(at) {
         assert!(next > at, "nothing is due that was not done");
         at = next;
-        floor.advance(at, &mut out);
+        floor.advance(at);
     }
-    assert_eq!(client_events(&mut out), ["100", "8", "end 400 false"], "then in frames of their own length");
+    assert_eq!(
+        client_events(&mut floor),
+        ["100", "8", "end 400 false"],
+        "then in frames of their own length"
+    );
     assert_eq!((at - now).as_millis(), 400, "when the last of it was heard");
 }
 
 /// A second of the model is 16 packets of 60 ms and 40 ms more, which wait for the next second.
 #[test]
 fn packets_bridge_the_gap_between_two_seconds_of_the_model() {
-    let (mut floor, now, mut out) = floor_with_hold(600);
+    let (mut floor, now) = floor_with_hold(600);
     floor.options.packets = PacketOptions { frame_ms: 60, ..PacketOptions::default() };
     floor.set_format(format(Encoding::Opus, MODEL_RATE_HZ)).unwrap();
     let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
@@ -79,11 +86,11 @@ fn packets_bridge_the_gap_between_two_seconds_of_the_model() {
         let next_second = now + Duration::from_secs(second);
         while let Some(next) = floor.next_timeout(at).filter(|next| *next < next_second) {
             at = next;
-            floor.advance(at, &mut out);
+            floor.advance(at);
         }
         at = next_second;
-        floor.push_audio(at, turn, &SECOND, &mut out);
-        underruns += std::iter::from_fn(|| pop(&mut out))
+        floor.push_audio(at, turn, &SECOND);
+        underruns += std::iter::from_fn(|| pop(&mut floor))
             .filter(|action| matches!(action, Action::Observe(Observation::Underrun)))
             .count();
     }
@@ -105,27 +112,27 @@ fn transcript(segment_id: u32, text: &str, audio_ms: u64) -> TurnTranscript {
 
 #[test]
 fn audio_too_far_ahead_is_dropped_from_one_point_on_and_reported_once() {
-    let (mut floor, now, mut out) = floor();
+    let (mut floor, now) = floor();
     let turn = floor.begin_turn(now, 7, "t".into(), String::new());
     for minute in 1..=16 {
-        let dropped = floor.push_audio(now, turn, &SECOND.repeat(60), &mut out);
+        let dropped = floor.push_audio(now, turn, &SECOND.repeat(60));
         assert_eq!(dropped, if minute > 15 { 60 * SECOND.len() } else { 0 }, "{minute}");
         assert!(floor.is_far_ahead(now));
         assert_eq!(floor.must_upstreams_wait(now), minute > 10, "{minute}");
     }
     assert_eq!(floor.unplayed_length(now).as_secs(), 900);
-    assert_eq!(client_events(&mut out).iter().filter(|event| *event == "error").count(), 1);
+    assert_eq!(client_events(&mut floor).iter().filter(|event| *event == "error").count(), 1);
     let later = now + Duration::from_secs(60);
-    floor.advance(later, &mut out);
-    assert_eq!(floor.push_audio(later, turn, &SECOND, &mut out), SECOND.len(), "there is room again");
+    floor.advance(later);
+    assert_eq!(floor.push_audio(later, turn, &SECOND), SECOND.len(), "there is room again");
     floor.set_transcript(turn, transcript(7, "one two three four", 1200 * 1000));
-    floor.finish(later, turn, &mut out);
+    floor.finish(later, turn);
     let mut at = later;
     while let Some(next) = floor.next_timeout(at) {
         at = next;
-        floor.advance(at, &mut out);
+        floor.advance(at);
     }
-    let ends: Vec<_> = std::iter::from_fn(|| pop(&mut out))
+    let ends: Vec<_> = std::iter::from_fn(|| pop(&mut floor))
         .filter_map(|action| match action {
             Action::ToClient(ClientEvent::TranscriptFinal { text, duration_ms, .. }) => {
                 Some(format!("{text} {duration_ms}"))
@@ -141,24 +148,26 @@ fn audio_too_far_ahead_is_dropped_from_one_point_on_and_reported_once() {
 
 #[test]
 fn one_piece_of_audio_that_is_too_long_is_cut_and_reported() {
-    let (mut floor, now, mut out) = floor();
+    let (mut floor, now) = floor();
     let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-    assert_eq!(floor.push_audio(now, turn, &SECOND.repeat(1000), &mut out), 100 * SECOND.len());
+    assert_eq!(floor.push_audio(now, turn, &SECOND.repeat(1000)), 100 * SECOND.len());
     assert_eq!(floor.unplayed_length(now).as_secs(), 900);
-    assert!(client_events(&mut out).contains(&"error".to_owned()));
+    assert!(client_events(&mut floor).contains(&"error".to_owned()));
 }
 
 #[test]
 fn audio_waits_while_the_client_is_behind() {
-    let (mut floor, now, mut out) = floor();
+    let (mut floor, now) = floor();
     let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-    floor.set_client_behind(now, true, &mut out);
-    floor.push_audio(now, turn, &SECOND, &mut out);
-    floor.finish(now, turn, &mut out);
-    assert!(client_events(&mut out).is_empty() && floor.next_timeout(now).is_none() && !floor.may_send(now));
+    floor.set_client_behind(now, true);
+    floor.push_audio(now, turn, &SECOND);
+    floor.finish(now, turn);
+    assert!(
+        client_events(&mut floor).is_empty() && floor.next_timeout(now).is_none() && !floor.may_send(now)
+    );
     let later = now + Duration::from_secs(60);
-    floor.set_client_behind(later, false, &mut out);
-    assert!(!client_events(&mut out).is_empty() && floor.next_timeout(later).is_some());
+    floor.set_client_behind(later, false);
+    assert!(!client_events(&mut floor).is_empty() && floor.next_timeout(later).is_some());
     assert!(
         floor.unplayed_length(later).as_millis() == 1000,
         "the time meanwhile does not count as playback"
@@ -167,12 +176,12 @@ fn audio_waits_while_the_client_is_behind() {
 
 /// How long the first audio of a text with such first pieces is held, ms.
 fn hold_ms(source: SpeechSource, pieces: &[usize], hold_max_ms: u32) -> u128 {
-    let (mut floor, now, mut out) = floor_with_hold(hold_max_ms);
+    let (mut floor, now) = floor_with_hold(hold_max_ms);
     let turn = floor.begin(now, source, "t".into(), String::new());
     for piece in pieces {
-        floor.push_audio(now, turn, &SECOND[..*piece], &mut out);
+        floor.push_audio(now, turn, &SECOND[..*piece]);
     }
-    let events = client_events(&mut out);
+    let events = client_events(&mut floor);
     let due = if events.is_empty() { floor.next_timeout(now).unwrap() } else { now };
     (due - now).as_millis()
 }
@@ -185,13 +194,13 @@ fn turn_with_short_first_chunk_is_held_until_the_next_is_due() {
     assert_eq!(hold_ms(SpeechSource::Model, &[24_000], 600), 0, "nothing for a whole unit");
     assert_eq!(hold_ms(SpeechSource::Model, &[2_400; 10], 600), 0, "in however many pieces");
     assert_eq!(hold_ms(SpeechSource::Text, &[12_000], 600), 0, "nothing for a text");
-    let (mut floor, now, mut out) = floor_with_hold(600);
+    let (mut floor, now) = floor_with_hold(600);
     let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-    floor.push_audio(now, turn, &SECOND[..12_000], &mut out);
-    assert_eq!(client_events(&mut out), [""; 0]);
-    floor.finish(now, turn, &mut out);
+    floor.push_audio(now, turn, &SECOND[..12_000]);
+    assert_eq!(client_events(&mut floor), [""; 0]);
+    floor.finish(now, turn);
     assert_eq!(
-        client_events(&mut out),
+        client_events(&mut floor),
         ["start", "100", "100", "100"],
         "a turn that is over waits for nothing"
     );
@@ -199,439 +208,126 @@ fn turn_with_short_first_chunk_is_held_until_the_next_is_due() {
 
 #[test]
 fn turn_of_a_model_that_streams_is_not_held() {
-    let (held, now, mut out) = floor_with_hold(600);
-    let mut floor = Floor::new(FloorOptions { has_streamed_turns: true, ..held.options });
+    let (held, now) = floor_with_hold(600);
+    let options = FloorOptions { has_streamed_turns: true, ..held.options };
+    let mut floor = Floor::new(options, Actions::default());
     let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-    floor.push_audio(now, turn, &SECOND[..2_400], &mut out);
-    assert_eq!(client_events(&mut out), ["start", "100"]);
+    floor.push_audio(now, turn, &SECOND[..2_400]);
+    assert_eq!(client_events(&mut floor), ["start", "100"]);
 }
 
 #[test]
 fn pause_holds_audio_back_and_loses_nothing() {
     for (resumed_after_ms, continues_after_ms) in [(Some(400), 400), (None, 600)] {
-        let (mut floor, now, mut out) = floor();
+        let (mut floor, now) = floor();
         let at = |ms: u64| now + Duration::from_millis(ms);
         let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-        floor.push_audio(now, turn, &SECOND, &mut out);
-        floor.finish(now, turn, &mut out);
-        assert_eq!(client_events(&mut out), ["start", "100", "100", "100"]);
+        floor.push_audio(now, turn, &SECOND);
+        floor.finish(now, turn);
+        assert_eq!(client_events(&mut floor), ["start", "100", "100", "100"]);
         floor.pause(now);
-        floor.advance(at(300), &mut out);
-        assert_eq!(client_events(&mut out), [""; 0]);
+        floor.advance(at(300));
+        assert_eq!(client_events(&mut floor), [""; 0]);
         assert_eq!(floor.next_timeout(at(300)), Some(at(600)), "a pause ends by itself");
         match resumed_after_ms {
-            Some(ms) => floor.resume(at(ms), &mut out),
-            None => floor.advance(at(600), &mut out),
+            Some(ms) => floor.resume(at(ms)),
+            None => floor.advance(at(600)),
         }
         assert_eq!(floor.unplayed_length(at(continues_after_ms)).as_millis(), 700);
-        assert_eq!(client_events(&mut out), ["100", "100", "100"], "and no underrun is counted");
+        assert_eq!(client_events(&mut floor), ["100", "100", "100"], "and no underrun is counted");
         assert_eq!(floor.pace.next_hold(), Duration::ZERO);
         for later in (continues_after_ms..2_000).step_by(20) {
-            floor.advance(at(later), &mut out);
+            floor.advance(at(later));
         }
-        assert_eq!(client_events(&mut out), ["100", "100", "100", "100", "end 1000 false"]);
+        assert_eq!(client_events(&mut floor), ["100", "100", "100", "100", "end 1000 false"]);
     }
 }
 
 #[test]
 fn held_audio_waits_for_the_client_whatever_the_user_does() {
     for (released_after_ms, continues_after_ms) in [(Some(5_000), 5_000), (None, 60_000)] {
-        let (mut floor, now, mut out) = floor();
+        let (mut floor, now) = floor();
         let at = |ms: u64| now + Duration::from_millis(ms);
         floor.hold(now);
         let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-        floor.push_audio(now, turn, &SECOND, &mut out);
-        floor.finish(now, turn, &mut out);
+        floor.push_audio(now, turn, &SECOND);
+        floor.finish(now, turn);
         floor.pause(at(1_000));
-        floor.resume(at(1_200), &mut out);
-        floor.advance(at(4_000), &mut out);
-        assert_eq!((client_events(&mut out), floor.may_send(at(4_000))), (vec![], false));
+        floor.resume(at(1_200));
+        floor.advance(at(4_000));
+        assert_eq!((client_events(&mut floor), floor.may_send(at(4_000))), (vec![], false));
         assert_eq!(
             floor.next_timeout(at(4_000)),
             Some(at(60_000)),
             "a client that never goes on is not waited for"
         );
         match released_after_ms {
-            Some(ms) => floor.release(at(ms), &mut out),
-            None => floor.advance(at(60_000), &mut out),
+            Some(ms) => floor.release(at(ms)),
+            None => floor.advance(at(60_000)),
         }
-        assert_eq!(client_events(&mut out), ["start", "100", "100", "100"]);
+        assert_eq!(client_events(&mut floor), ["start", "100", "100", "100"]);
         for later in (continues_after_ms..continues_after_ms + 2_000).step_by(20) {
-            floor.advance(at(later), &mut out);
+            floor.advance(at(later));
         }
         let mut rest = vec!["100"; 7];
         rest.push("end 1000 false");
-        assert_eq!(client_events(&mut out), rest, "nothing is lost");
+        assert_eq!(client_events(&mut floor), rest, "nothing is lost");
     }
 }
 
 #[test]
 fn held_audio_outlasts_its_speech() {
-    let (mut floor, now, mut out) = floor();
-    let speak = |floor: &mut Floor, out: &mut Actions| {
+    let (mut floor, now) = floor();
+    let speak = |floor: &mut Floor| {
         let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-        floor.push_audio(now, turn, &SECOND[..2_400], out);
-        floor.finish(now, turn, out);
+        floor.push_audio(now, turn, &SECOND[..2_400]);
+        floor.finish(now, turn);
     };
-    floor.release(now, &mut out);
-    speak(&mut floor, &mut out);
+    floor.release(now);
+    speak(&mut floor);
     floor.hold(now);
-    floor.cancel(now, SpeechSource::Model, &mut out);
-    client_events(&mut out);
-    speak(&mut floor, &mut out);
-    assert_eq!(client_events(&mut out), [""; 0], "the client's buffer is still full");
-    floor.release(now, &mut out);
-    assert_eq!(client_events(&mut out), ["start", "100"]);
+    floor.cancel(now, SpeechSource::Model);
+    client_events(&mut floor);
+    speak(&mut floor);
+    assert_eq!(client_events(&mut floor), [""; 0], "the client's buffer is still full");
+    floor.release(now);
+    assert_eq!(client_events(&mut floor), ["start", "100"]);
 }
 
 #[test]
 fn client_that_takes_audio_again_does_not_lift_the_pause_for_the_user() {
-    let (mut floor, now, mut out) = floor();
+    let (mut floor, now) = floor();
     let at = |ms: u64| now + Duration::from_millis(ms);
     let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-    floor.push_audio(now, turn, &SECOND, &mut out);
-    client_events(&mut out);
+    floor.push_audio(now, turn, &SECOND);
+    client_events(&mut floor);
     floor.hold(at(50));
     floor.pause(at(100));
-    floor.release(at(200), &mut out);
-    floor.advance(at(600), &mut out);
-    assert_eq!(client_events(&mut out), [""; 0], "the user may be about to speak");
-    floor.advance(at(700), &mut out);
-    assert_eq!(client_events(&mut out), ["100"; 3]);
+    floor.release(at(200));
+    floor.advance(at(600));
+    assert_eq!(client_events(&mut floor), [""; 0], "the user may be about to speak");
+    floor.advance(at(700));
+    assert_eq!(client_events(&mut floor), ["100"; 3]);
 }
 
 #[test]
 fn pause_ends_with_its_text() {
-    let (mut floor, now, mut out) = floor();
+    let (mut floor, now) = floor();
     let at = |ms: u64| now + Duration::from_millis(ms);
     for (ms, ended_by_cancel) in [(0, true), (1_000, false)] {
         let turn = floor.begin(at(ms), SpeechSource::Model, "t".into(), String::new());
-        floor.push_audio(at(ms), turn, &SECOND[..2_400], &mut out);
-        floor.finish(at(ms), turn, &mut out);
+        floor.push_audio(at(ms), turn, &SECOND[..2_400]);
+        floor.finish(at(ms), turn);
         floor.pause(at(ms));
         if ended_by_cancel {
-            floor.cancel(at(ms), SpeechSource::Model, &mut out);
+            floor.cancel(at(ms), SpeechSource::Model);
         }
-        floor.advance(at(ms + 100), &mut out);
-        client_events(&mut out);
+        floor.advance(at(ms + 100));
+        client_events(&mut floor);
         let turn = floor.begin(at(ms + 100), SpeechSource::Model, "u".into(), String::new());
-        floor.push_audio(at(ms + 100), turn, &SECOND[..2_400], &mut out);
-        assert_eq!(client_events(&mut out), ["start", "100"]);
-        floor.cancel(at(ms + 100), SpeechSource::Model, &mut out);
-        client_events(&mut out);
+        floor.push_audio(at(ms + 100), turn, &SECOND[..2_400]);
+        assert_eq!(client_events(&mut floor), ["start", "100"]);
+        floor.cancel(at(ms + 100), SpeechSource::Model);
+        client_events(&mut floor);
     }
-}
-
-#[test]
-fn cancelled_text_counts_only_audio_that_was_played() {
-    for (after_ms, played_ms) in [(0, 0), (100, 100), (450, 450)] {
-        let (mut floor, now, mut out) = floor();
-        let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-        floor.push_audio(now, turn, &SECOND, &mut out);
-        let cancelled_at = now + Duration::from_millis(after_ms);
-        for ms in (0..=after_ms).step_by(50) {
-            floor.advance(now + Duration::from_millis(ms), &mut out);
-        }
-        floor.cancel(cancelled_at, SpeechSource::Model, &mut out);
-        assert_eq!(client_events(&mut out).pop(), Some(format!("end {played_ms} true")));
-    }
-}
-
-#[test]
-fn truncated_text_is_played_and_ends_as_cancelled() {
-    let (mut floor, now, mut out) = floor();
-    let turn = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-    floor.push_audio(now, turn, &SECOND[..4_800], &mut out);
-    floor.truncate(turn);
-    floor.finish(now, turn, &mut out);
-    floor.advance(now + Duration::from_millis(200), &mut out);
-    assert_eq!(client_events(&mut out), ["start", "100", "100", "end 200 true"]);
-}
-
-#[test]
-fn text_on_the_floor_decides_who_may_speak() {
-    let (mut floor, now, mut out) = floor();
-    let claims = [Claim::QueuedText, Claim::Answer, Claim::Turn];
-    let decisions = |floor: &Floor| claims.map(|claim| floor.may_speak(claim));
-    assert_eq!(decisions(&floor), [Permission::Now; 3], "nobody speaks");
-    let turn = floor.begin(now, SpeechSource::Model, "m".into(), String::new());
-    assert_eq!(
-        decisions(&floor),
-        [Permission::Now; 3],
-        "the model is cut by a text, and continues otherwise"
-    );
-    floor.finish(now, turn, &mut out);
-    let text = floor.begin(now, SpeechSource::Text, "t".into(), "hello".into());
-    let waits = Permission::After(text);
-    assert_eq!(decisions(&floor), [waits, waits, Permission::Refused]);
-    floor.push_audio(now, text, &SECOND[..2_400], &mut out);
-    floor.finish(now, text, &mut out);
-    assert_eq!(decisions(&floor), [waits, waits, Permission::Refused], "until it was heard");
-    floor.advance(now + Duration::from_millis(100), &mut out);
-    assert_eq!(decisions(&floor), [Permission::Now; 3]);
-}
-
-#[test]
-fn cancel_silences_one_source() {
-    let (mut floor, now, mut out) = floor();
-    let text = floor.begin(now, SpeechSource::Text, "t".into(), "hello".into());
-    let turn = floor.begin(now, SpeechSource::Model, "m".into(), String::new());
-    floor.push_audio(now, turn, &SECOND[..2_400], &mut out);
-    floor.cancel(now, SpeechSource::Model, &mut out);
-    assert_eq!(
-        (client_events(&mut out), floor.is_busy()),
-        (vec![], true),
-        "the client never learns of the turn"
-    );
-    floor.push_audio(now, turn, &SECOND[..2_400], &mut out);
-    floor.push_audio(now, text, &SECOND[..2_400], &mut out);
-    floor.finish(now, text, &mut out);
-    floor.advance(now + Duration::from_millis(100), &mut out);
-    assert_eq!(
-        client_events(&mut out),
-        ["start", "100", "end 100 false"],
-        "late audio of the turn is dropped"
-    );
-}
-
-#[test]
-fn resampled_speech_is_heard_to_its_last_sample() {
-    // One piece, and pieces of which the last comes after the end.
-    for (rate_hz, pieces, is_late) in [8_000, 16_000, 44_100, 48_000]
-        .into_iter()
-        .flat_map(|rate_hz| [(rate_hz, 1, false), (rate_hz, 7, false), (rate_hz, 2, true)])
-    {
-        let (mut floor, now, mut out) = floor();
-        floor.set_format(format(Encoding::S16le, rate_hz)).unwrap();
-        let speech = floor.begin(now, SpeechSource::Model, "t".into(), String::new());
-        for (at, piece) in SECOND.chunks(SECOND.len().div_ceil(pieces)).enumerate() {
-            if is_late && at == 1 {
-                floor.finish(now, speech, &mut out);
-            }
-            floor.push_audio(now, speech, piece, &mut out);
-        }
-        if !is_late {
-            floor.finish(now, speech, &mut out);
-        }
-        play(&mut floor, now, &mut out);
-        let heard = client_audio(&mut out);
-        let samples: Vec<i16> = heard.as_chunks().0.iter().map(|two| i16::from_le_bytes(*two)).collect();
-        assert_eq!(samples.len(), rate_hz as usize, "{rate_hz} Hz in {pieces} pieces");
-        // The filter rings for a few samples at the end of a constant.
-        let end = &samples[samples.len() - rate_hz as usize / 100..samples.len() - rate_hz as usize / 500];
-        assert!(end.iter().all(|sample| (7_000..9_400).contains(sample)), "{rate_hz} Hz: {end:?}");
-    }
-}
-
-#[test]
-fn late_audio_of_a_finished_speech_leaves_nothing_for_the_next() {
-    for rate_hz in [16_000, 44_100, 48_000] {
-        let (mut floor, now, mut out) = floor();
-        floor.set_format(format(Encoding::S16le, rate_hz)).unwrap();
-        let first = floor.begin(now, SpeechSource::Model, "a".into(), String::new());
-        floor.push_audio(now, first, &SECOND[..4_800], &mut out);
-        floor.finish(now, first, &mut out);
-        floor.push_audio(now, first, &SECOND[..4_800], &mut out);
-        let second = floor.begin(now, SpeechSource::Model, "b".into(), String::new());
-        floor.push_audio(now, second, &[0.0; 4_800], &mut out);
-        floor.finish(now, second, &mut out);
-        for ms in (0..2_000).step_by(20) {
-            floor.advance(now + Duration::from_millis(ms), &mut out);
-        }
-        let (mut of_first, mut of_second) = (0, Vec::new());
-        while let Some(action) = pop(&mut out) {
-            match action {
-                Action::ToClient(ClientEvent::Audio(audio)) if audio.turn == first => {
-                    of_first += audio.bytes.len() / 2;
-                }
-                Action::ToClient(ClientEvent::Audio(audio)) => of_second.extend_from_slice(&audio.bytes),
-                _ => {}
-            }
-        }
-        assert!(
-            of_first.abs_diff(rate_hz as usize * 4 / 10) < rate_hz as usize / 100,
-            "{rate_hz}: {of_first}"
-        );
-        assert!(
-            of_second.iter().all(|byte| *byte == 0),
-            "{rate_hz}: the filter's tail opens the next speech"
-        );
-        assert!(of_second.len() / 2 >= rate_hz as usize / 5, "{rate_hz}: {}", of_second.len());
-    }
-}
-
-/// Ends of speeches: words, length of what was heard, and whether they were cut.
-fn ends(out: &mut Actions) -> Vec<String> {
-    client_events(out).into_iter().filter(|event| event.starts_with("end")).collect()
-}
-
-#[test]
-fn cut_speech_was_heard_no_further_than_written_and_than_sent() {
-    let ms = Duration::from_millis;
-    // After this time, this part of the messages that were sent waits to be written.
-    for (after_ms, (waiting, total), heard_ms) in [
-        (500, (0, 0), 500),
-        (500, (0, 100), 500),
-        (500, (10, 100), 500),
-        (500, (50, 100), 400),
-        (500, (100, 100), 0),
-        (500, (200, 100), 0),
-        (0, (0, 0), 0),
-    ] {
-        let (mut floor, now, mut out) = floor();
-        let turn = floor.begin_turn(now, 1, "t".into(), String::new());
-        floor.push_audio(now, turn, &SECOND, &mut out);
-        let mut at = now;
-        while let Some(next) = floor.next_timeout(at).filter(|next| *next <= now + ms(after_ms)) {
-            at = next;
-            floor.advance(at, &mut out);
-        }
-        let sent_ms = floor.speeches[0].sent_samples / 24;
-        assert!(sent_ms >= after_ms + 200, "{sent_ms}");
-        let cut_at = now + ms(after_ms);
-        floor.advance(cut_at, &mut out);
-        let sent_ms = floor.speeches[0].sent_samples / 24;
-        floor.note_unwritten(turn, waiting, total);
-        client_events(&mut out);
-        floor.cancel(cut_at, SpeechSource::Model, &mut out);
-        let expected = if (waiting, total) == (50, 100) { sent_ms / 2 } else { heard_ms };
-        assert_eq!(ends(&mut out), [format!("end {expected} true")], "{waiting} of {total} wait");
-    }
-}
-
-#[test]
-fn speech_that_was_played_to_its_end_is_not_cut_any_more() {
-    let ms = Duration::from_millis;
-    for (after_ms, is_unwritten, end) in [
-        (900, false, "end 900 true"),
-        (1000, false, "end 1000 false"),
-        (1200, false, "end 1000 false"),
-        (1200, true, "end 500 true"),
-    ] {
-        let (mut floor, now, mut out) = floor();
-        floor.options.tail = ms(500);
-        let turn = floor.begin_turn(now, 1, "t".into(), String::new());
-        floor.push_audio(now, turn, &SECOND, &mut out);
-        floor.finish(now, turn, &mut out);
-        let cut_at = now + ms(after_ms);
-        let mut at = now;
-        while let Some(next) = floor.next_timeout(at).filter(|next| *next <= cut_at) {
-            at = next;
-            floor.advance(at, &mut out);
-        }
-        if is_unwritten {
-            floor.note_unwritten(turn, 1, 2);
-        }
-        assert!(floor.is_audible(), "its end is not reported yet");
-        client_events(&mut out);
-        floor.cancel(cut_at, SpeechSource::Model, &mut out);
-        assert_eq!(ends(&mut out), [end], "{after_ms} ms");
-    }
-}
-
-/// Audio bytes to the client, in order.
-fn client_audio(out: &mut Actions) -> Vec<u8> {
-    let bytes = |action| match action {
-        Action::ToClient(ClientEvent::Audio(audio)) => Some(audio.bytes),
-        _ => None,
-    };
-    std::iter::from_fn(|| pop(out)).filter_map(bytes).flatten().collect()
-}
-
-/// Plays everything, and returns the instant of the end.
-fn play(floor: &mut Floor, mut at: Instant, out: &mut Actions) -> Instant {
-    while let Some(next) = floor.next_timeout(at) {
-        at = next;
-        floor.advance(at, out);
-    }
-    at
-}
-
-#[test]
-fn file_formats_are_streams_that_end_with_each_speech() {
-    for encoding in [Encoding::Mp3, Encoding::OggOpus] {
-        let (mut floor, now, mut out) = floor();
-        floor.set_format(format(encoding, MODEL_RATE_HZ)).unwrap();
-        let mut at = now;
-        let mut heard = Vec::new();
-        for _ in 0..2 {
-            let id = floor.begin(at, SpeechSource::Text, "t".into(), String::new());
-            floor.push_audio(at, id, &SECOND, &mut out);
-            floor.finish(at, id, &mut out);
-            let end = play(&mut floor, at, &mut out);
-            assert_eq!((end - at).as_millis(), 1000, "the pace is that of the samples");
-            at = end;
-            heard.push(client_audio(&mut out));
-        }
-        assert_eq!(heard[0], heard[1], "each speech is encoded alone");
-        let magic: &[u8] = if encoding == Encoding::Mp3 { &[0xff, 0xf3] } else { b"OggS" };
-        assert!(heard[0].starts_with(magic) && heard[0].len() > 3000, "{:?}", heard[0].len());
-    }
-}
-
-#[test]
-fn wav_header_comes_once_for_each_format() {
-    let (mut floor, now, mut out) = floor();
-    let mut at = now;
-    let mut bytes = Vec::new();
-    for new_format in [true, false, true] {
-        if new_format {
-            floor.set_format(format(Encoding::Wav, MODEL_RATE_HZ)).unwrap();
-        }
-        // Cut before it was heard: the header is still due.
-        let cut = floor.begin(at, SpeechSource::Text, "t".into(), String::new());
-        floor.cancel(at, SpeechSource::Text, &mut out);
-        assert!(floor.speech_mut(cut).is_none());
-        let id = floor.begin(at, SpeechSource::Text, "t".into(), String::new());
-        floor.push_audio(at, id, &SECOND, &mut out);
-        floor.finish(at, id, &mut out);
-        at = play(&mut floor, at, &mut out);
-        bytes.push(client_audio(&mut out).len());
-    }
-    assert_eq!(bytes, [48_044, 48_000, 48_044]);
-}
-
-#[test]
-fn interrupted_stream_begins_anew() {
-    let (mut floor, now, mut out) = floor();
-    floor.set_format(format(Encoding::Mp3, 22_050)).unwrap();
-    let speak = |floor: &mut Floor, at, out: &mut Actions| {
-        let id = floor.begin(at, SpeechSource::Text, "t".into(), String::new());
-        floor.push_audio(at, id, &SECOND, out);
-        floor.finish(at, id, out);
-    };
-    speak(&mut floor, now, &mut out);
-    let end = play(&mut floor, now, &mut out);
-    let whole = client_audio(&mut out);
-    speak(&mut floor, end, &mut out);
-    let cut_at = end + Duration::from_millis(500);
-    floor.advance(cut_at, &mut out);
-    floor.cancel(cut_at, SpeechSource::Text, &mut out);
-    assert!(client_audio(&mut out).len() < whole.len());
-    speak(&mut floor, cut_at, &mut out);
-    play(&mut floor, cut_at, &mut out);
-    assert_eq!(client_audio(&mut out), whole, "nothing of the cut speech is in it");
-}
-
-#[test]
-fn burst_of_a_file_format_is_encoded_in_small_steps() {
-    let (mut floor, now, mut out) = floor();
-    floor.options.playout.pace = PlayoutPace::Burst;
-    floor.options.frame_max_bytes = 16_384;
-    floor.pace = PlayoutPacer::new(None, Duration::ZERO);
-    floor.set_format(format(Encoding::Mp3, MODEL_RATE_HZ)).unwrap();
-    let id = floor.begin(now, SpeechSource::Text, "t".into(), String::new());
-    for _ in 0..20 {
-        floor.push_audio(now, id, &SECOND, &mut out);
-    }
-    let (mut steps, mut longest) = (0, 0);
-    let mut heard = client_audio(&mut out).len();
-    floor.finish(now, id, &mut out);
-    while floor.is_busy() {
-        floor.advance(now, &mut out);
-        let step = client_audio(&mut out).len();
-        (steps, longest, heard) = (steps + 1, longest.max(step), heard + step);
-    }
-    assert!(steps < 100 && longest < 12_000 * 2, "{steps} steps, the longest has {longest} bytes");
-    assert!((240_000..242_000).contains(&heard), "20 s at 96 kbit/s: {heard} bytes");
 }

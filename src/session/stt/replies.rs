@@ -30,7 +30,7 @@ impl Transcriber {
         let has_changed = match signal.into_reply() {
             Reply::None | Reply::Audio(_) | Reply::Call { .. } => false,
             Reply::Queued => {
-                tools.out.push_if_any(self.queue_notice(now, id, &tools.lanes));
+                tools.floor.out.push_if_any(self.queue_notice(now, id, &tools.lanes));
                 false
             }
             Reply::Text(text) => self.append_text(now, id, text, tools),
@@ -50,7 +50,7 @@ impl Transcriber {
         let lanes = &mut tools.lanes;
         match reply {
             Reply::QueueStuck(_) if self.is_further_lane(lane) => self.leave(now, lane, lanes),
-            Reply::QueueStuck(words) => tools.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
+            Reply::QueueStuck(words) => tools.floor.out.push_error(Error::new(ErrorKind::QueueStuck, words)),
             Reply::Done { text, .. } => self.complete_reply(now, lane, text, tools),
             Reply::Empty => self.complete_reply(now, lane, Some(""), tools),
             Reply::Failed(failure) => {
@@ -96,8 +96,8 @@ impl Transcriber {
                 reply.due_report().filter(|text| !may_have_record(text)).filter(is_long_enough)
         {
             let (text, audio_ms) = (text.to_owned(), length_ms(audio));
-            tools.out.measure_if_any(utterance.first_transcript.take(now, utterance.completed_at));
-            tools.out.push_client(utterance.partial(text, audio_ms, utterance.audio_start_ms));
+            tools.floor.out.measure_if_any(utterance.first_transcript.take(now, utterance.completed_at));
+            tools.floor.out.push_client(utterance.partial(text, audio_ms, utterance.audio_start_ms));
         }
         false
     }
@@ -110,7 +110,7 @@ impl Transcriber {
         if let Some(interim) = recognition.interim.take() {
             let text = without_record(text.unwrap_or(interim.text.as_str()));
             if !self.complete_pause(lane, text) && tools.settings.partials {
-                tools.out.push_if_any(self.interim_partial(text, &interim));
+                tools.floor.out.push_if_any(self.interim_partial(text, &interim));
             }
         } else if let Some(utterance) = self.queue.requested_on(lane)
             && let UtteranceState::Requested(_, audio, reply) = &utterance.state

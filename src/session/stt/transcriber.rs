@@ -280,7 +280,7 @@ impl Transcriber {
     /// Reports finished utterances, sends the next requests, and dials or leaves lanes as needed.
     pub(crate) fn advance(&mut self, now: Instant, tools: &mut Tools) {
         self.queue.report_progress(now, self.speech_end_wait, tools);
-        tools.out.push_if_any(self.likely_end());
+        tools.floor.out.push_if_any(self.likely_end());
         self.update_lanes(now, &mut tools.lanes);
     }
 }

@@ -194,7 +194,7 @@ impl UtteranceQueue {
         &mut self,
         now: Instant,
         max_wait: Duration,
-        Tools { timers, out, .. }: &mut Tools,
+        Tools { timers, floor, .. }: &mut Tools,
     ) {
         let mut index = 0;
         while let Some(utterance) = self.utterances.get_mut(index) {
@@ -203,13 +203,13 @@ impl UtteranceQueue {
             {
                 utterance.start_reported = true;
                 let segment_id = utterance.segment_id;
-                out.push_client(ClientEvent::SpeechStarted { at_ms, from_ms, segment_id });
+                floor.out.push_client(ClientEvent::SpeechStarted { at_ms, from_ms, segment_id });
             }
             if let UtteranceState::Settled(Some(Ok(transcript))) = &mut utterance.state {
                 let (from_ms, to_ms) = utterance.speech_ms;
                 self.cut_sentence.join(transcript, from_ms..to_ms, utterance.is_cut_in_speech);
             }
-            if utterance.report_if_settled(now, &mut self.words, out) {
+            if utterance.report_if_settled(now, &mut self.words, &mut floor.out) {
                 self.utterances.remove(index);
                 continue;
             }
@@ -220,7 +220,8 @@ impl UtteranceQueue {
                 }
                 utterance.released = true;
                 if let Some(at_ms) = utterance.speech_end_ms {
-                    out.push_client(ClientEvent::SpeechEnded { at_ms, segment_id: utterance.segment_id });
+                    let segment_id = utterance.segment_id;
+                    floor.out.push_client(ClientEvent::SpeechEnded { at_ms, segment_id });
                 }
             }
             index += 1;

@@ -67,7 +67,7 @@ impl Synthesizer {
 
     /// Cancels the current text and speaks this one.
     pub(crate) fn start_job(&mut self, now: Instant, job: SpeechJob, tools: &mut Tools) {
-        tools.floor.cancel(now, SpeechSource::Text, &mut tools.out);
+        tools.floor.cancel(now, SpeechSource::Text);
         let init = LaneRequest::Init(job.voice.clone());
         let mut reusable = self.current.take().and_then(|active| active.speaker.ask.lane());
         if let Some(id) = reusable.take_if(|id| !tools.lanes.can_serve(*id, &init)) {
@@ -78,7 +78,7 @@ impl Synthesizer {
             if let Some(id) = reusable {
                 tools.lanes.retire(now, id);
             }
-            return tools.floor.finish_unspoken(now, speech, &mut tools.out);
+            return tools.floor.finish_unspoken(now, speech);
         }
         let mut speaker = Speaker::new(Owner::Synthesizer);
         speaker.ask.use_lane(reusable);
@@ -88,7 +88,7 @@ impl Synthesizer {
 
     /// Stops speaking. Sends nothing if no text is being spoken (tests/golden/macaw/c10i_tts_cancel_idle.json).
     pub(crate) fn cancel(&mut self, now: Instant, tools: &mut Tools) {
-        tools.floor.cancel(now, SpeechSource::Text, &mut tools.out);
+        tools.floor.cancel(now, SpeechSource::Text);
         self.stop(now, tools);
     }
 
@@ -110,9 +110,9 @@ impl Synthesizer {
         let id = signal.id;
         match signal.into_reply() {
             Reply::None | Reply::Text(_) | Reply::Call { .. } => {}
-            Reply::Queued => tools.out.push_if_any(tools.lanes.queue_notice(now, id)),
+            Reply::Queued => tools.floor.out.push_if_any(tools.lanes.queue_notice(now, id)),
             Reply::QueueStuck(words) => {
-                tools.out.push_error(self.named(Error::new(ErrorKind::QueueStuck, words)));
+                tools.floor.out.push_error(self.named(Error::new(ErrorKind::QueueStuck, words)));
             }
             Reply::Ready => self.advance(now, tools),
             Reply::Audio(samples) => {
@@ -132,7 +132,7 @@ impl Synthesizer {
     fn push_audio(&mut self, now: Instant, samples: &[f32], tools: &mut Tools) -> bool {
         let Some(active) = self.current.as_mut().filter(|_| !samples.is_empty()) else { return true };
         active.speaker.part_has_audio = true;
-        tools.floor.push_audio(now, active.speech, samples, &mut tools.out) == 0
+        tools.floor.push_audio(now, active.speech, samples) == 0
     }
 
     /// Completes a part whose answer was empty. The lane ended with it; the remaining parts need another.
@@ -169,9 +169,9 @@ impl Synthesizer {
             // The back-end hides its speech errors (mappings/notes/minicpm-o.md#chat): it answers with text and no
             // audio.
             let words = format!("the upstream answered {silent} of {parts} parts of the text without audio");
-            tools.out.push_error(self.named(Error::new(ErrorKind::SpeakFailed, words)));
+            tools.floor.out.push_error(self.named(Error::new(ErrorKind::SpeakFailed, words)));
         }
-        tools.floor.finish(now, speech, &mut tools.out);
+        tools.floor.finish(now, speech);
         self.stop(now, tools);
     }
 
@@ -189,13 +189,13 @@ impl Synthesizer {
             tools.floor.restart(speech);
             return self.advance(now, tools);
         };
-        tools.out.push_error(self.named(error));
+        tools.floor.out.push_error(self.named(error));
         // The error goes first. A text that failed in its upstream has a normal end, if it was heard
         // (tests/golden/macaw/c10k_tts_crash_before_audio.json, tests/golden/macaw/c10l_tts_crash_mid.json).
         if was_in_use {
-            tools.floor.finish(now, speech, &mut tools.out);
+            tools.floor.finish(now, speech);
         } else {
-            tools.floor.fail(now, speech, &mut tools.out);
+            tools.floor.fail(now, speech);
         }
         self.current = None;
     }

@@ -31,7 +31,7 @@ pub(in super::super) struct UserUtterance {
 }
 
 /// Collects the user's audio.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in super::super) struct InputUnits {
     cuts_units: bool,
     has_begun: bool,
@@ -44,15 +44,7 @@ pub(in super::super) struct InputUnits {
 
 impl InputUnits {
     pub(in super::super) fn new(backend: Backend) -> Self {
-        Self {
-            cuts_units: backend == Backend::Pytorch,
-            has_begun: false,
-            buffer: Vec::new(),
-            previous_unit: Vec::new(),
-            utterance: Vec::new(),
-            audible_samples: 0,
-            has_ended: false,
-        }
+        Self { cuts_units: backend == Backend::Pytorch, ..Self::default() }
     }
 
     /// Adds an append; returns the unit it completes, or `None` if a unit's worth of samples is still missing.
@@ -100,7 +92,8 @@ impl InputUnits {
     }
 }
 
-fn rms(samples: &[f32]) -> f64 {
+/// Loudness of samples.
+pub(in super::super) fn rms(samples: &[f32]) -> f64 {
     let power: f64 = samples.iter().map(|sample| f64::from(*sample).powi(2)).sum();
     (power / samples.len().max(1) as f64).sqrt()
 }

@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 pub(super) use init::DEFAULT_PROMPT;
 pub use init::DuplexOpening;
 pub use input::DuplexUnit;
-pub(super) use input_units::InputUnits;
+pub(super) use input_units::{InputUnits, rms};
 pub(super) use responder::{ModelAnswer, Responder};
 pub(super) use stepwise::UnitOutput;
 pub(super) use turn::{ModelTurn, TurnFault};
@@ -103,10 +103,7 @@ impl DuplexSession {
     ) -> Result<Self, InitRejected> {
         let backend = ctx.cfg.backend;
         let opening = DuplexOpening::from_payload(backend, has_video, payload, &mut ctx.model.config)?;
-        let start_tokens = ctx.faults.trigger_with(|kind| match kind {
-            FaultKind::KvStart(start) => Some(start),
-            _ => None,
-        });
+        let start_tokens = ctx.faults.trigger_positions(FaultKind::KvStart);
         ctx.model.kv_cache_length = start_tokens.unwrap_or_else(|| opening.context_tokens());
         let force_listen_count = opening.force_listen_count(backend).unwrap_or(ctx.cfg.force_listen_count);
         ctx.record(|conn| SimOutput::DuplexOpened(conn, opening));
@@ -200,7 +197,7 @@ impl DuplexSession {
         ctx.model.kv_cache_length += tokens + append.unit.frame_count as u64 * FRAME_TOKENS;
         let timing = &ctx.cfg.timing;
         let duration = if is_speaking { timing.speak_step } else { timing.listen_step };
-        (duration + extra_step_time(ctx), outcome)
+        (duration + ctx.extra_step_time(), outcome)
     }
 
     /// Ends a turn early. C++ may still send the audio that its vocoder thread has finished.
@@ -335,17 +332,6 @@ fn new_response_id(ctx: &mut SimContext<'_>) -> String {
 
 /// Number of context positions at which the session ends.
 fn context_limit(ctx: &mut SimContext<'_>) -> Option<u64> {
-    let fault_limit = ctx.faults.trigger_with(|kind| match kind {
-        FaultKind::ContextFull(limit) => Some(limit),
-        _ => None,
-    });
+    let fault_limit = ctx.faults.trigger_positions(FaultKind::ContextFull);
     fault_limit.or(ctx.cfg.dialect.is_legacy().then_some(LEGACY_CONTEXT_TOKENS))
-}
-
-fn extra_step_time(ctx: &mut SimContext<'_>) -> Duration {
-    let extra_time = ctx.faults.trigger_with(|kind| match kind {
-        FaultKind::SlowSteps(by) => Some(by),
-        _ => None,
-    });
-    extra_time.unwrap_or_default()
 }

@@ -182,11 +182,7 @@ impl Gateway {
             SimMode::Audio => self.cfg.audio_time_limit,
             SimMode::Video => self.cfg.video_time_limit,
         };
-        let fault_limit = self.faults.trigger_with(|kind| match kind {
-            FaultKind::Timeout(after) => Some(after),
-            _ => None,
-        });
-        Some(fault_limit.unwrap_or(limit))
+        Some(self.faults.trigger_time(FaultKind::Timeout).unwrap_or(limit))
     }
 
     /// Assigns idle workers to queued connections in order. Called after any change that may free a worker.

@@ -29,11 +29,8 @@ impl Gateway {
                     self.fail_queued(conn);
                 }
             }
-            (Some(Connection::Serving { .. }), Some(text)) => {
-                self.with_session(conn, now, |session, ctx| session.handle_text(&text, ctx));
-            }
-            (Some(Connection::Serving { .. }), None) => {
-                self.with_session(conn, now, |session, ctx| session.handle_binary(ctx));
+            (Some(Connection::Serving { .. }), frame) => {
+                self.with_session(conn, now, |session, ctx| session.handle_frame(frame.as_deref(), ctx));
             }
             (None, _) => {}
         }

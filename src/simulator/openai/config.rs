@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{schema::wrong_word, turn_detector::DetectorConfig, wire::Rejected};
-use crate::RealtimeServer;
+use crate::{RealtimeServer, messages::object};
 
 /// Instructions of a session that has none of its own, as OpenAI shows them.
 const INSTRUCTIONS: &str =
@@ -269,12 +269,5 @@ fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
                 into.insert(key.clone(), value.clone());
             }
         }
-    }
-}
-
-fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(members) => members,
-        _ => Map::new(),
     }
 }

@@ -1,7 +1,5 @@
 //! A response in progress: its message, its deltas, and its cancellation.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::{
@@ -11,8 +9,8 @@ use super::{
 };
 use crate::{
     FaultKind, RealtimeServer,
-    audio::pcm,
     generate::AnswerPiece,
+    messages::base64_s16le,
     session_context::{SimContext, SimSessionEnd},
 };
 
@@ -42,11 +40,7 @@ impl OpenaiSession {
             }
             Some(AnswerPiece::Abort) => return Err(SimSessionEnd::Aborted),
         }
-        let slower: Option<Duration> = ctx.faults.trigger_with(|kind| match kind {
-            FaultKind::SlowSteps(by) => Some(by),
-            _ => None,
-        });
-        response.not_before = slower.map(|by| ctx.now + by);
+        response.not_before = ctx.faults.trigger_time(FaultKind::SlowSteps).map(|by| ctx.now + by);
         self.responses.insert(at, response);
         Ok(())
     }
@@ -74,10 +68,7 @@ impl OpenaiSession {
 
     /// Sends a delta of audio about this part.
     fn send_audio(&self, mut part: Value, samples: &[f32], ctx: &mut SimContext<'_>) {
-        let (mut bytes, mut base64) = (Vec::new(), String::new());
-        pcm::encode_s16le(samples, &mut bytes);
-        pcm::encode_base64(&bytes, &mut base64);
-        part["delta"] = base64.into();
+        part["delta"] = base64_s16le(samples).into();
         self.server.send(ctx, "response.output_audio.delta", part);
     }
 

@@ -107,15 +107,6 @@ impl OpenaiSession {
         Ok(())
     }
 
-    fn handle_frame(&mut self, frame: Option<&str>, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        if self.ready_at.is_some() || self.is_stuck {
-            let bytes = frame.map_or(0, str::len);
-            let has_room = self.unread.try_push(frame.map(str::to_owned), bytes);
-            return if has_room { Ok(()) } else { Err(SimSessionEnd::Aborted) };
-        }
-        self.read(frame, ctx)
-    }
-
     /// Reads one frame; `None` is a binary one.
     fn read(&mut self, frame: Option<&str>, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
         let (event_id, request) = match (frame, self.server) {
@@ -190,29 +181,23 @@ impl OpenaiSession {
 
 impl DialectSession for OpenaiSession {
     fn begin(&mut self, ctx: &mut SimContext<'_>) {
-        let seconds = |kind| match kind {
-            FaultKind::SlowInit(by) => Some(by),
-            _ => None,
-        };
-        let delay = ctx.faults.trigger_with(seconds).unwrap_or_default();
-        let limit = ctx.faults.trigger_with(|kind| match kind {
-            FaultKind::Timeout(after) => Some(after),
-            _ => None,
-        });
+        let ready_at = ctx.init_end();
+        let limit = ctx.faults.trigger_time(FaultKind::Timeout);
         self.is_stuck = ctx.faults.trigger(FaultKind::StuckQueue);
-        self.ready_at = (!self.is_stuck).then(|| ctx.now + ctx.cfg.timing.init + delay);
+        self.ready_at = (!self.is_stuck).then_some(ready_at);
         let own = (self.server == RealtimeServer::Openai).then_some(SESSION_MAX);
         self.expires_at = limit.or(own).map(|limit| ctx.now + limit);
         let shown = if self.server == RealtimeServer::Openai { SESSION_MAX } else { SESSION_MAX / 2 };
         self.expires_unix = ctx.unix_seconds() as u64 + shown.as_secs();
     }
 
-    fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        self.handle_frame(Some(text), ctx)
-    }
-
-    fn handle_binary(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        self.handle_frame(None, ctx)
+    fn handle_frame(&mut self, frame: Option<&str>, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        if self.ready_at.is_some() || self.is_stuck {
+            let bytes = frame.map_or(0, str::len);
+            let has_room = self.unread.try_push(frame.map(str::to_owned), bytes);
+            return if has_room { Ok(()) } else { Err(SimSessionEnd::Aborted) };
+        }
+        self.read(frame, ctx)
     }
 
     fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {

@@ -3,6 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::wire::Rejected;
+use crate::form_field;
+pub(super) use crate::form_field::{optional, required};
 
 /// Form of a value.
 #[derive(Debug, Clone, Copy)]
@@ -37,20 +39,7 @@ pub(super) enum Form {
 }
 
 /// Member of an object.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Field {
-    name: &'static str,
-    form: Form,
-    is_required: bool,
-}
-
-pub(super) const fn required(name: &'static str, form: Form) -> Field {
-    Field { name, form, is_required: true }
-}
-
-pub(super) const fn optional(name: &'static str, form: Form) -> Field {
-    Field { name, form, is_required: false }
-}
+pub(super) type Field = form_field::Field<Form>;
 
 /// Handling of members that no form has. A server that drops them checks no range either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

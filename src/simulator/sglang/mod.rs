@@ -215,12 +215,16 @@ impl DialectSession for SglangSession {
         send(ctx, "session.created", [("session", session)]);
     }
 
-    fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        self.handle_frame(Some(text), ctx)
-    }
-
-    fn handle_binary(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        self.handle_frame(None, ctx)
+    fn handle_frame(&mut self, frame: Option<&str>, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        if self.closes.is_some() {
+            return Ok(());
+        }
+        if self.opening.is_some() {
+            let bytes = frame.map_or(0, str::len);
+            let has_room = self.unread.try_push(frame.map(str::to_owned), bytes);
+            return if has_room { Ok(()) } else { Err(SimSessionEnd::Aborted) };
+        }
+        self.read(frame, ctx)
     }
 
     fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {
@@ -262,20 +266,6 @@ impl DialectSession for SglangSession {
 
     fn step_end_time(&self) -> Option<Instant> {
         self.step.as_ref().map(|step| step.ends_at)
-    }
-}
-
-impl SglangSession {
-    fn handle_frame(&mut self, frame: Option<&str>, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        if self.closes.is_some() {
-            return Ok(());
-        }
-        if self.opening.is_some() {
-            let bytes = frame.map_or(0, str::len);
-            let has_room = self.unread.try_push(frame.map(str::to_owned), bytes);
-            return if has_room { Ok(()) } else { Err(SimSessionEnd::Aborted) };
-        }
-        self.read(frame, ctx)
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     decode_base64, pages,
     request::{ANY_NUMBER, Field, Form, Rejected, check_object, optional, required},
 };
-use crate::audio::wav;
+use crate::{audio::wav, messages::object};
 
 /// Longest instructions (`max_history_chars`).
 const INSTRUCTIONS_MAX_CHARS: usize = 64 << 10;
@@ -279,19 +279,14 @@ fn complete(mut session: Map<String, Value>, modality: OutputModality) -> Map<St
     let patch = json!({
         "audio": formats, "model": pages::MODEL, "type": "realtime", "output_modalities": modality.granted(),
     });
-    if let Value::Object(patch) = patch {
-        merge(&mut session, &patch);
-    }
+    merge(&mut session, &object(patch));
     session
 }
 
 /// `session` of `session.updated`: the configuration without the voices, and what was granted.
 pub(super) fn wire_session(session: &Map<String, Value>, negotiated: &Negotiated, id: &str) -> Value {
     let mut shown = session.clone();
-    let mut extension = match shown.remove("sglang") {
-        Some(Value::Object(extension)) => extension,
-        _ => Map::new(),
-    };
+    let mut extension = shown.remove("sglang").map(object).unwrap_or_default();
     extension.remove("reference_audio");
     extension.remove("tts_reference_audio");
     let mut granted = pages::capabilities();

@@ -38,11 +38,7 @@ impl SglangSession {
             self.adopt(session, negotiated, event_id, ctx);
             return Ok(());
         }
-        let extra_delay = ctx.faults.trigger_with(|kind| match kind {
-            FaultKind::SlowInit(by) => Some(by),
-            _ => None,
-        });
-        let ready_at = ctx.now + ctx.cfg.timing.init + extra_delay.unwrap_or_default();
+        let ready_at = ctx.init_end();
         self.opening = Some(Opening { ready_at, event_id: event_id.to_owned(), session, negotiated });
         Ok(())
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::input::{MAX_IMAGE_BYTES, MAX_INPUT_BYTES};
-use crate::HttpPage;
+use crate::{HttpPage, messages::object};
 
 /// Name of the deployment, which is the model's path.
 pub(super) const MODEL: &str = "openbmb/MiniCPM-o-4_5";
@@ -64,7 +64,7 @@ pub(crate) fn unavailable() -> HttpPage {
 
 /// Capabilities of the deployment.
 pub(super) fn capabilities() -> Map<String, Value> {
-    let capabilities = json!({
+    object(json!({
         "interaction": "native",
         "native_full_duplex": true,
         "proactive_output": false,
@@ -99,9 +99,5 @@ pub(super) fn capabilities() -> Map<String, Value> {
             "cleanup_timeout_s": 30,
             "session_update_timeout_s": 60,
         },
-    });
-    match capabilities {
-        Value::Object(capabilities) => capabilities,
-        _ => Map::new(),
-    }
+    }))
 }

@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+pub(super) use crate::form_field::{optional, required};
+use crate::{form_field, messages::object};
+
 /// Longest `event_id`.
 const EVENT_ID_MAX_CHARS: usize = 256;
 
@@ -88,20 +91,7 @@ pub(super) enum Form {
 }
 
 /// Member of an object.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Field {
-    name: &'static str,
-    form: Form,
-    is_required: bool,
-}
-
-pub(super) const fn required(name: &'static str, form: Form) -> Field {
-    Field { name, form, is_required: true }
-}
-
-pub(super) const fn optional(name: &'static str, form: Form) -> Field {
-    Field { name, form, is_required: false }
-}
+pub(super) type Field = form_field::Field<Form>;
 
 pub(super) const ANY_NUMBER: Form = Form::Number { min: f64::NEG_INFINITY, max: f64::INFINITY };
 
@@ -180,10 +170,7 @@ fn take(name: &'static str, event: &mut Map<String, Value>) -> Request {
             image: text("image"),
             t_ms: event["sglang"]["t_ms"].as_f64().unwrap_or_default(),
         },
-        "session.update" => match event.remove("session") {
-            Some(Value::Object(session)) => Request::Update(session),
-            _ => Request::Update(Map::new()),
-        },
+        "session.update" => Request::Update(event.remove("session").map(object).unwrap_or_default()),
         "input_audio_buffer.clear" => Request::Clear,
         "sglang.input_audio.end" => Request::End,
         "session.close" => Request::Close,

@@ -1,10 +1,9 @@
 //! Events of a response (serve/realtime/projection.py, and `OutputConverter` of the model's session_adapters.py).
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{input::Unit, negotiation::OutputModality, send};
-use crate::{audio::pcm, session_context::SimContext};
+use crate::{messages::base64_s16le, session_context::SimContext};
 
 /// The response that is open, and the counters of all.
 #[derive(Debug, Default)]
@@ -46,9 +45,7 @@ impl OpenResponse {
         }
         if !audio.is_empty() && self.speaks() {
             self.has_audio = true;
-            let mut bytes = Vec::new();
-            pcm::encode_s16le(audio, &mut bytes);
-            let delta = STANDARD.encode(bytes).into();
+            let delta = base64_s16le(audio).into();
             self.send_content("response.output_audio.delta", [("delta", delta)], Some(unit), ctx);
         }
     }

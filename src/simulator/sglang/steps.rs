@@ -51,18 +51,8 @@ impl SglangSession {
         let config = sampling.and_then(Value::as_object).cloned().unwrap_or_default();
         let count = config.get("force_listen_count").and_then(Value::as_u64);
         self.listens_left = count.unwrap_or_else(|| ctx.cfg.force_listen_count.into());
-        self.context_max = ctx
-            .faults
-            .trigger_with(|kind| match kind {
-                FaultKind::ContextFull(limit) => Some(limit),
-                _ => None,
-            })
-            .unwrap_or(CONTEXT_TOKENS);
-        let start = ctx.faults.trigger_with(|kind| match kind {
-            FaultKind::KvStart(start) => Some(start),
-            _ => None,
-        });
-        self.tokens = start.unwrap_or(OPENING_TOKENS);
+        self.context_max = ctx.faults.trigger_positions(FaultKind::ContextFull).unwrap_or(CONTEXT_TOKENS);
+        self.tokens = ctx.faults.trigger_positions(FaultKind::KvStart).unwrap_or(OPENING_TOKENS);
         let prompt = session.get("instructions").and_then(Value::as_str).map(str::to_owned);
         let voice = negotiation::voice(session);
         ctx.record(|conn| {
@@ -91,11 +81,7 @@ impl SglangSession {
         let timing = &ctx.cfg.timing;
         let time =
             if matches!(output, StepOutput::Speak { .. }) { timing.speak_step } else { timing.listen_step };
-        let extra_time = ctx.faults.trigger_with(|kind| match kind {
-            FaultKind::SlowSteps(by) => Some(by),
-            _ => None,
-        });
-        self.step = Some(Step { ends_at: ctx.now + time + extra_time.unwrap_or_default(), unit, output });
+        self.step = Some(Step { ends_at: ctx.now + time + ctx.extra_step_time(), unit, output });
     }
 
     fn run_model(&mut self, unit: &Unit, samples: Vec<f32>, ctx: &mut SimContext<'_>) -> StepOutput {

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{audio::pcm, hum_voice::SAMPLE_RATE_HZ, messages, session_context::SimContext};
+use crate::{hum_voice::SAMPLE_RATE_HZ, messages, session_context::SimContext};
 
 /// Errors that are the server's, or of its load; all others are the client's (protocol/duplex/errors.py).
 const OTHER_ERROR_TYPES: [(&str, &str); 4] = [
@@ -220,12 +220,9 @@ impl Answer {
     pub(super) fn delta(&mut self, text: &str, audio: &[f32], epoch: u64) -> Vec<Event> {
         self.transcript.push_str(text);
         self.samples += audio.len();
-        let (mut bytes, mut base64) = (Vec::new(), String::new());
-        pcm::encode_s16le(audio, &mut bytes);
-        pcm::encode_base64(&bytes, &mut base64);
         let metadata = json!({"epoch": epoch, "model_speak": true, "audio_duration_ms": self.audio_ms()});
         let more = vec![
-            ("delta", base64.into()),
+            ("delta", messages::base64_s16le(audio).into()),
             ("format", "pcm16".into()),
             ("sample_rate_hz", SAMPLE_RATE_HZ.into()),
             ("metadata", metadata),

@@ -11,7 +11,7 @@ use toml::Spanned;
 
 use super::{
     CloseBy, CodecName, DuplexLimits, FailureMeanings, ReceiveName, ReceiveRule, SampleEncoding, SendName,
-    requirement::RequirementFile, sections::DialectSigns,
+    parts::MessageParts, requirement::RequirementFile, sections::DialectSigns,
 };
 use crate::{
     spelling::{
@@ -83,8 +83,9 @@ pub(super) struct RuleFile {
     #[serde(rename = "match")]
     when: BTreeMap<String, OneOrMore>,
     event: ReceiveName,
+    /// JSON pointers to the parts of the message.
     #[serde(default)]
-    take: TakeFile,
+    take: MessageParts<String>,
     #[serde(default)]
     require: Vec<RequirementFile>,
 }
@@ -97,46 +98,12 @@ enum OneOrMore {
     More(Vec<String>),
 }
 
-/// JSON pointers to the parts of a received message.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TakeFile {
-    position: Option<String>,
-    length: Option<String>,
-    wait_s: Option<String>,
-    session_id: Option<String>,
-    text: Option<String>,
-    audio: Option<String>,
-    end_of_turn: Option<String>,
-    reason: Option<String>,
-    detail: Option<String>,
-    code: Option<String>,
-    response_id: Option<String>,
-    input_id: Option<String>,
-    context_tokens: Option<String>,
-    ticket: Option<String>,
-    backend: Option<String>,
-    sequence: Option<String>,
-    resume_token: Option<String>,
-    unit_ms: Option<String>,
-    input_rate_hz: Option<String>,
-    output_rate_hz: Option<String>,
-    item_id: Option<String>,
-    transcriber: Option<String>,
-    call_id: Option<String>,
-    name: Option<String>,
-    arguments: Option<String>,
-    usage: Option<String>,
-    finish: Option<String>,
-    retryable: Option<String>,
-}
-
 /// Messages that a supported mode needs but `send` does not define.
 pub(super) fn missing_messages<T>(
     send: &BTreeMap<SendName, T>,
     modes: &BTreeMap<Mode, String>,
 ) -> impl Iterator<Item = (SendName, Mode)> {
-    let absent = SendName::ALL.into_iter().filter(|name| !send.contains_key(name));
+    let absent = SendName::OWN.into_iter().filter(|name| !send.contains_key(name));
     absent.filter_map(|name| {
         let mode = name.modes().iter().find(|mode| modes.contains_key(mode))?;
         Some((name, *mode))
@@ -204,40 +171,9 @@ impl RuleFile {
         let when =
             self.when.into_iter().map(|(pointer, value)| (extractor.add(&pointer), values(value))).collect();
         let require = self.require.into_iter().map(|requirement| requirement.compile(extractor)).collect();
-        let usage = self.take.usage.map(|pointer| extractor.add_raw(&pointer));
-        let mut slot = |pointer: Option<String>| pointer.map(|pointer| extractor.add(&pointer));
-        ReceiveRule {
-            when,
-            event: self.event,
-            position: slot(self.take.position),
-            length: slot(self.take.length),
-            wait_s: slot(self.take.wait_s),
-            session_id: slot(self.take.session_id),
-            text: slot(self.take.text),
-            audio: slot(self.take.audio),
-            end_of_turn: slot(self.take.end_of_turn),
-            reason: slot(self.take.reason),
-            detail: slot(self.take.detail),
-            code: slot(self.take.code),
-            response_id: slot(self.take.response_id),
-            input_id: slot(self.take.input_id),
-            context_tokens: slot(self.take.context_tokens),
-            ticket: slot(self.take.ticket),
-            backend: slot(self.take.backend),
-            sequence: slot(self.take.sequence),
-            resume_token: slot(self.take.resume_token),
-            unit_ms: slot(self.take.unit_ms),
-            input_rate_hz: slot(self.take.input_rate_hz),
-            output_rate_hz: slot(self.take.output_rate_hz),
-            item_id: slot(self.take.item_id),
-            transcriber: slot(self.take.transcriber),
-            call_id: slot(self.take.call_id),
-            name: slot(self.take.name),
-            arguments: slot(self.take.arguments),
-            usage,
-            finish: slot(self.take.finish),
-            retryable: slot(self.take.retryable),
-            require,
-        }
+        let mut take = self.take;
+        let usage = take.usage.take().map(|pointer| extractor.add_raw(&pointer));
+        let take = MessageParts { usage, ..take.map(|pointer| extractor.add(&pointer)) };
+        ReceiveRule { when, event: self.event, take, require }
     }
 }

@@ -3,6 +3,7 @@
 mod dialects;
 mod file;
 mod names;
+mod parts;
 mod requirement;
 mod sections;
 
@@ -17,12 +18,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use self::file::{UpstreamFile, duplex_limits, missing_messages, request_path_problems, voice_encodings};
-use self::requirement::Requirement;
 pub use self::{
     dialects::{Dialects, ServedDialect},
     names::{ReceiveName, SendName},
     sections::{DialectSign, DuplexLimits, FailureMeanings, SocketSign},
 };
+use self::{parts::MessageParts, requirement::Requirement};
 use super::{
     check::{self, Document, FileError},
     extract::Extractor,
@@ -142,34 +143,7 @@ pub struct UpstreamMapping {
 pub(crate) struct ReceiveRule {
     pub(crate) when: Vec<(usize, Vec<String>)>,
     pub(crate) event: ReceiveName,
-    pub(crate) position: Option<usize>,
-    pub(crate) length: Option<usize>,
-    pub(crate) wait_s: Option<usize>,
-    pub(crate) session_id: Option<usize>,
-    pub(crate) text: Option<usize>,
-    pub(crate) audio: Option<usize>,
-    pub(crate) end_of_turn: Option<usize>,
-    pub(crate) reason: Option<usize>,
-    pub(crate) detail: Option<usize>,
-    pub(crate) code: Option<usize>,
-    pub(crate) response_id: Option<usize>,
-    pub(crate) input_id: Option<usize>,
-    pub(crate) context_tokens: Option<usize>,
-    pub(crate) ticket: Option<usize>,
-    pub(crate) backend: Option<usize>,
-    pub(crate) sequence: Option<usize>,
-    pub(crate) resume_token: Option<usize>,
-    pub(crate) unit_ms: Option<usize>,
-    pub(crate) input_rate_hz: Option<usize>,
-    pub(crate) output_rate_hz: Option<usize>,
-    pub(crate) item_id: Option<usize>,
-    pub(crate) transcriber: Option<usize>,
-    pub(crate) call_id: Option<usize>,
-    pub(crate) name: Option<usize>,
-    pub(crate) arguments: Option<usize>,
-    pub(crate) usage: Option<usize>,
-    pub(crate) finish: Option<usize>,
-    pub(crate) retryable: Option<usize>,
+    pub(crate) take: MessageParts<usize>,
     /// Requirements that the session must meet.
     pub(crate) require: Vec<Requirement>,
 }
@@ -350,7 +324,11 @@ impl UpstreamMapping {
             .when
             .iter()
             .filter_map(|(slot, values)| Some((*slot, Value::from(values.first()?.as_str()))));
-        let parts = [(rule.text, text.into()), (rule.audio, audio.into()), (rule.end_of_turn, true.into())];
+        let parts = [
+            (rule.take.text, text.into()),
+            (rule.take.audio, audio.into()),
+            (rule.take.end_of_turn, true.into()),
+        ];
         let parts = parts.into_iter().filter_map(|(slot, value)| Some((slot?, value)));
         Some(self.extractor.compose(&conditions.chain(parts).collect()).to_string())
     }

@@ -1,73 +1,73 @@
 //! Names of the messages to and from an upstream, with their modes and slots.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use crate::vocabulary::Mode;
+use crate::{named_enum::named_enum, vocabulary::Mode};
 
-/// Message from the bridge to an upstream, spelled in snake case under `[send]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SendName {
-    /// Opens the session.
-    Init,
-    /// Opens the session with a voice.
-    InitWithVoice,
-    /// Asks for the transcript of an utterance.
-    Transcribe,
-    /// Asks to speak a text in the server's own voice.
-    Speak,
-    /// Asks to speak a text in a given voice.
-    SpeakWithVoice,
-    /// Opens a conversation.
-    Converse,
-    /// Opens a conversation with a voice.
-    ConverseWithVoice,
-    /// One unit of a conversation.
-    Append,
-    /// One unit of a conversation, with a picture.
-    AppendWithFrame,
-    /// Ends the session politely.
-    Close,
-    /// Asks for an answer in a conversation that takes turns. With the four names below, it is needed by profiles with
-    /// `[answer]` only.
-    Chat,
-    /// Asks for an answer in a given voice.
-    ChatWithVoice,
-    /// A message of such a conversation.
-    ChatMessage,
-    /// A part of a message: words.
-    ChatText,
-    /// A part of a message: speech.
-    ChatAudio,
-    /// A part of a message: a picture.
-    ChatPicture,
-    /// A part of a message of the model: words, where they are spelled otherwise than the user's.
-    ChatAnswerText,
-    /// A call of a tool, earlier in the conversation.
-    ChatCall,
-    /// The result of a call.
-    ChatResult,
-    /// A tool that the model may call.
-    ChatTool,
-    /// Ends audio that was appended: it is a message of the conversation.
-    Commit,
-    /// Asks for the response to a conversation that was sent.
-    Respond,
-    /// Stops a response.
-    Cancel,
-    /// Cuts a response to the part that was heard.
-    Truncate,
-    /// Names the voice of the session.
-    Voice,
-    /// Opens a session for a client of another dialect.
-    RelayOpen,
-    /// Input of one step of such a client.
-    RelayAppend,
+named_enum! {
+    /// Message from the bridge to an upstream, spelled in snake case under `[send]`.
+    pub enum SendName {
+        /// Opens the session.
+        Init = "init",
+        /// Opens the session with a voice.
+        InitWithVoice = "init_with_voice",
+        /// Asks for the transcript of an utterance.
+        Transcribe = "transcribe",
+        /// Asks to speak a text in the server's own voice.
+        Speak = "speak",
+        /// Asks to speak a text in a given voice.
+        SpeakWithVoice = "speak_with_voice",
+        /// Opens a conversation.
+        Converse = "converse",
+        /// Opens a conversation with a voice.
+        ConverseWithVoice = "converse_with_voice",
+        /// One unit of a conversation.
+        Append = "append",
+        /// One unit of a conversation, with a picture.
+        AppendWithFrame = "append_with_frame",
+        /// Ends the session politely.
+        Close = "close",
+        /// Asks for an answer in a conversation that takes turns. With the four names below, it is needed by profiles with
+        /// `[answer]` only.
+        Chat = "chat",
+        /// Asks for an answer in a given voice.
+        ChatWithVoice = "chat_with_voice",
+        /// A message of such a conversation.
+        ChatMessage = "chat_message",
+        /// A part of a message: words.
+        ChatText = "chat_text",
+        /// A part of a message: speech.
+        ChatAudio = "chat_audio",
+        /// A part of a message: a picture.
+        ChatPicture = "chat_picture",
+        /// A part of a message of the model: words, where they are spelled otherwise than the user's.
+        ChatAnswerText = "chat_answer_text",
+        /// A call of a tool, earlier in the conversation.
+        ChatCall = "chat_call",
+        /// The result of a call.
+        ChatResult = "chat_result",
+        /// A tool that the model may call.
+        ChatTool = "chat_tool",
+        /// Ends audio that was appended: it is a message of the conversation.
+        Commit = "commit",
+        /// Asks for the response to a conversation that was sent.
+        Respond = "respond",
+        /// Stops a response.
+        Cancel = "cancel",
+        /// Cuts a response to the part that was heard.
+        Truncate = "truncate",
+        /// Names the voice of the session.
+        Voice = "voice",
+        /// Opens a session for a client of another dialect.
+        RelayOpen = "relay_open",
+        /// Input of one step of such a client.
+        RelayAppend = "relay_append",
+    }
 }
 
 impl SendName {
     /// Messages needed by the bridge's own sessions.
-    pub const ALL: [Self; 10] = [
+    pub const OWN: [Self; 10] = [
         Self::Init,
         Self::InitWithVoice,
         Self::Transcribe,
@@ -92,40 +92,6 @@ impl SendName {
 
     /// Messages needed by tools that are not prompted.
     pub const CALLS: [Self; 3] = [Self::ChatCall, Self::ChatResult, Self::ChatTool];
-
-    /// Name as spelled in files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Init => "init",
-            Self::InitWithVoice => "init_with_voice",
-            Self::Transcribe => "transcribe",
-            Self::Speak => "speak",
-            Self::SpeakWithVoice => "speak_with_voice",
-            Self::Converse => "converse",
-            Self::ConverseWithVoice => "converse_with_voice",
-            Self::Append => "append",
-            Self::AppendWithFrame => "append_with_frame",
-            Self::Close => "close",
-            Self::Chat => "chat",
-            Self::ChatWithVoice => "chat_with_voice",
-            Self::ChatMessage => "chat_message",
-            Self::ChatText => "chat_text",
-            Self::ChatAudio => "chat_audio",
-            Self::ChatPicture => "chat_picture",
-            Self::ChatAnswerText => "chat_answer_text",
-            Self::ChatCall => "chat_call",
-            Self::ChatResult => "chat_result",
-            Self::ChatTool => "chat_tool",
-            Self::Commit => "commit",
-            Self::Respond => "respond",
-            Self::Cancel => "cancel",
-            Self::Truncate => "truncate",
-            Self::Voice => "voice",
-            Self::RelayOpen => "relay_open",
-            Self::RelayAppend => "relay_append",
-        }
-    }
 
     /// Modes that use the message. A dialect without these modes need not define it.
     #[must_use]

@@ -14,50 +14,38 @@
 //! - A model with shorter units than MiniCPM-o's sends audio all the time, and decides itself when it is interrupted: a new request
 //!   would make it forget the conversation. [`SpeechGate`] finds its answers, and an interrupted one is dropped here.
 
+mod answers;
 mod input_format;
 mod link;
 mod outbox;
 mod output_rate;
 mod speech_gate;
+mod units;
 
 use std::{
     collections::VecDeque,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
 use self::{
+    answers::{Answer, HeldAudio},
     input_format::InputFormat,
     link::Link,
     outbox::Outbox,
     output_rate::OutputRate,
-    speech_gate::{Activity, SpeechGate},
+    speech_gate::SpeechGate,
+    units::{LEAD_SAMPLES, PendingUnit, UNIT_END},
 };
 use super::{
     Dialect,
     behaviour::{CodecAction, EventSink, LaneBehaviour},
 };
-use crate::{
-    audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ},
-    vocabulary::{
-        DisconnectReason, LaneEvent, LaneRequest, Message, MessageMeta, Mode, RefusedPart, Sound, UnitInput,
-    },
-};
-
-/// Silence before a session's first unit. As long as some audio waits for the rest of its unit, the server adds no silence of
-/// its own while the model speaks (`_real_input_waiting` in session/runner.py).
-const LEAD_SAMPLES: usize = SPEECH_RATE_HZ as usize / 50;
+use crate::vocabulary::{DisconnectReason, LaneEvent, LaneRequest, Message, MessageMeta, Mode};
 
 /// Length of a unit of MiniCPM-o, where the session names none.
 const UNIT_MS: u32 = 1000;
-
-/// Time after which the unit in flight ends while the model says nothing in the middle of its answer.
-const QUIET_UNIT: Duration = Duration::from_secs(1);
-
-/// Time without output after which an answer no longer excuses missing answers to units.
-const ANSWER_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Time without a message after which the server hears a heartbeat; that of its own client.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
@@ -65,76 +53,8 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// Id of every message that cancels an answer.
 const CANCELLATION_ID: &str = "cancel";
 
-/// Ends a unit, and adds nothing to the answer.
-const UNIT_END: LaneEvent<'static> = LaneEvent::Done { text: None, audio: Sound::NONE };
-
-/// Unit that the server has not answered.
-#[derive(Debug)]
-struct PendingUnit {
-    id: Box<str>,
-    sent_at: Instant,
-    /// It was sent in pieces.
-    is_split: bool,
-    /// It was sent before the transport broke, so that the server may not know it.
-    is_doubtful: bool,
-}
-
-impl PendingUnit {
-    /// The part of it that an error refuses: an error that names no message means the last one.
-    fn refused_part(&self, input_id: Option<&str>) -> Option<RefusedPart> {
-        match (self.is_split, input_id) {
-            (false, None) => Some(RefusedPart::Whole),
-            (false, Some(id)) => (*self.id == *id).then_some(RefusedPart::Whole),
-            (true, id) => (id? == format!("{}.0", self.id)).then_some(RefusedPart::Piece),
-        }
-    }
-}
-
-/// Answer of the model, until it has been played.
-#[derive(Debug)]
-struct Answer {
-    id: Box<str>,
-    began_at: Instant,
-    last_output_at: Instant,
-    samples: u64,
-    is_complete: bool,
-}
-
-impl Answer {
-    fn ends_at(&self) -> Instant {
-        self.began_at + Duration::from_millis(self.length_ms())
-    }
-
-    const fn length_ms(&self) -> u64 {
-        self.samples * 1000 / MODEL_RATE_HZ as u64
-    }
-
-    /// How much of it the user has heard by now, as far as the clock can tell.
-    fn heard_ms(&self, now: Instant) -> u64 {
-        let since_begin = (now - self.began_at).as_millis();
-        u64::try_from(since_begin).map_or(self.length_ms(), |ms| ms.min(self.length_ms()))
-    }
-}
-
-/// Audio that waits for its words, which follow it.
-#[derive(Debug, Default)]
-struct HeldAudio {
-    response_id: Box<str>,
-    samples: Vec<f32>,
-}
-
-impl HeldAudio {
-    /// Adds the end of an answer's audio.
-    fn end_with(&mut self, response_id: &str, samples: Vec<f32>) {
-        if !samples.is_empty() {
-            self.response_id = response_id.into();
-            self.samples.extend(samples);
-        }
-    }
-}
-
 /// Behaviour of one lane.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct VllmOmni {
     link: Link,
     outbox: Outbox,
@@ -143,7 +63,8 @@ pub(super) struct VllmOmni {
     /// Number of the last event that was handled, and of the last that was acknowledged.
     last_sequence: u64,
     acknowledged: u64,
-    unit_ms: u32,
+    /// Length of the model's units, where the session names one.
+    unit_ms: Option<u32>,
     has_appended: bool,
     unit: Option<PendingUnit>,
     /// Unit that asked for the cancellation whose answer is due.
@@ -154,28 +75,6 @@ pub(super) struct VllmOmni {
     /// For a model that sends audio all the time.
     gate: Option<SpeechGate>,
     last_sent_at: Option<Instant>,
-}
-
-impl Default for VllmOmni {
-    fn default() -> Self {
-        Self {
-            link: Link::default(),
-            outbox: Outbox::default(),
-            input_format: InputFormat::default(),
-            actions: VecDeque::new(),
-            last_sequence: 0,
-            acknowledged: 0,
-            unit_ms: UNIT_MS,
-            has_appended: false,
-            unit: None,
-            cancelling: None,
-            answer: None,
-            held: HeldAudio::default(),
-            output_rate: OutputRate::default(),
-            gate: None,
-            last_sent_at: None,
-        }
-    }
 }
 
 impl VllmOmni {
@@ -190,11 +89,11 @@ impl VllmOmni {
             // The lane was closed before the server had opened its session.
             LaneEvent::Ready { .. } if self.link.is_over() => {}
             LaneEvent::Ready { session_id } => {
-                self.unit_ms = meta.unit_ms.filter(|ms| *ms > 0).unwrap_or(self.unit_ms);
+                self.unit_ms = meta.unit_ms.filter(|ms| *ms > 0).or(self.unit_ms);
                 match self.link.attach(session_id, meta.resume_token) {
                     true => self.continue_session(now),
                     false => {
-                        self.gate = (self.unit_ms < UNIT_MS).then(SpeechGate::default);
+                        self.gate = (self.unit_ms() < UNIT_MS).then(SpeechGate::default);
                         emit(event, MessageMeta { held_samples: LEAD_SAMPLES, ..meta });
                     }
                 }
@@ -211,96 +110,8 @@ impl VllmOmni {
         }
     }
 
-    /// Keeps audio until its words are known, so that the session gets the words first, as from other servers.
-    fn hold_audio(&mut self, now: Instant, samples: &[f32], meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
-        self.emit_held(now, emit);
-        self.held =
-            HeldAudio { response_id: meta.response_id.unwrap_or_default().into(), samples: samples.to_vec() };
-    }
-
-    fn emit_held(&mut self, now: Instant, emit: &mut EventSink<'_>) {
-        if !self.held.samples.is_empty() {
-            let id = self.held.response_id.clone();
-            self.speak(now, "", Some(&id), emit);
-        }
-    }
-
-    /// Emits words of the model and the audio that came before them.
-    fn speak(&mut self, now: Instant, text: &str, response_id: Option<&str>, emit: &mut EventSink<'_>) {
-        let samples = std::mem::take(&mut self.held).samples;
-        let Some(gate) = &mut self.gate else {
-            return self.emit_speech(now, text, &samples, response_id, emit);
-        };
-        let activity = gate.note(text, &samples);
-        let id = gate.answer_id();
-        match activity {
-            Activity::Speaks => self.emit_speech(now, text, &samples, Some(&id), emit),
-            Activity::Stops => {
-                self.end_answer(MessageMeta { response_id: Some(&id), ..MessageMeta::default() }, emit);
-            }
-            Activity::Listens => self.answer_unit(LaneEvent::Listen, None, emit),
-        }
-    }
-
-    fn emit_speech(
-        &mut self,
-        now: Instant,
-        text: &str,
-        samples: &[f32],
-        response_id: Option<&str>,
-        emit: &mut EventSink<'_>,
-    ) {
-        self.answer_unit(UNIT_END, None, emit);
-        self.note_output(now, response_id.unwrap_or_default(), samples.len());
-        let meta = MessageMeta { response_id, ..MessageMeta::default() };
-        if !text.is_empty() {
-            emit(LaneEvent::Text(text), meta);
-        }
-        if !samples.is_empty() {
-            emit(LaneEvent::Audio(Sound::Samples(samples)), meta);
-        }
-    }
-
-    /// Counts the unit in flight as answered, by this event.
-    fn answer_unit(&mut self, event: LaneEvent<'_>, response_id: Option<&str>, emit: &mut EventSink<'_>) {
-        if let Some(unit) = self.unit.take() {
-            self.outbox.note_accepted();
-            self.input_format.note_accepted();
-            emit(event, MessageMeta { input_id: Some(&unit.id), response_id, ..MessageMeta::default() });
-        }
-    }
-
-    fn note_output(&mut self, now: Instant, id: &str, samples: usize) {
-        if self.answer.as_ref().is_none_or(|answer| *answer.id != *id) {
-            self.report_playback(now);
-            let id = id.into();
-            self.answer =
-                Some(Answer { id, began_at: now, last_output_at: now, samples: 0, is_complete: false });
-        }
-        if let Some(answer) = &mut self.answer {
-            answer.samples += samples as u64;
-            answer.last_output_at = now;
-        }
-    }
-
-    /// The server has ended an answer: the model has, or a cancellation.
-    fn end_answer(
-        &mut self,
-        MessageMeta { response_id, hit_limit, .. }: MessageMeta<'_>,
-        emit: &mut EventSink<'_>,
-    ) {
-        self.gate.iter_mut().for_each(SpeechGate::stop);
-        let cancelled_by = self.cancelling.take();
-        let hit_limit = hit_limit && cancelled_by.is_none();
-        if let Some(answer) = &mut self.answer {
-            answer.is_complete = true;
-        }
-        let unit = self.unit.take();
-        let input_id = cancelled_by.or(unit.map(|unit| unit.id));
-        emit(
-            LaneEvent::Listen,
-            MessageMeta { input_id: input_id.as_deref(), response_id, hit_limit, ..MessageMeta::default() },
-        );
+    fn unit_ms(&self) -> u32 {
+        self.unit_ms.unwrap_or(UNIT_MS)
     }
 
     /// Handles an error that does not end the session. Those of messages that the session knows nothing of stay here.
@@ -352,89 +163,6 @@ impl VllmOmni {
         self.link.close();
     }
 
-    /// The unit with the silence before a session's first one.
-    fn with_lead(&mut self, unit: &UnitInput) -> UnitInput {
-        let lead = if std::mem::replace(&mut self.has_appended, true) { 0 } else { LEAD_SAMPLES };
-        let audio = Arc::new([&vec![0; lead][..], &unit.audio].concat());
-        UnitInput { audio, force_listen: false, ..unit.clone() }
-    }
-
-    /// Cuts a unit into pieces that the model takes at once, with their ids. The picture goes with the first.
-    fn split_unit(
-        &mut self,
-        unit: &UnitInput,
-        encode: impl Fn(UnitInput) -> String,
-    ) -> Vec<(Box<str>, String)> {
-        if let Some(appends) = self.input_format.appends(unit, self.unit_ms) {
-            return appends.into_iter().map(|(id, append)| (id, message(&append))).collect();
-        }
-        let piece = (u64::from(SPEECH_RATE_HZ) * u64::from(self.unit_ms) / 1000).max(1) as usize;
-        let appends: Vec<(Box<str>, String)> = if piece + LEAD_SAMPLES >= unit.audio.len() {
-            vec![(unit.input_id.clone(), encode(unit.clone()))]
-        } else {
-            let pieces = unit.audio.chunks(piece).enumerate().map(|(at, audio)| UnitInput {
-                audio: Arc::new(audio.to_vec()),
-                input_id: format!("{}.{at}", unit.input_id).into(),
-                force_listen: false,
-                frame: unit.frame.clone().filter(|_| at == 0),
-            });
-            pieces.map(|piece| (piece.input_id.clone(), encode(piece))).collect()
-        };
-        self.input_format.note_sent(unit.clone(), appends.len());
-        appends
-    }
-
-    /// Sends the unit in flight again if this error names the rate that the model takes. True if that is all it means.
-    fn handle_rate_refusal(&mut self, now: Instant, words: &str) -> bool {
-        let Some(refused) = self.input_format.take_refusal(words) else { return false };
-        let Some(unit) = refused else { return true };
-        // Every append so far is refused.
-        self.outbox.note_accepted();
-        for (id, append) in self.input_format.appends(&unit, self.unit_ms).unwrap_or_default() {
-            if let Some(text) = self.outbox.admit(id, message(&append), self.link.is_up()) {
-                self.send(now, text);
-            }
-        }
-        if let Some(unit) = &mut self.unit {
-            (unit.sent_at, unit.is_split) = (now, true);
-        }
-        true
-    }
-
-    /// Stops the model. The server may have begun an answer that has not arrived, so that the message names none.
-    fn cancel_answer(&mut self, now: Instant, unit: &str, emit: &mut impl FnMut(String)) {
-        if let Some(gate) = &mut self.gate {
-            self.held = HeldAudio::default();
-            return gate.interrupt();
-        }
-        if let Some(report) = self.take_playback_report(now) {
-            self.outbox.admit_control(report, self.link.is_up()).into_iter().for_each(&mut *emit);
-        }
-        self.held = HeldAudio::default();
-        self.output_rate = OutputRate::default();
-        if self.cancelling.replace(unit.into()).is_none() {
-            self.outbox.admit_control(cancellation(), self.link.is_up()).into_iter().for_each(emit);
-        }
-    }
-
-    /// Tells the server how much of the answer was heard. It keeps in its history only that, and frees the rest.
-    fn report_playback(&mut self, now: Instant) {
-        if let Some(report) = self.take_playback_report(now)
-            && let Some(report) = self.outbox.admit_control(report, self.link.is_up())
-        {
-            self.send(now, report);
-        }
-    }
-
-    fn take_playback_report(&mut self, now: Instant) -> Option<String> {
-        let answer = self.answer.take().filter(|answer| answer.samples > 0 && self.gate.is_none())?;
-        let heard_ms = answer.heard_ms(now);
-        Some(message(&json!({
-            "type": "playback.ack", "response_id": answer.id, "item_id": format!("item_{}", answer.id),
-            "played_ms": heard_ms, "committed_ms": heard_ms,
-        })))
-    }
-
     /// The server continues the session on a new transport. Whether it got the unit in flight is not known; it is not sent
     /// again, because it must not be heard twice.
     fn continue_session(&mut self, now: Instant) {
@@ -457,23 +185,6 @@ impl VllmOmni {
 
     fn heartbeat_at(&self) -> Option<Instant> {
         Some(self.last_sent_at.filter(|_| self.link.has_session())? + HEARTBEAT_INTERVAL)
-    }
-
-    /// When the answer has been played, as far as the clock can tell.
-    fn played_at(&self) -> Option<Instant> {
-        self.answer.as_ref().filter(|answer| answer.is_complete).map(Answer::ends_at)
-    }
-
-    /// When the unit in flight ends without an answer: the model does not answer every unit while it speaks, and cannot answer
-    /// one that was lost.
-    fn quiet_unit_ends_at(&self) -> Option<Instant> {
-        let unit = self.unit.as_ref().filter(|_| self.outbox.is_empty())?;
-        let ends_at = unit.sent_at + QUIET_UNIT;
-        let speaks = self
-            .answer
-            .as_ref()
-            .is_some_and(|answer| !answer.is_complete && ends_at < answer.last_output_at + ANSWER_PAUSE_MAX);
-        (speaks || unit.is_doubtful).then_some(ends_at)
     }
 }
 

@@ -1,6 +1,9 @@
 //! Judges of the end of a turn, each with the settings that are tried.
 
-use crate::vocabulary::{Eagerness, JudgedEnd};
+use crate::{
+    named_enum::named_enum,
+    vocabulary::{Eagerness, JudgedEnd},
+};
 
 use super::pauses::Pause;
 
@@ -55,32 +58,21 @@ fn probability(pause: &Pause, silence_ms: u32) -> Option<f32> {
     pause.looks.iter().find(|look| look.silence_ms == silence_ms)?.probability
 }
 
-/// A kind of judge, for the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// [`Judge::Fixed`].
-    Fixed,
-    /// [`Judge::Pipecat`].
-    Pipecat,
-    /// [`Judge::Semantic`].
-    Semantic,
+named_enum! {
+    /// A kind of judge, for the table.
+    pub enum Family {
+        /// [`Judge::Fixed`].
+        Fixed = "fixed silence",
+        /// [`Judge::Pipecat`].
+        Pipecat = "Smart Turn as in Pipecat",
+        /// [`Judge::Semantic`].
+        Semantic = "semantic",
+    }
 }
 
 impl Family {
-    /// All of them, in the order of the table.
-    pub const ALL: [Self; 3] = [Self::Fixed, Self::Pipecat, Self::Semantic];
     /// Silences at which they ask the model, ms.
     pub const LOOKS_MS: &[u32] = &[ASK_AFTER_MS, PIPECAT_ASK_AFTER_MS];
-
-    /// Name in the table.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fixed => "fixed silence",
-            Self::Pipecat => "Smart Turn as in Pipecat",
-            Self::Semantic => "semantic",
-        }
-    }
 
     /// True if it asks the model.
     #[must_use]

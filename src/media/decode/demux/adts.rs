@@ -14,12 +14,11 @@ pub(in crate::media::decode) struct Adts {
     key: Option<u32>,
     /// A packet whose stream was announced before it.
     waiting: Option<Packet>,
-    is_damaged: bool,
 }
 
 impl Adts {
     pub(in crate::media::decode) const fn new(file: Bytes) -> Self {
-        Self { frames: Frames::new(file, parse_header), key: None, waiting: None, is_damaged: false }
+        Self { frames: Frames::new(file, parse_header), key: None, waiting: None }
     }
 
     fn take(&mut self, header: &Header, frame: &Bytes) -> Event {
@@ -57,12 +56,8 @@ impl Demuxer for Adts {
         }
         Ok(match self.frames.next() {
             Next::Frame(header, frame) => Some(self.take(&header, &frame)),
-            Next::Junk => Some(Event::Damage("there are bytes that are no frame")),
-            Next::Padding => Some(Event::Other),
-            Next::CutOff if !std::mem::replace(&mut self.is_damaged, true) => {
-                Some(Event::Damage("the last frame is cut off"))
-            }
-            Next::CutOff | Next::End => None,
+            Next::Event(event) => Some(event),
+            Next::End => None,
         })
     }
 }

@@ -15,10 +15,7 @@ pub(in crate::media::decode) fn open(file: &Bytes) -> Result<Blocks, Error> {
     let format = parse_common(chunks.common).ok_or(Error::DecodeError("the format is damaged"))?;
     let format = match format {
         Ok(format) => format,
-        Err(name) => {
-            let stream = Stream { unsupported: Some(name), ..Stream::default() };
-            return Ok(Blocks::new(stream, Bytes::new(), Layout { bytes: 1, samples: 1 }));
-        }
+        Err(name) => return Ok(Blocks::unsupported(name)),
     };
     let stream = Stream {
         params: format.params(),

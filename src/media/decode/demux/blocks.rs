@@ -88,6 +88,11 @@ impl Blocks {
     pub(in crate::media::decode) fn new(stream: Stream, data: Bytes, layout: Layout) -> Self {
         Self { stream: Some(stream), data, layout, at: 0 }
     }
+
+    /// A file whose codec is not supported, by its name.
+    pub(in crate::media::decode) fn unsupported(name: String) -> Self {
+        Self::new(Stream::unsupported(name), Bytes::new(), Layout { bytes: 1, samples: 1 })
+    }
 }
 
 impl Demuxer for Blocks {

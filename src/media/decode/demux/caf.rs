@@ -1,8 +1,6 @@
 //! Core Audio Format (Apple, "Core Audio Format Specification").
 
 use bytes::Bytes;
-use symphonia::core::audio::Channels;
-use symphonia::core::codecs::audio::AudioCodecParameters;
 use symphonia::core::codecs::audio::well_known::*;
 use symphonia::core::errors::Error;
 
@@ -122,28 +120,18 @@ impl Description {
         let mut stream = match &self.kind {
             b"aac " => entry::aac_stream(entry::decoder_config(cookie).unwrap_or(cookie)),
             b"alac" => entry::alac_stream(cookie, self.rate_hz, self.channels),
-            b".mp3" => plain_stream(CODEC_ID_MP3, self),
-            b"opus" => plain_opus(self),
-            kind => Stream { unsupported: Some(entry::codec_name(kind)), ..Stream::default() },
+            b".mp3" => Stream::of(CODEC_ID_MP3, self.rate_hz, self.channels, &[]),
+            // Apple's encoder writes its own header; the table of packets states the delay.
+            b"opus" => {
+                let head = entry::opus_head(self.channels as u8, 0);
+                Stream::of(CODEC_ID_OPUS, self.rate_hz, self.channels, &head)
+            }
+            kind => Stream::unsupported(entry::codec_name(kind)),
         };
         let samples = be64(table, 8).and_then(|samples| i64::try_from(samples).ok());
         stream.duration = samples.map(|samples| nanos(samples, self.rate_hz));
         stream
     }
-}
-
-fn plain_stream(codec: symphonia::core::codecs::audio::AudioCodecId, description: &Description) -> Stream {
-    let mut params = AudioCodecParameters::new();
-    params.for_codec(codec).with_sample_rate(description.rate_hz);
-    params.with_channels(Channels::Discrete(description.channels));
-    Stream { params, ..Stream::default() }
-}
-
-/// Apple's encoder writes its own header; the table of packets states the delay.
-fn plain_opus(description: &Description) -> Stream {
-    let mut stream = plain_stream(CODEC_ID_OPUS, description);
-    stream.params.with_extra_data(entry::opus_head(description.channels as u8, 0).into());
-    stream
 }
 
 /// Packets whose lengths stand in a table.

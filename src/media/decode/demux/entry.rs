@@ -12,9 +12,7 @@ use crate::media::decode::packet::Stream;
 pub(super) fn aac_stream(config: &[u8]) -> Stream {
     match AacConfig::parse(config) {
         Some(config) => config.stream(),
-        None => {
-            Stream { unsupported: Some("AAC without a valid configuration".to_owned()), ..Stream::default() }
-        }
+        None => Stream::unsupported("AAC without a valid configuration"),
     }
 }
 

@@ -5,7 +5,10 @@
 
 use bytes::Bytes;
 
-use crate::media::decode::fields::{be32, le32};
+use crate::media::decode::{
+    fields::{be32, le32},
+    packet::Event,
+};
 
 /// The fields of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,12 +29,8 @@ pub(in crate::media::decode) type ParseHeader = fn(&[u8]) -> Option<Header>;
 /// The next item in a file of frames.
 pub(super) enum Next {
     Frame(Header, Bytes),
-    /// Bytes that are neither a frame nor a tag, between frames.
-    Junk,
-    /// Bytes that nobody misses: before the first frame, zeros, and behind the last.
-    Padding,
-    /// The file ends in a frame.
-    CutOff,
+    /// Something between frames.
+    Event(Event),
     End,
 }
 
@@ -64,7 +63,7 @@ impl Frames {
         if let Some(header) = self.header_at(self.at).filter(|header| self.is_credible(self.at, header)) {
             let Some(frame) = self.file.get(self.at..self.at + header.len) else {
                 self.at = self.file.len();
-                return Next::CutOff;
+                return Next::Event(Event::Damage("the last frame is cut off"));
             };
             let frame = self.file.slice_ref(frame);
             self.at += header.len;
@@ -83,7 +82,11 @@ impl Frames {
         let found = next_start(&self.file, self.at + 1, self.parse);
         self.at = found.unwrap_or(self.file.len());
         let is_padding = self.file[start..self.at].iter().all(|byte| *byte == 0);
-        if is_padding || self.key.is_none() || found.is_none() { Next::Padding } else { Next::Junk }
+        // Nobody misses zeros, and bytes before the first frame and behind the last.
+        Next::Event(match is_padding || self.key.is_none() || found.is_none() {
+            true => Event::Other,
+            false => Event::Damage("there are bytes that are no frame"),
+        })
     }
 
     /// A header like the one before, or one that another follows.

@@ -4,8 +4,6 @@
 //! without a second pass. So all frames are heard. The count only tells where the padding is that a LAME tag states.
 
 use bytes::Bytes;
-use symphonia::core::audio::Channels;
-use symphonia::core::codecs::audio::AudioCodecParameters;
 use symphonia::core::codecs::audio::well_known::{CODEC_ID_MP1, CODEC_ID_MP2, CODEC_ID_MP3};
 use symphonia::core::errors::Error;
 
@@ -28,8 +26,6 @@ pub(in crate::media::decode) struct MpegAudio {
     format: Option<(u32, u32, u8)>,
     /// The first frame, if a stream was announced before it.
     waiting: Option<Packet>,
-    /// Damage that is reported if audio follows.
-    is_damaged: bool,
 }
 
 /// The tag in the first frame, in place of audio.
@@ -49,7 +45,6 @@ impl MpegAudio {
             count: 0,
             format: None,
             waiting: None,
-            is_damaged: false,
         }
     }
 
@@ -111,19 +106,16 @@ impl MpegAudio {
     }
 
     fn stream(&self, header: &Header) -> Stream {
-        let mut params = AudioCodecParameters::new();
-        params.for_codec(match layer(header.key) {
+        let codec = match layer(header.key) {
             1 => CODEC_ID_MP1,
             2 => CODEC_ID_MP2,
             _ => CODEC_ID_MP3,
-        });
-        params.with_sample_rate(header.rate_hz).with_channels(Channels::Discrete(header.channels.into()));
+        };
         Stream {
-            params,
             duration: self.duration(header),
             is_duration_certain: self.tag.frames.is_some(),
             is_continued: self.format.is_some(),
-            ..Stream::default()
+            ..Stream::of(codec, header.rate_hz, header.channels.into(), &[])
         }
     }
 
@@ -143,12 +135,8 @@ impl Demuxer for MpegAudio {
         }
         Ok(match self.frames.next() {
             Next::Frame(header, frame) => Some(self.take(header, frame)),
-            Next::Junk => Some(Event::Damage("there are bytes that are no frame")),
-            Next::Padding => Some(Event::Other),
-            Next::CutOff if !std::mem::replace(&mut self.is_damaged, true) => {
-                Some(Event::Damage("the last frame is cut off"))
-            }
-            Next::CutOff | Next::End => None,
+            Next::Event(event) => Some(event),
+            Next::End => None,
         })
     }
 }

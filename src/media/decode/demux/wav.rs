@@ -58,10 +58,7 @@ fn open_part(file: &Bytes, start: usize, is_first: bool) -> Result<(Box<dyn Demu
             Box::new(Blocks::new(stream, data, format.layout))
         }
         WavFormat::MpegAudio => Box::new(MpegAudio::new(data)),
-        WavFormat::Unsupported(name) => {
-            let stream = Stream { unsupported: Some(name), ..Stream::default() };
-            Box::new(Blocks::new(stream, Bytes::new(), super::blocks::Layout { bytes: 1, samples: 1 }))
-        }
+        WavFormat::Unsupported(name) => Box::new(Blocks::unsupported(name)),
     };
     Ok((part, next_part(file, end)))
 }

@@ -36,7 +36,7 @@ impl Answer {
                 if is_unchecked {
                     let note = "the arguments of a call were passed on unchecked: the check against the client's schema \
                                 would take too long";
-                    tools.out.observe(Observation::Note(note.to_owned()));
+                    tools.floor.out.observe(Observation::Note(note.to_owned()));
                 }
                 let audio = if calls.is_empty() { calling.release_all_audio() } else { Vec::new() };
                 self.say(&words, tools);
@@ -52,9 +52,9 @@ impl Answer {
             Outcome::AskAgain(mistake) => {
                 tools.lanes.finish(now, &mut self.ask);
                 self.prepare_second_question();
-                tools.out.observe(Observation::ModelMistake(mistake));
+                tools.floor.out.observe(Observation::ModelMistake(mistake));
                 let note = "the model's call of a tool could not be used".to_owned();
-                tools.out.observe(Observation::AskedAgain(note));
+                tools.floor.out.observe(Observation::AskedAgain(note));
             }
             Outcome::Failed(mistake) => {
                 tools.lanes.finish(now, &mut self.ask);
@@ -63,8 +63,8 @@ impl Answer {
                     segment_id: Some(self.turn.segment_id),
                     ..Error::new(ErrorKind::AnswerFailed, detail)
                 };
-                tools.out.push_quoting_error(error, &mistake);
-                tools.out.observe(Observation::ModelMistake(mistake));
+                tools.floor.out.push_quoting_error(error, &mistake);
+                tools.floor.out.observe(Observation::ModelMistake(mistake));
                 self.end_failed(now, tools);
             }
         }

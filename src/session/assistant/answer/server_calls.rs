@@ -174,7 +174,7 @@ impl Answer {
         };
         spoken.stop(now, &mut tools.lanes);
         let note = "waiting_words: no upstream could speak them";
-        tools.out.observe(Observation::NoEffect(note.to_owned()));
+        tools.floor.out.observe(Observation::NoEffect(note.to_owned()));
         true
     }
 

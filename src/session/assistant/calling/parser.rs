@@ -18,7 +18,7 @@ const THINK: &str = "<think>";
 const THINK_END: &str = "</think>";
 
 /// Parser of one answer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct CallParser {
     begin: String,
     end: String,
@@ -42,8 +42,9 @@ pub(super) struct CallParser {
 }
 
 /// Where in the answer the parser is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Place {
+    #[default]
     Words,
     Thought,
     /// Behind a call, where white space and fences mean nothing.
@@ -66,19 +67,7 @@ enum Fit {
 
 impl CallParser {
     pub(super) fn new(begin: &str, end: &str, offer: &ToolOffer) -> Self {
-        Self {
-            begin: begin.to_owned(),
-            end: end.to_owned(),
-            offer: offer.clone(),
-            place: Place::Words,
-            held: String::new(),
-            has_words: false,
-            call: String::new(),
-            fence: String::new(),
-            may_be_none: false,
-            calls: Vec::new(),
-            overflowed: false,
-        }
+        Self { begin: begin.to_owned(), end: end.to_owned(), offer: offer.clone(), ..Self::default() }
     }
 
     /// Memory of the calls, bytes.

@@ -5,7 +5,10 @@
 //! Further speech makes a verdict void.
 
 use super::{SpeechEvent, SpeechInput};
-use crate::vocabulary::{EndCause, JudgedEnd, PauseId};
+use crate::{
+    named_enum::named_enum,
+    vocabulary::{EndCause, JudgedEnd, PauseId},
+};
 
 /// Silence after which the model is asked, in ms. A sound within a word lasts less. With an inference of about 0.1 s, the
 /// verdict is there at [`END_AFTER_MS`].
@@ -16,33 +19,20 @@ const END_AFTER_MS: u32 = 200;
 /// Audio that the model hears, in samples at 16 kHz: 8 s.
 const JUDGED_SAMPLES: usize = 128_000;
 
-/// Outcome of a question to the end-of-turn model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TurnDecision {
-    /// The user has finished.
-    Finished,
-    /// The user may go on.
-    Unfinished,
-    /// The verdict lost its point before it came: the user spoke on, or the client ended the utterance, discarded it or changed
-    /// the detection of turns.
-    Void,
-    /// The verdict came after the longest pause that any verdict could allow.
-    Late,
-    /// The model was too busy, or failed.
-    Refused,
-}
-
-impl TurnDecision {
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Finished => "finished",
-            Self::Unfinished => "unfinished",
-            Self::Void => "void",
-            Self::Late => "late",
-            Self::Refused => "refused",
-        }
+named_enum! {
+    /// Outcome of a question to the end-of-turn model.
+    pub enum TurnDecision {
+        /// The user has finished.
+        Finished = "finished",
+        /// The user may go on.
+        Unfinished = "unfinished",
+        /// The verdict lost its point before it came: the user spoke on, or the client ended the utterance, discarded it or changed
+        /// the detection of turns.
+        Void = "void",
+        /// The verdict came after the longest pause that any verdict could allow.
+        Late = "late",
+        /// The model was too busy, or failed.
+        Refused = "refused",
     }
 }
 

@@ -6,7 +6,11 @@ use serde_json::{Map, Value};
 
 use super::{VllmSession, checks::check_frames, config::decode_samples};
 use crate::{
-    FaultKind, SimOutput, duplex::DuplexUnit, python, session_context::SimContext, vllm_omni::events,
+    FaultKind, SimOutput,
+    duplex::{DuplexUnit, rms},
+    python,
+    session_context::SimContext,
+    vllm_omni::events,
 };
 
 /// Samples of a unit.
@@ -83,9 +87,4 @@ impl VllmSession {
         self.model.begin_unit(unit, ctx);
         self.submitted_at = ctx.now;
     }
-}
-
-fn rms(samples: &[f32]) -> f64 {
-    let power: f64 = samples.iter().map(|sample| f64::from(*sample).powi(2)).sum();
-    (power / samples.len().max(1) as f64).sqrt()
 }

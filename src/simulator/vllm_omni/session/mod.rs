@@ -22,7 +22,7 @@ use super::{
     events::{self, Answer},
 };
 use crate::{
-    ConnId, EngineAnswer, FaultKind, JobId, SimOutput,
+    ConnId, EngineAnswer, JobId, SimOutput,
     dialect_session::{DialectSession, ResumeRequest},
     duplex::{DuplexSession, DuplexUnit},
     legacy::decode_wav_to_base64_f32,
@@ -86,10 +86,7 @@ impl VllmSession {
         let mut model = DuplexSession::prepare(true, &payload, ctx).map_err(|_| bad_voice())?;
         let forced = config.get("extra_body").and_then(|extra| extra["force_listen_count"].as_u64());
         model.force_listen_for(u32::try_from(forced.unwrap_or(0)).unwrap_or(u32::MAX));
-        let slow = ctx.faults.trigger_with(|kind| match kind {
-            FaultKind::SlowInit(by) => Some(by),
-            _ => None,
-        });
+        let opens_at = ctx.init_end();
         if !asked.contains_key("ref_audio") {
             // A voice of `extra_body` is not shown.
             config.remove("ref_audio");
@@ -103,7 +100,7 @@ impl VllmSession {
             token: events::resume_token(ctx.rng),
             generation: 1,
             epoch: 0,
-            opens_at: Some(ctx.now + ctx.cfg.timing.init + slow.unwrap_or_default()),
+            opens_at: Some(opens_at),
             journal: VecDeque::new(),
             sequence: 0,
             acknowledged: 0,
@@ -269,17 +266,16 @@ impl DialectSession for VllmSession {
         Some(&self.id)
     }
 
-    fn handle_text(&mut self, text: &str, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+    fn handle_frame(&mut self, frame: Option<&str>, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
+        let Some(text) = frame else {
+            let error = Refusal::binary_frame().to_event(ctx.rng);
+            ctx.send_text(error);
+            return Err(SimSessionEnd::Aborted);
+        };
         if self.detached_at.is_none() {
             self.read(text, ctx);
         }
         self.outcome()
-    }
-
-    fn handle_binary(&mut self, ctx: &mut SimContext<'_>) -> Result<(), SimSessionEnd> {
-        let error = Refusal::binary_frame().to_event(ctx.rng);
-        ctx.send_text(error);
-        Err(SimSessionEnd::Aborted)
     }
 
     fn handle_engine_answer(&mut self, job: JobId, answer: &EngineAnswer, ctx: &mut SimContext<'_>) {

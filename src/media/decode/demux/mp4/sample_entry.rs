@@ -1,8 +1,7 @@
 //! Sample entries: the codecs of a track (ISO 14496-12 §12.2.3, QuickTime File Format "Sound sample descriptions").
 
-use symphonia::core::audio::Channels;
 use symphonia::core::codecs::audio::well_known::*;
-use symphonia::core::codecs::audio::{AudioCodecId, AudioCodecParameters, CODEC_ID_NULL_AUDIO};
+use symphonia::core::codecs::audio::{AudioCodecId, CODEC_ID_NULL_AUDIO};
 
 use super::boxes::{Mp4Box, boxes, find};
 use crate::media::decode::demux::blocks::{Format, Layout, pcm};
@@ -183,15 +182,7 @@ impl<'a> Sound<'a> {
     }
 
     fn with(&self, codec: AudioCodecId, headers: &[u8]) -> Stream {
-        let mut params = AudioCodecParameters::new();
-        params
-            .for_codec(codec)
-            .with_sample_rate(self.rate_hz)
-            .with_channels(Channels::Discrete(self.channels));
-        if !headers.is_empty() {
-            params.with_extra_data(headers.into());
-        }
-        Stream { params, ..Stream::default() }
+        Stream::of(codec, self.rate_hz, self.channels, headers)
     }
 
     fn unsupported(&self, name: String) -> Stream {

@@ -14,12 +14,13 @@ use symphonia::core::errors::Error;
 
 use self::page::{Page, Pages};
 use self::stream::{OggStream, Progress};
-use crate::media::decode::packet::{Demuxer, Event};
+use crate::media::decode::packet::{Demuxer, Event, Stream};
 
 /// Most streams one after another, as a radio recording has for each song. Each starts a decoder.
 const STREAMS_MAX: usize = 256;
 
 /// The pages of a file.
+#[derive(Default)]
 pub(in crate::media::decode) struct Ogg {
     pages: Pages,
     stream: Option<OggStream>,
@@ -35,16 +36,7 @@ pub(in crate::media::decode) struct Ogg {
 
 impl Ogg {
     pub(in crate::media::decode) fn new(file: Bytes) -> Self {
-        Self {
-            pages: Pages::new(file),
-            stream: None,
-            is_last_page_first: false,
-            events: VecDeque::new(),
-            page_count: 0,
-            streams: 0,
-            is_ended: false,
-            unsupported: None,
-        }
+        Self { pages: Pages::new(file), ..Self::default() }
     }
 
     fn take(&mut self, page: &Page) -> Result<(), Error> {
@@ -89,7 +81,7 @@ impl Ogg {
             return Err(Error::DecodeError("no page is complete"));
         }
         if let Some(name) = self.unsupported.filter(|_| self.streams == 0) {
-            return Ok(Some(Event::Stream(stream::unsupported(name))));
+            return Ok(Some(Event::Stream(Stream::unsupported(name))));
         }
         let is_cut_off = self.pages.has_gap || self.stream.as_ref().is_some_and(OggStream::is_in_packet);
         Ok(is_cut_off.then_some(Event::Damage("the last page is cut off")))

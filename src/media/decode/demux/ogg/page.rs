@@ -58,6 +58,7 @@ impl Page {
 }
 
 /// Finds pages.
+#[derive(Default)]
 pub(super) struct Pages {
     pub(super) file: Bytes,
     at: usize,

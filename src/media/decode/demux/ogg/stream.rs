@@ -4,8 +4,6 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use opus_pure::packet::samples_48k;
-use symphonia::core::audio::Channels;
-use symphonia::core::codecs::audio::AudioCodecParameters;
 use symphonia::core::codecs::audio::well_known::{CODEC_ID_FLAC, CODEC_ID_OPUS, CODEC_ID_VORBIS};
 use symphonia::core::errors::Error;
 
@@ -56,10 +54,6 @@ pub(super) fn unsupported_name(identification: &[u8]) -> Option<&'static str> {
         (b"\x01audio\0\0\0", "OGM audio"),
     ];
     names.iter().find(|(marker, _)| identification.starts_with(marker)).map(|(_, name)| *name)
-}
-
-pub(super) fn unsupported(name: &str) -> Stream {
-    Stream { unsupported: Some(name.to_owned()), ..Stream::default() }
 }
 
 impl OggStream {
@@ -149,22 +143,16 @@ impl OggStream {
 
     /// Reads a header behind the identification. Returns the format when the last is complete.
     fn read_header(&mut self, packet: &Bytes) -> Result<Option<Stream>, Error> {
-        let mut params = AudioCodecParameters::new();
-        match &mut self.format {
+        let byte = |at: usize| u16::from(self.identification.get(at).copied().unwrap_or(0));
+        let stream = match &mut self.format {
             Format::Opus if packet.starts_with(b"OpusTags") => {
-                let channels = self.identification.get(9).copied().unwrap_or(0);
-                params.for_codec(CODEC_ID_OPUS).with_sample_rate(48_000);
-                params.with_channels(Channels::Discrete(channels.into()));
-                params.with_extra_data(self.identification[..].into());
+                Stream::of(CODEC_ID_OPUS, 48_000, byte(9), &self.identification)
             }
             Format::Vorbis(blocks) if packet.starts_with(b"\x05vorbis") => {
                 *blocks = BlockSizes::parse(&self.identification, packet);
-                params.for_codec(CODEC_ID_VORBIS);
-                params.with_sample_rate(le32(&self.identification, 12).unwrap_or(0));
-                params.with_channels(Channels::Discrete(
-                    self.identification.get(11).copied().unwrap_or(0).into(),
-                ));
-                params.with_extra_data([&self.identification[..], packet].concat().into());
+                let rate_hz = le32(&self.identification, 12).unwrap_or(0);
+                let headers = [&self.identification[..], packet].concat();
+                Stream::of(CODEC_ID_VORBIS, rate_hz, byte(11), &headers)
             }
             Format::Flac => {
                 let info =
@@ -174,14 +162,12 @@ impl OggStream {
                     return Ok(None);
                 }
                 let fields = be32(info, 10).unwrap_or(0);
-                params.for_codec(CODEC_ID_FLAC).with_sample_rate(fields >> 12);
-                params.with_channels(Channels::Discrete((fields >> 9 & 7) as u16 + 1));
-                params.with_extra_data(info.into());
+                Stream::of(CODEC_ID_FLAC, fields >> 12, (fields >> 9 & 7) as u16 + 1, info)
             }
             _ => return Ok(None),
-        }
+        };
         self.has_audio_begun = true;
-        Ok(Some(Stream { params, ..Stream::default() }))
+        Ok(Some(stream))
     }
 
     /// True for a packet of audio. Any packet of Opus is one, behind the headers.

@@ -22,6 +22,7 @@ use crate::media::decode::packet::{Demuxer, Event, Nanos, Packet, SECOND};
 const LATE_MAX: Nanos = 60 * SECOND;
 
 /// The elements of a file.
+#[derive(Default)]
 pub(in crate::media::decode) struct Webm {
     file: Bytes,
     at: usize,
@@ -42,19 +43,7 @@ pub(in crate::media::decode) struct Webm {
 
 impl Webm {
     pub(in crate::media::decode) fn new(file: Bytes) -> Self {
-        Self {
-            file,
-            at: 0,
-            scale: 1_000_000,
-            duration: None,
-            track: None,
-            choice: (0, 0),
-            cluster_ticks: 0,
-            origin: None,
-            events: VecDeque::new(),
-            promised_end: 0,
-            is_ended: false,
-        }
+        Self { file, scale: 1_000_000, ..Self::default() }
     }
 
     /// Reads the element at the position.

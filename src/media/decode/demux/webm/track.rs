@@ -1,9 +1,8 @@
 //! The audio tracks of WebM and Matroska files (RFC 9559 §5.1.4).
 
 use bytes::Bytes;
-use symphonia::core::audio::Channels;
+use symphonia::core::codecs::audio::AudioCodecId;
 use symphonia::core::codecs::audio::well_known::*;
-use symphonia::core::codecs::audio::{AudioCodecId, AudioCodecParameters};
 
 use super::element::*;
 use super::encoding::Encoding;
@@ -92,28 +91,20 @@ impl Sound {
         };
         match codec_id {
             Some(codec) => self.with(codec, &[]),
-            None => Stream { unsupported: Some(name(codec)), ..Stream::default() },
+            None => Stream::unsupported(name(codec)),
         }
     }
 
     fn with(&self, codec: AudioCodecId, headers: &[u8]) -> Stream {
-        let mut params = AudioCodecParameters::new();
-        params
-            .for_codec(codec)
-            .with_sample_rate(self.rate_hz)
-            .with_channels(Channels::Discrete(self.channels));
-        if !headers.is_empty() {
-            params.with_extra_data(headers.into());
-        }
-        Stream { params, ..Stream::default() }
+        Stream::of(codec, self.rate_hz, self.channels, headers)
     }
 
     fn wav_stream(&self, format: &[u8]) -> Stream {
         match WavFormat::parse(format) {
             Some(WavFormat::Blocks(format)) => Stream { params: format.params(), ..Stream::default() },
             Some(WavFormat::MpegAudio) => self.with(CODEC_ID_MP3, &[]),
-            Some(WavFormat::Unsupported(name)) => Stream { unsupported: Some(name), ..Stream::default() },
-            None => Stream { unsupported: Some(name("A_MS/ACM")), ..Stream::default() },
+            Some(WavFormat::Unsupported(name)) => Stream::unsupported(name),
+            None => Stream::unsupported(name("A_MS/ACM")),
         }
     }
 

@@ -17,9 +17,8 @@ use bytes::Bytes;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use super::{SyntheticSession, run::SessionRun};
 use crate::{
-    cli::synthetic_session::replay_epoch,
+    cli::synthetic_session::{SyntheticSession, replay_epoch, run::SessionRun},
     client::Codec,
     error::ErrorKind,
     spelling::{ClientMapping, Library, compatibility::check_compatible},

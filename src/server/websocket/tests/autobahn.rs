@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_tungstenite::{accept_async, client_async};
 
-use super::{
+use super::super::{
     http_head::HttpHeadStream,
     session_socket::{SessionSocket, SocketEvent, websocket_config},
     *,
