@@ -12,11 +12,12 @@ use crate::{
     bridge::Bridge,
     client::Codec,
     error::{Error, ErrorKind},
+    recording::document::RecordingHead,
     server::{
         ServiceConfig, Snapshot,
         access::{ClientLimits, keys::ApiKey},
         identify::Identified,
-        recordings::{RecordingHead, SessionRecording},
+        recordings::SessionRecording,
         route::{Route, RouteUpstreams},
         tool_servers::SessionTools,
     },

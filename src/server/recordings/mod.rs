@@ -33,10 +33,10 @@ use tokio::{
 use tracing::{Instrument as _, debug, info, warn};
 
 pub(super) use self::news::RecordingNews;
-pub use self::{event_file::RecordingHead, store::WhenFull};
+pub use self::store::WhenFull;
 use self::{news::TimedNews, session_files::SessionFiles, store::Store};
 use super::session_queue::{QueueReceiver, QueueSender, QueueTotals, session_queue};
-use crate::named_enum::named_enum;
+use crate::{named_enum::named_enum, recording::document::RecordingHead};
 
 /// A process that is killed loses no more than this, and what the queue holds.
 const WRITE_INTERVAL: Duration = Duration::from_millis(400);

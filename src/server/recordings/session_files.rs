@@ -9,13 +9,16 @@ use std::{
 
 use super::{
     RecordedSides, RecordingFormat, RecordingOptions,
-    event_file::{EventFile, RecordingEnd, RecordingHead},
+    event_file::EventFile,
     news::{RecordingNews, TimedNews},
     opus_file::OpusFile,
     store::Store,
     wav_file::WavFile,
 };
-use crate::recording::{AudioPart, Timeline};
+use crate::recording::{
+    AudioPart, Timeline,
+    document::{RecordingEnd, RecordingHead},
+};
 
 /// The files of a recording, and what is not written yet.
 #[derive(Debug)]
