@@ -141,25 +141,35 @@ impl EventFile {
         })
     }
 
-    /// Writes the new events and this end.
+    /// Writes the new events and this end. After an error, the file is as it was before.
     ///
     /// # Errors
     /// The system's, or there is no room.
     pub(super) fn write(&mut self, end: &RecordingEnd, store: &Store) -> io::Result<()> {
-        let mut text = std::mem::take(&mut self.pending);
-        let added = text.len() as u64;
-        text.push_str("\n],\n");
-        text.push_str(serde_json::to_string(end)?.trim_start_matches('{'));
-        text.push('\n');
+        let events = std::mem::take(&mut self.pending);
+        let text = self.with_end(&events, end)?;
         let total = self.body_bytes + text.len() as u64;
-        // A shorter end would leave some of the old one behind.
-        let padding = self.total_bytes.saturating_sub(total) as usize;
-        text.extend(std::iter::repeat_n(' ', padding));
         store.reserve(total.saturating_sub(self.total_bytes))?;
-        self.file.write_all_at(text.as_bytes(), self.body_bytes)?;
-        self.body_bytes += added;
+        let written = self.file.write_all_at(text.as_bytes(), self.body_bytes);
+        if written.is_err() && self.total_bytes > 0 {
+            // A full disk has taken a part of it. What was written before has its place on the disk.
+            let end = self.with_end("", end)?;
+            self.file.set_len(self.total_bytes)?;
+            self.file.write_all_at(end.as_bytes(), self.body_bytes)?;
+        }
+        written?;
+        self.body_bytes += events.len() as u64;
         self.total_bytes = self.total_bytes.max(total);
         Ok(())
+    }
+
+    /// These events and this end. A shorter end would leave some of the old one behind.
+    fn with_end(&self, events: &str, end: &RecordingEnd) -> io::Result<String> {
+        let end = serde_json::to_string(end)?;
+        let mut text = format!("{events}\n],\n{}\n", end.trim_start_matches('{'));
+        let length = self.total_bytes.saturating_sub(self.body_bytes) as usize;
+        text.extend(std::iter::repeat_n(' ', length.saturating_sub(text.len())));
+        Ok(text)
     }
 }
 
