@@ -19,7 +19,7 @@
 //! | [`session`] | one client: utterances, speech output, dialogue, lanes, timers | no |
 //! | [`bridge`] | codec + session + dialect behind two methods | no |
 //! | [`trace`] | records sessions to files and replays them | no |
-//! | [`recording`] | places a session's audio on one time axis | no |
+//! | [`recording`] | places a session's audio on one time axis, and describes the JSON beside it | no |
 //! | [`simulator`] | a MiniCPM-o gateway without a model | sans-IO core, sockets around it |
 //! | [`doctor`] | diagnoses the connection to an upstream step by step | sans-IO core, sockets around it |
 //! | [`verify`] | figures of an acceptance run, their verdicts and reports | no |

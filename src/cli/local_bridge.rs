@@ -61,6 +61,7 @@ impl LocalBridge {
         let mut service = config.build_service().map_err(ClientError::Usage)?;
         // The command's user is the operator.
         service.tells_upstream_addresses = true;
+        service.records_all_sessions = true;
         let unwritable = |dir: &Path, reason| {
             let destination = dir.to_owned();
             ClientError::UnwritableOutput { destination, reason }
@@ -73,6 +74,7 @@ impl LocalBridge {
         }
         connect_to_any(&config.upstream, &service.library).await?;
         let mut server = Server::new(service);
+        config.load_turn_model(&mut server).map_err(ClientError::Usage)?;
         let cannot_listen = |error: std::io::Error| ClientError::LocalServer(error.to_string());
         if let Some(listen) = listen {
             server.bind_address(listen).await.map_err(cannot_listen)?;
@@ -112,6 +114,11 @@ impl LocalBridge {
     /// Opens a session. With `shows_messages`, its events come with the messages that spell them.
     pub(super) async fn open(&self, shows_messages: bool) -> Result<RestSession, ClientError> {
         self.sessions.open(DEFAULT_MODEL, shows_messages).await.map_err(ClientError::LocalServer)
+    }
+
+    /// Opens a session of a client of this protocol, which must take int16 mono at 16 kHz.
+    pub(super) async fn open_client(&self, protocol: &str) -> Result<RestSession, ClientError> {
+        self.sessions.open_client(protocol, DEFAULT_MODEL).await.map_err(ClientError::LocalServer)
     }
 
     /// Closes the sessions with the upstreams, and ends the server.
@@ -154,12 +161,25 @@ async fn connect(upstream: &UpstreamConfig, library: &Library) -> Result<(), Cli
 /// Keys of a configuration file that concern the model.
 const KEYS_OF_MODEL: [&str; 4] = ["language", "mappings", "upstream", "voices"];
 
+/// Keys that concern a conversation: those of the model, and what the model and voxbridge ask beside it.
+const KEYS_OF_CONVERSATION: [&str; 7] =
+    ["language", "mappings", "mcp", "turn_judge", "turn_model", "upstream", "voices"];
+
 /// The configuration: of a file, only what concerns the model.
 pub(super) fn config(args: &UpstreamArgs) -> Result<Config, ClientError> {
+    read_config(args, &KEYS_OF_MODEL)
+}
+
+/// The configuration: of a file, only what concerns a conversation.
+pub(super) fn conversation_config(args: &UpstreamArgs) -> Result<Config, ClientError> {
+    read_config(args, &KEYS_OF_CONVERSATION)
+}
+
+fn read_config(args: &UpstreamArgs, keys: &[&str]) -> Result<Config, ClientError> {
     let usage = |error: FileError| ClientError::Usage(error.to_string());
     let settings = settings(args).map_err(ClientError::Usage)?;
     let mut layers = Layers::read(args.config.as_deref(), &settings).map_err(usage)?;
-    layers.file.retain(|key, _| KEYS_OF_MODEL.contains(&key));
+    layers.file.retain(|key, _| keys.contains(&key));
     Ok(Config {
         routes: vec![RouteConfig::catch_all("speech")],
         drain: DrainConfig { timeout_ms: Some(DRAIN_TIMEOUT_MS), ..DrainConfig::default() },

@@ -111,7 +111,11 @@ impl CheckedConfig<'_> {
         };
         // A broken line may contain the key that seems to be missing.
         let may_be_missing = problem.path.is_empty() && !self.broken_lines.is_empty();
-        may_be_missing || is_in_broken_line(problem) || self.document.is_guessed(&problem.path)
+        // A misspelt key is checked further as if it were right, which may wait until it is.
+        let is_at_error = self.locate(problem).is_some_and(|found| {
+            self.errors.iter().any(|error| (error.line, error.column) == (found.line, found.column))
+        });
+        may_be_missing || is_at_error || is_in_broken_line(problem) || self.document.is_guessed(&problem.path)
     }
 }
 

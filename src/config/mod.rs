@@ -172,6 +172,9 @@ pub struct Config {
     /// Traces, metrics and the log for a collector of OpenTelemetry.
     #[serde(default, skip_serializing_if = "is_default")]
     pub otlp: OtlpConfig,
+    /// Mapping files of a command, beside those of `mappings`: names and contents.
+    #[serde(skip)]
+    pub more_mappings: Vec<(String, String)>,
 }
 
 /// `[trace]`: session traces; off unless `dir` is set.
@@ -265,6 +268,7 @@ impl Config {
             mcp: self.mcp.clone(),
             webhooks: self.webhooks.clone(),
             turn_judge: self.turn_judge.clone(),
+            more_mappings: self.more_mappings.clone(),
             ..changed
         }
     }
@@ -278,6 +282,7 @@ impl Config {
         if let Some(directory) = &self.mappings {
             library.add_all(toml_files(directory)?)?;
         }
+        library.add_all(self.more_mappings.clone())?;
         Ok(library)
     }
 
@@ -366,6 +371,7 @@ impl Config {
             playground: playground?,
             simulated: false,
             tells_upstream_addresses: false,
+            records_all_sessions: false,
             library,
         })
     }

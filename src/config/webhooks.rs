@@ -1,12 +1,16 @@
 //! `[webhooks]`: servers that are told about sessions.
 
-use std::{fs, path::PathBuf};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Config, env_var, problems::ConfigProblems};
+use super::{
+    Config, env_var,
+    http_server::{HttpServer, Mistake},
+    problems::ConfigProblems,
+};
 use crate::{
-    net::{Endpoint, http_request::websocket_uri},
+    net::http_request::RequestTarget,
     secret::redacted_url,
     server::webhooks::{SigningKey, WebhookEvent, WebhookSettings, WebhookTarget},
 };
@@ -36,9 +40,6 @@ fn serialize_redacted<S: Serializer>(urls: &[String], serializer: S) -> Result<S
     urls.iter().map(|url| redacted_url(url)).collect::<Vec<_>>().serialize(serializer)
 }
 
-/// A mistake in the section: the key, and a description.
-type Mistake = (&'static str, String);
-
 impl WebhooksConfig {
     fn build(&self) -> Result<Option<WebhookSettings>, Mistake> {
         if *self == Self::default() {
@@ -56,13 +57,12 @@ impl WebhooksConfig {
     }
 
     fn target(&self, url: &str) -> Result<WebhookTarget, Mistake> {
-        let invalid = |problem: String| {
-            ("urls", format!("{:?}: {problem}; it looks like https://HOST/PATH", redacted_url(url)))
-        };
-        let uri = websocket_uri(url).map_err(invalid)?;
-        let endpoint = Endpoint::from_uri(&uri, self.ca.as_deref())
-            .map_err(|problem| if self.ca.is_some() { ("ca", problem) } else { invalid(problem) })?;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let headers = BTreeMap::new();
+        let (token_file, token_env, token_header) = (None, None, None);
+        let (example, ca) = ("https://HOST/PATH", self.ca.as_deref());
+        let server = HttpServer { url, example, ca, token_file, token_env, token_header, headers: &headers };
+        let of_urls = |(key, problem)| (if key == "url" { "urls" } else { key }, problem);
+        let RequestTarget { endpoint, path, .. } = server.target().map_err(of_urls)?;
         Ok(WebhookTarget { endpoint, path })
     }
 

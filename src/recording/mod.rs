@@ -7,11 +7,14 @@
 //! - [`microphone`]: places the client's audio, whose messages arrive late and in bursts
 //! - [`playback`]: places the audio that the client plays, until it is cut
 //! - [`position`]: instants and lengths in samples
+//! - [`document`]: the JSON beside the audio; [`turns`]: the turns in it
 
+pub mod document;
 mod microphone;
 mod playback;
 mod position;
 mod timeline;
+pub mod turns;
 
 pub use self::{
     microphone::SETTLING,

@@ -10,6 +10,11 @@ pub(super) fn sample_at(time: Duration) -> u64 {
     u64::try_from(samples).unwrap_or(u64::MAX)
 }
 
+/// The time of a position.
+pub(super) fn time_of(position: u64) -> Duration {
+    Duration::from_nanos(position * 1_000_000_000 / u64::from(RATE_HZ))
+}
+
 /// A stretch of audio without a gap: its start, and how much of it has come.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stretch {

@@ -31,6 +31,20 @@ pub struct AudioPart {
     pub fixed: u64,
 }
 
+impl AudioPart {
+    /// Shows samples of the user at a preliminary place, as far as it may still change.
+    fn show_user(&mut self, position: u64, samples: &[i16]) {
+        let skipped = self.fixed.saturating_sub(position).min(samples.len() as u64);
+        let samples = &samples[skipped as usize..];
+        let Some(first) = (position + skipped).checked_sub(self.position) else { return };
+        let end = first as usize + samples.len();
+        self.samples.resize(self.samples.len().max(end), [0; 2]);
+        for (place, sample) in self.samples[first as usize..end].iter_mut().zip(samples) {
+            place[0] = *sample;
+        }
+    }
+}
+
 /// Both sides of a session by time.
 #[derive(Debug)]
 pub struct Timeline {
@@ -64,7 +78,7 @@ impl Timeline {
         Self {
             opened,
             kept,
-            microphone: MicrophoneTrack::default(),
+            microphone: MicrophoneTrack::new(kept),
             playback: PlaybackTrack::default(),
             window: Window::default(),
             has_ended: false,
@@ -119,7 +133,12 @@ impl Timeline {
         if !self.has_ended {
             window.extend_to(sample_at(now));
         }
-        let changed = window.take_changed(sample_at(now.saturating_sub(self.kept)));
+        let mut first_preliminary = u64::MAX;
+        self.microphone.preliminary(|position, _| first_preliminary = first_preliminary.min(position));
+        window.changed = window.changed.min(first_preliminary);
+        let mut changed = window.take_changed(sample_at(now.saturating_sub(self.kept)));
+        window.changed = window.changed.min(first_preliminary);
+        self.microphone.preliminary(|position, samples| changed.show_user(position, samples));
         self.microphone.earliest = window.start;
         changed
     }

@@ -62,6 +62,8 @@ pub struct ServiceConfig {
     pub simulated: bool,
     /// Errors for clients contain the addresses of unreachable upstreams. Set only where the operator is the client.
     pub tells_upstream_addresses: bool,
+    /// All sessions are recorded, whatever their profile says.
+    pub records_all_sessions: bool,
 }
 
 impl ServiceConfig {

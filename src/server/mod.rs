@@ -77,7 +77,7 @@ pub(crate) use self::{
     accept::{session_opening::unix_now, upgrade::ANSWERS_HEADER},
     rest::{
         local::LocalSessions,
-        session::{Requests as RestRequests, RestSession, segment_of},
+        session::{Events as RestEvents, Requests as RestRequests, RestSession, segment_of},
     },
 };
 

@@ -3,6 +3,7 @@
 Prints a JSON line with its port, and then one for each request, span, metric and line of the log.
 """
 
+import gzip
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -89,9 +90,11 @@ class Receiver(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
+        if self.headers["content-encoding"] == "gzip":
+            body = gzip.decompress(body)
         records, answer = SIGNALS[self.path]
         assert self.headers["content-type"] == "application/x-protobuf"
-        report({"request": self.path, "key": self.headers["x-key"]})
+        report({"request": self.path, "key": self.headers["x-key"], "encoding": self.headers["content-encoding"]})
         for record in records(body):
             report(record)
         body = answer().SerializeToString()

@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    ffi::OsString,
     io::Write as _,
     path::{Path, PathBuf},
     process::Command,
@@ -15,6 +16,17 @@ use nix::{
 
 /// Exit code of a setup script that lacks a tool and may not install it.
 const TOOL_MISSING: i32 = 69;
+
+/// Removes what would set up the program from the environment: its own variables, and those of OpenTelemetry.
+pub fn clear_settings(program: &mut Command) {
+    let names = env::vars_os().map(|(name, _)| name);
+    let is_setting = |name: &OsString| {
+        name.to_str().is_some_and(|name| name.starts_with("VOXBRIDGE_") || name.starts_with("OTEL_"))
+    };
+    for name in names.filter(is_setting) {
+        program.env_remove(name);
+    }
+}
 
 /// Sends a signal, named as the program `kill` names it: `-TERM`.
 pub fn send_signal(process: u32, signal: &str) {

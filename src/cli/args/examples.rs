@@ -180,6 +180,12 @@ Examples:
   voxbridge replay traces/1795148864000-sess_0123456789ab.jsonl --profile my-profile.toml
   voxbridge replay traces/1795148864000-sess_0123456789ab.jsonl --svg session.svg
   voxbridge replay --latency traces
+  voxbridge replay --recording calls/1795148864000-sess_0123456789ab.wav --profile my-profile.toml --upstream ws://gpu-host:8006/v1/realtime
+  voxbridge replay --recording calls/1795148864000-sess_0123456789ab.opus --config voxbridge.toml --svg then-and-now.svg
 
-Exit codes: 0 the output is the same, or the latencies are printed; 1 it differs, 65 the file is not a trace.
-Missing audio in a trace is replayed as silence; the result lists what could not be compared because of it.";
+Exit codes: 0 the output is the same, the latencies are printed, or the recording was played, 1 the output differs, or the session
+failed, 65 the file is not a trace or recording, 66 it or the other file of a recording cannot be read.
+Missing audio in a trace is replayed as silence; the result lists what could not be compared because of it.
+
+A recording is played by a client of Macaw's protocol, as its user was heard; what a client had set, asked to be spoken or
+returned as results of its functions is not in a recording. Tool servers are called.";

@@ -4,32 +4,76 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::examples::{MAPPINGS_EXAMPLES, REPLAY_EXAMPLES};
+use super::{
+    UpstreamArgs,
+    examples::{MAPPINGS_EXAMPLES, REPLAY_EXAMPLES},
+};
 
 /// Arguments of `voxbridge replay`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_help = REPLAY_EXAMPLES)]
 pub struct ReplayArgs {
     /// Trace file, as written by serve --trace; with --latency also several, and folders of them
-    #[arg(value_name = "TRACE", required = true)]
+    #[arg(value_name = "TRACE", required_unless_present = "recording", conflicts_with = "recording")]
     pub traces: Vec<PathBuf>,
     /// Say where the time goes from the end of the user's turn, or from a request, to the first audio: the median and the 90th
     /// percentile of each stage by profile and server. Needs traces with audio for the answers to speech
-    #[arg(long, conflicts_with_all = ["profile", "svg"])]
+    #[arg(long, group = "report", conflicts_with_all = ["profile", "svg"])]
     pub latency: bool,
-    /// With --latency: print JSON
-    #[arg(long, requires = "latency")]
+    /// Recording, as written by serve with [record]: its audio or JSON file. The user is heard again by today's configuration, in
+    /// real time, and both sessions are compared
+    #[arg(long, value_name = "FILE", group = "report")]
+    pub recording: Option<PathBuf>,
+    /// With --latency or --recording: print JSON
+    #[arg(long, requires = "report")]
     pub json: bool,
-    /// Replay with another profile, given by name or file
-    #[arg(long, value_name = "FILE|NAME", conflicts_with = "svg")]
+    /// Replay with another profile, given by name or file [default: that of the trace or recording]
+    #[arg(long, value_name = "FILE|NAME")]
     pub profile: Option<String>,
     /// Draw the session as a timeline: audio, messages, latencies and upstream sessions. Needs a trace with audio for the
-    /// envelopes
+    /// envelopes. Of a recording, both sessions
     #[arg(long, value_name = "OUT.svg")]
     pub svg: Option<PathBuf>,
-    /// Directory with mapping files; the mappings in the trace take precedence
+    /// Directory with mapping files; the mappings in a trace take precedence
     #[arg(long, value_name = "DIR", env = "VOXBRIDGE_MAPPINGS", hide_env_values = true)]
     pub mappings: Option<PathBuf>,
+    /// How a recording is replayed.
+    #[command(flatten)]
+    pub session: ReplaySessionArgs,
+}
+
+/// How `voxbridge replay --recording` replays the session.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ReplaySessionArgs {
+    /// MiniCPM-o server that answers, such as ws://HOST:8006/v1/realtime [default: those of --config, or a simulated one]. Repeat
+    /// the option or separate URLs with commas to use several
+    #[arg(long, value_name = "URL", value_delimiter = ',', requires = "recording")]
+    pub upstream: Vec<String>,
+    /// CA certificates (PEM) to trust for a wss:// upstream, in addition to the system's
+    #[arg(long, value_name = "FILE", requires = "upstream")]
+    pub upstream_ca: Option<PathBuf>,
+    /// Protocol dialect of the upstream [default: found by asking]
+    #[arg(long, value_name = "NAME", requires = "upstream")]
+    pub upstream_dialect: Option<String>,
+    /// Configuration file of serve, for its upstreams with their tokens, its mappings, voices, language, tool servers and judge of
+    /// turns
+    #[arg(long, value_name = "FILE", requires = "recording")]
+    pub config: Option<PathBuf>,
+    /// Directory for the new recording; it is created
+    #[arg(short, long, value_name = "DIR", default_value = "voxbridge-replay")]
+    pub output: PathBuf,
+}
+
+impl ReplaySessionArgs {
+    /// The servers, as for `transcribe` and `speak`.
+    pub(crate) fn upstreams(&self) -> UpstreamArgs {
+        UpstreamArgs {
+            upstream: self.upstream.clone(),
+            upstream_ca: self.upstream_ca.clone(),
+            upstream_dialect: self.upstream_dialect.clone(),
+            config: self.config.clone(),
+        }
+    }
 }
 
 /// Arguments of `voxbridge mappings`.

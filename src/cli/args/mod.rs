@@ -24,7 +24,9 @@ use self::examples::{
     SERVE_EXAMPLES,
 };
 pub use self::keys::{ConfigArgs, LogArgs};
-pub use self::mappings::{ExplainFormat, KindArg, MappingsArgs, MappingsCommand, ReplayArgs, TryFormat};
+pub use self::mappings::{
+    ExplainFormat, KindArg, MappingsArgs, MappingsCommand, ReplayArgs, ReplaySessionArgs, TryFormat,
+};
 pub use self::simulate::{BackendArg, ServerArg, SimulateArgs};
 pub use self::verify::VerifyArgs;
 use crate::audio::vad::earshot;
@@ -71,7 +73,7 @@ pub enum CliCommand {
     Verify(VerifyArgs),
     /// List, show, explain, create and try mapping files
     Mappings(MappingsArgs),
-    /// Replay a recorded session (serve --trace) and show which outputs differ
+    /// Replay a session: a trace (serve --trace), to show which outputs differ, or a recording, to hear the same user again
     Replay(ReplayArgs),
     /// Print a completion script for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]

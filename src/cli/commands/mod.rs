@@ -8,6 +8,7 @@ mod health;
 mod mappings;
 mod reload;
 pub(super) mod replay;
+mod replay_recording;
 mod serve;
 mod signals;
 mod simulate;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 
 use super::{
     Cli, CliCommand,
-    args::{SpeakArgs, TranscribeArgs},
+    args::{ReplayArgs, SpeakArgs, TranscribeArgs},
     ending::Ending,
     error::{EXIT_FAILED, EXIT_USAGE, SIGNAL_BASE},
     output, speak,
@@ -87,7 +88,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         CliCommand::Doctor(args) => doctor::run(args).await,
         CliCommand::Verify(args) => verify::run(&args).await,
         CliCommand::Mappings(args) => mappings::run(args),
-        CliCommand::Replay(args) => replay::run(&args),
+        CliCommand::Replay(args) => run_replay(&args).await,
         CliCommand::Completions(args) => generate::print_completions(&args),
         CliCommand::Man(args) => generate::print_manual(&args),
     };
@@ -109,6 +110,14 @@ async fn run_transcribe(args: &TranscribeArgs) -> Result<(), CommandError> {
 
 async fn run_speak(args: &SpeakArgs) -> Result<(), CommandError> {
     Ok(speak::run(args, ending()?).await?)
+}
+
+/// Replays traces or a recording: the arguments name one or the other.
+async fn run_replay(args: &ReplayArgs) -> Result<(), CommandError> {
+    match &args.recording {
+        Some(recording) => replay_recording::run(args, recording, ending()?).await,
+        None => replay::run(args),
+    }
 }
 
 /// The signals of a command that asks upstreams.

@@ -2,6 +2,7 @@
 //! and the upstream sessions, as an SVG file.
 
 mod drawing;
+pub(super) mod recordings;
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -57,6 +57,8 @@ pub struct Decoder {
     timeline: Timeline,
     cancel: CancelFlag,
     downmix: Downmix,
+    /// The channel that is decoded in place of the mix of all.
+    channel: Option<usize>,
     /// One packet, interleaved and mixed.
     interleaved: Vec<f32>,
     mono: Vec<f32>,
@@ -128,6 +130,7 @@ impl Decoder {
             timeline: Timeline::default(),
             cancel,
             downmix: Downmix::default(),
+            channel: None,
             interleaved: Vec::new(),
             mono: Vec::new(),
             rate_hz: 0,
@@ -138,6 +141,13 @@ impl Decoder {
             error: None,
             is_ended: false,
         })
+    }
+
+    /// Decodes one channel, counted from 0, in place of the mix of all. It is silent where the file has fewer.
+    #[must_use]
+    pub fn only_channel(mut self, channel: usize) -> Self {
+        self.channel = Some(channel);
+        self
     }
 
     /// Properties according to the headers.
@@ -221,7 +231,7 @@ impl Decoder {
         }
         let decoded = self.codec.decode(packet, &mut self.interleaved);
         if let Ok(decoded) = &decoded {
-            self.downmix.mix(&self.interleaved, decoded.channels, &mut self.mono);
+            self.mix(decoded.channels);
         }
         match decoded {
             Ok(decoded) if self.mono.is_empty() => self.rate_hz = decoded.rate_hz,
@@ -236,6 +246,19 @@ impl Decoder {
                 }
             }
             Err(error) => self.lose_packet(packet, &error),
+        }
+    }
+
+    /// Makes one channel of a packet with so many.
+    fn mix(&mut self, channels: usize) {
+        let Self { downmix, channel, interleaved, mono, .. } = self;
+        match *channel {
+            None => downmix.mix(interleaved, channels, mono),
+            Some(channel) => {
+                mono.clear();
+                let groups = interleaved.chunks_exact(channels.max(1));
+                mono.extend(groups.map(|group| group.get(channel).copied().unwrap_or_default()));
+            }
         }
     }
 

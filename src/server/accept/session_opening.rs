@@ -12,11 +12,12 @@ use crate::{
     bridge::Bridge,
     client::Codec,
     error::{Error, ErrorKind},
+    recording::document::RecordingHead,
     server::{
         ServiceConfig, Snapshot,
         access::{ClientLimits, keys::ApiKey},
         identify::Identified,
-        recordings::{RecordingHead, SessionRecording},
+        recordings::SessionRecording,
         route::{Route, RouteUpstreams},
         tool_servers::SessionTools,
     },
@@ -194,7 +195,7 @@ pub(in crate::server) fn start_recording(
     session: RecordedSession<'_>,
 ) -> (Bridge, Option<SessionRecording>) {
     let RecordedSession { profile, key, opened_unix, wish } = session;
-    let is_wanted = wish.is_in_profile || key.is_some_and(|key| key.record);
+    let is_wanted = config.records_all_sessions || wish.is_in_profile || key.is_some_and(|key| key.record);
     let is_recorded = is_wanted && !client.is_relayed() && !client.is_rest;
     let recording = config.recordings.as_ref().zip(profile).filter(|_| is_recorded);
     let recording = recording.map(|(recordings, profile)| {

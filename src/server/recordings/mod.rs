@@ -33,10 +33,10 @@ use tokio::{
 use tracing::{Instrument as _, debug, info, warn};
 
 pub(super) use self::news::RecordingNews;
-pub use self::{event_file::RecordingHead, store::WhenFull};
+pub use self::store::WhenFull;
 use self::{news::TimedNews, session_files::SessionFiles, store::Store};
 use super::session_queue::{QueueReceiver, QueueSender, QueueTotals, session_queue};
-use crate::named_enum::named_enum;
+use crate::{named_enum::named_enum, recording::document::RecordingHead};
 
 /// A process that is killed loses no more than this, and what the queue holds.
 const WRITE_INTERVAL: Duration = Duration::from_millis(400);
@@ -171,9 +171,9 @@ impl RecordingDirectory {
         let (news, receiver) = session_queue(self.totals.clone());
         let (options, store, failures) = (self.options.clone(), self.store.clone(), self.failures.clone());
         let write = async move {
-            let dir = options.dir.clone();
+            let file = options.dir.join(session_files::name_of(&head));
             if let Err(error) = write_session(receiver, opened, options, head, store).await {
-                failures.log(&dir, &error);
+                failures.log(&file, &error);
             }
             drop(drain_guard);
         };
@@ -184,12 +184,12 @@ impl RecordingDirectory {
 
 impl Failures {
     /// Counts a recording that failed. Warns once and logs later errors at debug level: a full disk fails for every session.
-    fn log(&self, dir: &Path, error: &io::Error) {
+    fn log(&self, file: &Path, error: &io::Error) {
         self.count.fetch_add(1, Relaxed);
         if self.is_logged.swap(true, Relaxed) {
-            debug!(dir = %dir.display(), %error, "cannot record the session; it goes on without");
+            debug!(file = %file.display(), %error, "cannot record the session; it goes on without");
         } else {
-            warn!(dir = %dir.display(), %error, "cannot record the session; it goes on without. Further errors of recordings are logged at debug level");
+            warn!(file = %file.display(), %error, "cannot record the session; it goes on without. Further errors of recordings are logged at debug level");
         }
     }
 }

@@ -9,13 +9,16 @@ use std::{
 
 use super::{
     RecordedSides, RecordingFormat, RecordingOptions,
-    event_file::{EventFile, RecordingEnd, RecordingHead},
+    event_file::EventFile,
     news::{RecordingNews, TimedNews},
     opus_file::OpusFile,
     store::Store,
     wav_file::WavFile,
 };
-use crate::recording::{AudioPart, Timeline};
+use crate::recording::{
+    AudioPart, Timeline,
+    document::{RecordingEnd, RecordingHead},
+};
 
 /// The files of a recording, and what is not written yet.
 #[derive(Debug)]
@@ -78,6 +81,11 @@ impl Drop for StoreEntry {
     }
 }
 
+/// The name of a session's files, without an extension.
+pub(super) fn name_of(head: &RecordingHead) -> String {
+    format!("{:013}-{}", head.opened_unix_ms, head.session)
+}
+
 impl SessionFiles {
     /// Creates the files of a session that was opened at this instant.
     pub(super) fn create(
@@ -86,7 +94,7 @@ impl SessionFiles {
         head: RecordingHead,
         store: Arc<Store>,
     ) -> io::Result<Self> {
-        let name = format!("{:013}-{}", head.opened_unix_ms, head.session);
+        let name = name_of(&head);
         store.begin(&name)?;
         let entry = StoreEntry { store, name: name.clone() };
         let audio_name = format!("{name}.{}", options.format.name());

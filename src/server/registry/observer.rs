@@ -116,10 +116,11 @@ impl Observer {
         lane: Lane,
         upstream: &str,
         dialect: &str,
+        model: Option<&str>,
         traffic: Arc<Traffic>,
     ) {
         if let Some(spans) = &self.sinks.spans {
-            spans.lane_connected(std_now(), lane, upstream, dialect);
+            spans.lane_connected(std_now(), lane, upstream, dialect, model);
         }
         let upstream: Arc<str> = upstream.into();
         self.session.record_event("lane_connected", |stats| stats.add_lane(&upstream));

@@ -204,7 +204,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
     }
 
     fn handle_lane_connected(&mut self, lane: Lane, dialled: DialledUpstream) {
-        let DialledUpstream { socket, dialect } = dialled;
+        let DialledUpstream { socket, dialect, model } = dialled;
         let (budget, max_bytes) = &self.memory;
         let memory = MemoryShare::new(budget.clone(), *max_bytes);
         let (connected, traffic) = match socket {
@@ -223,7 +223,7 @@ impl<C: AsyncRead + AsyncWrite + PausableRead + Unpin + Send + 'static> SessionT
         debug!(lane = lane.0, upstream, "lane connected");
         if let Some((_, lane_socket)) = self.lanes.iter_mut().find(|(known, _)| *known == lane) {
             if let Some(SessionRegistration { observer, .. }) = &mut self.registration {
-                observer.lane_connected(lane, upstream, &dialect.name, traffic);
+                observer.lane_connected(lane, upstream, &dialect.name, model.as_deref(), traffic);
             }
             *lane_socket = connected;
             if dialect.name != self.bridge.dialect() {

@@ -28,6 +28,7 @@ const CALLS_AT_ONCE: usize = 8;
 /// A connected server of a client.
 pub(super) struct RemoteConnection {
     connected: Connected,
+    settings: ToolServerSettings,
     pub(super) slots: Arc<Semaphore>,
 }
 
@@ -35,6 +36,15 @@ impl RemoteConnection {
     /// Calls tools, and keeps the connection until their ends.
     pub(super) fn caller(self: Arc<Self>) -> Arc<dyn ToolCaller> {
         self
+    }
+
+    /// The tools, once the server says that they have changed.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub(super) async fn next_list(self: Arc<Self>) -> Result<Vec<ListedTool>, String> {
+        self.connected.wait_for_change().await?;
+        self.connected.list_tools(&self.settings).await
     }
 }
 
@@ -73,7 +83,8 @@ async fn list_tools(server: &RemoteServer, allowed: &AllowedServers) -> Listed {
     let settings = settings_of(server, allowed.check(&server.url)?).await?;
     let connected = mcp::connect(&settings).await?;
     let tools = connected.list_tools(&settings).await?;
-    Ok((Arc::new(RemoteConnection { connected, slots: Arc::new(Semaphore::new(CALLS_AT_ONCE)) }), tools))
+    let slots = Arc::new(Semaphore::new(CALLS_AT_ONCE));
+    Ok((Arc::new(RemoteConnection { connected, settings, slots }), tools))
 }
 
 async fn settings_of(server: &RemoteServer, allowed: AllowedServer) -> Result<ToolServerSettings, String> {

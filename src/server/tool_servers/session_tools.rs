@@ -3,11 +3,12 @@
 use std::{
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
-use futures_util::{Stream as _, future::BoxFuture, stream::FuturesUnordered};
+use futures_util::{FutureExt as _, Stream as _, future::BoxFuture, stream::FuturesUnordered};
 use tokio::sync::watch;
+use tracing::debug;
 
 use super::{
     AllowedServers, ToolServers,
@@ -32,7 +33,39 @@ pub(crate) struct SessionTools {
     listings: FuturesUnordered<BoxFuture<'static, (EntryId, Listed)>>,
     awaited: Vec<EntryId>,
     /// Connected servers of the client.
-    remote: Vec<(EntryId, Arc<RemoteConnection>)>,
+    remote: Vec<RemoteServerEntry>,
+}
+
+/// A connected server of the client.
+struct RemoteServerEntry {
+    number: EntryId,
+    connection: Arc<RemoteConnection>,
+    /// Its next list of tools; `None` once the connection is gone.
+    next_list: Option<BoxFuture<'static, Result<Vec<ListedTool>, String>>>,
+}
+
+impl RemoteServerEntry {
+    fn new(number: EntryId, connection: Arc<RemoteConnection>) -> Self {
+        let next_list = Some(connection.clone().next_list().boxed());
+        Self { number, connection, next_list }
+    }
+
+    /// The tools when they have changed.
+    fn poll_list(&mut self, cx: &mut Context<'_>) -> Poll<Vec<ListedTool>> {
+        let Some(next_list) = &mut self.next_list else { return Poll::Pending };
+        match ready!(next_list.as_mut().poll(cx)) {
+            Ok(tools) => {
+                self.next_list = Some(self.connection.clone().next_list().boxed());
+                Poll::Ready(tools)
+            }
+            Err(problem) => {
+                // Its calls fail from now on, and say why.
+                debug!("tool server of the client is gone: {problem}");
+                self.next_list = None;
+                Poll::Pending
+            }
+        }
+    }
 }
 
 /// News of a session's tools.
@@ -42,7 +75,7 @@ pub(crate) enum ToolNews {
     Servers(Arc<[ToolServer]>),
     /// A call has ended.
     Result(EntryId, ServerCallResult),
-    /// The tools of a client's server, or why there are none.
+    /// The tools of a client's server, or why there are none; and again when they have changed.
     List(EntryId, Result<Vec<ListedTool>, String>),
 }
 
@@ -88,7 +121,7 @@ impl SessionTools {
     /// Leaves a server that the client names no longer. Calls in progress go on.
     pub(crate) fn leave(&mut self, number: EntryId) {
         self.awaited.retain(|known| *known != number);
-        self.remote.retain(|(known, _)| *known != number);
+        self.remote.retain(|server| server.number != number);
     }
 
     /// Begins a call.
@@ -97,8 +130,8 @@ impl SessionTools {
         let result = match call.list {
             None => self.servers.call(call),
             Some(list) => {
-                let connection = self.remote.iter().find(|(known, _)| *known == list);
-                self.servers.call_remote(call, connection.map(|(_, connection)| connection.clone()))
+                let server = self.remote.iter().find(|server| server.number == list);
+                self.servers.call_remote(call, server.map(|server| server.connection.clone()))
             }
         };
         let lost = || ServerCallResult::failed("the call was lost");
@@ -118,10 +151,15 @@ impl SessionTools {
             let Some(at) = self.awaited.iter().position(|known| *known == number) else { continue };
             self.awaited.swap_remove(at);
             let list = listed.map(|(connection, tools)| {
-                self.remote.push((number, connection));
+                self.remote.push(RemoteServerEntry::new(number, connection));
                 tools
             });
             return Poll::Ready(ToolNews::List(number, list));
+        }
+        for server in &mut self.remote {
+            if let Poll::Ready(tools) = server.poll_list(cx) {
+                return Poll::Ready(ToolNews::List(server.number, Ok(tools)));
+            }
         }
         loop {
             let Poll::Ready(receiver) = self.change.as_mut().poll(cx) else { return Poll::Pending };

@@ -45,6 +45,8 @@ pub struct DialledUpstream {
     pub socket: UpstreamSocket,
     /// Its dialect.
     pub dialect: Arc<UpstreamMapping>,
+    /// The model that the configuration names for it.
+    pub model: Option<String>,
 }
 
 /// A connection to an upstream.
@@ -298,7 +300,7 @@ impl tower::Service<DialRequest> for Dialer {
         let target = self.target.clone();
         Box::pin(async move {
             let socket = target.dial(request).await?;
-            Ok(DialledUpstream { socket, dialect: target.mapping.clone() })
+            Ok(DialledUpstream { socket, dialect: target.mapping.clone(), model: target.model.clone() })
         })
     }
 }

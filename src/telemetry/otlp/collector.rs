@@ -8,12 +8,12 @@ use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
     client::conn::http1::{self, SendRequest},
-    header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT},
+    header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
-use super::settings::Target;
+use super::{gzip::gzip, settings::Target};
 use crate::net::CountedStream;
 
 /// Longest answer that is read.
@@ -57,7 +57,12 @@ impl Collector {
         &self.target.url
     }
 
-    /// Posts a request. Returns the body of the answer.
+    /// The body of a request as it is sent.
+    pub(super) fn pack(&self, body: Vec<u8>) -> Bytes {
+        if self.target.is_compressed { gzip(&body).into() } else { body.into() }
+    }
+
+    /// Posts a body that was packed. Returns the body of the answer.
     pub(super) async fn post(&mut self, body: Bytes) -> Result<Bytes, Failure> {
         let at_most = self.timeout;
         let late = |_| Failure::of_connection(format!("no answer within {} s", at_most.as_secs_f32()));
@@ -78,6 +83,9 @@ impl Collector {
             .header(CONTENT_TYPE, "application/x-protobuf")
             .body(Full::new(body))
             .map_err(Failure::of_connection)?;
+        if self.target.is_compressed {
+            request.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
         request.headers_mut().extend(self.target.headers.iter().cloned());
         let connection = self.connect().await?;
         let answer = connection.send_request(request).await.map_err(Failure::of_connection)?;

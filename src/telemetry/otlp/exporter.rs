@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep, timeout_at},
@@ -76,7 +75,7 @@ impl Exporter {
             let body = encode(&batch, &self.settings.resource);
             let count = batch.len() as u64;
             batch.clear();
-            self.deliver(body.into(), count).await;
+            self.deliver(body, count).await;
         }
     }
 
@@ -107,7 +106,7 @@ impl Exporter {
                 _ = stop.wait_for(|stops| *stops) => true,
             };
             let body = proto::encode_metrics(&metrics.render(), &self.settings.resource);
-            self.deliver(body.into(), 1).await;
+            self.deliver(body, 1).await;
             if stops {
                 return;
             }
@@ -115,8 +114,8 @@ impl Exporter {
     }
 
     /// Sends a request, several times if need be. What the collector does not take is lost.
-    async fn deliver(&mut self, body: Bytes, records: u64) {
-        let mut pause = FIRST_PAUSE;
+    async fn deliver(&mut self, body: Vec<u8>, records: u64) {
+        let (body, mut pause) = (self.collector.pack(body), FIRST_PAUSE);
         for attempt in 1.. {
             let failure = match self.collector.post(body.clone()).await {
                 Ok(answer) => return self.note_answer(&answer),

@@ -8,12 +8,13 @@
 //! - [`settings`]: where to, how much, and as whom; the key of the configuration and the `OTEL_…` variables
 //! - [`session_spans`]: the spans of one session; [`span`]: one of them
 //! - [`log_export`]: lines of the log
-//! - `queue`, `exporter` and `collector`: on the way; `proto`: the messages. A program without the cargo feature `otlp` has none
+//! - `queue`, `exporter`, `gzip` and `collector`: on the way; `proto`: the messages. A program without the cargo feature `otlp` has none
 //!
 //! Source: <https://opentelemetry.io/docs/specs/otlp/>; <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>.
 
 mod collector;
 mod exporter;
+mod gzip;
 pub mod log_export;
 #[cfg(feature = "otlp")]
 mod proto;

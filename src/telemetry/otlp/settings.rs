@@ -50,6 +50,8 @@ pub(super) struct Target {
     pub(super) endpoint: Endpoint,
     /// Path and query.
     pub(super) path: String,
+    /// Requests are compressed by gzip.
+    pub(super) is_compressed: bool,
     /// Of every request. They are marked as sensitive.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     /// Address without secrets, for the log.
@@ -227,9 +229,17 @@ impl Target {
                 "{name}: {protocol:?} is not supported; use http/protobuf, usually at port 4318 of the collector"
             ));
         }
+        let is_compressed = match own("COMPRESSION").as_ref().map(|(name, value)| (name, value.trim())) {
+            None | Some((_, "none")) => false,
+            Some((_, "gzip")) => true,
+            Some((name, other)) => {
+                return Err(format!("{name}: unknown compression {other:?}; use gzip or none"));
+            }
+        };
         let headers = own("HEADERS").map_or(Ok(Vec::new()), |(name, list)| read_headers(&name, &list))?;
         let ca = own("CERTIFICATE").map(|(_, path)| path);
-        Self::at(&url, headers, ca.as_deref().map(Path::new)).map(Some)
+        let target = Self::at(&url, headers, ca.as_deref().map(Path::new))?;
+        Ok(Some(Self { is_compressed, ..target }))
     }
 
     fn at(url: &str, headers: Vec<(HeaderName, HeaderValue)>, ca: Option<&Path>) -> Result<Self, String> {
@@ -242,7 +252,7 @@ impl Target {
             format!("ws{rest}").parse().map_err(|error| invalid(format!("invalid URL ({error})")))?;
         let endpoint = Endpoint::from_uri(&uri, ca).map_err(invalid)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        Ok(Self { endpoint, path, headers, url: redacted })
+        Ok(Self { endpoint, path, is_compressed: false, headers, url: redacted })
     }
 }
 

@@ -19,6 +19,7 @@ mod packaging;
 mod process;
 mod readme;
 mod recordings;
+mod replay_recording;
 mod rolling_restart;
 mod secrets;
 mod server_process;

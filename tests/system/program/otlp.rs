@@ -18,6 +18,7 @@ async fn log_and_metrics_go_to_the_collector_that_variables_describe() {
     command
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", receiver.address()))
         .env("OTEL_EXPORTER_OTLP_HEADERS", "x-key=no%20secret")
+        .env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
         .env("OTEL_SERVICE_NAME", "phones")
         .env("OTEL_METRIC_EXPORT_INTERVAL", "200");
     let server = Server::spawn(command).await;
@@ -42,7 +43,7 @@ async fn log_and_metrics_go_to_the_collector_that_variables_describe() {
         reports
             .iter()
             .filter(|report| report["request"].is_string())
-            .all(|request| request["key"] == "no secret")
+            .all(|request| request["key"] == "no secret" && request["encoding"] == "gzip")
     );
 }
 

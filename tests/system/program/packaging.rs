@@ -20,7 +20,7 @@ use serde_json::Value;
 use voxbridge::config::Config;
 use voxbridge_test_support::{
     bench::scratch,
-    programs::{ensure, installed, set_up},
+    programs::{clear_settings, ensure, installed, set_up},
 };
 
 /// Serialises the tests, because package installations conflict.
@@ -39,9 +39,7 @@ fn run_example_script(script: &str) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(example(script));
     command.arg(env!("CARGO_BIN_EXE_voxbridge"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("VOXBRIDGE_")) {
-        command.env_remove(name);
-    }
+    clear_settings(&mut command);
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "examples/{script} failed:\n{stderr}");

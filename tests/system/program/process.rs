@@ -12,7 +12,7 @@ use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::bench::{
     Client, ClientFrame, dial, instant_simulator, recording, start_simulator,
 };
-use voxbridge_test_support::programs::send_signal;
+use voxbridge_test_support::programs::{clear_settings, send_signal};
 
 use crate::program::server_process::busy_machine;
 
@@ -25,7 +25,9 @@ async fn bridge() -> (Child, String) {
 }
 
 async fn bridge_to(upstream: &str, profile: &str) -> (Child, String) {
-    let mut process = Command::new(env!("CARGO_BIN_EXE_voxbridge"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
+    clear_settings(command.as_std_mut());
+    let mut process = command
         .args(["serve", "--listen", "127.0.0.1:0", "--log", "error"])
         .args(["--upstream", upstream, "--profile", profile])
         .stdout(Stdio::piped())

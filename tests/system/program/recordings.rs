@@ -3,21 +3,26 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Stdio,
     time::Duration,
 };
 
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use voxbridge_test_support::bench::{Client, open_websocket, recording};
+use voxbridge_test_support::{
+    bench::{Client, open_websocket, recording},
+    programs::{clear_settings, installed},
+};
 
-use crate::program::server_process::{Server, empty_scratch, run, upstream};
+use crate::program::server_process::{Server, empty_scratch, run, upstream, voxbridge};
 
-const CONFIG: &str = "mappings = \"mappings\"\nprofile = \"recorded\"\n[record]\ndir = \"calls\"\n";
+pub(super) const CONFIG: &str =
+    "mappings = \"mappings\"\nprofile = \"recorded\"\n[record]\ndir = \"calls\"\n";
 const PROFILE: &str =
     "kind = \"profile\"\nname = \"recorded\"\ntitle = \"Recorded\"\nextends = \"assistant\"\nrecord = true\n";
 
 /// A folder with a configuration that records sessions.
-fn configured(name: &str, config: &str) -> (PathBuf, String) {
+pub(super) fn configured(name: &str, config: &str) -> (PathBuf, String) {
     let dir = empty_scratch(name);
     fs::create_dir(dir.join("mappings")).unwrap();
     fs::write(dir.join("mappings/recorded.toml"), PROFILE).unwrap();
@@ -26,7 +31,7 @@ fn configured(name: &str, config: &str) -> (PathBuf, String) {
     (dir, file.display().to_string())
 }
 
-async fn connect(server: &Server) -> Client {
+pub(super) async fn connect(server: &Server) -> Client {
     let stream = TcpStream::connect(server.address).await.unwrap();
     let mut client = open_websocket(stream, "/v1/realtime?model=m", "", &[]).await.1;
     assert_eq!(client.next().await.kind(), "session.created");
@@ -34,7 +39,7 @@ async fn connect(server: &Server) -> Client {
 }
 
 /// The newest recording: its samples by side, and its JSON.
-fn read(dir: &Path) -> (Vec<[i16; 2]>, Value) {
+pub(super) fn read(dir: &Path) -> (Vec<[i16; 2]>, Value) {
     let mut names: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.sort();
     let json = names.iter().rfind(|name| name.extension().unwrap() == "json").unwrap();
@@ -44,7 +49,7 @@ fn read(dir: &Path) -> (Vec<[i16; 2]>, Value) {
     (samples.chunks_exact(2).map(|sides| [sides[0], sides[1]]).collect(), json)
 }
 
-fn loud_ms(samples: &[[i16; 2]], side: usize) -> usize {
+pub(super) fn loud_ms(samples: &[[i16; 2]], side: usize) -> usize {
     samples.iter().filter(|sides| sides[side].unsigned_abs() > 300).count() / 24
 }
 
@@ -129,4 +134,61 @@ async fn unusable_directory_is_found_by_check_and_at_the_start() {
         let (code, _, problem) = run(&arguments).await;
         assert!(code != 0 && problem.contains("file"), "{command:?}: {code} {problem}");
     }
+}
+
+/// Starts a server that records to a disk of 600 KB of its own: three seconds. `None` where users may not mount one.
+async fn server_with_small_disk(url: &str, dir: &Path, config: &str) -> Option<Server> {
+    let mount = "mount -t tmpfs -o size=600k,mode=0777 tmpfs \"$0\" && exec \"$@\"";
+    let namespace = ["--user", "--map-root-user", "--mount", "sh", "-c"];
+    let mut can_mount = std::process::Command::new("unshare");
+    can_mount.args(namespace).args([mount, text_of(dir), "true"]);
+    let may = can_mount.output().is_ok_and(|output| output.status.success());
+    installed(&may.then_some(()).ok_or("users may not mount a tmpfs".to_owned()))?;
+    let program = voxbridge(&[]);
+    let mut command = tokio::process::Command::new("unshare");
+    command.args(namespace).args([mount, text_of(dir)]).arg(program.as_std().get_program());
+    command.args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--upstream",
+        url,
+        "--config",
+        config,
+    ]);
+    command.kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    clear_settings(command.as_std_mut());
+    Some(Server::spawn(command).await)
+}
+
+fn text_of(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[tokio::test]
+async fn full_disk_ends_a_recording_with_one_line_and_leaves_the_session_alone() {
+    let (url, _simulator) = upstream().await;
+    let (dir, config) = configured("record-full-disk", CONFIG);
+    let calls = dir.join("calls");
+    fs::create_dir(&calls).unwrap();
+    let Some(mut server) = server_with_small_disk(&url, &calls, &config).await else { return };
+    let mut client = connect(&server).await;
+    for _ in 0..3 {
+        client.send_utterance(&recording("goforward")).await;
+        client.wait_for_event("tts.speaking_end").await;
+    }
+    let line = server.wait_for_log("cannot record the session; it goes on without").await;
+    assert!(line.contains("No space left on device") && line.contains(text_of(&calls)), "{line}");
+    let metrics = server.request("GET", "/metrics").await.body;
+    assert!(metrics.contains("voxbridge_recordings_incomplete_total 1"), "{metrics}");
+    // Only the server sees its disk.
+    let seen = format!("/proc/{}/root{}", server.process.id().unwrap(), calls.display());
+    let (samples, json) = read(Path::new(&seen));
+    assert!(samples.len() > 24_000 && json["complete"] == false, "{} {json:#}", samples.len());
+    assert!(events(&json).contains(&"speech_started"), "{json:#}");
+    client.close().await;
+    server.signal("-TERM").await;
+    assert_eq!(server.wait_for_end().await, 0);
 }

@@ -23,7 +23,7 @@ use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::bench::{
     Client, RunningServer, instant_simulator, open_websocket, scratch, start_simulator,
 };
-use voxbridge_test_support::programs::send_signal;
+use voxbridge_test_support::programs::{clear_settings, send_signal};
 
 /// Longer than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -125,9 +125,7 @@ pub(crate) fn macaw_with_error_text(word: &str) -> String {
 pub(crate) fn voxbridge(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
     command.args(args).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("VOXBRIDGE_")) {
-        command.env_remove(name);
-    }
+    clear_settings(command.as_std_mut());
     command
 }
 

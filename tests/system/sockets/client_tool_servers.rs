@@ -120,3 +120,34 @@ async fn allowed_server_gets_the_clients_headers() {
         assert_eq!(item["output"], value);
     }
 }
+
+#[tokio::test]
+async fn tools_that_a_server_adds_are_offered() {
+    let Some(server) = PackageServer::mcp(&[]) else { return };
+    let call = |name: &str| format!(r#"<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>"#);
+    let calls = [call("grow"), call("grown")];
+    let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
+    let bench = bench(&["http://127.0.0.1:*/mcp"], &calls).await;
+    let mut client = connect(&bench, &format!("http://{}/mcp", server.address())).await;
+    let listed = client.wait_for_event("mcp_list_tools.completed").await;
+    client.send_json(json!({"type": "response.create"})).await;
+    let again = client.wait_for_event("mcp_list_tools.completed").await;
+    assert_eq!(again["item_id"], listed["item_id"], "the list is the same item");
+    let lists: Vec<Value> = events(&client.received, "conversation.item.done")
+        .into_iter()
+        .map(|event| event["item"].clone())
+        .filter(|item| item["type"] == "mcp_list_tools")
+        .collect();
+    let has_new = |list: &Value| list["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "grown");
+    assert_eq!(lists.iter().map(has_new).collect::<Vec<_>>(), [false, true], "{lists:#?}");
+    client.send_json(json!({"type": "response.create"})).await;
+    let called = async {
+        loop {
+            let item = client.wait_for_event("response.output_item.done").await["item"].clone();
+            if item["name"] == "grown" {
+                return item;
+            }
+        }
+    };
+    assert_eq!(called.await["output"], "grown");
+}

@@ -29,7 +29,11 @@ const DIFFERENCES_SHOWN: usize = 8;
 /// Maximum length of a printed message.
 const CONTENT_MAX_CHARS: usize = 400;
 
+/// Replays a trace, or measures the latencies of several.
 pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
+    if args.profile.is_some() && args.svg.is_some() {
+        return Err(CommandError::usage("--svg draws a trace as it is: leave --profile out"));
+    }
     let library = Config { mappings: args.mappings.clone(), ..Config::default() }
         .load_library()
         .map_err(CommandError::usage)?;
@@ -90,8 +94,12 @@ pub(super) fn draw_session(
 
 /// Writes the picture of a session to a file.
 pub(super) fn write_picture(path: &Path, picture: &mut SessionPicture) -> Result<(), CommandError> {
-    fs::write(path, picture.draw_svg())
-        .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))
+    write_svg(path, &picture.draw_svg())
+}
+
+/// Writes a picture to a file.
+pub(super) fn write_svg(path: &Path, svg: &str) -> Result<(), CommandError> {
+    fs::write(path, svg).map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))
 }
 
 /// Reads a trace.
@@ -108,6 +116,13 @@ pub(super) fn read_trace(path: &Path) -> Result<Trace, CommandError> {
         .map_err(|parse_error| CommandError::with_code(EXIT_INVALID_DATA, format!("{name}: {parse_error}")))
 }
 
+/// A profile given by name or file.
+pub(super) struct GivenProfile {
+    pub(super) name: String,
+    /// Contents of its file.
+    pub(super) source: Option<String>,
+}
+
 /// Extends the library of a trace by a profile given by name or file; returns the library and the profile's name.
 pub(super) fn library_with_profile(
     trace: &Trace,
@@ -115,13 +130,19 @@ pub(super) fn library_with_profile(
     name_or_file: &str,
 ) -> Result<(Library, String), CommandError> {
     let mut library = trace.header.library(library).map_err(CommandError::failed)?;
+    let GivenProfile { name, .. } = add_profile(&mut library, name_or_file)?;
+    Ok((library, name))
+}
+
+/// Adds a profile to the library, if it is given by a file.
+pub(super) fn add_profile(library: &mut Library, name_or_file: &str) -> Result<GivenProfile, CommandError> {
     let Ok(source) = fs::read_to_string(name_or_file) else {
         library.profile(name_or_file).map_err(|error| {
             CommandError::usage(format!(
                 "{error}; for your own profile, name its file (no file {name_or_file} was found)"
             ))
         })?;
-        return Ok((library, name_or_file.to_owned()));
+        return Ok(GivenProfile { name: name_or_file.to_owned(), source: None });
     };
     let (kind, name) = library.add_and_identify(name_or_file, &source).map_err(CommandError::usage)?;
     if kind != MappingKind::Profile {
@@ -130,7 +151,7 @@ pub(super) fn library_with_profile(
             kind.name()
         )));
     }
-    Ok((library, name))
+    Ok(GivenProfile { name, source: Some(source) })
 }
 
 /// Formats the outcome of a replay.

@@ -29,10 +29,19 @@ struct OpenLane {
     question: Option<Question>,
 }
 
+/// An upstream that is connected.
 #[derive(Debug, Clone)]
-struct Upstream {
+pub(super) struct Upstream {
     name: String,
     dialect: String,
+    /// The model that it is asked for, where the configuration names one.
+    model: Option<String>,
+}
+
+impl Upstream {
+    pub(super) fn new(name: &str, dialect: &str, model: Option<&str>) -> Self {
+        Self { name: name.to_owned(), dialect: dialect.to_owned(), model: model.map(str::to_owned) }
+    }
 }
 
 /// A request that is not answered.
@@ -62,9 +71,8 @@ impl LaneSpans {
         self.open.push(OpenLane { lane, span, upstream: None, question: None });
     }
 
-    pub(super) fn connected(&mut self, scope: &Scope, at: Instant, lane: Lane, name: &str, dialect: &str) {
+    pub(super) fn connected(&mut self, scope: &Scope, at: Instant, lane: Lane, upstream: Upstream) {
         let Some(open) = self.find(lane) else { return };
-        let upstream = Upstream { name: name.to_owned(), dialect: dialect.to_owned() };
         set_upstream(&mut open.span, Some(&upstream));
         open.upstream = Some(upstream);
         scope.note(&mut open.span, at, "connected");
@@ -263,9 +271,10 @@ fn message(words: &str) -> Attribute {
 }
 
 fn set_upstream(span: &mut Span, upstream: Option<&Upstream>) {
-    let Some(Upstream { name, dialect }) = upstream else { return };
+    let Some(Upstream { name, dialect, model }) = upstream else { return };
     span.set("voxbridge.upstream", name.clone());
     span.set("gen_ai.provider.name", dialect.clone());
+    span.set_if_known("gen_ai.request.model", model.clone());
 }
 
 fn set_usage(span: &mut Span, usage: &ReportedUsage) {

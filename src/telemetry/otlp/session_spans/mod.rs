@@ -16,7 +16,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{answers::AnswerSpans, lanes::LaneSpans, user::UserSpans};
+use self::{
+    answers::AnswerSpans,
+    lanes::{LaneSpans, Upstream},
+    user::UserSpans,
+};
 use super::{
     queue::RecordQueue,
     span::{Attribute, Span, SpanKind, Value},
@@ -178,10 +182,17 @@ impl SessionSpans {
         self.recorder().lanes.span_id(lane)
     }
 
-    /// A lane is connected to this upstream, which speaks this dialect.
-    pub fn lane_connected(&self, at: Instant, lane: Lane, upstream: &str, dialect: &str) {
+    /// A lane is connected to this upstream, which speaks this dialect. It is asked for this model, if the configuration names one.
+    pub fn lane_connected(
+        &self,
+        at: Instant,
+        lane: Lane,
+        upstream: &str,
+        dialect: &str,
+        model: Option<&str>,
+    ) {
         let Recorder { scope, lanes, .. } = &mut *self.recorder();
-        lanes.connected(scope, at, lane, upstream, dialect);
+        lanes.connected(scope, at, lane, Upstream::new(upstream, dialect, model));
     }
 
     /// A lane is closed: by its upstream with this reason, or by voxbridge without one.

@@ -81,7 +81,7 @@ impl Bench {
 
     fn dial(&self, ms: u64, lane: Lane, purpose: LanePurpose) {
         self.spans.measure(self.at(ms), &Measurement::LaneDialled { lane, purpose });
-        self.spans.lane_connected(self.at(ms), lane, "gpu-1", "minicpm-o");
+        self.spans.lane_connected(self.at(ms), lane, "gpu-1", "minicpm-o", Some("o-4.5"));
     }
 
     fn ask(&mut self, ms: u64, lane: Lane, request: &LaneRequest) {
@@ -262,6 +262,7 @@ fn conversation_is_one_trace_whose_spans_have_their_parents() {
     assert_eq!(events(turn), moments);
     assert_eq!(events(span(&spans, "chat")), [("first_delta", 1210)]);
     assert_eq!(text(span(&spans, "chat"), "gen_ai.provider.name"), Some("minicpm-o"));
+    assert_eq!(text(span(&spans, "chat"), "gen_ai.request.model"), Some("o-4.5"));
     let failed: Vec<_> = spans.iter().filter(|span| span.error.is_some()).map(|span| &*span.name).collect();
     assert_eq!(failed, ["execute_tool temperature"]);
 }

@@ -74,6 +74,11 @@ fn mistakes_name_their_variable() {
         ),
         (
             "http://a",
+            &[("OTEL_EXPORTER_OTLP_LOGS_COMPRESSION", "zstd")],
+            "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION: unknown compression \"zstd\"; use gzip or none",
+        ),
+        (
+            "http://a",
             &[("OTEL_EXPORTER_OTLP_HEADERS", "a b=c")],
             "OTEL_EXPORTER_OTLP_HEADERS: the header \"a b\"",
         ),
@@ -109,6 +114,8 @@ fn resource_and_headers_are_read() {
         ("OTEL_SERVICE_NAME", "phones"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=s%3Dt,x-team=a"),
         ("OTEL_EXPORTER_OTLP_LOGS_HEADERS", "x-key=own"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+        ("OTEL_EXPORTER_OTLP_LOGS_COMPRESSION", "none"),
         ("OTEL_BSP_SCHEDULE_DELAY", "50"),
     ];
     let settings = read(Some("http://a"), &variables).unwrap().unwrap();
@@ -119,6 +126,8 @@ fn resource_and_headers_are_read() {
     assert_eq!((value("deployment.environment.name"), value("a")), (Some("lab 1"), Some("b+c")));
     assert_eq!(value("service.version"), Some(env!("CARGO_PKG_VERSION")));
     assert_eq!(settings.batch_delay, Duration::from_millis(50));
+    let is_compressed = |target: &Option<Target>| target.as_ref().is_some_and(|target| target.is_compressed);
+    assert!(is_compressed(&settings.traces) && !is_compressed(&settings.logs));
     let headers = |target: Option<Target>| -> Vec<String> {
         let headers = target.unwrap().headers.into_iter();
         headers.map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()

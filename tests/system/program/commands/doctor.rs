@@ -31,7 +31,7 @@ use voxbridge_test_support::bench::{
     Bench, RunningServer, closed_port, dial, instant_simulator, scratch, speech_dir, start_simulator,
 };
 use voxbridge_test_support::certs::{acceptor, authority, serve_tls, signed_with};
-use voxbridge_test_support::programs::send_signal;
+use voxbridge_test_support::programs::{clear_settings, send_signal};
 
 use super::queue_exits::WAITS;
 
@@ -44,9 +44,7 @@ fn voxbridge(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
     command.arg("doctor").args(args).current_dir(scratch("doctor")).kill_on_drop(true);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("VOXBRIDGE_")) {
-        command.env_remove(name);
-    }
+    clear_settings(command.as_std_mut());
     command
 }
 

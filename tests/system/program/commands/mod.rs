@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 use voxbridge_test_support::bench::{closed_port, scratch, speech_dir};
-use voxbridge_test_support::programs::send_signal;
+use voxbridge_test_support::programs::{clear_settings, send_signal};
 
 /// Longer than any command takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
@@ -22,9 +22,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 pub(crate) fn voxbridge(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
     command.args(args).current_dir(scratch("program")).kill_on_drop(true).stdin(Stdio::null());
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("VOXBRIDGE_")) {
-        command.env_remove(name);
-    }
+    clear_settings(command.as_std_mut());
     command
 }
 

@@ -13,7 +13,7 @@ use tokio::{
     process::{Child, Command},
     time::timeout,
 };
-use voxbridge_test_support::programs::send_signal;
+use voxbridge_test_support::programs::{clear_settings, send_signal};
 
 const PROCESS_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -29,7 +29,9 @@ impl Bridge {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&dir).unwrap();
         let log = dir.join("log");
-        let mut process = Command::new(env!("CARGO_BIN_EXE_voxbridge"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
+        clear_settings(command.as_std_mut());
+        let mut process = command
             .args([
                 "serve",
                 "--listen",

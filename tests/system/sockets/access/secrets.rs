@@ -13,7 +13,7 @@ use tokio::{
 
 use super::access_server::{PATIENCE, connect, send_request};
 use voxbridge_test_support::bench::{instant_simulator, scratch, start_simulator};
-use voxbridge_test_support::programs::send_signal;
+use voxbridge_test_support::programs::{clear_settings, send_signal};
 
 const SECRETS: [&str; 5] = ["key-s3cret", "new-s3cret", "wrong-s3cret", "env-s3cret", "up-s3cret"];
 
@@ -36,6 +36,7 @@ fn write_files(upstream: std::net::SocketAddr) -> PathBuf {
 
 fn command(dir: &std::path::Path, name: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
+    clear_settings(command.as_std_mut());
     command.arg(name).arg("--config").arg(dir.join("voxbridge.toml")).env("OPS_KEY", "env-s3cret");
     command
 }
