@@ -12,7 +12,7 @@
 //! - [`lane`] is one lane's codec; the bridge keeps one for each lane
 //! - [`http`] is a lane without a WebSocket: each request is an HTTP request; [`sse`] reads event streams
 //! - [`openai_realtime`], [`sglang_omni`] and [`vllm_omni`] are what these servers do beyond their mapping files
-//! - [`chat`] encodes conversations in turns; [`relay`] serves clients of the model's own protocol
+//! - [`chat`] encodes conversations in turns, [`output_rate`] converts models' audio; [`relay`] serves clients of the model's own protocol
 
 mod behaviour;
 mod chat;
@@ -21,6 +21,7 @@ mod encode;
 mod http;
 pub mod lane;
 mod openai_realtime;
+mod output_rate;
 pub mod relay;
 mod sglang_omni;
 pub mod sse;

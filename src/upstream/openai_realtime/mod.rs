@@ -22,10 +22,11 @@ use self::conversation::Conversation;
 use super::{
     Dialect,
     behaviour::{CodecAction, EventSink, LaneBehaviour},
+    output_rate::OutputRate,
 };
 use crate::{
     audio::{
-        MODEL_RATE_HZ, SPEECH_RATE_HZ, pcm,
+        SPEECH_RATE_HZ, pcm,
         resample::{Resampler, check_rate},
     },
     spelling::upstream::SendName,
@@ -68,8 +69,9 @@ pub(super) struct OpenaiRealtime {
     ignores_commits: bool,
     /// The server keeps a session whose connection has ended for a while, unless it is told that the session is over.
     keeps_sessions: bool,
-    /// Converts audio of a server that sends it at another rate than [`MODEL_RATE_HZ`].
-    output: Option<Resampler>,
+    /// Rate of the audio that the server sends, Hz; `None` if it names none.
+    output_rate_hz: Option<u32>,
+    output: OutputRate,
     /// A response was asked for, and has not ended.
     is_answering: bool,
     is_cancelled: bool,
@@ -102,7 +104,8 @@ impl OpenaiRealtime {
             input_rate_hz,
             ignores_commits: false,
             keeps_sessions: false,
-            output: None,
+            output_rate_hz: None,
+            output: OutputRate::default(),
             is_answering: false,
             is_cancelled: false,
             conversation: (purpose == LanePurpose::Converse).then(Conversation::default),
@@ -158,19 +161,7 @@ impl OpenaiRealtime {
     fn note_rates(&mut self, meta: MessageMeta<'_>) {
         let granted = meta.input_rate_hz.and_then(|hz| check_rate(hz).ok());
         self.input_rate_hz = granted.unwrap_or(self.input_rate_hz);
-        if let Some(rate_hz) = meta.output_rate_hz {
-            self.output = Resampler::new(rate_hz, MODEL_RATE_HZ).ok().filter(|_| rate_hz != MODEL_RATE_HZ);
-        }
-    }
-
-    /// Emits audio, converted to the model's rate.
-    fn emit_audio(&mut self, now: Instant, samples: &[f32], meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
-        let Some(resampler) = &mut self.output else {
-            return self.emit_output(now, LaneEvent::Audio(Sound::Samples(samples)), meta, emit);
-        };
-        let mut converted = Vec::new();
-        resampler.push(samples, &mut converted);
-        self.emit_output(now, LaneEvent::Audio(Sound::Samples(&converted)), meta, emit);
+        self.output_rate_hz = meta.output_rate_hz.or(self.output_rate_hz);
     }
 
     /// Emits text or audio, unless it belongs to a response that was interrupted.
@@ -199,11 +190,7 @@ impl OpenaiRealtime {
         meta: MessageMeta<'_>,
         emit: &mut EventSink<'_>,
     ) {
-        let mut rest = Vec::new();
-        if let Some(resampler) = &mut self.output {
-            resampler.flush(&mut rest);
-            *resampler = resampler.renewed();
-        }
+        let rest = self.output.finish();
         if !rest.is_empty() {
             self.emit_output(now, LaneEvent::Audio(Sound::Samples(&rest)), meta, emit);
         }
@@ -310,7 +297,10 @@ impl LaneBehaviour for OpenaiRealtime {
     ) {
         match event {
             LaneEvent::Ready { .. } => self.handle_session(event, meta, emit),
-            LaneEvent::Audio(samples) => self.emit_audio(now, &samples, meta, emit),
+            LaneEvent::Audio(samples) => {
+                let samples = self.output.convert(&samples, self.output_rate_hz);
+                self.emit_output(now, LaneEvent::Audio(Sound::Samples(&samples)), meta, emit);
+            }
             LaneEvent::Text(_) => self.emit_output(now, event, meta, emit),
             LaneEvent::Done { .. } => self.end_response(now, event, meta, emit),
             LaneEvent::RecoverableError(words) => self.handle_late_control(now, words, emit),

@@ -1,17 +1,11 @@
 //! Messages of a question: its settings, the conversation as items, the user's new audio, and the request for the response.
 
-use std::borrow::Cow;
-
-use serde_json::json;
-
 use super::message;
 use crate::{
-    audio::{SPEECH_RATE_HZ, pcm, wav},
+    audio::SPEECH_RATE_HZ,
     spelling::upstream::SendName,
-    upstream::{Dialect, chat::write_list},
-    vocabulary::{
-        ChatMessage, ChatTurn, EntryPart, JsonWriter, Message, Role, SlotValue, Tool, ToolChoice, ToolOffer,
-    },
+    upstream::{Dialect, chat::write_list, encode::at_rate},
+    vocabulary::{ChatMessage, ChatTurn, EntryPart, JsonWriter, Message, Role, SlotValue},
 };
 
 /// Length of a piece of audio that is appended, ms.
@@ -29,7 +23,7 @@ pub(super) fn ask(
     ignores_commits: bool,
     emit: &mut dyn FnMut(Message),
 ) {
-    emit(settings(dialect, turn));
+    emit(Message::Text(dialect.encode_turn(SendName::Chat, turn)));
     let (newest, earlier) = match turn.messages.split_last() {
         Some((last, earlier)) => (Some(last), earlier),
         None => (None, &[][..]),
@@ -48,47 +42,6 @@ pub(super) fn ask(
         }
     }
     emit(message(dialect, SendName::Respond));
-}
-
-/// The session's settings for a question.
-fn settings(dialect: &Dialect, turn: &ChatTurn) -> Message {
-    let ToolOffer { tools, choice, is_parallel } = &turn.tools;
-    let offered = |out: &mut String| {
-        write_list(out, |out| tools.iter().for_each(|tool| write_tool(dialect, tool, out)));
-    };
-    let (choice, has_tools) = (choice_json(choice), !tools.is_empty());
-    let mut json = String::with_capacity(512 + turn.instructions.len() + turn.tools.bytes());
-    dialect.render(SendName::Chat, &mut json, |slot| match slot {
-        "instructions" => SlotValue::Str(&turn.instructions),
-        "modalities" if turn.speaks => SlotValue::Raw(r#"["audio"]"#),
-        "modalities" => SlotValue::Raw(r#"["text"]"#),
-        "max_tokens" => SlotValue::Int(turn.max_tokens.into()),
-        "temperature" => turn.temperature.map_or(SlotValue::Null, SlotValue::Float),
-        "tools" if has_tools => SlotValue::Written(JsonWriter(&offered)),
-        "tool_choice" if has_tools => SlotValue::Raw(&choice),
-        // The default of every server.
-        "parallel_calls" if has_tools && !is_parallel => SlotValue::Bool(false),
-        _ => SlotValue::Null,
-    });
-    Message::Text(json)
-}
-
-fn write_tool(dialect: &Dialect, tool: &Tool, out: &mut String) {
-    dialect.render(SendName::ChatTool, out, |slot| match slot {
-        "name" => SlotValue::Str(&tool.name),
-        "description" => tool.description.as_deref().into(),
-        _ => SlotValue::Raw(&tool.parameters),
-    });
-    out.push(',');
-}
-
-fn choice_json(choice: &ToolChoice) -> Cow<'static, str> {
-    match choice {
-        ToolChoice::Auto => r#""auto""#.into(),
-        ToolChoice::None => r#""none""#.into(),
-        ToolChoice::Required => r#""required""#.into(),
-        ToolChoice::Named(name) => json!({"type": "function", "name": name}).to_string().into(),
-    }
 }
 
 /// Sends a message of the conversation: calls and results are items of their own, and the parts between them share one.
@@ -117,7 +70,7 @@ pub(super) fn send_items(
             parts => {
                 let content = |out: &mut String| {
                     write_list(out, |out| {
-                        parts.iter().for_each(|part| write_part(dialect, role, part, rate_hz, out));
+                        parts.iter().for_each(|part| dialect.encode_part(role, part, rate_hz, out));
                     });
                 };
                 dialect.render(SendName::ChatMessage, &mut json, |slot| match slot {
@@ -127,24 +80,6 @@ pub(super) fn send_items(
             }
         }
         emit(Message::Text(json));
-    }
-}
-
-fn write_part(dialect: &Dialect, role: Role, part: &EntryPart, rate_hz: u32, out: &mut String) {
-    match part {
-        EntryPart::Text(text) => {
-            let name = if role == Role::Assistant { SendName::ChatAnswerText } else { SendName::ChatText };
-            dialect.encode_element(name, SlotValue::Str(text), out);
-        }
-        EntryPart::Audio(audio) => {
-            let audio = at_rate(audio, rate_hz);
-            dialect.encode_element(SendName::ChatAudio, dialect.mapping().audio_value(&audio), out);
-        }
-        EntryPart::Picture(file) => {
-            let media_type = if file.starts_with(b"\x89PNG") { "image/png" } else { "image/jpeg" };
-            dialect.encode_element(SendName::ChatPicture, SlotValue::DataUrl(media_type, file), out);
-        }
-        EntryPart::Call(_) | EntryPart::Result(_) => {}
     }
 }
 
@@ -171,15 +106,4 @@ pub(super) fn append(dialect: &Dialect, audio: &[i16], rate_hz: u32, emit: &mut 
 
 const fn samples_of(ms: u32, rate_hz: u32) -> usize {
     (rate_hz as u64 * ms as u64 / 1000) as usize
-}
-
-/// Audio of the user, at the server's rate.
-fn at_rate(audio: &[i16], rate_hz: u32) -> Cow<'_, [i16]> {
-    if rate_hz == SPEECH_RATE_HZ {
-        return audio.into();
-    }
-    let samples: Vec<f32> = audio.iter().map(|sample| pcm::to_f32(*sample)).collect();
-    // The rate was checked when the server granted it.
-    let converted = wav::resample_all(&samples, SPEECH_RATE_HZ, rate_hz).unwrap_or_default();
-    converted.into_iter().map(pcm::to_i16).collect()
 }

@@ -17,7 +17,6 @@
 mod input_format;
 mod link;
 mod outbox;
-mod output_rate;
 mod speech_gate;
 
 use std::{
@@ -32,12 +31,12 @@ use self::{
     input_format::InputFormat,
     link::Link,
     outbox::Outbox,
-    output_rate::OutputRate,
     speech_gate::{Activity, SpeechGate},
 };
 use super::{
     Dialect,
     behaviour::{CodecAction, EventSink, LaneBehaviour},
+    output_rate::OutputRate,
 };
 use crate::{
     audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ},
@@ -493,7 +492,7 @@ impl LaneBehaviour for VllmOmni {
         match event {
             LaneEvent::Audio(_) | LaneEvent::Text(_) if self.cancelling.is_some() => {}
             LaneEvent::Audio(samples) => {
-                let samples = self.output_rate.convert(&samples, meta);
+                let samples = self.output_rate.convert(&samples, meta.output_rate_hz);
                 self.hold_audio(now, &samples, meta, emit);
             }
             LaneEvent::Text(text) => self.speak(now, text, meta.response_id, emit),
