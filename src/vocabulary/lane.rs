@@ -310,6 +310,8 @@ pub struct TranscribePrompt {
     pub language: String,
     /// The client's own words and the words that are likely to occur, for a model that only transcribes.
     pub hints: String,
+    /// The speech is translated into English instead of transcribed, as the instruction says.
+    pub translates: bool,
 }
 
 impl From<String> for TranscribePrompt {

@@ -14,6 +14,9 @@ pub enum SendName {
     InitWithVoice,
     /// Asks for the transcript of an utterance.
     Transcribe,
+    /// Asks a model that answers for the transcript of an utterance, or for its translation, where `transcribe` asks another
+    /// model.
+    TranscribeByAnswer,
     /// Asks to speak a text in the server's own voice.
     Speak,
     /// Asks to speak a text in a given voice.
@@ -100,6 +103,7 @@ impl SendName {
             Self::Init => "init",
             Self::InitWithVoice => "init_with_voice",
             Self::Transcribe => "transcribe",
+            Self::TranscribeByAnswer => "transcribe_by_answer",
             Self::Speak => "speak",
             Self::SpeakWithVoice => "speak_with_voice",
             Self::Converse => "converse",
@@ -153,6 +157,7 @@ impl SendName {
             | Self::Cancel
             | Self::Truncate
             | Self::Voice
+            | Self::TranscribeByAnswer
             | Self::RelayOpen
             | Self::RelayAppend => &[],
         }
@@ -165,7 +170,8 @@ impl SendName {
             Self::Init => &["mode"],
             Self::InitWithVoice => &["mode", "voice"],
             Self::Transcribe => &["prompt", "audio", "language", "hints"],
-            Self::Speak => &["system", "text", "words"],
+            Self::TranscribeByAnswer => &["prompt", "audio"],
+            Self::Speak => &["system", "text", "words", "conversation"],
             Self::SpeakWithVoice => &["before_voice", "voice", "after_voice", "text", "words"],
             Self::Converse => &["mode", "prompt", "config"],
             Self::ConverseWithVoice => &["mode", "prompt", "config", "voice"],

@@ -30,7 +30,7 @@ fn codec(dialect: &str) -> LaneCodec {
 
 fn transcribe() -> LaneRequest {
     let prompt =
-        TranscribePrompt { instruction: "Listen.".into(), language: "en".into(), hints: "voxbridge".into() };
+        TranscribePrompt { language: "en".into(), hints: "voxbridge".into(), .."Listen.".into() };
     LaneRequest::Transcribe { prompt, audio: Arc::new(vec![1, -1, 300]) }
 }
 

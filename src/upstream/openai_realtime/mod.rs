@@ -9,6 +9,8 @@
 //!   ready. One that transcribes has settings for each recording, and is ready when the session is open.
 //! - A [`conversation`] hears and answers all the time; the server decides when the user's turn is over.
 //! - A [`question`] sends its settings, the conversation as items, and the request for a response.
+//! - A server may have neither transcripts of the user nor responses outside the conversation, as turn deployments of vLLM-Omni.
+//!   A request that it refuses is sent again as one for a usual answer.
 //! - Few errors end the server's session. The codec ends it, because the lane's request has failed.
 
 mod conversation;
@@ -31,8 +33,8 @@ use crate::{
     },
     spelling::upstream::SendName,
     vocabulary::{
-        EndKind, EntryPart, LaneEvent, LanePurpose, LaneRequest, Message, MessageMeta, Mode, Role, SlotValue,
-        Sound, UnitInput, UpstreamEnd,
+        EndKind, EntryPart, Frame, LaneEvent, LanePurpose, LaneRequest, Message, MessageMeta, Mode, Role,
+        SlotValue, Sound, UnitInput, UpstreamEnd,
     },
 };
 
@@ -48,12 +50,13 @@ const CONTROL_IDS: [&str; 2] = ["cancel", "truncate"];
 /// Id of the message that names the voice. A server that refuses it speaks in its own voice.
 const VOICE_ID: &str = "voice";
 
-/// Advice for a server that refuses to speak a given text.
-const SPEAKS_NOT: &str = " (if it has no responses outside the conversation, another [[upstream]] must have `serves = [\"speak\"]`)";
+/// Id of the message that asks for a transcript or for a text.
+const REQUEST_ID: &str = "request";
 
-/// Problem with a server that has no transcripts of the user.
+/// Advice for a server that refuses a transcript or a text in each form.
+const SPEAKS_NOT: &str = " (if the server speaks no given texts, another [[upstream]] must have `serves = [\"speak\"]`)";
 const TRANSCRIBES_NOT: &str =
-    "the server does not transcribe the user: another [[upstream]] must have `serves = [\"transcribe\"]`";
+    " (if the server has no answers to audio, another [[upstream]] must have `serves = [\"transcribe\"]`)";
 
 /// Ends an answer, and adds nothing to it.
 const NOTHING_MORE: LaneEvent<'static> = LaneEvent::Done { text: None, audio: Sound::NONE };
@@ -72,6 +75,12 @@ pub(super) struct OpenaiRealtime {
     /// Rate of the audio that the server sends, Hz; `None` if it names none.
     output_rate_hz: Option<u32>,
     output: OutputRate,
+    /// The session names a model, which can answer. One that only transcribes names none.
+    has_model: bool,
+    /// The server has answers and nothing else: see [`question::request`].
+    is_plain: bool,
+    /// The transcript or text in progress, if it can be asked for in another form.
+    request: Option<LaneRequest>,
     /// A response was asked for, and has not ended.
     is_answering: bool,
     is_cancelled: bool,
@@ -106,6 +115,9 @@ impl OpenaiRealtime {
             keeps_sessions: false,
             output_rate_hz: None,
             output: OutputRate::default(),
+            has_model: false,
+            is_plain: false,
+            request: None,
             is_answering: false,
             is_cancelled: false,
             conversation: (purpose == LanePurpose::Converse).then(Conversation::default),
@@ -138,6 +150,7 @@ impl OpenaiRealtime {
             self.ignores_commits = meta.backend.is_none() && meta.input_rate_hz.is_none();
             self.keeps_sessions = meta.resume_token.is_some();
         }
+        self.has_model |= meta.backend.is_some();
         self.note_rates(meta);
         self.opening = match self.opening {
             Opening::Dialled | Opening::Greeted => Opening::Greeted,
@@ -148,10 +161,8 @@ impl OpenaiRealtime {
             }
             Opening::Ready => {
                 let names_audio = meta.input_rate_hz.is_some();
-                if self.purpose == LanePurpose::Transcribe && names_audio && meta.transcriber.is_none() {
-                    let detail = TRANSCRIBES_NOT.to_owned();
-                    self.fail(UpstreamEnd { kind: EndKind::Misconfigured, detail }, meta, emit);
-                }
+                self.is_plain |=
+                    self.purpose == LanePurpose::Transcribe && names_audio && meta.transcriber.is_none();
                 Opening::Ready
             }
         };
@@ -194,7 +205,7 @@ impl OpenaiRealtime {
         if !rest.is_empty() {
             self.emit_output(now, LaneEvent::Audio(Sound::Samples(&rest)), meta, emit);
         }
-        (self.is_answering, self.is_cancelled) = (false, false);
+        (self.is_answering, self.is_cancelled, self.request) = (false, false, None);
         match &mut self.conversation {
             Some(conversation) => conversation.end_response(meta, emit),
             None => emit(event, meta),
@@ -271,14 +282,27 @@ impl OpenaiRealtime {
 
     /// Ends the server's session, whose request has failed. The server keeps it open after most errors.
     fn fail(&mut self, end: UpstreamEnd, meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
-        let end = match (self.purpose, end.kind) {
+        let (kind, advice) = match (self.purpose, end.kind) {
             (LanePurpose::Speak, EndKind::Refused | EndKind::RefusedForGood) => {
-                UpstreamEnd { kind: EndKind::Misconfigured, detail: end.detail + SPEAKS_NOT }
+                (EndKind::Misconfigured, SPEAKS_NOT)
             }
-            _ => end,
+            (LanePurpose::Transcribe, EndKind::Refused | EndKind::RefusedForGood) if self.is_plain => {
+                (EndKind::Misconfigured, TRANSCRIBES_NOT)
+            }
+            (_, kind) => (kind, ""),
         };
-        emit(LaneEvent::Closed(end), meta);
+        emit(LaneEvent::Closed(UpstreamEnd { kind, detail: end.detail + advice }), meta);
         self.close();
+    }
+
+    /// True if a request that the server refuses in its usual form may be sent in another.
+    fn may_ask_otherwise(&self, refusal: &UpstreamEnd) -> bool {
+        match &self.request {
+            Some(LaneRequest::Speak { .. }) => refusal.kind == EndKind::Refused,
+            // vLLM-Omni's words are those of a failure.
+            Some(_) => self.has_model && matches!(refusal.kind, EndKind::Refused | EndKind::Other),
+            None => false,
+        }
     }
 
     fn close(&mut self) {
@@ -288,6 +312,16 @@ impl OpenaiRealtime {
 }
 
 impl LaneBehaviour for OpenaiRealtime {
+    fn decode(&mut self, now: Instant, dialect: &Dialect, frame: Frame<'_>, emit: &mut EventSink<'_>) {
+        dialect.decode(frame, |event, meta| self.handle_event(now, event, meta, emit));
+        if self.is_plain
+            && let Some(request) = self.request.take()
+        {
+            let mut send = |message| self.actions.push_back(CodecAction::Send(message));
+            question::request(dialect, &request, self.input_rate_hz, true, &mut send);
+        }
+    }
+
     fn handle_event(
         &mut self,
         now: Instant,
@@ -310,6 +344,9 @@ impl LaneBehaviour for OpenaiRealtime {
             LaneEvent::Closed(end) if meta.input_id == Some(VOICE_ID) => {
                 let words = format!("the voice that the client asks for is refused: {}", end.detail);
                 emit(LaneEvent::Unknown(words), MessageMeta::default());
+            }
+            LaneEvent::Closed(end) if meta.input_id == Some(REQUEST_ID) && self.may_ask_otherwise(&end) => {
+                self.is_plain = true;
             }
             LaneEvent::Closed(end) => self.fail(end, meta, emit),
             LaneEvent::Ignored => {}
@@ -345,15 +382,15 @@ impl LaneBehaviour for OpenaiRealtime {
                 voice.for_each(&mut *emit);
                 question::ask(dialect, turn, rate_hz, self.ignores_commits, emit);
             }
-            LaneRequest::Transcribe { audio, .. } => {
-                emit(Message::Text(dialect.encode(&command, mode)));
-                question::append_and_commit(dialect, audio, rate_hz, emit);
+            LaneRequest::Transcribe { .. } | LaneRequest::Speak { .. } => {
+                voice.for_each(&mut *emit);
+                // A model for transcripts does not translate.
+                self.is_plain |=
+                    matches!(&command, LaneRequest::Transcribe { prompt, .. } if prompt.translates);
+                question::request(dialect, &command, rate_hz, self.is_plain, emit);
+                self.request = Some(command).filter(|_| !self.is_plain);
             }
             LaneRequest::Cancel => return self.cancel(dialect, emit),
-            LaneRequest::Speak { .. } => {
-                voice.for_each(&mut *emit);
-                emit(Message::Text(dialect.encode(&command, mode)));
-            }
             LaneRequest::Close => {
                 self.goodbye().into_iter().for_each(&mut *emit);
                 return dialect.message_for(command, mode).into_iter().for_each(emit);

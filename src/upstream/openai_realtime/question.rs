@@ -1,11 +1,12 @@
-//! Messages of a question: its settings, the conversation as items, the user's new audio, and the request for the response.
+//! Messages of a question: its settings, the conversation as items, the user's new audio, and the request for the response. And
+//! those of the requests without a conversation, for a transcript and for a text.
 
 use super::message;
 use crate::{
     audio::SPEECH_RATE_HZ,
     spelling::upstream::SendName,
     upstream::{Dialect, chat::write_list, encode::at_rate},
-    vocabulary::{ChatMessage, ChatTurn, EntryPart, JsonWriter, Message, Role, SlotValue},
+    vocabulary::{ChatMessage, ChatTurn, EntryPart, JsonWriter, LaneRequest, Message, Mode, Role, SlotValue},
 };
 
 /// Length of a piece of audio that is appended, ms.
@@ -42,6 +43,42 @@ pub(super) fn ask(
         }
     }
     emit(message(dialect, SendName::Respond));
+}
+
+/// Sends a request for a transcript or for a text. `is_plain` if the server has answers and nothing else: it transcribes by an
+/// answer, and has no responses outside the conversation.
+pub(super) fn request(
+    dialect: &Dialect,
+    request: &LaneRequest,
+    rate_hz: u32,
+    is_plain: bool,
+    emit: &mut dyn FnMut(Message),
+) {
+    let mut json = String::new();
+    match request {
+        LaneRequest::Transcribe { prompt, audio } if is_plain => {
+            let audio = at_rate(audio, rate_hz);
+            dialect.render(SendName::TranscribeByAnswer, &mut json, |slot| match slot {
+                "prompt" => SlotValue::Str(&prompt.instruction),
+                _ => dialect.mapping().audio_value(&audio),
+            });
+        }
+        LaneRequest::Transcribe { audio, .. } => {
+            emit(Message::Text(dialect.encode(request, Mode::Chat)));
+            return append_and_commit(dialect, audio, rate_hz, emit);
+        }
+        LaneRequest::Speak { after_voice, request, text, .. } => {
+            dialect.render(SendName::Speak, &mut json, |slot| match slot {
+                "system" => SlotValue::Str(after_voice),
+                "text" => SlotValue::Str(request),
+                "words" => SlotValue::Str(text),
+                _ if is_plain => SlotValue::Null,
+                _ => SlotValue::Str("none"),
+            });
+        }
+        _ => return,
+    }
+    emit(Message::Text(json));
 }
 
 /// Sends a message of the conversation: calls and results are items of their own, and the parts between them share one.

@@ -41,7 +41,7 @@ fn page_config(server: ServerArg) -> Result<Config, String> {
     let served = server.deployments().map(|server| {
         Ok::<_, String>(ServedDialect {
             mapping: library.upstream(server.dialect())?,
-            serves: server.serves().map(Into::into),
+            serves: None,
         })
     });
     let dialects = Dialects::new(served.collect::<Result<_, _>>()?).ok_or("the demo has no upstream")?;
