@@ -3,13 +3,11 @@
 use std::{fmt::Display, io, path::Path, sync::Arc};
 
 use super::{ClientError, args::ServerArg, known_recordings};
-use crate::{
-    simulator::{
-        HttpApi, RealtimeServer, SimDialect, SimulatorConfig, VllmVersion,
-        engines::SpeechEngines,
-        process::EngineProcess,
-        socket::{self, Simulator},
-    },
+use crate::simulator::{
+    HttpApi, RealtimeServer, SimDialect, SimulatorConfig, VllmVersion,
+    engines::SpeechEngines,
+    process::EngineProcess,
+    socket::{self, Simulator},
 };
 
 /// Requests that a simulated server answers at a time; vLLM-Omni's deployment takes four.

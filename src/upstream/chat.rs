@@ -4,10 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::json;
 
-use super::{
-    Dialect,
-    encode::{at_rate, to_wav},
-};
+use super::{Dialect, encode::to_wav, input_rate::at_rate};
 use crate::{
     audio::pcm,
     spelling::upstream::{CodecName, SendName},
@@ -151,6 +148,18 @@ impl Dialect {
     pub(super) fn encode_element(&self, name: SendName, value: SlotValue<'_>, out: &mut String) {
         self.render(name, out, |_| value);
         out.push(',');
+    }
+
+    /// A message whose slots have these values.
+    pub(super) fn render_message<'v>(
+        &self,
+        name: SendName,
+        capacity: usize,
+        value: impl Fn(&'static str) -> SlotValue<'v>,
+    ) -> String {
+        let mut json = String::with_capacity(capacity + 256);
+        self.render(name, &mut json, value);
+        json
     }
 
     pub(super) fn render<'v>(

@@ -1,7 +1,5 @@
 //! Commands to the server as messages: the template of the mapping file, and the values of its slots.
 
-use std::borrow::Cow;
-
 use super::Dialect;
 use crate::{
     audio::{SPEECH_RATE_HZ, pcm, wav},
@@ -121,16 +119,6 @@ pub(super) fn to_wav(voice: &VoiceSample) -> Vec<u8> {
         samples.push(0);
     }
     wav::write_s16(&samples, SPEECH_RATE_HZ)
-}
-
-/// Audio of the user at a server's rate. The rate was checked when the server granted it.
-pub(super) fn at_rate(audio: &[i16], rate_hz: u32) -> Cow<'_, [i16]> {
-    if rate_hz == SPEECH_RATE_HZ {
-        return audio.into();
-    }
-    let samples: Vec<f32> = audio.iter().map(|sample| pcm::to_f32(*sample)).collect();
-    let converted = wav::resample_all(&samples, SPEECH_RATE_HZ, rate_hz).unwrap_or_default();
-    converted.into_iter().map(pcm::to_i16).collect()
 }
 
 /// Value of a slot. The names are those of [`SendName::slots`].

@@ -24,13 +24,11 @@ use self::conversation::Conversation;
 use super::{
     Dialect,
     behaviour::{CodecAction, EventSink, LaneBehaviour},
+    input_rate::InputRate,
     output_rate::OutputRate,
 };
 use crate::{
-    audio::{
-        SPEECH_RATE_HZ, pcm,
-        resample::{Resampler, check_rate},
-    },
+    audio::resample::check_rate,
     spelling::upstream::SendName,
     vocabulary::{
         EndKind, EntryPart, Frame, LaneEvent, LanePurpose, LaneRequest, Message, MessageMeta, Mode, Role,
@@ -54,7 +52,8 @@ const VOICE_ID: &str = "voice";
 const REQUEST_ID: &str = "request";
 
 /// Advice for a server that refuses a transcript or a text in each form.
-const SPEAKS_NOT: &str = " (if the server speaks no given texts, another [[upstream]] must have `serves = [\"speak\"]`)";
+const SPEAKS_NOT: &str =
+    " (if the server speaks no given texts, another [[upstream]] must have `serves = [\"speak\"]`)";
 const TRANSCRIBES_NOT: &str =
     " (if the server has no answers to audio, another [[upstream]] must have `serves = [\"transcribe\"]`)";
 
@@ -87,7 +86,7 @@ pub(super) struct OpenaiRealtime {
     /// For a lane that converses.
     conversation: Option<Conversation>,
     /// Converts the audio of a conversation.
-    input: Option<Resampler>,
+    input: Option<InputRate>,
     actions: VecDeque<CodecAction>,
 }
 
@@ -221,39 +220,26 @@ impl OpenaiRealtime {
             emit(message(dialect, SendName::Cancel));
         }
         if let Some((item, heard_ms)) = interrupted.heard {
-            let mut json = String::new();
-            dialect.render(SendName::Truncate, &mut json, |slot| match slot {
+            emit(Message::Text(dialect.render_message(SendName::Truncate, 0, |slot| match slot {
                 "item_id" => SlotValue::Str(&item),
                 _ => SlotValue::Int(heard_ms.cast_signed()),
-            });
-            emit(Message::Text(json));
+            })));
         }
         if let Some(picture) = &unit.frame {
             let picture = EntryPart::Picture(picture.0.clone());
             question::send_items(dialect, Role::User, &[picture], 0, emit);
         }
-        let audio = self.convert_input(&unit.audio);
-        question::append(dialect, &audio, self.input_rate_hz, emit);
+        if self.input.is_none() {
+            self.input = InputRate::aligned(self.input_rate_hz);
+        }
+        if let Some(input) = &mut self.input {
+            question::append(dialect, &input.convert::<i16>(&unit.audio), input.rate_hz, emit);
+        }
     }
 
     /// Samples of a conversation that its converter keeps until the next unit.
     fn held_samples(&self) -> usize {
-        let Ok(mut converter) = Resampler::new(SPEECH_RATE_HZ, self.input_rate_hz) else { return 0 };
-        converter.push::<i16>(&[0.0; SPEECH_RATE_HZ as usize], &mut Vec::new());
-        converter.pending_samples() as usize
-    }
-
-    /// Converts the next audio of a conversation.
-    fn convert_input(&mut self, audio: &[i16]) -> Vec<i16> {
-        if self.input.is_none() {
-            self.input = Resampler::new(SPEECH_RATE_HZ, self.input_rate_hz).ok();
-        }
-        let samples: Vec<f32> = audio.iter().map(|sample| pcm::to_f32(*sample)).collect();
-        let mut converted = Vec::new();
-        if let Some(resampler) = &mut self.input {
-            resampler.push(&samples, &mut converted);
-        }
-        converted
+        InputRate::aligned(self.input_rate_hz).map_or(0, |input| input.held_samples())
     }
 
     /// Stops the response. A transcript cannot be stopped, and is not waited for.
@@ -420,14 +406,10 @@ impl LaneBehaviour for OpenaiRealtime {
 /// The message that names the voice of a request, if it has one by name.
 fn voice_message(dialect: &Dialect, request: &LaneRequest) -> Option<Message> {
     let name = request.voice_name()?;
-    let mut json = String::new();
-    dialect.render(SendName::Voice, &mut json, |_| SlotValue::Str(name));
-    Some(Message::Text(json))
+    Some(Message::Text(dialect.render_message(SendName::Voice, 0, |_| SlotValue::Str(name))))
 }
 
 /// A message without values.
 fn message(dialect: &Dialect, name: SendName) -> Message {
-    let mut json = String::new();
-    dialect.render(name, &mut json, |_| SlotValue::Null);
-    Message::Text(json)
+    Message::Text(dialect.render_message(name, 0, |_| SlotValue::Null))
 }

@@ -5,7 +5,7 @@ use super::message;
 use crate::{
     audio::SPEECH_RATE_HZ,
     spelling::upstream::SendName,
-    upstream::{Dialect, chat::write_list, encode::at_rate},
+    upstream::{Dialect, chat::write_list, input_rate::at_rate},
     vocabulary::{ChatMessage, ChatTurn, EntryPart, JsonWriter, LaneRequest, Message, Mode, Role, SlotValue},
 };
 
@@ -54,31 +54,29 @@ pub(super) fn request(
     is_plain: bool,
     emit: &mut dyn FnMut(Message),
 ) {
-    let mut json = String::new();
-    match request {
+    emit(Message::Text(match request {
         LaneRequest::Transcribe { prompt, audio } if is_plain => {
             let audio = at_rate(audio, rate_hz);
-            dialect.render(SendName::TranscribeByAnswer, &mut json, |slot| match slot {
+            dialect.render_message(SendName::TranscribeByAnswer, 3 * audio.len(), |slot| match slot {
                 "prompt" => SlotValue::Str(&prompt.instruction),
                 _ => dialect.mapping().audio_value(&audio),
-            });
+            })
         }
         LaneRequest::Transcribe { audio, .. } => {
             emit(Message::Text(dialect.encode(request, Mode::Chat)));
             return append_and_commit(dialect, audio, rate_hz, emit);
         }
         LaneRequest::Speak { after_voice, request, text, .. } => {
-            dialect.render(SendName::Speak, &mut json, |slot| match slot {
+            dialect.render_message(SendName::Speak, after_voice.len() + request.len(), |slot| match slot {
                 "system" => SlotValue::Str(after_voice),
                 "text" => SlotValue::Str(request),
                 "words" => SlotValue::Str(text),
                 _ if is_plain => SlotValue::Null,
                 _ => SlotValue::Str("none"),
-            });
+            })
         }
         _ => return,
-    }
-    emit(Message::Text(json));
+    }));
 }
 
 /// Sends a message of the conversation: calls and results are items of their own, and the parts between them share one.
@@ -91,32 +89,29 @@ pub(super) fn send_items(
 ) {
     let concerns_tools = |part: &EntryPart| matches!(part, EntryPart::Call(_) | EntryPart::Result(_));
     for group in parts.chunk_by(|part, next| !concerns_tools(part) && !concerns_tools(next)) {
-        let mut json = String::new();
-        match group {
-            [EntryPart::Call(call)] => dialect.render(SendName::ChatCall, &mut json, |slot| match slot {
+        emit(Message::Text(match group {
+            [EntryPart::Call(call)] => dialect.render_message(SendName::ChatCall, 0, |slot| match slot {
                 "call_id" => SlotValue::Str(&call.call_id),
                 "name" => SlotValue::Str(&call.name),
                 _ => SlotValue::Str(&call.arguments),
             }),
             [EntryPart::Result(result)] => {
-                dialect.render(SendName::ChatResult, &mut json, |slot| match slot {
+                dialect.render_message(SendName::ChatResult, 0, |slot| match slot {
                     "call_id" => SlotValue::Str(&result.call_id),
                     _ => SlotValue::Str(&result.output),
-                });
+                })
             }
             parts => {
-                let content = |out: &mut String| {
-                    write_list(out, |out| {
-                        parts.iter().for_each(|part| dialect.encode_part(role, part, rate_hz, out));
-                    });
+                let encode = |out: &mut String| {
+                    parts.iter().for_each(|part| dialect.encode_part(role, part, rate_hz, out));
                 };
-                dialect.render(SendName::ChatMessage, &mut json, |slot| match slot {
+                let content = |out: &mut String| write_list(out, encode);
+                dialect.render_message(SendName::ChatMessage, 0, |slot| match slot {
                     "role" => SlotValue::Plain(role.name()),
                     _ => SlotValue::Written(JsonWriter(&content)),
-                });
+                })
             }
-        }
-        emit(Message::Text(json));
+        }));
     }
 }
 
@@ -135,9 +130,8 @@ pub(super) fn append_and_commit(
 /// Sends audio at the server's rate, as from a microphone.
 pub(super) fn append(dialect: &Dialect, audio: &[i16], rate_hz: u32, emit: &mut dyn FnMut(Message)) {
     for piece in audio.chunks(samples_of(PIECE_MS, rate_hz)) {
-        let mut json = String::with_capacity(64 + piece.len() * 2 / 3 * 4);
-        dialect.render(SendName::Append, &mut json, |_| dialect.mapping().audio_value(piece));
-        emit(Message::Text(json));
+        let value = |_: &str| dialect.mapping().audio_value(piece);
+        emit(Message::Text(dialect.render_message(SendName::Append, 3 * piece.len(), value)));
     }
 }
 

@@ -389,7 +389,10 @@ fn refusal(code: &str) -> Value {
 #[track_caller]
 fn assert_asks_by_answer(sent: &Value, samples: usize) {
     let response = &sent["response"];
-    assert_eq!((&sent["type"], &response["output_modalities"]), (&json!("response.create"), &json!(["text"])));
+    assert_eq!(
+        (&sent["type"], &response["output_modalities"]),
+        (&json!("response.create"), &json!(["text"]))
+    );
     assert_eq!(response["instructions"], "Write down what you hear.");
     assert_eq!(decoded(&response["input"][0]["content"][0]["audio"]).len(), samples);
     assert_eq!(response.get("conversation"), None, "vLLM-Omni has no responses outside the conversation");

@@ -37,9 +37,10 @@ use super::{
     Dialect,
     behaviour::{CodecAction, EventSink, LaneBehaviour},
     output_rate::OutputRate,
+    played_answer::PlayedAnswer,
 };
 use crate::{
-    audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ},
+    audio::SPEECH_RATE_HZ,
     vocabulary::{
         DisconnectReason, LaneEvent, LaneRequest, Message, MessageMeta, Mode, RefusedPart, Sound, UnitInput,
     },
@@ -89,32 +90,6 @@ impl PendingUnit {
     }
 }
 
-/// Answer of the model, until it has been played.
-#[derive(Debug)]
-struct Answer {
-    id: Box<str>,
-    began_at: Instant,
-    last_output_at: Instant,
-    samples: u64,
-    is_complete: bool,
-}
-
-impl Answer {
-    fn ends_at(&self) -> Instant {
-        self.began_at + Duration::from_millis(self.length_ms())
-    }
-
-    const fn length_ms(&self) -> u64 {
-        self.samples * 1000 / MODEL_RATE_HZ as u64
-    }
-
-    /// How much of it the user has heard by now, as far as the clock can tell.
-    fn heard_ms(&self, now: Instant) -> u64 {
-        let since_begin = (now - self.began_at).as_millis();
-        u64::try_from(since_begin).map_or(self.length_ms(), |ms| ms.min(self.length_ms()))
-    }
-}
-
 /// Audio that waits for its words, which follow it.
 #[derive(Debug, Default)]
 struct HeldAudio {
@@ -147,7 +122,7 @@ pub(super) struct VllmOmni {
     unit: Option<PendingUnit>,
     /// Unit that asked for the cancellation whose answer is due.
     cancelling: Option<Box<str>>,
-    answer: Option<Answer>,
+    answer: Option<PlayedAnswer>,
     held: HeldAudio,
     output_rate: OutputRate,
     /// For a model that sends audio all the time.
@@ -270,15 +245,12 @@ impl VllmOmni {
     }
 
     fn note_output(&mut self, now: Instant, id: &str, samples: usize) {
-        if self.answer.as_ref().is_none_or(|answer| *answer.id != *id) {
+        if self.answer.as_ref().is_none_or(|answer| *answer.response_id != *id) {
             self.report_playback(now);
-            let id = id.into();
-            self.answer =
-                Some(Answer { id, began_at: now, last_output_at: now, samples: 0, is_complete: false });
+            self.answer = Some(PlayedAnswer::new(now, id));
         }
         if let Some(answer) = &mut self.answer {
-            answer.samples += samples as u64;
-            answer.last_output_at = now;
+            answer.push(now, samples);
         }
     }
 
@@ -429,7 +401,7 @@ impl VllmOmni {
         let answer = self.answer.take().filter(|answer| answer.samples > 0 && self.gate.is_none())?;
         let heard_ms = answer.heard_ms(now);
         Some(message(&json!({
-            "type": "playback.ack", "response_id": answer.id, "item_id": format!("item_{}", answer.id),
+            "type": "playback.ack", "response_id": answer.response_id, "item_id": format!("item_{}", answer.response_id),
             "played_ms": heard_ms, "committed_ms": heard_ms,
         })))
     }
@@ -460,7 +432,7 @@ impl VllmOmni {
 
     /// When the answer has been played, as far as the clock can tell.
     fn played_at(&self) -> Option<Instant> {
-        self.answer.as_ref().filter(|answer| answer.is_complete).map(Answer::ends_at)
+        self.answer.as_ref().filter(|answer| answer.is_complete).map(PlayedAnswer::ends_at)
     }
 
     /// When the unit in flight ends without an answer: the model does not answer every unit while it speaks, and cannot answer
