@@ -123,12 +123,14 @@ struct TakeFile {
     output_rate_hz: Option<String>,
     item_id: Option<String>,
     transcriber: Option<String>,
+    turn_detector: Option<String>,
     call_id: Option<String>,
     name: Option<String>,
     arguments: Option<String>,
     usage: Option<String>,
     finish: Option<String>,
     retryable: Option<String>,
+    retry_after: Option<String>,
 }
 
 /// Messages that a supported mode needs but `send` does not define.
@@ -231,12 +233,14 @@ impl RuleFile {
             output_rate_hz: slot(self.take.output_rate_hz),
             item_id: slot(self.take.item_id),
             transcriber: slot(self.take.transcriber),
+            turn_detector: slot(self.take.turn_detector),
             call_id: slot(self.take.call_id),
             name: slot(self.take.name),
             arguments: slot(self.take.arguments),
             usage,
             finish: slot(self.take.finish),
             retryable: slot(self.take.retryable),
+            retry_after: slot(self.take.retry_after),
             require,
         }
     }

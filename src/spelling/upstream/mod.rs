@@ -164,12 +164,14 @@ pub(crate) struct ReceiveRule {
     pub(crate) output_rate_hz: Option<usize>,
     pub(crate) item_id: Option<usize>,
     pub(crate) transcriber: Option<usize>,
+    pub(crate) turn_detector: Option<usize>,
     pub(crate) call_id: Option<usize>,
     pub(crate) name: Option<usize>,
     pub(crate) arguments: Option<usize>,
     pub(crate) usage: Option<usize>,
     pub(crate) finish: Option<usize>,
     pub(crate) retryable: Option<usize>,
+    pub(crate) retry_after: Option<usize>,
     /// Requirements that the session must meet.
     pub(crate) require: Vec<Requirement>,
 }

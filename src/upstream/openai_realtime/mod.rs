@@ -42,11 +42,12 @@ const NORMAL_CLOSURE: u16 = 1000;
 /// Ends a session at vLLM-Omni's duplex endpoint (mappings/notes/vllm-omni.md#messages-up).
 const GOODBYE: &str = r#"{"type":"session.close"}"#;
 
-/// Ids of the messages that stop a response and cut it. What is wrong with them concerns no request.
-const CONTROL_IDS: [&str; 2] = ["cancel", "truncate"];
+/// Ids of the messages that stop a response, cut it, and name the voice. What is wrong with them ends no request: a server that
+/// refuses a voice speaks in its own.
+const MINOR_IDS: [&str; 3] = ["cancel", "truncate", "voice"];
 
-/// Id of the message that names the voice. A server that refuses it speaks in its own voice.
-const VOICE_ID: &str = "voice";
+/// Error code of a message that stops a response which has ended.
+const NOT_ACTIVE: &str = "response_cancel_not_active";
 
 /// Id of the message that asks for a transcript or for a text.
 const REQUEST_ID: &str = "request";
@@ -80,6 +81,10 @@ pub(super) struct OpenaiRealtime {
     is_plain: bool,
     /// The transcript or text in progress, if it can be asked for in another form.
     request: Option<LaneRequest>,
+    /// First byte of a sample whose second one is in the next message.
+    split_sample: Option<u8>,
+    /// The last response that has ended. Output that comes after its end is dropped.
+    ended_response: Option<Box<str>>,
     /// A response was asked for, and has not ended.
     is_answering: bool,
     is_cancelled: bool,
@@ -117,6 +122,8 @@ impl OpenaiRealtime {
             has_model: false,
             is_plain: false,
             request: None,
+            split_sample: None,
+            ended_response: None,
             is_answering: false,
             is_cancelled: false,
             conversation: (purpose == LanePurpose::Converse).then(Conversation::default),
@@ -155,13 +162,15 @@ impl OpenaiRealtime {
             Opening::Dialled | Opening::Greeted => Opening::Greeted,
             Opening::Asked { is_greeted: false } => Opening::Asked { is_greeted: true },
             Opening::Asked { is_greeted: true } => {
+                // Its own detector would end the turn and answer it as soon as the audio is appended.
+                self.ignores_commits |= self.conversation.is_none() && meta.turn_detector.is_some();
                 emit(event, MessageMeta { held_samples: self.held_samples(), ..meta });
                 Opening::Ready
             }
             Opening::Ready => {
-                let names_audio = meta.input_rate_hz.is_some();
-                self.is_plain |=
-                    self.purpose == LanePurpose::Transcribe && names_audio && meta.transcriber.is_none();
+                let lacks_transcripts = meta.input_rate_hz.is_some() && meta.transcriber.is_none();
+                self.is_plain |= self.purpose == LanePurpose::Transcribe
+                    && (lacks_transcripts || meta.turn_detector.is_some());
                 Opening::Ready
             }
         };
@@ -182,7 +191,11 @@ impl OpenaiRealtime {
         meta: MessageMeta<'_>,
         emit: &mut EventSink<'_>,
     ) {
-        let samples = if let LaneEvent::Audio(samples) = &output { samples.len() } else { 0 };
+        let samples = match &output {
+            LaneEvent::Text("") | LaneEvent::Audio(Sound::NONE) => return,
+            LaneEvent::Audio(samples) => samples.len(),
+            _ => 0,
+        };
         let is_heard = match &mut self.conversation {
             Some(conversation) => conversation.note_output(now, samples, meta, emit),
             None => true,
@@ -205,6 +218,7 @@ impl OpenaiRealtime {
             self.emit_output(now, LaneEvent::Audio(Sound::Samples(&rest)), meta, emit);
         }
         (self.is_answering, self.is_cancelled, self.request) = (false, false, None);
+        self.ended_response = meta.response_id.map(Into::into);
         match &mut self.conversation {
             Some(conversation) => conversation.end_response(meta, emit),
             None => emit(event, meta),
@@ -253,14 +267,6 @@ impl OpenaiRealtime {
         }
     }
 
-    /// Handles an error about a cancellation or a truncation: the response had ended before the server read it.
-    fn handle_late_control(&mut self, now: Instant, words: &str, emit: &mut EventSink<'_>) {
-        match self.is_cancelled {
-            true => self.end_response(now, NOTHING_MORE, MessageMeta::default(), emit),
-            false => emit(LaneEvent::Unknown(words.to_owned()), MessageMeta::default()),
-        }
-    }
-
     /// The end of a session that the server would keep.
     fn goodbye(&self) -> Option<Message> {
         self.keeps_sessions.then(|| Message::Text(GOODBYE.to_owned()))
@@ -299,7 +305,13 @@ impl OpenaiRealtime {
 
 impl LaneBehaviour for OpenaiRealtime {
     fn decode(&mut self, now: Instant, dialect: &Dialect, frame: Frame<'_>, emit: &mut EventSink<'_>) {
-        dialect.decode(frame, |event, meta| self.handle_event(now, event, meta, emit));
+        let mut split = self.split_sample.take();
+        let mut is_over = false;
+        dialect.decode_after(&mut split, frame, |event, meta| {
+            is_over |= matches!(event, LaneEvent::Done { .. });
+            self.handle_event(now, event, meta, emit);
+        });
+        self.split_sample = split.filter(|_| !is_over);
         if self.is_plain
             && let Some(request) = self.request.take()
         {
@@ -316,6 +328,9 @@ impl LaneBehaviour for OpenaiRealtime {
         emit: &mut EventSink<'_>,
     ) {
         match event {
+            // A response begins. Servers may use an id again.
+            LaneEvent::Ignored if meta.response_id.is_some() => self.ended_response = None,
+            _ if meta.response_id.is_some() && meta.response_id == self.ended_response.as_deref() => {}
             LaneEvent::Ready { .. } => self.handle_session(event, meta, emit),
             LaneEvent::Audio(samples) => {
                 let samples = self.output.convert(&samples, self.output_rate_hz);
@@ -323,13 +338,14 @@ impl LaneBehaviour for OpenaiRealtime {
             }
             LaneEvent::Text(_) => self.emit_output(now, event, meta, emit),
             LaneEvent::Done { .. } => self.end_response(now, event, meta, emit),
-            LaneEvent::RecoverableError(words) => self.handle_late_control(now, words, emit),
-            LaneEvent::Closed(end) if CONTROL_IDS.map(Some).contains(&meta.input_id) => {
-                self.handle_late_control(now, &end.detail, emit);
+            // The response had ended before the server read its cancellation.
+            event if self.is_cancelled && concerns_control(&event, meta) => {
+                self.end_response(now, NOTHING_MORE, MessageMeta::default(), emit);
             }
-            LaneEvent::Closed(end) if meta.input_id == Some(VOICE_ID) => {
-                let words = format!("the voice that the client asks for is refused: {}", end.detail);
-                emit(LaneEvent::Unknown(words), MessageMeta::default());
+            LaneEvent::RecoverableError(words) => note(words, emit),
+            LaneEvent::Closed(end) if MINOR_IDS.map(Some).contains(&meta.input_id) => {
+                let id = meta.input_id.unwrap_or_default();
+                note(&format!("the server refuses the message `{id}`: {}", end.detail), emit);
             }
             LaneEvent::Closed(end) if meta.input_id == Some(REQUEST_ID) && self.may_ask_otherwise(&end) => {
                 self.is_plain = true;
@@ -401,6 +417,20 @@ impl LaneBehaviour for OpenaiRealtime {
     fn pop_action(&mut self) -> Option<CodecAction> {
         self.actions.pop_front()
     }
+}
+
+/// True for an error about a cancellation or a truncation.
+fn concerns_control(event: &LaneEvent<'_>, meta: MessageMeta<'_>) -> bool {
+    match event {
+        LaneEvent::RecoverableError(words) => words.starts_with(NOT_ACTIVE),
+        LaneEvent::Closed(_) => matches!(meta.input_id, Some("cancel" | "truncate")),
+        _ => false,
+    }
+}
+
+/// Notes an error for the log. The request goes on.
+fn note(words: &str, emit: &mut EventSink<'_>) {
+    emit(LaneEvent::Unknown(words.to_owned()), MessageMeta::default());
 }
 
 /// The message that names the voice of a request, if it has one by name.

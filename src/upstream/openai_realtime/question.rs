@@ -25,17 +25,13 @@ pub(super) fn ask(
     emit: &mut dyn FnMut(Message),
 ) {
     emit(Message::Text(dialect.encode_turn(SendName::Chat, turn)));
-    let (newest, earlier) = match turn.messages.split_last() {
-        Some((last, earlier)) => (Some(last), earlier),
-        None => (None, &[][..]),
-    };
-    for message in earlier {
-        send_items(dialect, message.role, &message.parts, rate_hz, emit);
-    }
-    if let Some(ChatMessage { role, parts }) = newest {
+    for (at, ChatMessage { role, parts }) in turn.messages.iter().enumerate() {
+        let is_newest = at + 1 == turn.messages.len();
         // Speech behind everything else is sent as from a microphone, which most servers take.
         match parts.split_last() {
-            Some((EntryPart::Audio(audio), before)) if *role == Role::User && !ignores_commits => {
+            Some((EntryPart::Audio(audio), before))
+                if is_newest && *role == Role::User && !ignores_commits =>
+            {
                 send_items(dialect, *role, before, rate_hz, emit);
                 append_and_commit(dialect, audio, rate_hz, emit);
             }
