@@ -1,7 +1,10 @@
 //! vLLM-Omni's own turn handler, and speech-to-speech's server, as upstreams of the profile `assistant`.
 
 use serde_json::{Value, json};
-use voxbridge::{config::Config, simulator::read_watermark};
+use voxbridge::{
+    config::{Config, UpstreamConfig},
+    simulator::read_watermark,
+};
 use voxbridge_test_support::{
     bench::{Bench, ClientFrame, assert_pairs_closed, events, recording},
     servers::{PackageServer, recorded_samples},
@@ -238,6 +241,35 @@ async fn qwen3_omni_on_the_duplex_endpoint_answers_committed_turns() {
     assert!(events(&client.received, "error").is_empty(), "{}", client.describe_received());
     let heard = recorded_samples(&server.record().await[1]);
     assert!(heard.len() > said.len() / 2, "{} of {} samples", heard.len(), said.len());
+}
+
+#[tokio::test]
+async fn models_of_the_duplex_endpoint_that_answer_turns_are_found() {
+    let qwen = PackageServer::vllm_omni_plugin("qwen3");
+    let [Some(qwen), Some(personaplex), Some(minicpm)] =
+        [qwen, PackageServer::vllm_omni_plugin("personaplex"), PackageServer::vllm_omni_next(&[])]
+    else {
+        return;
+    };
+    for (server, model, dialect) in [
+        (&qwen, None, "openai-realtime"),
+        (&qwen, Some("Qwen/Qwen3-Omni"), "openai-realtime"),
+        (&personaplex, None, "vllm-omni"),
+        (&minicpm, None, "vllm-omni"),
+    ] {
+        let url = format!("ws://{}", server.address());
+        let model = model.map(str::to_owned);
+        let upstream = vec![UpstreamConfig { url, model, ..UpstreamConfig::with_default_dialect() }];
+        let mut config = Config { upstream, ..Config::default() };
+        config.detect_dialects().await;
+        assert_eq!(config.upstream[0].dialect, dialect, "{:?}", config.upstream[0].model);
+    }
+    // The sessions of the trials keep no place: the server has four.
+    let bench = bench_at(qwen.address()).await;
+    let mut client = openai_client(&bench, json!({})).await;
+    for _ in 0..4 {
+        assert_eq!(ask(&mut client, "And now?").await.status, "completed", "{}", client.describe_received());
+    }
 }
 
 #[tokio::test]
