@@ -157,10 +157,14 @@ impl OpenaiRealtime {
             self.keeps_sessions = meta.resume_token.is_some();
         }
         self.has_model |= meta.backend.is_some();
+        let is_other_rate = meta.input_rate_hz.is_some_and(|rate_hz| rate_hz != self.input_rate_hz);
         self.note_rates(meta);
         self.opening = match self.opening {
             Opening::Dialled | Opening::Greeted => Opening::Greeted,
-            Opening::Asked { is_greeted: false } => Opening::Asked { is_greeted: true },
+            // vLLM-Omni's duplex endpoint, opened by the URL's model, first describes its own settings twice.
+            Opening::Asked { is_greeted: false } => {
+                Opening::Asked { is_greeted: !(self.keeps_sessions && is_other_rate) }
+            }
             Opening::Asked { is_greeted: true } => {
                 // Its own detector would end the turn and answer it as soon as the audio is appended.
                 self.ignores_commits |= self.conversation.is_none() && meta.turn_detector.is_some();

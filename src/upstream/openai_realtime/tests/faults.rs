@@ -165,6 +165,18 @@ fn server_that_keeps_its_own_detector_gets_a_question_as_an_item() {
 }
 
 #[test]
+fn session_that_the_url_opens_is_ready_once_its_settings_are_answered() {
+    let mut bench = Bench::dialled(LanePurpose::Answer, Mode::Chat);
+    bench.encode(LaneRequest::Init(None));
+    let mut created = session("session.created", 16_000);
+    created["resume_token"] = "t".into();
+    assert_eq!(bench.receive_all(&[created, session("session.updated", 16_000)]), [""; 0], "unasked");
+    assert_eq!(bench.receive(&session("session.updated", 24_000)), ["Ready s"]);
+    let sent = bench.ask(turn(vec![message(Role::User, vec![audio(500)])]));
+    assert_eq!(appended(&sent), [12_000]);
+}
+
+#[test]
 fn rates_that_differ_from_those_asked_for_are_converted() {
     for rate_hz in [8_000, 16_000, 24_000, 44_100, 48_000] {
         let mut bench = Bench::ready(LanePurpose::Answer, rate_hz);
