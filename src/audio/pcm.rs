@@ -169,14 +169,32 @@ pub fn decode_base64_f32(text: &str, out: &mut Vec<f32>) -> Result<(), PcmError>
 /// # Errors
 /// [`PcmError::Base64`] for invalid base64, [`PcmError::PartialSample`] for an odd number of bytes.
 pub fn decode_base64_s16(text: &str, out: &mut Vec<f32>) -> Result<(), PcmError> {
+    let mut split = None;
+    decode_base64_s16_after(&mut split, text, out)?;
+    if split.is_some() {
+        let bytes = 2 * out.len() + 1;
+        out.clear();
+        return Err(PcmError::PartialSample { bytes, format: "int16" });
+    }
+    Ok(())
+}
+
+/// Like [`decode_base64_s16`], for audio whose messages may end in the middle of a sample: `split` is the first byte of that
+/// sample.
+///
+/// # Errors
+/// [`PcmError::Base64`] for invalid base64.
+pub fn decode_base64_s16_after(
+    split: &mut Option<u8>,
+    text: &str,
+    out: &mut Vec<f32>,
+) -> Result<(), PcmError> {
     out.clear();
-    let mut bytes = Vec::new();
+    let mut bytes: Vec<u8> = split.take().into_iter().collect();
     LENIENT_BASE64.decode_vec(text, &mut bytes).map_err(|error| PcmError::Base64(error.to_string()))?;
     let (samples, rest) = bytes.as_chunks::<2>();
-    if !rest.is_empty() {
-        return Err(PcmError::PartialSample { bytes: bytes.len(), format: "int16" });
-    }
     out.extend(samples.iter().map(|sample| to_f32(i16::from_le_bytes(*sample))));
+    *split = rest.first().copied();
     Ok(())
 }
 

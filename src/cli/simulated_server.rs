@@ -3,14 +3,11 @@
 use std::{fmt::Display, io, path::Path, sync::Arc};
 
 use super::{ClientError, args::ServerArg, known_recordings};
-use crate::{
-    simulator::{
-        HttpApi, RealtimeServer, SimDialect, SimulatorConfig, VllmVersion,
-        engines::SpeechEngines,
-        process::EngineProcess,
-        socket::{self, Simulator},
-    },
-    vocabulary::LanePurpose,
+use crate::simulator::{
+    HttpApi, RealtimeServer, SimDialect, SimulatorConfig, VllmVersion,
+    engines::SpeechEngines,
+    process::EngineProcess,
+    socket::{self, Simulator},
 };
 
 /// Requests that a simulated server answers at a time; vLLM-Omni's deployment takes four.
@@ -77,11 +74,6 @@ impl ServerArg {
         }
     }
 
-    /// The purposes that the server serves, if they are fewer than those of its dialect.
-    pub(super) fn serves(self) -> Option<Vec<LanePurpose>> {
-        (self == Self::VllmTurn).then(|| vec![LanePurpose::Answer])
-    }
-
     /// URL of the server at this address.
     pub fn url(self, address: impl Display) -> String {
         match self.http_api() {
@@ -94,7 +86,7 @@ impl ServerArg {
     pub(super) fn deployments(self) -> impl Iterator<Item = Self> {
         let speech = match self {
             Self::Sglang => Some(Self::SglangHttp),
-            Self::Vllm | Self::VllmNext | Self::VllmTurn => Some(Self::VllmHttp),
+            Self::Vllm | Self::VllmNext => Some(Self::VllmHttp),
             _ => None,
         };
         [Some(self), speech].into_iter().flatten()

@@ -1,5 +1,7 @@
 //! Messages of the server: which rule of the mapping file reads one, and what it means.
 
+use std::time::Duration;
+
 use super::{Dialect, http};
 use crate::{
     audio::{pcm, scratch},
@@ -30,12 +32,36 @@ impl Dialect {
     /// Decodes one frame. An unreadable frame becomes [`LaneEvent::Unknown`], never an error.
     ///
     /// A message may have several events. They are emitted in order, with the same metadata.
-    pub fn decode(&self, frame: Frame<'_>, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+    pub fn decode(&self, frame: Frame<'_>, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
+        let UpstreamMapping { output_encoding: encoding, output_rate_hz: rate_hz, .. } = *self.mapping;
+        let format = SampleFormat { encoding, rate_hz };
+        self.decode_with(frame, |audio, samples| decode_audio(audio, format, samples), emit);
+    }
+
+    /// Like [`Dialect::decode`], for a stream of int16 whose messages may end in the middle of a sample. `split` is the first
+    /// byte of that sample.
+    pub(super) fn decode_after(
+        &self,
+        split: &mut Option<u8>,
+        frame: Frame<'_>,
+        emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
+        let decode = |audio: &str, samples: &mut Vec<f32>| {
+            let decoded = pcm::decode_base64_s16_after(split, bounded(audio), samples);
+            decoded.map_err(|error| dropped_audio(audio, &error))
+        };
+        self.decode_with(frame, decode, emit);
+    }
+
+    fn decode_with(
+        &self,
+        frame: Frame<'_>,
+        mut decode: impl FnMut(&str, &mut Vec<f32>) -> Result<(), String>,
+        mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>),
+    ) {
         self.decode_as_sent(frame, |event, meta| {
             let mut samples = scratch::take();
-            let UpstreamMapping { output_encoding: encoding, output_rate_hz: rate_hz, .. } = *self.mapping;
-            let format = SampleFormat { encoding, rate_hz };
-            emit_decoded(event, format, &mut samples, |event| emit(event, meta));
+            emit_decoded(event, &mut decode, &mut samples, |event| emit(event, meta));
             scratch::put_back(samples);
         });
     }
@@ -99,7 +125,9 @@ impl Dialect {
             Some(Node::Bool(is_retryable)) => Some(*is_retryable),
             _ => None,
         };
-        let end = upstream_end(&self.mapping, code, text_of(found, rule.take.detail), is_retryable);
+        let detail = text_of(found, rule.take.detail);
+        let meta = MessageMeta { retry_after: retry_after(rule, found, detail), ..meta };
+        let end = upstream_end(&self.mapping, code, detail, is_retryable);
         if code.is_some_and(|code| matches_any(&self.mapping.meanings.non_fatal, code)) {
             let refused = end.kind.is_refusal().then_some(RefusedPart::Whole);
             emit(LaneEvent::RecoverableError(&end.detail), MessageMeta { refused, ..meta });
@@ -138,6 +166,7 @@ fn message_meta<'f>(
         sequence: whole(rule.take.sequence),
         resume_token: text_of(found, rule.take.resume_token),
         transcriber: text_of(found, rule.take.transcriber),
+        turn_detector: text_of(found, rule.take.turn_detector),
         held_samples: 0,
         unit_ms: whole(rule.take.unit_ms).and_then(|ms| u32::try_from(ms).ok()),
         input_rate_hz: whole(rule.take.input_rate_hz).and_then(|hz| u32::try_from(hz).ok()),
@@ -145,8 +174,26 @@ fn message_meta<'f>(
         usage,
         hit_limit: text_of(found, rule.take.finish).is_some_and(hits_limit),
         refused: None,
+        retry_after: None,
         end_reason: None,
     }
+}
+
+/// The time after which a server that refuses a request wants it again: a number of seconds, or OpenAI's words "Please try again in
+/// 494ms", "in 20s" or "in 1m5.2s".
+fn retry_after(rule: &ReceiveRule, found: &ExtractedValues<'_>, detail: Option<&str>) -> Option<Duration> {
+    let named_s = rule.take.retry_after.and_then(|slot| found.get(slot)).and_then(Node::as_f64);
+    let seconds = named_s.or_else(|| {
+        let (_, rest) = detail?.split_once("try again in ")?;
+        let is_of_time = |letter: char| letter.is_ascii_digit() || ['.', 'h', 'm', 's'].contains(&letter);
+        let time = rest.split(|letter| !is_of_time(letter)).next()?.trim_end_matches('.');
+        if let Some(ms) = time.strip_suffix("ms") {
+            return ms.parse::<f64>().ok().map(|ms| ms / 1000.0);
+        }
+        let (minutes, seconds) = time.strip_suffix('s')?.split_once('m').unwrap_or(("0", time));
+        Some(60.0 * minutes.parse::<f64>().ok()? + seconds.trim_end_matches('s').parse::<f64>().ok()?)
+    });
+    Duration::try_from_secs_f64(seconds?).ok()
 }
 
 /// Reads a message that is neither an error nor the end of the session.
@@ -186,7 +233,7 @@ fn read_event<'f>(rule: &ReceiveRule, found: &'f ExtractedValues<'_>) -> LaneEve
 /// that ends the unit: a second end could be counted for the next unit, which may be in flight by then.
 fn emit_decoded(
     event: LaneEvent<'_>,
-    format: SampleFormat,
+    decode: &mut impl FnMut(&str, &mut Vec<f32>) -> Result<(), String>,
     samples: &mut Vec<f32>,
     mut emit: impl FnMut(LaneEvent<'_>),
 ) {
@@ -196,14 +243,14 @@ fn emit_decoded(
         | LaneEvent::Step { audio: Sound::Base64(audio), .. }
             if is_too_long(audio) =>
         {
-            emit(audio_event(audio, format, samples));
+            emit(audio_event(decode(audio, samples), samples));
             let seconds = AUDIO_MAX_CHARS / 128_000;
             emit(LaneEvent::RecoverableError(&format!("more than {seconds} s of audio in one message")));
         }
-        LaneEvent::Audio(Sound::Base64(audio)) => emit(audio_event(audio, format, samples)),
+        LaneEvent::Audio(Sound::Base64(audio)) => emit(audio_event(decode(audio, samples), samples)),
         LaneEvent::Done { text, audio: Sound::Base64(audio) } => {
             // An answer with unreadable audio still counts, for its text.
-            let _ = decode_audio(audio, format, samples);
+            let _ = decode(audio, samples);
             emit(LaneEvent::Done { text, audio: Sound::Samples(samples) });
         }
         LaneEvent::Step { text, audio, end_of_turn } => {
@@ -211,7 +258,7 @@ fn emit_decoded(
                 emit(LaneEvent::Text(text));
             }
             if let Sound::Base64(audio) = audio {
-                emit(audio_event(audio, format, samples));
+                emit(audio_event(decode(audio, samples), samples));
             }
             emit(match end_of_turn {
                 true => LaneEvent::Listen,
@@ -227,36 +274,47 @@ fn is_too_long(audio: &str) -> bool {
     without_data_prefix(audio).len() > AUDIO_MAX_CHARS
 }
 
-fn audio_event<'s>(text: &str, format: SampleFormat, samples: &'s mut Vec<f32>) -> LaneEvent<'s> {
-    match decode_audio(text, format, samples) {
+fn audio_event(decoded: Result<(), String>, samples: &[f32]) -> LaneEvent<'_> {
+    match decoded {
         Ok(()) => LaneEvent::Audio(Sound::Samples(samples)),
         Err(problem) => LaneEvent::Unknown(problem),
     }
 }
 
 fn rule_matches(rule: &ReceiveRule, found: &ExtractedValues<'_>) -> bool {
-    let has_text =
-        || rule.take.text.and_then(|slot| found.get(slot)).is_some_and(|text| text.as_str().is_some());
-    // A rule for any message reads those that have what it takes.
-    if rule.when.is_empty() && rule.event == ReceiveName::Text {
-        return has_text();
-    }
-    rule.when.iter().all(|(slot, values)| {
-        let found = found.get(*slot).and_then(Node::as_str);
-        found.is_some_and(|found| values.iter().any(|value| value == found))
-    })
+    let has_what_it_takes = || match rule.event {
+        ReceiveName::Text => text_of(found, rule.take.text).is_some(),
+        ReceiveName::Failed => text_of(found, rule.take.detail).is_some(),
+        _ => true,
+    };
+    // A rule that names no value reads the messages that have what it takes.
+    let names_values = rule.when.iter().any(|(_, values)| !values.is_empty());
+    (names_values || has_what_it_takes())
+        && rule.when.iter().all(|(slot, values)| match found.get(*slot).and_then(Node::as_str) {
+            Some(found) => values.iter().any(|value| value == found),
+            None => values.is_empty(),
+        })
 }
 
 /// Replaces `samples` by the audio of a message, at most [`AUDIO_MAX_CHARS`], at the dialect's rate.
 pub(super) fn decode_audio(text: &str, format: SampleFormat, samples: &mut Vec<f32>) -> Result<(), String> {
-    let data = without_data_prefix(text);
-    let data = data.get(..AUDIO_MAX_CHARS).unwrap_or(data);
+    let data = bounded(text);
     let decoded = match format.encoding {
         SampleEncoding::F32le => pcm::decode_base64_f32(data, samples),
         SampleEncoding::S16le => pcm::decode_base64_s16(data, samples),
         SampleEncoding::Wav => return http::decode_base64_wav(data, format.rate_hz, samples),
     };
-    decoded.map_err(|error| format!("audio of {} characters that was dropped: {error}", text.len()))
+    decoded.map_err(|error| dropped_audio(text, &error))
+}
+
+fn dropped_audio(text: &str, error: &pcm::PcmError) -> String {
+    format!("audio of {} characters that was dropped: {error}", text.len())
+}
+
+/// The base64 of a message's audio that is decoded.
+fn bounded(text: &str) -> &str {
+    let data = without_data_prefix(text);
+    data.get(..AUDIO_MAX_CHARS).unwrap_or(data)
 }
 
 /// Strips `data:audio/…;base64,`. The C++ back-end accepts it (mappings/notes/llama-cpp-omni.md#input), so upstreams

@@ -13,14 +13,19 @@
 //! - [`http`] is a lane without a WebSocket: each request is an HTTP request; [`sse`] reads event streams
 //! - [`openai_realtime`], [`sglang_omni`] and [`vllm_omni`] are what these servers do beyond their mapping files
 //! - [`chat`] encodes conversations in turns; [`relay`] serves clients of the model's own protocol
+//! - [`input_rate`] and [`output_rate`] convert audio of servers with rates of their own; [`played_answer`] tells how much of an
+//!   answer was heard
 
 mod behaviour;
 mod chat;
 mod decode;
 mod encode;
 mod http;
+mod input_rate;
 pub mod lane;
 mod openai_realtime;
+mod output_rate;
+mod played_answer;
 pub mod relay;
 mod sglang_omni;
 pub mod sse;

@@ -121,19 +121,6 @@ impl Dialect {
     pub fn encode_relay_close(&self, reason: Option<&str>) -> String {
         self.render_message(SendName::Close, 64, |_| SlotValue::Str(reason.unwrap_or("user_stop")))
     }
-
-    fn render_message<'v>(
-        &self,
-        name: SendName,
-        capacity: usize,
-        fill: impl Fn(&str) -> SlotValue<'v>,
-    ) -> String {
-        let mut json = String::with_capacity(capacity + 256);
-        if let Some(template) = self.mapping().message(name) {
-            template.render(&mut json, |slot| fill(name.slots()[slot]));
-        }
-        json
-    }
 }
 
 /// Fills a slot with base64. Valid base64 needs no JSON escapes; text that only claims to be base64 may need them.

@@ -118,18 +118,6 @@ pub fn for_figure(name: &str) -> &'static str {
     matching.max_by_key(|(beginning, _)| beginning.len()).map_or("", |(_, advice)| advice)
 }
 
-/// Words of servers that lack what was asked for: turn deployments of vLLM-Omni neither transcribe nor read texts.
-const MISSING_PURPOSE: [&str; 2] =
-    ["Out-of-band responses are not supported", "server_error: Internal server error"];
-
-/// The advice for a problem in a server's own words; `None` if that for the figure says more.
-#[must_use]
-pub fn for_problem(problem: &str) -> Option<&'static str> {
-    MISSING_PURPOSE.iter().any(|words| problem.contains(words)).then_some(
-        "A deployment in turns of vLLM-Omni only answers: set serves = [\"answer\"] for it, and add an [[upstream]] that transcribes and speaks, such as the same server over HTTP (dialect = \"vllm-omni-http\").",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,8 +130,5 @@ mod tests {
         }
         assert!(for_figure("speech.long.word_error").contains("part_max_chars"));
         assert_ne!(for_figure("speech.other"), for_figure("speech.long"));
-        let refused = "invalid_request_error: Out-of-band responses are not supported";
-        assert!(for_problem(refused).is_some_and(|advice| advice.contains("serves")));
-        assert_eq!(for_problem("no answer within 5 s"), None);
     }
 }

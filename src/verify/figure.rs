@@ -149,11 +149,7 @@ impl Figure {
     /// A figure that could not be measured, because something failed.
     #[must_use]
     pub fn failed(name: impl Into<String>, unit: &str, expected: Expectation, problem: &str) -> Self {
-        let failed = Self::new(name.into(), None, unit, expected, Verdict::Fail).with_note(problem);
-        match advice::for_problem(problem) {
-            Some(advice) => failed.with_advice(advice),
-            None => failed,
-        }
+        Self::new(name.into(), None, unit, expected, Verdict::Fail).with_note(problem)
     }
 
     /// A figure about something that the server does not offer.

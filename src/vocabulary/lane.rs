@@ -1,6 +1,6 @@
 //! Messages between a session and its upstreams.
 
-use std::{borrow::Cow, ops::Deref, sync::Arc};
+use std::{borrow::Cow, ops::Deref, sync::Arc, time::Duration};
 
 use super::{ChatTurn, ReportedUsage, VideoFrame, VoiceSample, relay::RelayEndReason};
 use crate::audio::pcm;
@@ -139,6 +139,8 @@ pub struct MessageMeta<'a> {
     pub output_rate_hz: Option<u32>,
     /// Upstream's name for the model that transcribes the user.
     pub transcriber: Option<&'a str>,
+    /// Kind of the detector by which the upstream ends the user's turns.
+    pub turn_detector: Option<&'a str>,
     /// Samples at the end of the audio so far that the upstream holds back: the model hears them with the next unit.
     pub held_samples: usize,
     /// Tokens of the request that the message answers.
@@ -147,6 +149,8 @@ pub struct MessageMeta<'a> {
     pub hit_limit: bool,
     /// The error refuses this part of the append that it answers.
     pub refused: Option<RefusedPart>,
+    /// The upstream wants a request that it was too busy for again after this time.
+    pub retry_after: Option<Duration>,
     /// Why the upstream ended the session regularly. `None` for an error that ends it.
     pub end_reason: Option<RelayEndReason>,
 }
@@ -310,6 +314,8 @@ pub struct TranscribePrompt {
     pub language: String,
     /// The client's own words and the words that are likely to occur, for a model that only transcribes.
     pub hints: String,
+    /// The speech is translated into English instead of transcribed, as the instruction says.
+    pub translates: bool,
 }
 
 impl From<String> for TranscribePrompt {

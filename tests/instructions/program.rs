@@ -38,9 +38,19 @@ const UNITS_PER_SECOND: Option<f64> = Some(1.0);
 /// A second of the model's answer, with all its messages.
 const ANSWER: [StepKind; 3] = [StepKind::ModelDelta, StepKind::ModelEvent, StepKind::PlayoutSent];
 
+/// All of a second of a conversation, in which the user's second goes up and the model's comes down.
+const SECOND: [StepKind; 6] = [
+    StepKind::UpstreamAudio,
+    StepKind::ClientFrame,
+    StepKind::ModelDelta,
+    StepKind::ModelEvent,
+    StepKind::PlayoutSent,
+    StepKind::Other,
+];
+
 /// Frames are 20 ms of int16 at 48 kHz, or at 24 kHz where the name says so and for clients of OpenAI's protocol; units and
 /// deltas are one second.
-static BENCHMARKS: [Benchmark; 44] = [
+static BENCHMARKS: [Benchmark; 49] = [
     benchmark("speech-frame-quiet", FRAMES_PER_SECOND, || {
         count_steps(Scenario::transcription(audio_input::quiet_room), &[StepKind::ClientFrame])
     }),
@@ -132,6 +142,13 @@ static BENCHMARKS: [Benchmark; 44] = [
     benchmark("vllm-talk-answer", UNITS_PER_SECOND, || {
         count_steps(Scenario::model_turn().on_vllm(), &ANSWER)
     }),
+    benchmark("second-demo", UNITS_PER_SECOND, || count_steps(Scenario::seconds(), &SECOND)),
+    benchmark("second-sglang", UNITS_PER_SECOND, || count_steps(Scenario::seconds().on_sglang(), &SECOND)),
+    benchmark("second-vllm", UNITS_PER_SECOND, || count_steps(Scenario::seconds().on_vllm(), &SECOND)),
+    benchmark("second-vllm-turns", UNITS_PER_SECOND, || {
+        count_steps(Scenario::seconds().on_vllm_turns(), &SECOND)
+    }),
+    benchmark("second-openai", UNITS_PER_SECOND, || count_steps(Scenario::seconds().on_openai(), &SECOND)),
     benchmark("talk-24k-frame-quiet", FRAMES_PER_SECOND, || {
         count_steps(Scenario::conversation(audio_input::quiet_room).at_24k(), &[StepKind::ClientFrame])
     }),

@@ -17,7 +17,9 @@ use voxbridge::{
     bridge::{Bridge, Input, Output},
     client::Codec,
     session::{SessionSetup, VoiceCatalog},
-    simulator::{ConnId, Gateway, SimDialect, SimInput, SimOutput, SimulatorConfig},
+    simulator::{
+        ConnId, Gateway, RealtimeServer, SimDialect, SimInput, SimOutput, SimTiming, SimulatorConfig,
+    },
     spelling::Library,
     vocabulary::{Frame, Lane, Message, Mode, VoiceEncoding, VoiceSample},
 };
@@ -57,14 +59,34 @@ pub(crate) enum StepKind {
 struct Server {
     dialect: &'static str,
     simulated: SimDialect,
-    /// Lower bound of messages that contain a whole second of the model's audio, bytes.
+    /// Lower bound of messages that contain a whole second of the model's audio, bytes; OpenAI's have a fifth.
     delta_bytes: usize,
+    /// Query of a lane, where the dialect has no mode.
+    query: Option<&'static str>,
 }
 
-const DEMO: Server = Server { dialect: "minicpm-o", simulated: SimDialect::Current, delta_bytes: 128_000 };
+const DEMO: Server =
+    Server { dialect: "minicpm-o", simulated: SimDialect::Current, delta_bytes: 128_000, query: None };
 const SGLANG: Server =
-    Server { dialect: "sglang-omni", simulated: SimDialect::SglangOmni, delta_bytes: 64_000 };
-const VLLM: Server = Server { dialect: "vllm-omni", simulated: SimDialect::VllmOmni, delta_bytes: 64_000 };
+    Server { dialect: "sglang-omni", simulated: SimDialect::SglangOmni, delta_bytes: 64_000, query: None };
+const VLLM: Server =
+    Server { dialect: "vllm-omni", simulated: SimDialect::VllmOmni, delta_bytes: 64_000, query: None };
+const OPENAI: Server = Server {
+    dialect: "openai-realtime",
+    simulated: SimDialect::OpenaiRealtime(RealtimeServer::Openai),
+    delta_bytes: 12_000,
+    query: Some("model=gpt-realtime"),
+};
+const VLLM_TURNS: Server = Server {
+    simulated: SimDialect::OpenaiRealtime(RealtimeServer::VllmOmni),
+    delta_bytes: 64_000,
+    query: Some(""),
+    ..OPENAI
+};
+
+/// An answer of eight seconds, for servers of OpenAI's protocol.
+const LONG_ANSWER: &str = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen \
+                           sixteen seventeen eighteen nineteen twenty.";
 
 /// Script of a simulated session.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +103,8 @@ pub(crate) struct Scenario {
     text: Option<&'static str>,
     /// Time before which nothing is counted, because buffers grow.
     count_from: Duration,
+    /// Time from which on nothing is counted.
+    count_until: Duration,
 }
 
 impl Scenario {
@@ -107,6 +131,7 @@ impl Scenario {
             frame_ms: 20,
             text: None,
             count_from: Duration::from_secs(1),
+            count_until: Duration::MAX,
         }
     }
 
@@ -145,9 +170,25 @@ impl Scenario {
         Self { server: VLLM, ..self }
     }
 
+    /// The same with OpenAI, which decides when the user's turn is over.
+    pub(crate) fn on_openai(self) -> Self {
+        Self { server: OPENAI, ..self }
+    }
+
+    /// The same with a turn deployment of vLLM-Omni, which speaks OpenAI's protocol.
+    pub(crate) fn on_vllm_turns(self) -> Self {
+        Self { server: VLLM_TURNS, ..self }
+    }
+
     /// Conversation while the model speaks.
     pub(crate) fn model_turn() -> Self {
         Self { count_from: Duration::from_secs(4), ..Self::conversation(audio_input::speech_then_quiet) }
+    }
+
+    /// Seconds of a conversation in each of which the user is heard and the model speaks.
+    pub(crate) fn seconds() -> Self {
+        let (count_from, count_until) = (Duration::from_secs(5), Duration::from_secs(9));
+        Self { count_from, count_until, ..Self::model_turn() }
     }
 }
 
@@ -160,7 +201,7 @@ pub(crate) fn count_steps(scenario: Scenario, kinds: &[StepKind]) -> usize {
     let mut calls = 0;
     let mut steps = BTreeSet::new();
     for (step, (at, did)) in first_pass.step_kinds.iter().enumerate() {
-        if *at >= scenario.count_from && kinds.contains(did) {
+        if (scenario.count_from..scenario.count_until).contains(at) && kinds.contains(did) {
             steps.insert(step);
             calls += usize::from(*did == kinds[0]);
         }
@@ -200,7 +241,12 @@ struct Simulation {
 impl Simulation {
     fn new(library: &Library, scenario: Scenario, counted_steps: BTreeSet<usize>) -> Self {
         let dialect = scenario.server.simulated;
-        let simulator = SimulatorConfig { dialect, turn_units: 6, ..SimulatorConfig::default() };
+        let mut simulator = SimulatorConfig { dialect, turn_units: 6, ..SimulatorConfig::default() };
+        if matches!(dialect, SimDialect::OpenaiRealtime(_)) {
+            // As fast as it is heard, as from the servers in full duplex.
+            simulator.timing = SimTiming { speech_second: Duration::from_secs(1), ..simulator.timing };
+            simulator.answers = vec![LONG_ANSWER.to_owned()];
+        }
         let mut simulation = Self {
             session: VirtualSession::new(new_bridge(library, scenario), epoch()),
             gateway: Gateway::new(simulator, epoch(), UNIX_START),
@@ -268,7 +314,8 @@ impl Simulation {
     fn carry_out(&mut self, output: Output) {
         match output {
             Output::OpenLane(lane, mode, _) => {
-                let query = if mode == Mode::Chat { "mode=chat" } else { "mode=audio" };
+                let of_mode = if mode == Mode::Chat { "mode=chat" } else { "mode=audio" };
+                let query = self.scenario.server.query.unwrap_or(of_mode);
                 let mode = self.scenario.server.simulated.parse_mode(Some(query)).unwrap();
                 // A lane without a queue sends its first message at once.
                 self.gateway.handle_input(self.session.now, SimInput::Connected(ConnId(lane.0.into()), mode));

@@ -118,8 +118,8 @@ impl Bench {
         Self::with_options(Options { simulator, config, ..Options::default() }).await
     }
 
-    /// A bridge with these settings. Its upstream is the simulator, unless the settings or `BENCH_SERVER` name another: `openai` for a
-    /// server of OpenAI's Realtime API, `voxbridge` for another bridge before the simulator.
+    /// A bridge with these settings. Its upstream is the simulator, unless the settings or `BENCH_SERVER` name another: `openai` and
+    /// `vllm-turn` for servers of OpenAI's Realtime API, `voxbridge` for another bridge before the simulator.
     #[allow(clippy::disallowed_methods, reason = "whoever runs the clients by hand chooses the server")]
     pub async fn with_options(mut options: Options) -> Self {
         let Options { simulator, config, .. } = &options;
@@ -128,8 +128,11 @@ impl Bench {
         match server.as_deref() {
             None => {}
             Some("openai") => options.simulator.dialect = SimDialect::OpenaiRealtime(RealtimeServer::Openai),
+            Some("vllm-turn") => {
+                options.simulator.dialect = SimDialect::OpenaiRealtime(RealtimeServer::VllmOmni);
+            }
             Some("voxbridge") => return Self::before_another(options).await,
-            Some(other) => panic!("BENCH_SERVER = {other:?} is neither openai nor voxbridge"),
+            Some(other) => panic!("BENCH_SERVER = {other:?} is neither openai, vllm-turn nor voxbridge"),
         }
         Self::run_with(options).await
     }

@@ -90,8 +90,8 @@ pub struct DemoArgs {
     /// Recording to play instead of the built-in one
     #[arg(value_name = "WAV")]
     pub recording: Option<PathBuf>,
-    /// Server to simulate, as for simulate. Beside sglang and vllm, which only converse, and vllm-turn, which only
-    /// answers, the demo simulates their deployment for speech
+    /// Server to simulate, as for simulate. Beside sglang and vllm, which only converse, the demo simulates their deployment
+    /// for speech
     #[arg(long, value_name = "NAME", default_value = "demo", hide_possible_values = true)]
     pub server: ServerArg,
     /// Use real speech engines for the simulated model: those in this directory, as created by examples/engines/setup. Without

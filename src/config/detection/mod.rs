@@ -120,5 +120,6 @@ impl UpstreamConfig {
 
 fn has_signs(page: &HttpPage, sign: &DialectSign) -> bool {
     let text = page.text.to_ascii_lowercase();
-    sign.contains.iter().all(|sign| text.contains(&sign.to_ascii_lowercase()))
+    let has = |sign: &String| text.contains(&sign.to_ascii_lowercase());
+    sign.contains.iter().all(has) && !sign.lacks.iter().any(has)
 }

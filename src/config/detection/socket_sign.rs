@@ -56,8 +56,8 @@ pub(super) async fn shown_dialect(
                 Err(_) => None,
             }
         }
-        SocketSign::Answer { send, contains } => {
-            let answer = timeout(ANSWER_MAX, first_answer(dialer, send)).await.ok()??;
+        SocketSign::Answer { send, contains, close } => {
+            let answer = timeout(ANSWER_MAX, first_answer(dialer, send, close.as_deref())).await.ok()??;
             own_name().filter(|_| answer.contains(contains))
         }
     }
@@ -88,13 +88,19 @@ async fn leave(mut socket: Socket, dialect: Dialect) -> Option<String> {
     reason
 }
 
-/// The server's answer to a message.
-async fn first_answer(dialer: &Dialer, message: &str) -> Option<String> {
+/// The server's answer to a message. `close` ends the session that it opens.
+async fn first_answer(dialer: &Dialer, message: &str, close: Option<&str>) -> Option<String> {
     let mut socket = dialer.try_socket(Err(Mode::Audio)).await.ok()?;
     socket.send(Message::text(message)).await.ok()?;
-    loop {
+    let answer = loop {
         if let Message::Text(text) = socket.next().await?.ok()? {
-            return Some(text.to_string());
+            break text.to_string();
         }
+    };
+    if let Some(close) = close {
+        socket.send(Message::text(close)).await.ok()?;
+        // The server has read it when it ends the connection.
+        tokio::spawn(timeout(LEAVE_MAX, async move { while let Some(Ok(_)) = socket.next().await {} }));
     }
+    Some(answer)
 }

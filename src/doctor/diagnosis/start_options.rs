@@ -95,8 +95,8 @@ fn openai_realtime(symptom: &Symptom) -> Option<(&'static str, &'static str)> {
         )
     } else if is(&["Out-of-band", "not supported", "Realtime API is not available"]) {
         (
-            "The deployment lacks what was asked for. Turn deployments of vLLM-Omni only answer: they neither transcribe nor read texts.",
-            "Set serves = [\"answer\"] for this upstream, and add another with serves = [\"transcribe\", \"speak\"].",
+            "The deployment lacks what was asked for.",
+            "Set `serves` of this upstream to what it has, such as [\"answer\"], and add another for the rest.",
         )
     } else {
         return None;

@@ -203,7 +203,7 @@ impl SessionCheck {
         let mut codec = std::mem::replace(&mut self.codec, self.plan.new_codec());
         codec.decode(now, frame, |event, meta| self.handle_event(now, &event, meta));
         self.codec = codec;
-        self.take_codec_messages();
+        self.take_codec_actions(now);
     }
 
     fn handle_event(&mut self, now: Instant, event: &LaneEvent<'_>, meta: MessageMeta<'_>) {
@@ -370,14 +370,18 @@ impl SessionCheck {
                 self.outgoing.push_back(text);
             }
         });
-        self.take_codec_messages();
+        self.take_codec_actions(now);
     }
 
-    /// Sends what the codec sends by itself. A check neither resumes a session nor asks over HTTP.
-    fn take_codec_messages(&mut self) {
+    /// Sends what the codec sends by itself, and handles its own events. A check neither resumes a session nor asks over HTTP.
+    fn take_codec_actions(&mut self, now: Instant) {
         while let Some(action) = self.codec.pop_action() {
-            if let CodecAction::Send(Message::Text(text)) = action {
-                self.outgoing.push_back(text);
+            match action {
+                CodecAction::Send(Message::Text(text)) => self.outgoing.push_back(text),
+                CodecAction::Event(LaneEvent::Done { .. }) if self.is_conversation() => {
+                    self.handle_unit_end(now)
+                }
+                _ => {}
             }
         }
     }

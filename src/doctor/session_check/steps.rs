@@ -91,6 +91,17 @@ impl SessionCheck {
         (self.phase, self.step_started_at) = (CheckPhase::AwaitingAnswer, now);
     }
 
+    /// The codec ends the silent second, because such a server answers speech alone.
+    pub(super) fn handle_unit_end(&mut self, now: Instant) {
+        if matches!(self.phase, CheckPhase::AwaitingAnswer) {
+            let (took, usual) = (now - self.step_started_at, UNIT_DURATION);
+            let note = "one silent second was sent; the server answers speech alone";
+            self.reached = Some(Depth::Answer);
+            self.outcomes.push_back(CheckOutcome::completed(DoctorStep::Answer, took, usual, note));
+            self.start_closing(now, now);
+        }
+    }
+
     pub(super) fn handle_answer(&mut self, now: Instant) {
         let took = now - self.step_started_at;
         self.fastest_answer = self.fastest_answer.min(took);

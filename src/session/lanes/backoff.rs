@@ -171,24 +171,36 @@ impl RetryState {
     }
 }
 
+/// Longest pause that a busy server may ask for, before a session asks again.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// Answer of a server that is too busy for a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BusyAnswer<'a> {
+    pub(super) detail: &'a str,
+    /// The server wants the request again after this time.
+    pub(super) retry_after: Option<Duration>,
+}
+
 /// Servers of requests that were too busy for the last one, one for each purpose. The request waits, and is sent again.
 #[derive(Debug, Default)]
 pub(crate) struct BusyServers(Vec<(LanePurpose, RetryState, Instant)>);
 
 impl BusyServers {
-    /// Counts a refused request.
+    /// Counts a refused request. Its server may ask for a pause.
     pub(super) fn record_refusal(
         &mut self,
         now: Instant,
         purpose: LanePurpose,
-        detail: &str,
+        refusal: BusyAnswer<'_>,
         times: &LaneTimeouts,
         rng: &mut fastrand::Rng,
     ) {
         let mut retry = self.forget(purpose);
-        RetryState::record_failure(&mut retry, now, ErrorKind::QueueFull, detail.to_owned());
+        RetryState::record_failure(&mut retry, now, ErrorKind::QueueFull, refusal.detail.to_owned());
         if let Some(retry) = retry {
-            let next_at = now + retry.pause(times, rng);
+            let asked_for = refusal.retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
+            let next_at = now + retry.pause(times, rng).max(asked_for);
             self.0.push((purpose, retry, next_at));
         }
     }

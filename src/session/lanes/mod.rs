@@ -26,7 +26,7 @@ pub(crate) mod voice_encoding;
 use std::time::Instant;
 
 use self::{
-    backoff::{BusyServers, ConnectionFailure, RetryState},
+    backoff::{BusyAnswer, BusyServers, ConnectionFailure, RetryState},
     connection::{ConnectionChange, LaneService, QueuePlace, UpstreamConnection, is_progress},
     voice_encoding::VoiceEncodingChoice,
 };
@@ -423,7 +423,8 @@ impl Lanes {
         let LaneShared { busy, times, rng, moves, .. } = &mut self.shared;
         match &mut change {
             ConnectionChange::Failed(failure) if failure.is_busy() => {
-                busy.record_refusal(now, owner.purpose(), &failure.detail, times, rng);
+                let answer = BusyAnswer { detail: &failure.detail, retry_after: meta.retry_after };
+                busy.record_refusal(now, owner.purpose(), answer, times, rng);
             }
             ConnectionChange::Failed(failure) if failure.may_move => {
                 *moves += 1;

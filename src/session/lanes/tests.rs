@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     ask::{Ask, AskAgain},
+    backoff::BusyAnswer,
     *,
 };
 use crate::{
@@ -268,7 +269,8 @@ fn held_lane_is_dialled_after_the_pause_that_a_full_queue_asks_for() {
     let mut bench = Bench::new();
     let (times, purpose) = (*bench.lanes.times(), LanePurpose::Speak);
     let LaneShared { busy, rng, .. } = &mut bench.lanes.shared;
-    busy.record_refusal(bench.now, purpose, "queue full", &times, rng);
+    let full = BusyAnswer { detail: "queue full", retry_after: None };
+    busy.record_refusal(bench.now, purpose, full, &times, rng);
     let pause_ends = busy.next_at(purpose).unwrap();
     let slot = &mut bench.lanes.slots[0];
     slot.connection.hold(bench.now, &times);

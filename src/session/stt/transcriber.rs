@@ -123,6 +123,7 @@ impl Transcriber {
             // `en-GB` is English.
             language: primary_language(language).into_owned(),
             hints: hints.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" "),
+            translates: *translates,
         }
     }
 

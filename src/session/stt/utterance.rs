@@ -117,6 +117,7 @@ impl Utterance {
                 instruction: String::new(),
                 language: String::new(),
                 hints: String::new(),
+                translates: false,
             },
             language: String::new(),
             state: UtteranceState::Recording,

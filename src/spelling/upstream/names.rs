@@ -13,6 +13,9 @@ named_enum! {
         InitWithVoice = "init_with_voice",
         /// Asks for the transcript of an utterance.
         Transcribe = "transcribe",
+        /// Asks a model that answers for the transcript of an utterance, or for its translation, where `transcribe` asks another
+        /// model.
+        TranscribeByAnswer = "transcribe_by_answer",
         /// Asks to speak a text in the server's own voice.
         Speak = "speak",
         /// Asks to speak a text in a given voice.
@@ -119,6 +122,7 @@ impl SendName {
             | Self::Cancel
             | Self::Truncate
             | Self::Voice
+            | Self::TranscribeByAnswer
             | Self::RelayOpen
             | Self::RelayAppend => &[],
         }
@@ -131,7 +135,8 @@ impl SendName {
             Self::Init => &["mode"],
             Self::InitWithVoice => &["mode", "voice"],
             Self::Transcribe => &["prompt", "audio", "language", "hints"],
-            Self::Speak => &["system", "text", "words"],
+            Self::TranscribeByAnswer => &["prompt", "audio"],
+            Self::Speak => &["system", "text", "words", "conversation"],
             Self::SpeakWithVoice => &["before_voice", "voice", "after_voice", "text", "words"],
             Self::Converse => &["mode", "prompt", "config"],
             Self::ConverseWithVoice => &["mode", "prompt", "config", "voice"],

@@ -44,10 +44,12 @@ message_parts! {
     output_rate_hz
     item_id
     transcriber
+    turn_detector
     call_id
     name
     arguments
     usage
     finish
     retryable
+    retry_after
 }

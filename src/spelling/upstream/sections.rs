@@ -15,6 +15,9 @@ pub struct DialectSign {
     pub path: String,
     /// Texts that are all in the head or body of that page, in any case.
     pub contains: Vec<String>,
+    /// Texts of which none is there.
+    #[serde(default)]
+    pub lacks: Vec<String>,
     /// Sign that only a WebSocket shows, where the page is not enough.
     #[serde(default)]
     pub socket: Option<SocketSign>,
@@ -37,12 +40,15 @@ pub enum SocketSign {
         /// dialect, and only checks no mode.
         closed_as: String,
     },
-    /// The server answers a message that opens no session.
+    /// The server answers a message.
     Answer {
         /// The message.
         send: String,
         /// Text in its answer.
         contains: String,
+        /// Ends the session that the message opens, if it opens one.
+        #[serde(default)]
+        close: Option<String>,
     },
 }
 

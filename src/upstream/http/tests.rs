@@ -29,8 +29,7 @@ fn codec(dialect: &str) -> LaneCodec {
 }
 
 fn transcribe() -> LaneRequest {
-    let prompt =
-        TranscribePrompt { instruction: "Listen.".into(), language: "en".into(), hints: "voxbridge".into() };
+    let prompt = TranscribePrompt { language: "en".into(), hints: "voxbridge".into(), .."Listen.".into() };
     LaneRequest::Transcribe { prompt, audio: Arc::new(vec![1, -1, 300]) }
 }
 

@@ -14,8 +14,10 @@ use std::{
 
 use super::NOTHING_MORE;
 use crate::{
-    audio::MODEL_RATE_HZ,
-    upstream::behaviour::{CodecAction, EventSink},
+    upstream::{
+        behaviour::{CodecAction, EventSink},
+        played_answer::PlayedAnswer,
+    },
     vocabulary::{EndKind, LaneEvent, MessageMeta, UpstreamEnd},
 };
 
@@ -23,33 +25,6 @@ use crate::{
 /// (`first_answer_max_ms` and `answer_max_ms` of the profiles).
 const FIRST_OUTPUT_MAX: Duration = Duration::from_secs(15);
 const NEXT_OUTPUT_MAX: Duration = Duration::from_secs(30);
-
-/// The model's answer, until it has been heard.
-#[derive(Debug)]
-struct Answer {
-    response_id: Box<str>,
-    /// Its item with audio.
-    item_id: Option<Box<str>>,
-    began_at: Instant,
-    samples: u64,
-    is_complete: bool,
-}
-
-impl Answer {
-    const fn length(&self) -> Duration {
-        Duration::from_millis(self.samples * 1000 / MODEL_RATE_HZ as u64)
-    }
-
-    /// When all of it has been heard, as far as the clock can tell.
-    fn heard_at(&self) -> Instant {
-        self.began_at + self.length()
-    }
-
-    /// How much of it has been heard by now, ms.
-    fn heard_ms(&self, now: Instant) -> u64 {
-        u64::try_from((now - self.began_at).min(self.length()).as_millis()).unwrap_or(u64::MAX)
-    }
-}
 
 /// What a forced unit makes of the answer in progress.
 #[derive(Debug, Default)]
@@ -63,7 +38,9 @@ pub(super) struct Interruption {
 /// State of one conversation.
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
-    answer: Option<Answer>,
+    answer: Option<PlayedAnswer>,
+    /// The answer's item with audio.
+    item_id: Option<Box<str>>,
     /// Unit whose cancellation is not confirmed.
     cancelled_by: Option<Box<str>>,
     /// The last unit forced the model to listen.
@@ -108,16 +85,12 @@ impl Conversation {
         if self.answer.take_if(|answer| *answer.response_id != *id).is_some() {
             emit(LaneEvent::Listen, MessageMeta::default());
         }
-        let answer = self.answer.get_or_insert_with(|| Answer {
-            response_id: id.into(),
-            item_id: None,
-            began_at: now,
-            samples: 0,
-            is_complete: false,
-        });
-        answer.samples += samples as u64;
-        if samples > 0 && answer.item_id.is_none() {
-            answer.item_id = meta.item_id.map(Into::into);
+        if self.answer.is_none() {
+            self.item_id = None;
+        }
+        self.answer.get_or_insert_with(|| PlayedAnswer::new(now, id)).push(now, samples);
+        if samples > 0 && self.item_id.is_none() {
+            self.item_id = meta.item_id.map(Into::into);
         }
         true
     }
@@ -164,7 +137,7 @@ impl Conversation {
         } else {
             self.cancelled_by = Some(input_id.into());
         }
-        Interruption { cancels: !answer.is_complete, heard: answer.item_id.map(|item| (item, heard_ms)) }
+        Interruption { cancels: !answer.is_complete, heard: self.item_id.take().map(|item| (item, heard_ms)) }
     }
 
     /// When [`Conversation::handle_timeout`] must run.
@@ -203,6 +176,6 @@ impl Conversation {
 
     /// When the answer has been heard.
     fn heard_at(&self) -> Option<Instant> {
-        self.answer.as_ref().filter(|answer| answer.is_complete).map(Answer::heard_at)
+        self.answer.as_ref().filter(|answer| answer.is_complete).map(PlayedAnswer::ends_at)
     }
 }

@@ -9,6 +9,8 @@
 //!   ready. One that transcribes has settings for each recording, and is ready when the session is open.
 //! - A [`conversation`] hears and answers all the time; the server decides when the user's turn is over.
 //! - A [`question`] sends its settings, the conversation as items, and the request for a response.
+//! - A server may have neither transcripts of the user nor responses outside the conversation, as turn deployments of vLLM-Omni.
+//!   A request that it refuses is sent again as one for a usual answer.
 //! - Few errors end the server's session. The codec ends it, because the lane's request has failed.
 
 mod conversation;
@@ -22,16 +24,15 @@ use self::conversation::Conversation;
 use super::{
     Dialect,
     behaviour::{CodecAction, EventSink, LaneBehaviour},
+    input_rate::InputRate,
+    output_rate::OutputRate,
 };
 use crate::{
-    audio::{
-        MODEL_RATE_HZ, SPEECH_RATE_HZ, pcm,
-        resample::{Resampler, check_rate},
-    },
+    audio::resample::check_rate,
     spelling::upstream::SendName,
     vocabulary::{
-        EndKind, EntryPart, LaneEvent, LanePurpose, LaneRequest, Message, MessageMeta, Mode, Role, SlotValue,
-        Sound, UnitInput, UpstreamEnd,
+        EndKind, EntryPart, Frame, LaneEvent, LanePurpose, LaneRequest, Message, MessageMeta, Mode, Role,
+        SlotValue, Sound, UnitInput, UpstreamEnd,
     },
 };
 
@@ -41,18 +42,21 @@ const NORMAL_CLOSURE: u16 = 1000;
 /// Ends a session at vLLM-Omni's duplex endpoint (mappings/notes/vllm-omni.md#messages-up).
 const GOODBYE: &str = r#"{"type":"session.close"}"#;
 
-/// Ids of the messages that stop a response and cut it. What is wrong with them concerns no request.
-const CONTROL_IDS: [&str; 2] = ["cancel", "truncate"];
+/// Ids of the messages that stop a response, cut it, and name the voice. What is wrong with them ends no request: a server that
+/// refuses a voice speaks in its own.
+const MINOR_IDS: [&str; 3] = ["cancel", "truncate", "voice"];
 
-/// Id of the message that names the voice. A server that refuses it speaks in its own voice.
-const VOICE_ID: &str = "voice";
+/// Error code of a message that stops a response which has ended.
+const NOT_ACTIVE: &str = "response_cancel_not_active";
 
-/// Advice for a server that refuses to speak a given text.
-const SPEAKS_NOT: &str = " (if it has no responses outside the conversation, another [[upstream]] must have `serves = [\"speak\"]`)";
+/// Id of the message that asks for a transcript or for a text.
+const REQUEST_ID: &str = "request";
 
-/// Problem with a server that has no transcripts of the user.
+/// Advice for a server that refuses a transcript or a text in each form.
+const SPEAKS_NOT: &str =
+    " (if the server speaks no given texts, another [[upstream]] must have `serves = [\"speak\"]`)";
 const TRANSCRIBES_NOT: &str =
-    "the server does not transcribe the user: another [[upstream]] must have `serves = [\"transcribe\"]`";
+    " (if the server has no answers to audio, another [[upstream]] must have `serves = [\"transcribe\"]`)";
 
 /// Ends an answer, and adds nothing to it.
 const NOTHING_MORE: LaneEvent<'static> = LaneEvent::Done { text: None, audio: Sound::NONE };
@@ -68,15 +72,26 @@ pub(super) struct OpenaiRealtime {
     ignores_commits: bool,
     /// The server keeps a session whose connection has ended for a while, unless it is told that the session is over.
     keeps_sessions: bool,
-    /// Converts audio of a server that sends it at another rate than [`MODEL_RATE_HZ`].
-    output: Option<Resampler>,
+    /// Rate of the audio that the server sends, Hz; `None` if it names none.
+    output_rate_hz: Option<u32>,
+    output: OutputRate,
+    /// The session names a model, which can answer. One that only transcribes names none.
+    has_model: bool,
+    /// The server has answers and nothing else: see [`question::request`].
+    is_plain: bool,
+    /// The transcript or text in progress, if it can be asked for in another form.
+    request: Option<LaneRequest>,
+    /// First byte of a sample whose second one is in the next message.
+    split_sample: Option<u8>,
+    /// The last response that has ended. Output that comes after its end is dropped.
+    ended_response: Option<Box<str>>,
     /// A response was asked for, and has not ended.
     is_answering: bool,
     is_cancelled: bool,
     /// For a lane that converses.
     conversation: Option<Conversation>,
     /// Converts the audio of a conversation.
-    input: Option<Resampler>,
+    input: Option<InputRate>,
     actions: VecDeque<CodecAction>,
 }
 
@@ -102,7 +117,13 @@ impl OpenaiRealtime {
             input_rate_hz,
             ignores_commits: false,
             keeps_sessions: false,
-            output: None,
+            output_rate_hz: None,
+            output: OutputRate::default(),
+            has_model: false,
+            is_plain: false,
+            request: None,
+            split_sample: None,
+            ended_response: None,
             is_answering: false,
             is_cancelled: false,
             conversation: (purpose == LanePurpose::Converse).then(Conversation::default),
@@ -135,20 +156,25 @@ impl OpenaiRealtime {
             self.ignores_commits = meta.backend.is_none() && meta.input_rate_hz.is_none();
             self.keeps_sessions = meta.resume_token.is_some();
         }
+        self.has_model |= meta.backend.is_some();
+        let is_other_rate = meta.input_rate_hz.is_some_and(|rate_hz| rate_hz != self.input_rate_hz);
         self.note_rates(meta);
         self.opening = match self.opening {
             Opening::Dialled | Opening::Greeted => Opening::Greeted,
-            Opening::Asked { is_greeted: false } => Opening::Asked { is_greeted: true },
+            // vLLM-Omni's duplex endpoint, opened by the URL's model, first describes its own settings twice.
+            Opening::Asked { is_greeted: false } => {
+                Opening::Asked { is_greeted: !(self.keeps_sessions && is_other_rate) }
+            }
             Opening::Asked { is_greeted: true } => {
+                // Its own detector would end the turn and answer it as soon as the audio is appended.
+                self.ignores_commits |= self.conversation.is_none() && meta.turn_detector.is_some();
                 emit(event, MessageMeta { held_samples: self.held_samples(), ..meta });
                 Opening::Ready
             }
             Opening::Ready => {
-                let names_audio = meta.input_rate_hz.is_some();
-                if self.purpose == LanePurpose::Transcribe && names_audio && meta.transcriber.is_none() {
-                    let detail = TRANSCRIBES_NOT.to_owned();
-                    self.fail(UpstreamEnd { kind: EndKind::Misconfigured, detail }, meta, emit);
-                }
+                let lacks_transcripts = meta.input_rate_hz.is_some() && meta.transcriber.is_none();
+                self.is_plain |= self.purpose == LanePurpose::Transcribe
+                    && (lacks_transcripts || meta.turn_detector.is_some());
                 Opening::Ready
             }
         };
@@ -158,19 +184,7 @@ impl OpenaiRealtime {
     fn note_rates(&mut self, meta: MessageMeta<'_>) {
         let granted = meta.input_rate_hz.and_then(|hz| check_rate(hz).ok());
         self.input_rate_hz = granted.unwrap_or(self.input_rate_hz);
-        if let Some(rate_hz) = meta.output_rate_hz {
-            self.output = Resampler::new(rate_hz, MODEL_RATE_HZ).ok().filter(|_| rate_hz != MODEL_RATE_HZ);
-        }
-    }
-
-    /// Emits audio, converted to the model's rate.
-    fn emit_audio(&mut self, now: Instant, samples: &[f32], meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
-        let Some(resampler) = &mut self.output else {
-            return self.emit_output(now, LaneEvent::Audio(Sound::Samples(samples)), meta, emit);
-        };
-        let mut converted = Vec::new();
-        resampler.push(samples, &mut converted);
-        self.emit_output(now, LaneEvent::Audio(Sound::Samples(&converted)), meta, emit);
+        self.output_rate_hz = meta.output_rate_hz.or(self.output_rate_hz);
     }
 
     /// Emits text or audio, unless it belongs to a response that was interrupted.
@@ -181,7 +195,11 @@ impl OpenaiRealtime {
         meta: MessageMeta<'_>,
         emit: &mut EventSink<'_>,
     ) {
-        let samples = if let LaneEvent::Audio(samples) = &output { samples.len() } else { 0 };
+        let samples = match &output {
+            LaneEvent::Text("") | LaneEvent::Audio(Sound::NONE) => return,
+            LaneEvent::Audio(samples) => samples.len(),
+            _ => 0,
+        };
         let is_heard = match &mut self.conversation {
             Some(conversation) => conversation.note_output(now, samples, meta, emit),
             None => true,
@@ -199,15 +217,12 @@ impl OpenaiRealtime {
         meta: MessageMeta<'_>,
         emit: &mut EventSink<'_>,
     ) {
-        let mut rest = Vec::new();
-        if let Some(resampler) = &mut self.output {
-            resampler.flush(&mut rest);
-            *resampler = resampler.renewed();
-        }
+        let rest = self.output.finish();
         if !rest.is_empty() {
             self.emit_output(now, LaneEvent::Audio(Sound::Samples(&rest)), meta, emit);
         }
-        (self.is_answering, self.is_cancelled) = (false, false);
+        (self.is_answering, self.is_cancelled, self.request) = (false, false, None);
+        self.ended_response = meta.response_id.map(Into::into);
         match &mut self.conversation {
             Some(conversation) => conversation.end_response(meta, emit),
             None => emit(event, meta),
@@ -223,39 +238,26 @@ impl OpenaiRealtime {
             emit(message(dialect, SendName::Cancel));
         }
         if let Some((item, heard_ms)) = interrupted.heard {
-            let mut json = String::new();
-            dialect.render(SendName::Truncate, &mut json, |slot| match slot {
+            emit(Message::Text(dialect.render_message(SendName::Truncate, 0, |slot| match slot {
                 "item_id" => SlotValue::Str(&item),
                 _ => SlotValue::Int(heard_ms.cast_signed()),
-            });
-            emit(Message::Text(json));
+            })));
         }
         if let Some(picture) = &unit.frame {
             let picture = EntryPart::Picture(picture.0.clone());
             question::send_items(dialect, Role::User, &[picture], 0, emit);
         }
-        let audio = self.convert_input(&unit.audio);
-        question::append(dialect, &audio, self.input_rate_hz, emit);
+        if self.input.is_none() {
+            self.input = InputRate::aligned(self.input_rate_hz);
+        }
+        if let Some(input) = &mut self.input {
+            question::append(dialect, &input.convert::<i16>(&unit.audio), input.rate_hz, emit);
+        }
     }
 
     /// Samples of a conversation that its converter keeps until the next unit.
     fn held_samples(&self) -> usize {
-        let Ok(mut converter) = Resampler::new(SPEECH_RATE_HZ, self.input_rate_hz) else { return 0 };
-        converter.push::<i16>(&[0.0; SPEECH_RATE_HZ as usize], &mut Vec::new());
-        converter.pending_samples() as usize
-    }
-
-    /// Converts the next audio of a conversation.
-    fn convert_input(&mut self, audio: &[i16]) -> Vec<i16> {
-        if self.input.is_none() {
-            self.input = Resampler::new(SPEECH_RATE_HZ, self.input_rate_hz).ok();
-        }
-        let samples: Vec<f32> = audio.iter().map(|sample| pcm::to_f32(*sample)).collect();
-        let mut converted = Vec::new();
-        if let Some(resampler) = &mut self.input {
-            resampler.push(&samples, &mut converted);
-        }
-        converted
+        InputRate::aligned(self.input_rate_hz).map_or(0, |input| input.held_samples())
     }
 
     /// Stops the response. A transcript cannot be stopped, and is not waited for.
@@ -269,14 +271,6 @@ impl OpenaiRealtime {
         }
     }
 
-    /// Handles an error about a cancellation or a truncation: the response had ended before the server read it.
-    fn handle_late_control(&mut self, now: Instant, words: &str, emit: &mut EventSink<'_>) {
-        match self.is_cancelled {
-            true => self.end_response(now, NOTHING_MORE, MessageMeta::default(), emit),
-            false => emit(LaneEvent::Unknown(words.to_owned()), MessageMeta::default()),
-        }
-    }
-
     /// The end of a session that the server would keep.
     fn goodbye(&self) -> Option<Message> {
         self.keeps_sessions.then(|| Message::Text(GOODBYE.to_owned()))
@@ -284,14 +278,27 @@ impl OpenaiRealtime {
 
     /// Ends the server's session, whose request has failed. The server keeps it open after most errors.
     fn fail(&mut self, end: UpstreamEnd, meta: MessageMeta<'_>, emit: &mut EventSink<'_>) {
-        let end = match (self.purpose, end.kind) {
+        let (kind, advice) = match (self.purpose, end.kind) {
             (LanePurpose::Speak, EndKind::Refused | EndKind::RefusedForGood) => {
-                UpstreamEnd { kind: EndKind::Misconfigured, detail: end.detail + SPEAKS_NOT }
+                (EndKind::Misconfigured, SPEAKS_NOT)
             }
-            _ => end,
+            (LanePurpose::Transcribe, EndKind::Refused | EndKind::RefusedForGood) if self.is_plain => {
+                (EndKind::Misconfigured, TRANSCRIBES_NOT)
+            }
+            (_, kind) => (kind, ""),
         };
-        emit(LaneEvent::Closed(end), meta);
+        emit(LaneEvent::Closed(UpstreamEnd { kind, detail: end.detail + advice }), meta);
         self.close();
+    }
+
+    /// True if a request that the server refuses in its usual form may be sent in another.
+    fn may_ask_otherwise(&self, refusal: &UpstreamEnd) -> bool {
+        match &self.request {
+            Some(LaneRequest::Speak { .. }) => refusal.kind == EndKind::Refused,
+            // vLLM-Omni's words are those of a failure.
+            Some(_) => self.has_model && matches!(refusal.kind, EndKind::Refused | EndKind::Other),
+            None => false,
+        }
     }
 
     fn close(&mut self) {
@@ -301,6 +308,22 @@ impl OpenaiRealtime {
 }
 
 impl LaneBehaviour for OpenaiRealtime {
+    fn decode(&mut self, now: Instant, dialect: &Dialect, frame: Frame<'_>, emit: &mut EventSink<'_>) {
+        let mut split = self.split_sample.take();
+        let mut is_over = false;
+        dialect.decode_after(&mut split, frame, |event, meta| {
+            is_over |= matches!(event, LaneEvent::Done { .. });
+            self.handle_event(now, event, meta, emit);
+        });
+        self.split_sample = split.filter(|_| !is_over);
+        if self.is_plain
+            && let Some(request) = self.request.take()
+        {
+            let mut send = |message| self.actions.push_back(CodecAction::Send(message));
+            question::request(dialect, &request, self.input_rate_hz, true, &mut send);
+        }
+    }
+
     fn handle_event(
         &mut self,
         now: Instant,
@@ -309,17 +332,27 @@ impl LaneBehaviour for OpenaiRealtime {
         emit: &mut EventSink<'_>,
     ) {
         match event {
+            // A response begins. Servers may use an id again.
+            LaneEvent::Ignored if meta.response_id.is_some() => self.ended_response = None,
+            _ if meta.response_id.is_some() && meta.response_id == self.ended_response.as_deref() => {}
             LaneEvent::Ready { .. } => self.handle_session(event, meta, emit),
-            LaneEvent::Audio(samples) => self.emit_audio(now, &samples, meta, emit),
+            LaneEvent::Audio(samples) => {
+                let samples = self.output.convert(&samples, self.output_rate_hz);
+                self.emit_output(now, LaneEvent::Audio(Sound::Samples(&samples)), meta, emit);
+            }
             LaneEvent::Text(_) => self.emit_output(now, event, meta, emit),
             LaneEvent::Done { .. } => self.end_response(now, event, meta, emit),
-            LaneEvent::RecoverableError(words) => self.handle_late_control(now, words, emit),
-            LaneEvent::Closed(end) if CONTROL_IDS.map(Some).contains(&meta.input_id) => {
-                self.handle_late_control(now, &end.detail, emit);
+            // The response had ended before the server read its cancellation.
+            event if self.is_cancelled && concerns_control(&event, meta) => {
+                self.end_response(now, NOTHING_MORE, MessageMeta::default(), emit);
             }
-            LaneEvent::Closed(end) if meta.input_id == Some(VOICE_ID) => {
-                let words = format!("the voice that the client asks for is refused: {}", end.detail);
-                emit(LaneEvent::Unknown(words), MessageMeta::default());
+            LaneEvent::RecoverableError(words) => note(words, emit),
+            LaneEvent::Closed(end) if MINOR_IDS.map(Some).contains(&meta.input_id) => {
+                let id = meta.input_id.unwrap_or_default();
+                note(&format!("the server refuses the message `{id}`: {}", end.detail), emit);
+            }
+            LaneEvent::Closed(end) if meta.input_id == Some(REQUEST_ID) && self.may_ask_otherwise(&end) => {
+                self.is_plain = true;
             }
             LaneEvent::Closed(end) => self.fail(end, meta, emit),
             LaneEvent::Ignored => {}
@@ -355,15 +388,15 @@ impl LaneBehaviour for OpenaiRealtime {
                 voice.for_each(&mut *emit);
                 question::ask(dialect, turn, rate_hz, self.ignores_commits, emit);
             }
-            LaneRequest::Transcribe { audio, .. } => {
-                emit(Message::Text(dialect.encode(&command, mode)));
-                question::append_and_commit(dialect, audio, rate_hz, emit);
+            LaneRequest::Transcribe { .. } | LaneRequest::Speak { .. } => {
+                voice.for_each(&mut *emit);
+                // A model for transcripts does not translate.
+                self.is_plain |=
+                    matches!(&command, LaneRequest::Transcribe { prompt, .. } if prompt.translates);
+                question::request(dialect, &command, rate_hz, self.is_plain, emit);
+                self.request = Some(command).filter(|_| !self.is_plain);
             }
             LaneRequest::Cancel => return self.cancel(dialect, emit),
-            LaneRequest::Speak { .. } => {
-                voice.for_each(&mut *emit);
-                emit(Message::Text(dialect.encode(&command, mode)));
-            }
             LaneRequest::Close => {
                 self.goodbye().into_iter().for_each(&mut *emit);
                 return dialect.message_for(command, mode).into_iter().for_each(emit);
@@ -390,17 +423,27 @@ impl LaneBehaviour for OpenaiRealtime {
     }
 }
 
+/// True for an error about a cancellation or a truncation.
+fn concerns_control(event: &LaneEvent<'_>, meta: MessageMeta<'_>) -> bool {
+    match event {
+        LaneEvent::RecoverableError(words) => words.starts_with(NOT_ACTIVE),
+        LaneEvent::Closed(_) => matches!(meta.input_id, Some("cancel" | "truncate")),
+        _ => false,
+    }
+}
+
+/// Notes an error for the log. The request goes on.
+fn note(words: &str, emit: &mut EventSink<'_>) {
+    emit(LaneEvent::Unknown(words.to_owned()), MessageMeta::default());
+}
+
 /// The message that names the voice of a request, if it has one by name.
 fn voice_message(dialect: &Dialect, request: &LaneRequest) -> Option<Message> {
     let name = request.voice_name()?;
-    let mut json = String::new();
-    dialect.render(SendName::Voice, &mut json, |_| SlotValue::Str(name));
-    Some(Message::Text(json))
+    Some(Message::Text(dialect.render_message(SendName::Voice, 0, |_| SlotValue::Str(name))))
 }
 
 /// A message without values.
 fn message(dialect: &Dialect, name: SendName) -> Message {
-    let mut json = String::new();
-    dialect.render(name, &mut json, |_| SlotValue::Null);
-    Message::Text(json)
+    Message::Text(dialect.render_message(name, 0, |_| SlotValue::Null))
 }

@@ -1,17 +1,12 @@
-//! Messages of a question: its settings, the conversation as items, the user's new audio, and the request for the response.
-
-use std::borrow::Cow;
-
-use serde_json::json;
+//! Messages of a question: its settings, the conversation as items, the user's new audio, and the request for the response. And
+//! those of the requests without a conversation, for a transcript and for a text.
 
 use super::message;
 use crate::{
-    audio::{SPEECH_RATE_HZ, pcm, wav},
+    audio::SPEECH_RATE_HZ,
     spelling::upstream::SendName,
-    upstream::{Dialect, chat::write_list},
-    vocabulary::{
-        ChatMessage, ChatTurn, EntryPart, JsonWriter, Message, Role, SlotValue, Tool, ToolChoice, ToolOffer,
-    },
+    upstream::{Dialect, chat::write_list, input_rate::at_rate},
+    vocabulary::{ChatMessage, ChatTurn, EntryPart, JsonWriter, LaneRequest, Message, Mode, Role, SlotValue},
 };
 
 /// Length of a piece of audio that is appended, ms.
@@ -29,18 +24,14 @@ pub(super) fn ask(
     ignores_commits: bool,
     emit: &mut dyn FnMut(Message),
 ) {
-    emit(settings(dialect, turn));
-    let (newest, earlier) = match turn.messages.split_last() {
-        Some((last, earlier)) => (Some(last), earlier),
-        None => (None, &[][..]),
-    };
-    for message in earlier {
-        send_items(dialect, message.role, &message.parts, rate_hz, emit);
-    }
-    if let Some(ChatMessage { role, parts }) = newest {
+    emit(Message::Text(dialect.encode_turn(SendName::Chat, turn)));
+    for (at, ChatMessage { role, parts }) in turn.messages.iter().enumerate() {
+        let is_newest = at + 1 == turn.messages.len();
         // Speech behind everything else is sent as from a microphone, which most servers take.
         match parts.split_last() {
-            Some((EntryPart::Audio(audio), before)) if *role == Role::User && !ignores_commits => {
+            Some((EntryPart::Audio(audio), before))
+                if is_newest && *role == Role::User && !ignores_commits =>
+            {
                 send_items(dialect, *role, before, rate_hz, emit);
                 append_and_commit(dialect, audio, rate_hz, emit);
             }
@@ -50,45 +41,38 @@ pub(super) fn ask(
     emit(message(dialect, SendName::Respond));
 }
 
-/// The session's settings for a question.
-fn settings(dialect: &Dialect, turn: &ChatTurn) -> Message {
-    let ToolOffer { tools, choice, is_parallel } = &turn.tools;
-    let offered = |out: &mut String| {
-        write_list(out, |out| tools.iter().for_each(|tool| write_tool(dialect, tool, out)));
-    };
-    let (choice, has_tools) = (choice_json(choice), !tools.is_empty());
-    let mut json = String::with_capacity(512 + turn.instructions.len() + turn.tools.bytes());
-    dialect.render(SendName::Chat, &mut json, |slot| match slot {
-        "instructions" => SlotValue::Str(&turn.instructions),
-        "modalities" if turn.speaks => SlotValue::Raw(r#"["audio"]"#),
-        "modalities" => SlotValue::Raw(r#"["text"]"#),
-        "max_tokens" => SlotValue::Int(turn.max_tokens.into()),
-        "temperature" => turn.temperature.map_or(SlotValue::Null, SlotValue::Float),
-        "tools" if has_tools => SlotValue::Written(JsonWriter(&offered)),
-        "tool_choice" if has_tools => SlotValue::Raw(&choice),
-        // The default of every server.
-        "parallel_calls" if has_tools && !is_parallel => SlotValue::Bool(false),
-        _ => SlotValue::Null,
-    });
-    Message::Text(json)
-}
-
-fn write_tool(dialect: &Dialect, tool: &Tool, out: &mut String) {
-    dialect.render(SendName::ChatTool, out, |slot| match slot {
-        "name" => SlotValue::Str(&tool.name),
-        "description" => tool.description.as_deref().into(),
-        _ => SlotValue::Raw(&tool.parameters),
-    });
-    out.push(',');
-}
-
-fn choice_json(choice: &ToolChoice) -> Cow<'static, str> {
-    match choice {
-        ToolChoice::Auto => r#""auto""#.into(),
-        ToolChoice::None => r#""none""#.into(),
-        ToolChoice::Required => r#""required""#.into(),
-        ToolChoice::Named(name) => json!({"type": "function", "name": name}).to_string().into(),
-    }
+/// Sends a request for a transcript or for a text. `is_plain` if the server has answers and nothing else: it transcribes by an
+/// answer, and has no responses outside the conversation.
+pub(super) fn request(
+    dialect: &Dialect,
+    request: &LaneRequest,
+    rate_hz: u32,
+    is_plain: bool,
+    emit: &mut dyn FnMut(Message),
+) {
+    emit(Message::Text(match request {
+        LaneRequest::Transcribe { prompt, audio } if is_plain => {
+            let audio = at_rate(audio, rate_hz);
+            dialect.render_message(SendName::TranscribeByAnswer, 3 * audio.len(), |slot| match slot {
+                "prompt" => SlotValue::Str(&prompt.instruction),
+                _ => dialect.mapping().audio_value(&audio),
+            })
+        }
+        LaneRequest::Transcribe { audio, .. } => {
+            emit(Message::Text(dialect.encode(request, Mode::Chat)));
+            return append_and_commit(dialect, audio, rate_hz, emit);
+        }
+        LaneRequest::Speak { after_voice, request, text, .. } => {
+            dialect.render_message(SendName::Speak, after_voice.len() + request.len(), |slot| match slot {
+                "system" => SlotValue::Str(after_voice),
+                "text" => SlotValue::Str(request),
+                "words" => SlotValue::Str(text),
+                _ if is_plain => SlotValue::Null,
+                _ => SlotValue::Str("none"),
+            })
+        }
+        _ => return,
+    }));
 }
 
 /// Sends a message of the conversation: calls and results are items of their own, and the parts between them share one.
@@ -101,50 +85,29 @@ pub(super) fn send_items(
 ) {
     let concerns_tools = |part: &EntryPart| matches!(part, EntryPart::Call(_) | EntryPart::Result(_));
     for group in parts.chunk_by(|part, next| !concerns_tools(part) && !concerns_tools(next)) {
-        let mut json = String::new();
-        match group {
-            [EntryPart::Call(call)] => dialect.render(SendName::ChatCall, &mut json, |slot| match slot {
+        emit(Message::Text(match group {
+            [EntryPart::Call(call)] => dialect.render_message(SendName::ChatCall, 0, |slot| match slot {
                 "call_id" => SlotValue::Str(&call.call_id),
                 "name" => SlotValue::Str(&call.name),
                 _ => SlotValue::Str(&call.arguments),
             }),
             [EntryPart::Result(result)] => {
-                dialect.render(SendName::ChatResult, &mut json, |slot| match slot {
+                dialect.render_message(SendName::ChatResult, 0, |slot| match slot {
                     "call_id" => SlotValue::Str(&result.call_id),
                     _ => SlotValue::Str(&result.output),
-                });
+                })
             }
             parts => {
-                let content = |out: &mut String| {
-                    write_list(out, |out| {
-                        parts.iter().for_each(|part| write_part(dialect, role, part, rate_hz, out));
-                    });
+                let encode = |out: &mut String| {
+                    parts.iter().for_each(|part| dialect.encode_part(role, part, rate_hz, out));
                 };
-                dialect.render(SendName::ChatMessage, &mut json, |slot| match slot {
+                let content = |out: &mut String| write_list(out, encode);
+                dialect.render_message(SendName::ChatMessage, 0, |slot| match slot {
                     "role" => SlotValue::Plain(role.name()),
                     _ => SlotValue::Written(JsonWriter(&content)),
-                });
+                })
             }
-        }
-        emit(Message::Text(json));
-    }
-}
-
-fn write_part(dialect: &Dialect, role: Role, part: &EntryPart, rate_hz: u32, out: &mut String) {
-    match part {
-        EntryPart::Text(text) => {
-            let name = if role == Role::Assistant { SendName::ChatAnswerText } else { SendName::ChatText };
-            dialect.encode_element(name, SlotValue::Str(text), out);
-        }
-        EntryPart::Audio(audio) => {
-            let audio = at_rate(audio, rate_hz);
-            dialect.encode_element(SendName::ChatAudio, dialect.mapping().audio_value(&audio), out);
-        }
-        EntryPart::Picture(file) => {
-            let media_type = if file.starts_with(b"\x89PNG") { "image/png" } else { "image/jpeg" };
-            dialect.encode_element(SendName::ChatPicture, SlotValue::DataUrl(media_type, file), out);
-        }
-        EntryPart::Call(_) | EntryPart::Result(_) => {}
+        }));
     }
 }
 
@@ -163,23 +126,11 @@ pub(super) fn append_and_commit(
 /// Sends audio at the server's rate, as from a microphone.
 pub(super) fn append(dialect: &Dialect, audio: &[i16], rate_hz: u32, emit: &mut dyn FnMut(Message)) {
     for piece in audio.chunks(samples_of(PIECE_MS, rate_hz)) {
-        let mut json = String::with_capacity(64 + piece.len() * 2 / 3 * 4);
-        dialect.render(SendName::Append, &mut json, |_| dialect.mapping().audio_value(piece));
-        emit(Message::Text(json));
+        let value = |_: &str| dialect.mapping().audio_value(piece);
+        emit(Message::Text(dialect.render_message(SendName::Append, 3 * piece.len(), value)));
     }
 }
 
 const fn samples_of(ms: u32, rate_hz: u32) -> usize {
     (rate_hz as u64 * ms as u64 / 1000) as usize
-}
-
-/// Audio of the user, at the server's rate.
-fn at_rate(audio: &[i16], rate_hz: u32) -> Cow<'_, [i16]> {
-    if rate_hz == SPEECH_RATE_HZ {
-        return audio.into();
-    }
-    let samples: Vec<f32> = audio.iter().map(|sample| pcm::to_f32(*sample)).collect();
-    // The rate was checked when the server granted it.
-    let converted = wav::resample_all(&samples, SPEECH_RATE_HZ, rate_hz).unwrap_or_default();
-    converted.into_iter().map(pcm::to_i16).collect()
 }

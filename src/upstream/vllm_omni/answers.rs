@@ -1,46 +1,18 @@
 //! The model's answers: their words and audio on the way to the session, their ends and cancellation, and how much was heard.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
 
 use super::{
     VllmOmni, cancellation, message,
-    output_rate::OutputRate,
     speech_gate::{Activity, SpeechGate},
     units::UNIT_END,
 };
 use crate::{
-    audio::MODEL_RATE_HZ,
-    upstream::behaviour::EventSink,
+    upstream::{behaviour::EventSink, output_rate::OutputRate, played_answer::PlayedAnswer},
     vocabulary::{LaneEvent, MessageMeta, Sound},
 };
-
-/// Answer of the model, until it has been played.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) id: Box<str>,
-    pub(super) began_at: Instant,
-    pub(super) last_output_at: Instant,
-    pub(super) samples: u64,
-    pub(super) is_complete: bool,
-}
-
-impl Answer {
-    pub(super) fn ends_at(&self) -> Instant {
-        self.began_at + Duration::from_millis(self.length_ms())
-    }
-
-    pub(super) const fn length_ms(&self) -> u64 {
-        self.samples * 1000 / MODEL_RATE_HZ as u64
-    }
-
-    /// How much of it the user has heard by now, as far as the clock can tell.
-    pub(super) fn heard_ms(&self, now: Instant) -> u64 {
-        let since_begin = (now - self.began_at).as_millis();
-        u64::try_from(since_begin).map_or(self.length_ms(), |ms| ms.min(self.length_ms()))
-    }
-}
 
 /// Audio that waits for its words, which follow it.
 #[derive(Debug, Default)]
@@ -123,15 +95,12 @@ impl VllmOmni {
     }
 
     fn note_output(&mut self, now: Instant, id: &str, samples: usize) {
-        if self.answer.as_ref().is_none_or(|answer| *answer.id != *id) {
+        if self.answer.as_ref().is_none_or(|answer| *answer.response_id != *id) {
             self.report_playback(now);
-            let id = id.into();
-            self.answer =
-                Some(Answer { id, began_at: now, last_output_at: now, samples: 0, is_complete: false });
+            self.answer = Some(PlayedAnswer::new(now, id));
         }
         if let Some(answer) = &mut self.answer {
-            answer.samples += samples as u64;
-            answer.last_output_at = now;
+            answer.push(now, samples);
         }
     }
 
@@ -184,13 +153,13 @@ impl VllmOmni {
         let answer = self.answer.take().filter(|answer| answer.samples > 0 && self.gate.is_none())?;
         let heard_ms = answer.heard_ms(now);
         Some(message(&json!({
-            "type": "playback.ack", "response_id": answer.id, "item_id": format!("item_{}", answer.id),
+            "type": "playback.ack", "response_id": answer.response_id, "item_id": format!("item_{}", answer.response_id),
             "played_ms": heard_ms, "committed_ms": heard_ms,
         })))
     }
 
     /// When the answer has been played, as far as the clock can tell.
     pub(super) fn played_at(&self) -> Option<Instant> {
-        self.answer.as_ref().filter(|answer| answer.is_complete).map(Answer::ends_at)
+        self.answer.as_ref().filter(|answer| answer.is_complete).map(PlayedAnswer::ends_at)
     }
 }

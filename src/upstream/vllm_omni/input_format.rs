@@ -6,10 +6,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    audio::{SPEECH_RATE_HZ, pcm, resample::Resampler},
-    vocabulary::UnitInput,
-};
+use crate::{audio::pcm, upstream::input_rate::InputRate, vocabulary::UnitInput};
 
 /// Words of a refusal before the rate, in Hz.
 const RATE_WORDS: &str = "sample_rate_hz must be ";
@@ -17,8 +14,8 @@ const RATE_WORDS: &str = "sample_rate_hz must be ";
 /// Format of the appends of one session.
 #[derive(Debug, Default)]
 pub(super) struct InputFormat {
-    /// Rate of the model and its resampler; `None` for the dialect's own format.
-    own: Option<(u32, Resampler)>,
+    /// Converter to the model's rate; `None` for the dialect's own format.
+    own: Option<InputRate>,
     /// The last unit that was sent in the dialect's own format, with its lead.
     sent: Option<UnitInput>,
     /// Appends in that format that the server has neither taken nor refused.
@@ -42,19 +39,17 @@ impl InputFormat {
         let rate_hz = named_rate(words)?;
         self.unanswered = self.unanswered.checked_sub(1)?;
         let Some(unit) = self.sent.take() else { return Some(None) };
-        self.own = Some((rate_hz, Resampler::with_lead_in(SPEECH_RATE_HZ, rate_hz).ok()?));
+        self.own = Some(InputRate::with_lead_in(rate_hz)?);
         Some(Some(unit))
     }
 
     /// The appends of a unit, each of `unit_ms`, for a model with a rate of its own. The picture goes with the first.
     pub(super) fn appends(&mut self, unit: &UnitInput, unit_ms: u32) -> Option<Vec<(Box<str>, Value)>> {
-        let (rate_hz, resampler) = self.own.as_mut()?;
-        let samples: Vec<f32> = unit.audio.iter().map(|sample| pcm::to_f32(*sample)).collect();
-        let mut resampled: Vec<f32> = Vec::new();
-        resampler.push(&samples, &mut resampled);
-        let piece = (u64::from(*rate_hz) * u64::from(unit_ms) / 1000).max(1) as usize;
-        let pieces = resampled.chunks(piece).enumerate();
-        Some(pieces.map(|(at, audio)| append(format!("{}.{at}", unit.input_id), audio, *rate_hz)).collect())
+        let own = self.own.as_mut()?;
+        let (rate_hz, converted) = (own.rate_hz, own.convert::<f32>(&unit.audio));
+        let piece = (u64::from(rate_hz) * u64::from(unit_ms) / 1000).max(1) as usize;
+        let pieces = converted.chunks(piece).enumerate();
+        Some(pieces.map(|(at, audio)| append(format!("{}.{at}", unit.input_id), audio, rate_hz)).collect())
     }
 }
 

@@ -18,7 +18,6 @@ mod answers;
 mod input_format;
 mod link;
 mod outbox;
-mod output_rate;
 mod speech_gate;
 mod units;
 
@@ -30,17 +29,18 @@ use std::{
 use serde_json::{Value, json};
 
 use self::{
-    answers::{Answer, HeldAudio},
+    answers::HeldAudio,
     input_format::InputFormat,
     link::Link,
     outbox::Outbox,
-    output_rate::OutputRate,
     speech_gate::SpeechGate,
     units::{LEAD_SAMPLES, PendingUnit, UNIT_END},
 };
 use super::{
     Dialect,
     behaviour::{CodecAction, EventSink, LaneBehaviour},
+    output_rate::OutputRate,
+    played_answer::PlayedAnswer,
 };
 use crate::vocabulary::{DisconnectReason, LaneEvent, LaneRequest, Message, MessageMeta, Mode};
 
@@ -69,7 +69,7 @@ pub(super) struct VllmOmni {
     unit: Option<PendingUnit>,
     /// Unit that asked for the cancellation whose answer is due.
     cancelling: Option<Box<str>>,
-    answer: Option<Answer>,
+    answer: Option<PlayedAnswer>,
     held: HeldAudio,
     output_rate: OutputRate,
     /// For a model that sends audio all the time.
@@ -204,7 +204,7 @@ impl LaneBehaviour for VllmOmni {
         match event {
             LaneEvent::Audio(_) | LaneEvent::Text(_) if self.cancelling.is_some() => {}
             LaneEvent::Audio(samples) => {
-                let samples = self.output_rate.convert(&samples, meta);
+                let samples = self.output_rate.convert(&samples, meta.output_rate_hz);
                 self.hold_audio(now, &samples, meta, emit);
             }
             LaneEvent::Text(text) => self.speak(now, text, meta.response_id, emit),

@@ -20,6 +20,7 @@ mod rollover;
 mod server_kind;
 mod session_end;
 mod sglang_omni;
+mod short_units;
 mod silence;
 mod standby;
 mod support;

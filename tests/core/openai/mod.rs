@@ -21,6 +21,7 @@ mod transcription;
 mod truncation;
 mod upstream;
 mod upstream_conversation;
+mod upstream_deviations;
 mod usage;
 mod user_words;
 mod whole_answers;

@@ -242,6 +242,30 @@ async fn http_server_transcribes_and_speaks() {
 }
 
 #[tokio::test]
+async fn servers_of_openais_realtime_transcribe_translate_and_speak_files() {
+    for (server, model, translates) in
+        [("openai", "model = \"gpt-realtime\"\n", false), ("vllm-turn", "", true)]
+    {
+        let simulator = Server::start(&["simulate", "--server", server, "--listen", "127.0.0.1:0"]).await;
+        let out = directory(&format!("realtime-{server}"));
+        let config = out.join("voxbridge.toml").display().to_string();
+        fs::write(&config, format!("[[upstream]]\nurl = \"ws://{}\"\n{model}", simulator.address)).unwrap();
+        let (jfk, wav) = (recording("jfk_16k.wav"), out.join("spoken.wav").display().to_string());
+        let transcribe = ["transcribe", "--config", &config, "--format", "json", &jfk];
+        let translate = [&transcribe[..], &["--translate"]].concat();
+        let speak = ["speak", "Good morning to you.", "--config", &config, "-o", &wav];
+        let (words, translated, spoken) = tokio::join!(run(&transcribe), run(&translate), run(&speak));
+        assert_eq!(words.code, 0, "{server}: {}", words.stderr);
+        assert!(words.stdout.contains("simulated transcript"), "{server}: {}", words.stdout);
+        assert_eq!(spoken.code, 0, "{server}: {}", spoken.stderr);
+        assert_wav(Path::new(&wav));
+        assert_eq!(translated.code == 0, translates, "{server}: {}", translated.stderr);
+        assert!(translates || translated.stderr.contains("serves"), "{server}: {}", translated.stderr);
+        simulator.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn failing_upstream_is_named_with_the_file_and_the_position() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -39,10 +39,7 @@ pub(super) async fn run(args: &DemoArgs) -> Result<(), CommandError> {
 fn page_config(server: ServerArg) -> Result<Config, String> {
     let library = Config::default().load_library().map_err(|error| error.to_string())?;
     let served = server.deployments().map(|server| {
-        Ok::<_, String>(ServedDialect {
-            mapping: library.upstream(server.dialect())?,
-            serves: server.serves().map(Into::into),
-        })
+        Ok::<_, String>(ServedDialect { mapping: library.upstream(server.dialect())?, serves: None })
     });
     let dialects = Dialects::new(served.collect::<Result<_, _>>()?).ok_or("the demo has no upstream")?;
     let is_served = |name: &str| {

@@ -48,7 +48,6 @@ impl DemoServers {
                 url: server.url(simulator.local_addr()),
                 dialect: server.dialect().to_owned(),
                 model: server.model().map(str::to_owned),
-                serves: server.serves(),
                 ..UpstreamConfig::with_default_dialect()
             });
             simulators.push(simulator);

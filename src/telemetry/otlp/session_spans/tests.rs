@@ -32,10 +32,12 @@ const META: MessageMeta<'static> = MessageMeta {
     input_rate_hz: None,
     output_rate_hz: None,
     transcriber: None,
+    turn_detector: None,
     held_samples: 0,
     usage: None,
     hit_limit: false,
     refused: None,
+    retry_after: None,
     end_reason: None,
 };
 

@@ -80,6 +80,7 @@ async fn demo_runs_on_every_simulated_server_that_can_serve_it() {
         ("openai", "--talk", ""),
         ("vllm-turn", "", ""),
         ("vllm-turn", "--openai", ""),
+        ("vllm-turn", "--talk", ""),
         ("legacy", "--talk", ""),
         ("backend", "--talk", ""),
         ("sglang", "--talk", ""),

@@ -331,7 +331,9 @@ async fn server_of_openais_protocol_is_found_checked_and_told_from_one_in_full_d
         let model = if kind == RealtimeServer::Openai { "model = \"gpt-realtime\"\n" } else { "" };
         let upstream = format!("[[upstream]]\nurl = {url:?}\n{model}");
         std::fs::write(&file, format!("profile = \"assistant\"\n{upstream}")).unwrap();
-        Report::run(&["--config", file.to_str().unwrap()]).await.assert_healthy();
+        for profile in ["speech", "assistant", "conversation"] {
+            Report::run(&["--config", file.to_str().unwrap(), "--profile", profile]).await.assert_healthy();
+        }
         if kind == RealtimeServer::Openai {
             std::fs::write(&file, format!("profile = \"assistant\"\n[[upstream]]\nurl = {url:?}\n")).unwrap();
             let report = Report::run(&["--config", file.to_str().unwrap()]).await;

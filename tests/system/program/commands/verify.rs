@@ -20,7 +20,8 @@ use tokio::{
 use voxbridge::{
     audio::wav,
     simulator::{
-        Backend, HttpApi, SimDialect, SimulatorConfig, engines::SpeechEngines, known_speech::KnownSpeech,
+        Backend, HttpApi, RealtimeServer, SimDialect, SimulatorConfig, engines::SpeechEngines,
+        known_speech::KnownSpeech,
     },
 };
 use voxbridge_test_support::{
@@ -169,6 +170,8 @@ async fn healthy_servers_of_every_kind_pass() {
         ("backend", vec![simulator(SimDialect::LlamaCppOmni)], &[]),
         ("vllm", vec![simulator(SimDialect::VllmOmni), http_simulator(HttpApi::VllmOmni)], &[]),
         ("sglang", vec![simulator(SimDialect::SglangOmni), http_simulator(HttpApi::SglangOmni)], &[]),
+        ("openai", vec![simulator(SimDialect::OpenaiRealtime(RealtimeServer::Openai))], &[]),
+        ("vllm-turn", vec![simulator(SimDialect::OpenaiRealtime(RealtimeServer::VllmOmni))], &[]),
         ("openai-audio", vec![http_simulator(HttpApi::OpenaiAudio)], &["assistant", "tools", "conversation"]),
     ];
     let runs = cases.into_iter().map(|(name, servers, skipped)| {

@@ -3,6 +3,7 @@
 
 mod chain;
 mod pools;
+mod ports;
 mod turns;
 
 use std::net::SocketAddr;

@@ -1,7 +1,10 @@
 //! vLLM-Omni's own turn handler, and speech-to-speech's server, as upstreams of the profile `assistant`.
 
 use serde_json::{Value, json};
-use voxbridge::{config::Config, simulator::read_watermark};
+use voxbridge::{
+    config::{Config, UpstreamConfig},
+    simulator::read_watermark,
+};
 use voxbridge_test_support::{
     bench::{Bench, ClientFrame, assert_pairs_closed, events, recording},
     servers::{PackageServer, recorded_samples},
@@ -219,6 +222,28 @@ async fn speech_to_speech_gets_a_spoken_question_as_an_item() {
     assert!((said_s - 1.5..said_s + 1.5).contains(&heard_s), "{heard_s} s of {said_s} s");
 }
 
+#[tokio::test]
+async fn turn_deployment_transcribes_and_speaks_by_answers() {
+    let Some(server) = PackageServer::vllm_omni_turns(&[]) else { return };
+    let bench = bench_at(server.address()).await;
+    let mut client = bench.client("model=x").await;
+    for _ in 0..2 {
+        client.send_json(json!({"type": "tts.speak", "text": "This is spoken. And more."})).await;
+        client.wait_for_event("tts.speaking_end").await;
+        client.send_utterance(&recording("goforward")).await;
+        let words = client.wait_for_event("transcript.final").await;
+        assert_eq!(words["text"].as_str().unwrap().trim(), "Part 1. Part 2. Part 3.");
+    }
+    let frames = client.close().await;
+    assert!(events(&frames, "error").is_empty(), "{frames:?}");
+    let asked: Vec<_> = server.record().await.iter().map(conversation).collect();
+    for asked in &asked {
+        assert_eq!(asked.len(), 1, "a transcript or a text has no conversation: {asked:?}");
+    }
+    assert!(asked.iter().any(|asked| asked[0] == "user audio"), "{asked:?}");
+    assert!(asked.iter().any(|asked| asked[0].contains("This is spoken.")), "{asked:?}");
+}
+
 /// The server has four places, and keeps those of sessions without a goodbye for 30 s.
 #[tokio::test]
 async fn qwen3_omni_on_the_duplex_endpoint_answers_committed_turns() {
@@ -238,6 +263,42 @@ async fn qwen3_omni_on_the_duplex_endpoint_answers_committed_turns() {
     assert!(events(&client.received, "error").is_empty(), "{}", client.describe_received());
     let heard = recorded_samples(&server.record().await[1]);
     assert!(heard.len() > said.len() / 2, "{} of {} samples", heard.len(), said.len());
+}
+
+#[tokio::test]
+async fn models_of_the_duplex_endpoint_that_answer_turns_are_found() {
+    let qwen = PackageServer::vllm_omni_plugin("qwen3");
+    let [Some(qwen), Some(personaplex), Some(minicpm)] =
+        [qwen, PackageServer::vllm_omni_plugin("personaplex"), PackageServer::vllm_omni_next(&[])]
+    else {
+        return;
+    };
+    for (server, model, dialect) in [
+        (&qwen, None, "openai-realtime"),
+        (&qwen, Some("Qwen/Qwen3-Omni"), "openai-realtime"),
+        (&personaplex, None, "vllm-omni"),
+        (&minicpm, None, "vllm-omni"),
+    ] {
+        let url = format!("ws://{}", server.address());
+        let model = model.map(str::to_owned);
+        let upstream = vec![UpstreamConfig { url, model, ..UpstreamConfig::with_default_dialect() }];
+        let mut config = Config { upstream, ..Config::default() };
+        config.detect_dialects().await;
+        assert_eq!(config.upstream[0].dialect, dialect, "{:?}", config.upstream[0].model);
+    }
+    // The sessions of the trials keep no place: the server has four. The URL's model opens a session before its settings are read.
+    let model = Some("Qwen/Qwen3-Omni".to_owned());
+    let upstream = vec![UpstreamConfig { model, ..realtime_upstream(qwen.address()) }];
+    let bench = Bench::of(Config { upstream, ..Config::default() }).await;
+    let mut client = openai_client(&bench, json!({})).await;
+    for _ in 0..3 {
+        assert_eq!(ask(&mut client, "And now?").await.status, "completed", "{}", client.describe_received());
+    }
+    let said = recording("goforward");
+    assert_eq!(say(&mut client, &said).await.status, "completed", "{}", client.describe_received());
+    let record = qwen.record().await;
+    let heard = recorded_samples(record.last().unwrap()).len();
+    assert!(heard > said.len() * 9 / 10, "{heard} of {} samples", said.len());
 }
 
 #[tokio::test]

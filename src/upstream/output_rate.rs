@@ -1,11 +1,9 @@
-//! Rate of the model's audio. MiniCPM-o sends 24 kHz; Nemotron VoiceChat 22.05 kHz, which each delta of audio names.
+//! Rate of the model's audio. MiniCPM-o sends 24 kHz; other models have other rates, which the session or each delta of audio
+//! names.
 
 use std::borrow::Cow;
 
-use crate::{
-    audio::{MODEL_RATE_HZ, resample::Resampler},
-    vocabulary::MessageMeta,
-};
+use crate::audio::{MODEL_RATE_HZ, resample::Resampler};
 
 /// Converter of one answer's audio to [`MODEL_RATE_HZ`].
 #[derive(Debug, Default)]
@@ -15,9 +13,9 @@ pub(super) struct OutputRate {
 }
 
 impl OutputRate {
-    /// Audio of one message, as far as it is ready. A rate that cannot be converted counts as [`MODEL_RATE_HZ`].
-    pub(super) fn convert<'s>(&mut self, samples: &'s [f32], meta: MessageMeta<'_>) -> Cow<'s, [f32]> {
-        let Some(rate_hz) = meta.output_rate_hz.filter(|rate_hz| *rate_hz != MODEL_RATE_HZ) else {
+    /// Audio of one message, as far as it is ready. No rate, and one that cannot be converted, count as [`MODEL_RATE_HZ`].
+    pub(super) fn convert<'s>(&mut self, samples: &'s [f32], rate_hz: Option<u32>) -> Cow<'s, [f32]> {
+        let Some(rate_hz) = rate_hz.filter(|rate_hz| *rate_hz != MODEL_RATE_HZ) else {
             return samples.into();
         };
         if self.other.as_ref().is_none_or(|(known, _)| *known != rate_hz) {
