@@ -78,12 +78,12 @@ fn units_end_at_once_and_a_turn_when_it_was_heard() {
 #[test]
 fn answer_that_follows_another_ends_its_turn() {
     let mut talk = Talk::new();
+    let ended = |response: &str, status: &str| json!({"type": "response.done", "response": {"id": response, "status": status}});
     talk.speak("a", 3000);
-    assert_eq!(talk.bench.receive(&done("completed", Value::Null)), ["done "]);
+    assert_eq!(talk.bench.receive(&ended("a", "completed")), ["done "]);
     assert_eq!(talk.speak("b", 500), ["Listen", "text Hi", "audio 12000"]);
-    let limit = json!({"type": "incomplete", "reason": "max_output_tokens"});
     assert_eq!(
-        talk.bench.receive(&done("incomplete", limit)),
+        talk.bench.receive(&ended("b", "incomplete")),
         ["Listen"],
         "the session hears that it was cut"
     );

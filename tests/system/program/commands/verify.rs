@@ -170,8 +170,17 @@ async fn healthy_servers_of_every_kind_pass() {
         ("backend", vec![simulator(SimDialect::LlamaCppOmni)], &[]),
         ("vllm", vec![simulator(SimDialect::VllmOmni), http_simulator(HttpApi::VllmOmni)], &[]),
         ("sglang", vec![simulator(SimDialect::SglangOmni), http_simulator(HttpApi::SglangOmni)], &[]),
-        ("openai", vec![simulator(SimDialect::OpenaiRealtime(RealtimeServer::Openai))], &[]),
-        ("vllm-turn", vec![simulator(SimDialect::OpenaiRealtime(RealtimeServer::VllmOmni))], &[]),
+        // Its answers are too short to be interrupted.
+        (
+            "openai",
+            vec![simulator(SimDialect::OpenaiRealtime(RealtimeServer::Openai))],
+            &["conversation.stop"],
+        ),
+        (
+            "vllm-turn",
+            vec![simulator(SimDialect::OpenaiRealtime(RealtimeServer::VllmOmni))],
+            &["conversation.stop"],
+        ),
         ("openai-audio", vec![http_simulator(HttpApi::OpenaiAudio)], &["assistant", "tools", "conversation"]),
     ];
     let runs = cases.into_iter().map(|(name, servers, skipped)| {
