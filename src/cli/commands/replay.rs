@@ -29,6 +29,11 @@ const CONTENT_MAX_CHARS: usize = 400;
 
 /// Replays the trace in this file.
 pub(super) fn run(args: &ReplayArgs, trace: &Path) -> Result<(), CommandError> {
+    if args.session.is_given() {
+        return Err(CommandError::usage(
+            "--upstream, --config and --json are for --recording; a trace needs no server",
+        ));
+    }
     if args.profile.is_some() && args.svg.is_some() {
         return Err(CommandError::usage("--svg draws a trace as it is: leave --profile out"));
     }
