@@ -65,6 +65,11 @@ pub struct ReplaySessionArgs {
 }
 
 impl ReplaySessionArgs {
+    /// True if an option says how a recording is replayed.
+    pub(crate) const fn is_given(&self) -> bool {
+        !self.upstream.is_empty() || self.config.is_some()
+    }
+
     /// The servers, as for `transcribe` and `speak`.
     pub(crate) fn upstreams(&self) -> UpstreamArgs {
         UpstreamArgs {

@@ -31,6 +31,12 @@ const CONTENT_MAX_CHARS: usize = 400;
 
 /// Replays a trace, or measures the latencies of several.
 pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
+    if args.session.is_given() {
+        return Err(CommandError::usage("--upstream and --config are for --recording; a trace needs no server"));
+    }
+    if args.json && !args.latency {
+        return Err(CommandError::usage("--json is for --latency and --recording"));
+    }
     if args.profile.is_some() && args.svg.is_some() {
         return Err(CommandError::usage("--svg draws a trace as it is: leave --profile out"));
     }
