@@ -33,7 +33,7 @@ impl Dialect {
     pub fn decode(&self, frame: Frame<'_>, mut emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
         self.decode_as_sent(frame, |event, meta| {
             let mut samples = scratch::take();
-            let UpstreamMapping { output_encoding: encoding, output_rate_hz: rate_hz, .. } = *self.mapping;
+            let (encoding, rate_hz) = (self.mapping.output_encoding, self.mapping.output_rate_hz);
             let format = SampleFormat { encoding, rate_hz };
             emit_decoded(event, format, &mut samples, |event| emit(event, meta));
             scratch::put_back(samples);
