@@ -1,4 +1,4 @@
-//! What every connection of a server shares, and the configuration that one is served with.
+//! The state that the connections of a server share, and the configuration that one is served with.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

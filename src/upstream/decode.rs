@@ -33,7 +33,7 @@ impl Dialect {
     ///
     /// A message may have several events. They are emitted in order, with the same metadata.
     pub fn decode(&self, frame: Frame<'_>, emit: impl FnMut(LaneEvent<'_>, MessageMeta<'_>)) {
-        let UpstreamMapping { output_encoding: encoding, output_rate_hz: rate_hz, .. } = *self.mapping;
+        let (encoding, rate_hz) = (self.mapping.output_encoding, self.mapping.output_rate_hz);
         let format = SampleFormat { encoding, rate_hz };
         self.decode_with(frame, |audio, samples| decode_audio(audio, format, samples), emit);
     }

@@ -22,54 +22,79 @@ use crate::{
     vocabulary::{LanePurpose, Mode, VoiceEncoding},
 };
 
-/// The file as written.
+/// A dialect's file as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct UpstreamFile {
+pub struct UpstreamFile {
     pub(super) kind: MappingKind,
-    pub(super) name: String,
-    pub(super) title: String,
+    /// Name.
+    pub name: String,
+    /// Title for people.
+    pub title: String,
+    /// Notes for readers, one line each.
     #[serde(default)]
-    pub(super) notes: Vec<String>,
-    pub(super) start: Option<String>,
-    pub(super) path: String,
+    pub notes: Vec<String>,
+    /// Command that starts such a server, for people.
+    pub start: Option<String>,
+    /// Default URL path.
+    pub path: String,
+    /// Query parameter that names the mode; `None` if only the messages name it.
     #[serde(default)]
-    pub(super) mode_key: Option<String>,
-    pub(super) model_key: Option<String>,
+    pub mode_key: Option<String>,
+    /// Query parameter that names the upstream's model, if it is configured.
+    pub model_key: Option<String>,
+    /// Queries of lanes of these purposes, in place of the model's.
     #[serde(default)]
-    pub(super) queries: BTreeMap<LanePurpose, String>,
-    pub(super) modes: BTreeMap<Mode, String>,
+    pub queries: BTreeMap<LanePurpose, String>,
+    /// Supported modes, with their spelling in the URL or in messages.
+    pub modes: BTreeMap<Mode, String>,
+    /// Most sessions at a time; `None` if the upstream queues further ones itself.
     #[serde(default)]
-    pub(super) sessions_max: Option<NonZero<u32>>,
+    pub sessions_max: Option<NonZero<u32>>,
+    /// Behaviour of the dialect beyond its file.
     #[serde(default)]
-    pub(super) codec: CodecName,
+    pub codec: CodecName,
+    /// Paths of requests over HTTP, after the path of the URL.
     #[serde(default)]
-    pub(super) request_paths: BTreeMap<SendName, String>,
+    pub(crate) request_paths: BTreeMap<SendName, String>,
+    /// Requests over HTTP that are sent as forms. Their audio is a file.
     #[serde(default)]
-    pub(super) form_requests: BTreeSet<SendName>,
-    pub(super) default_voice: Option<String>,
-    pub(super) config_keys: Option<Vec<String>>,
+    pub(crate) form_requests: BTreeSet<SendName>,
+    /// For requests over HTTP: the member `voice` of requests to speak, unless the upstream's configuration names another.
+    pub default_voice: Option<String>,
+    /// Settings of a conversation that the upstream knows; `None` if it ignores the others.
+    pub config_keys: Option<Vec<String>>,
+    /// Largest picture, in bytes.
     #[serde(default)]
-    pub(super) picture_max_bytes: Option<usize>,
+    pub picture_max_bytes: Option<usize>,
+    /// The upstream opens no session without a voice sample.
     #[serde(default)]
-    pub(super) voice_required: bool,
+    pub voice_required: bool,
+    /// How the bridge ends a session.
     #[serde(default)]
-    pub(super) close_by: CloseBy,
-    pub(super) message_max_bytes: usize,
+    pub close_by: CloseBy,
+    /// Largest message in either direction, in bytes.
+    pub message_max_bytes: usize,
+    /// Longest audio of one utterance, in ms.
     #[serde(deserialize_with = "check::deserialize_ms")]
-    pub(super) audio_max_ms: u64,
-    pub(super) input_rate_hz: u32,
-    pub(super) output_rate_hz: u32,
+    pub audio_max_ms: u64,
+    /// Rate of the audio it accepts, in Hz.
+    pub input_rate_hz: u32,
+    /// Rate of the audio it sends, in Hz.
+    pub output_rate_hz: u32,
+    /// Encoding of the audio it accepts.
     #[serde(default)]
-    pub(super) input_encoding: SampleEncoding,
+    pub input_encoding: SampleEncoding,
+    /// Encoding of the audio it sends.
     #[serde(default)]
-    pub(super) output_encoding: SampleEncoding,
+    pub output_encoding: SampleEncoding,
     #[serde(default)]
     pub(super) voice_encodings: Option<Spanned<Vec<VoiceEncoding>>>,
     pub(super) send: BTreeMap<SendName, Spanned<String>>,
     pub(super) receive: Vec<RuleFile>,
+    /// Texts that identify kinds of failure.
     #[serde(default)]
-    pub(super) meanings: FailureMeanings,
+    pub meanings: FailureMeanings,
     #[serde(default)]
     pub(super) duplex: Option<DuplexLimits>,
     #[serde(default)]

@@ -8,11 +8,7 @@ mod requirement;
 mod sections;
 
 use crate::vocabulary::{LanePurpose, Mode, SlotValue, VoiceEncoding};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    num::NonZero,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, ops::Deref, sync::Arc};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -72,61 +68,12 @@ pub enum CloseBy {
     Socket,
 }
 
-/// A compiled upstream dialect.
+/// A compiled upstream dialect: its file, and what was made of the file.
 #[derive(Debug)]
 pub struct UpstreamMapping {
-    /// Name.
-    pub name: String,
-    /// Title for people.
-    pub title: String,
-    /// Notes for readers, one line each.
-    pub notes: Vec<String>,
-    /// Command that starts such a server, for people.
-    pub start: Option<String>,
-    /// Default URL path.
-    pub path: String,
-    /// Query parameter that names the mode; `None` if only the messages name it.
-    pub mode_key: Option<String>,
-    /// Query parameter that names the upstream's model, if it is configured.
-    pub model_key: Option<String>,
-    /// Queries of lanes of these purposes, in place of the model's.
-    pub queries: BTreeMap<LanePurpose, String>,
-    /// Supported modes, with their spelling in the URL or in messages.
-    pub modes: BTreeMap<Mode, String>,
-    /// Most sessions at a time; `None` if the upstream queues further ones itself.
-    pub sessions_max: Option<NonZero<u32>>,
-    /// Behaviour of the dialect beyond its file.
-    pub codec: CodecName,
-    /// Paths of requests over HTTP, after the path of the URL.
-    pub(crate) request_paths: BTreeMap<SendName, String>,
-    /// Requests over HTTP that are sent as forms. Their audio is a file.
-    pub(crate) form_requests: BTreeSet<SendName>,
-    /// For requests over HTTP: the member `voice` of requests to speak, unless the upstream's configuration names another.
-    pub default_voice: Option<String>,
-    /// The upstream opens no session without a voice sample.
-    pub voice_required: bool,
-    /// Settings of a conversation that the upstream knows; `None` if it ignores the others.
-    pub config_keys: Option<Vec<String>>,
-    /// Largest picture, in bytes.
-    pub picture_max_bytes: Option<usize>,
-    /// How the bridge ends a session.
-    pub close_by: CloseBy,
-    /// Largest message in either direction, in bytes.
-    pub message_max_bytes: usize,
-    /// Longest audio of one utterance, in ms.
-    pub audio_max_ms: u64,
-    /// Rate of the audio it accepts, in Hz.
-    pub input_rate_hz: u32,
-    /// Rate of the audio it sends, in Hz.
-    pub output_rate_hz: u32,
-    /// Encoding of the audio it accepts.
-    pub input_encoding: SampleEncoding,
-    /// Encoding of the audio it sends.
-    pub output_encoding: SampleEncoding,
+    file: UpstreamFile,
     /// Encodings of voice samples to try, in order; at least one.
     pub voice_encodings: Arc<[VoiceEncoding]>,
-    /// Texts that identify kinds of failure.
-    pub meanings: FailureMeanings,
     /// Limits of its conversations.
     pub duplex: Arc<DuplexLimits>,
     /// It takes a sampling temperature for an answer.
@@ -148,18 +95,28 @@ pub(crate) struct ReceiveRule {
     pub(crate) require: Vec<Requirement>,
 }
 
+impl Deref for UpstreamMapping {
+    type Target = UpstreamFile;
+
+    fn deref(&self) -> &UpstreamFile {
+        &self.file
+    }
+}
+
 impl UpstreamMapping {
     pub(super) fn compile(document: &Document<'_>) -> Result<Self, FileError> {
-        let read: UpstreamFile = document.read()?;
+        let mut read: UpstreamFile = document.read()?;
         super::check_kind(document, read.kind, super::MappingKind::Upstream)?;
         let mut extractor = Extractor::default();
         let mut problems = request_path_problems(document, &read);
-        let rules = read.receive.into_iter().map(|rule| rule.compile(&mut extractor)).collect();
-        let send = read.send.iter().map(|(name, text)| (*name, document.template(text, name.slots())));
+        let rules =
+            std::mem::take(&mut read.receive).into_iter().map(|rule| rule.compile(&mut extractor)).collect();
+        let sent = std::mem::take(&mut read.send);
+        let send = sent.iter().map(|(name, text)| (*name, document.template(text, name.slots())));
         let send: BTreeMap<SendName, Template> = check::collect_compiled(send, &mut problems);
         let send: NameTable<_> = send.into_iter().map(|(name, template)| (name as usize, template)).collect();
         let is_http = read.codec == CodecName::Http;
-        for (missing, mode) in missing_messages(&read.send, &read.modes).filter(|_| !is_http) {
+        for (missing, mode) in missing_messages(&sent, &read.modes).filter(|_| !is_http) {
             if missing == SendName::Close && read.close_by == CloseBy::Socket {
                 continue;
             }
@@ -167,42 +124,18 @@ impl UpstreamMapping {
             let message = format!("[send] has no `{missing}`, which mode `{mode}` of [modes] needs");
             problems.push(document.problem_at_key(&["send"], message));
         }
-        let voice_encodings = voice_encodings(document, read.voice_encodings);
+        let voice_encodings = voice_encodings(document, read.voice_encodings.take());
         problems.extend(voice_encodings.as_ref().err().cloned());
-        let duplex = duplex_limits(document, read.duplex, &read.modes);
+        let duplex = duplex_limits(document, read.duplex.take(), &read.modes);
         problems.extend(duplex.as_ref().err().cloned());
         FileError::combine(problems)?;
         let takes_temperature = has_slot(&send, &[SendName::Chat, SendName::ChatWithVoice], "temperature");
         Ok(Self {
-            name: read.name,
-            title: read.title,
-            notes: read.notes,
-            start: read.start,
-            path: read.path,
-            mode_key: read.mode_key,
-            model_key: read.model_key,
-            queries: read.queries,
-            modes: read.modes,
-            sessions_max: read.sessions_max,
-            codec: read.codec,
-            request_paths: read.request_paths,
-            form_requests: read.form_requests,
-            default_voice: read.default_voice,
-            voice_required: read.voice_required,
-            config_keys: read.config_keys,
-            picture_max_bytes: read.picture_max_bytes,
-            close_by: read.close_by,
-            message_max_bytes: read.message_max_bytes,
-            audio_max_ms: read.audio_max_ms,
-            input_rate_hz: read.input_rate_hz,
-            output_rate_hz: read.output_rate_hz,
-            input_encoding: read.input_encoding,
-            output_encoding: read.output_encoding,
             voice_encodings: voice_encodings?,
-            meanings: read.meanings,
             duplex: Arc::new(duplex?),
             takes_temperature,
-            detect: read.detect.map_or_else(Vec::new, Vec::from),
+            detect: read.detect.take().map_or_else(Vec::new, Vec::from),
+            file: read,
             extractor,
             rules,
             send,
@@ -235,7 +168,7 @@ impl UpstreamMapping {
 
     /// Samples for the slot `audio`, encoded as the upstream accepts them.
     #[must_use]
-    pub const fn audio_value<'a>(&self, samples: &'a [i16]) -> SlotValue<'a> {
+    pub fn audio_value<'a>(&self, samples: &'a [i16]) -> SlotValue<'a> {
         match self.input_encoding {
             SampleEncoding::F32le => SlotValue::Audio(samples),
             SampleEncoding::S16le => SlotValue::Pcm16(samples),
@@ -258,7 +191,7 @@ impl UpstreamMapping {
     }
 
     /// True if the dialect's lanes can serve a client's own upstream session.
-    const fn can_relay(&self) -> bool {
+    fn can_relay(&self) -> bool {
         !matches!(self.codec, CodecName::Http | CodecName::OpenaiRealtime)
     }
 
@@ -293,19 +226,19 @@ impl UpstreamMapping {
 
     /// True if the file says all about the dialect.
     #[must_use]
-    pub const fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         matches!(self.codec, CodecName::Plain)
     }
 
     /// True if the upstream is reached by HTTP requests instead of a WebSocket.
     #[must_use]
-    pub const fn is_http(&self) -> bool {
+    pub fn is_http(&self) -> bool {
         matches!(self.codec, CodecName::Http)
     }
 
     /// True if a request, or the URL, names a model.
     #[must_use]
-    pub const fn names_models(&self) -> bool {
+    pub fn names_models(&self) -> bool {
         self.is_http() || self.model_key.is_some()
     }
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// Defines the parts of a message, each by the name that files give it.
 macro_rules! message_parts {
     ($($part:ident)+) => {
-        /// What is known of each part of a received message: the JSON pointer in the file, or the slot of the extractor.
+        /// Each part of a received message, as it is known: by its JSON pointer in the file, or by its slot in the extractor.
         #[derive(Debug, Default, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub(crate) struct MessageParts<P> {
@@ -13,7 +13,7 @@ macro_rules! message_parts {
         }
 
         impl<P> MessageParts<P> {
-            /// The same parts, with what `find` knows of each.
+            /// The same parts, as `find` knows them.
             pub(super) fn map<Q>(self, mut find: impl FnMut(P) -> Q) -> MessageParts<Q> {
                 MessageParts { $($part: self.$part.map(&mut find),)+ }
             }

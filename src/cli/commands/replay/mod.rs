@@ -32,7 +32,9 @@ const CONTENT_MAX_CHARS: usize = 400;
 /// Replays a trace, or measures the latencies of several.
 pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
     if args.session.is_given() {
-        return Err(CommandError::usage("--upstream and --config are for --recording; a trace needs no server"));
+        return Err(CommandError::usage(
+            "--upstream and --config are for --recording; a trace needs no server",
+        ));
     }
     if args.json && !args.latency {
         return Err(CommandError::usage("--json is for --latency and --recording"));
