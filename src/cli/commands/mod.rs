@@ -8,7 +8,6 @@ mod health;
 mod mappings;
 mod reload;
 pub(super) mod replay;
-mod replay_recording;
 mod serve;
 mod signals;
 mod simulate;
@@ -115,7 +114,7 @@ async fn run_speak(args: &SpeakArgs) -> Result<(), CommandError> {
 /// Replays traces or a recording: the arguments name one or the other.
 async fn run_replay(args: &ReplayArgs) -> Result<(), CommandError> {
     match &args.recording {
-        Some(recording) => replay_recording::run(args, recording, ending()?).await,
+        Some(recording) => replay::recording::run(args, recording, ending()?).await,
         None => replay::run(args),
     }
 }

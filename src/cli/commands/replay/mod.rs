@@ -1,6 +1,7 @@
-//! `voxbridge replay`: replays a trace and prints the differences, or where the time until the first audio goes.
+//! `voxbridge replay`: plays traces and recordings again, and says where the time until the first audio goes.
 
 mod latency;
+pub(super) mod recording;
 
 use std::{fs, path::Path, time::Duration};
 

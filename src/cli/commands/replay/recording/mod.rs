@@ -17,7 +17,7 @@ use self::{
     report::{Comparison, RecordingSummary},
     saved::SavedRecording,
 };
-use super::{CommandError, replay::write_svg};
+use super::{CommandError, write_svg};
 use crate::{
     cli::{
         args::ReplayArgs,
@@ -34,7 +34,7 @@ use crate::{
 ///
 /// # Errors
 /// The files are no recording; the configuration is wrong; no server answers; the session failed.
-pub(super) async fn run(args: &ReplayArgs, file: &Path, ending: Ending) -> Result<(), CommandError> {
+pub(crate) async fn run(args: &ReplayArgs, file: &Path, ending: Ending) -> Result<(), CommandError> {
     telemetry::init(Some("error"), None, None).map_err(CommandError::failed)?;
     let then = SavedRecording::read(file)?;
     let user = then.side("user").await?.ok_or_else(|| then.without_user())?;
