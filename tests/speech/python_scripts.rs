@@ -1,6 +1,10 @@
 //! How tests run Python: `tests/support/run_python` does what `python3 SCRIPT` does, and imports packages once.
 
-use std::{fs, path::PathBuf, process::Stdio};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use serde_json::{Value, json};
 use tokio::{
@@ -36,7 +40,7 @@ fn script(test: &str) -> Option<PathBuf> {
 }
 
 /// A run with this argument and mark.
-fn run(script: &PathBuf, argument: &str, mark: &str) -> Command {
+fn run(script: &Path, argument: &str, mark: &str) -> Command {
     let mut command: Command = python(script, &[]).into();
     command.arg(argument).env("MARK", mark).current_dir("/").kill_on_drop(true);
     command

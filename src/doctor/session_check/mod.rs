@@ -379,7 +379,7 @@ impl SessionCheck {
             match action {
                 CodecAction::Send(Message::Text(text)) => self.outgoing.push_back(text),
                 CodecAction::Event(LaneEvent::Done { .. }) if self.is_conversation() => {
-                    self.handle_unit_end(now)
+                    self.handle_unit_end(now);
                 }
                 _ => {}
             }

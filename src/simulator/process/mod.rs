@@ -247,5 +247,6 @@ async fn run_helper(mut helper: Helper, mut requests: mpsc::Receiver<QueuedReque
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests;

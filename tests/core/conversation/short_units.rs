@@ -103,7 +103,7 @@ impl Talk {
                     self.input(Input::LaneOpened(lane));
                 }
                 Output::ToLane(lane, Message::Text(text)) => {
-                    self.receive(lane, &serde_json::from_str(&text).unwrap())
+                    self.receive(lane, &serde_json::from_str(&text).unwrap());
                 }
                 _ => {}
             }
