@@ -164,7 +164,7 @@ pub enum OutputKind {
     Finished,
 }
 
-/// Kind of a [`DisconnectReason`].
+/// Kind of a [`DisconnectReason`](crate::vocabulary::DisconnectReason).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DisconnectKind {

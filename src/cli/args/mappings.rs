@@ -20,8 +20,8 @@ pub struct ReplayArgs {
     /// percentile of each stage by profile and server. Needs traces with audio for the answers to speech
     #[arg(long, group = "report", conflicts_with_all = ["profile", "svg"])]
     pub latency: bool,
-    /// Recording, as written by serve with [record]: its audio or JSON file. The user is heard again by today's configuration, in
-    /// real time, and both sessions are compared
+    /// Recording, as written by serve with a section record in its configuration: its audio or JSON file. The user is heard again by
+    /// today's configuration, in real time, and both sessions are compared
     #[arg(long, value_name = "FILE", group = "report")]
     pub recording: Option<PathBuf>,
     /// With --latency or --recording: print JSON
