@@ -72,7 +72,7 @@ pub(crate) enum ClientWeight {
 
 /// Waits until this client may run: a few at a time, because the engines compute on this machine, too.
 pub(crate) async fn client_turn(weight: ClientWeight) -> SemaphorePermit<'static> {
-    static TURNS: Semaphore = Semaphore::const_new(8);
+    static TURNS: Semaphore = Semaphore::const_new(6);
     TURNS.acquire_many(weight as u32).await.unwrap()
 }
 

@@ -36,7 +36,7 @@ pub(crate) async fn own_engines() -> Option<EngineProcess> {
 }
 
 /// Tests that use the engines at once. Beside the other gates, the speech of more would wait so long that clients give up.
-const TESTS_AT_ONCE: usize = 8;
+const TESTS_AT_ONCE: usize = 6;
 
 /// A test's part in the engines of all tests.
 pub(crate) struct SharedEngines {
