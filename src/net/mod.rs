@@ -41,7 +41,7 @@ mod untrusted;
 use self::turn::{TURN_BYTES, wake_after_others};
 pub(crate) use self::untrusted::UntrustedCertificate;
 
-/// What `localhost` stands for, in the order of trying.
+/// Addresses of `localhost`, in the order of trying.
 const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// Any bidirectional byte stream.

@@ -66,7 +66,7 @@ pub struct RecordingEnd {
 pub struct TimedEvent<'a> {
     /// When it happened.
     pub at_ms: u64,
-    /// What happened.
+    /// Kind of the event.
     #[serde(flatten)]
     pub event: RecordedEvent<'a>,
 }

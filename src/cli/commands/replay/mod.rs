@@ -37,9 +37,6 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), CommandError> {
             "--upstream and --config are for --recording; a trace needs no server",
         ));
     }
-    if args.json && !args.latency {
-        return Err(CommandError::usage("--json is for --latency and --recording"));
-    }
     if args.profile.is_some() && args.svg.is_some() {
         return Err(CommandError::usage("--svg draws a trace as it is: leave --profile out"));
     }

@@ -82,7 +82,7 @@ impl Frames {
         let found = next_start(&self.file, self.at + 1, self.parse);
         self.at = found.unwrap_or(self.file.len());
         let is_padding = self.file[start..self.at].iter().all(|byte| *byte == 0);
-        // Nobody misses zeros, and bytes before the first frame and behind the last.
+        // Zeros, and bytes before the first frame and behind the last, are no loss.
         Next::Event(match is_padding || self.key.is_none() || found.is_none() {
             true => Event::Other,
             false => Event::Damage("there are bytes that are no frame"),

@@ -14,7 +14,7 @@ use crate::{
     server::route::RouteConfig,
 };
 
-/// What answers the user of a recording.
+/// The configuration and the server that answer the user of a recording.
 pub(super) struct Replayed {
     pub(super) config: Config,
     simulator: Option<RunningServer>,

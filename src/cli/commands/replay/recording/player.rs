@@ -57,7 +57,7 @@ pub(super) async fn play(
         end = read_to_end(&mut events) => end,
     };
     requests.send(ClientRequest::Close(CloseReason::ClientClose)).await;
-    // What the client does not read would hold the session's end back.
+    // Events that nobody reads would delay the session's end.
     let _ = tokio::time::timeout(CLOSE_MAX, read_to_end(&mut events)).await;
     Ok(Played { session_id, end })
 }
