@@ -14,7 +14,7 @@ async fn connect_error(url: &str) -> ClientError {
     Client::connect(&target(url), quick_timing()).await.err().expect("no session")
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn session_opens_and_closes_politely() {
     let (url, server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -38,7 +38,7 @@ async fn session_opens_and_closes_politely() {
     assert!(is_polite);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn close_without_close_frame_is_polite() {
     let (url, server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -50,7 +50,7 @@ async fn close_without_close_frame_is_polite() {
     assert!(server.await.unwrap());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn close_gives_up_on_silent_server() {
     let (url, server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -62,7 +62,7 @@ async fn close_gives_up_on_silent_server() {
     server.await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unreachable_server_error_names_url_and_remedy() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ws://{}", listener.local_addr().unwrap());
@@ -77,7 +77,7 @@ async fn unreachable_server_error_names_url_and_remedy() {
     assert!(!message.contains('\n') && message.contains("voxbridge serve --upstream"), "{message}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn http_rejection_reports_status() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ws://{}", listener.local_addr().unwrap());
@@ -91,7 +91,7 @@ async fn http_rejection_reports_status() {
     assert_eq!(error.exit_code(), 69);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn wss_url_of_plain_server_is_unreachable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("wss://{}", listener.local_addr().unwrap());
@@ -104,7 +104,7 @@ async fn wss_url_of_plain_server_is_unreachable() {
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unknown_model_error_is_reported_verbatim() {
     let (url, _server) = fake::serve(|mut peer| async move {
         let message = "Model 'nope' not found in registry";
@@ -121,7 +121,7 @@ async fn unknown_model_error_is_reported_verbatim() {
     assert_eq!(error.to_string(), "the server reports model_not_found: Model 'nope' not found in registry");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn missing_session_created_is_session_not_opened() {
     let (silent, _server) =
         fake::serve(|mut peer| async move { while peer.next_command().await.is_some() {} }).await;

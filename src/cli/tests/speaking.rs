@@ -37,7 +37,7 @@ async fn end_speaking(peer: &mut FakePeer, command: &Value, cancelled: bool) {
     peer.send_event(json!({"type": "tts.speaking_end", "request_id": id, "cancelled": cancelled})).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn frames_split_within_samples_become_one_wav() {
     let (url, server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -63,7 +63,7 @@ async fn frames_split_within_samples_become_one_wav() {
     assert!(is_polite);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn long_text_is_spoken_in_chunks() {
     let text = "This sentence has forty-two characters ok. ".repeat(200);
     let (url, server) = fake::serve(|mut peer| async move {
@@ -92,7 +92,7 @@ async fn long_text_is_spoken_in_chunks() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn empty_frames_keep_slow_session_alive() {
     let (url, server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -110,7 +110,7 @@ async fn empty_frames_keep_slow_session_alive() {
     assert!(keep_alives >= 2 && bytes == 0, "{keep_alives} keep-alives, {bytes} bytes");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn errors_before_and_after_first_audio_fail() {
     for after_first_audio in [false, true] {
         let (url, server) = fake::serve(move |mut peer| async move {
@@ -142,7 +142,7 @@ async fn errors_before_and_after_first_audio_fail() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn missing_audio_stall_and_lost_connection_fail() {
     let (url, _server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -172,7 +172,7 @@ async fn missing_audio_stall_and_lost_connection_fail() {
     assert!(matches!(error, ClientError::ConnectionLost(_)), "{error}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn speech_demo_transcribes_recording_and_saves_reply() {
     let (url, server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -201,7 +201,7 @@ async fn speech_demo_transcribes_recording_and_saves_reply() {
     assert!(is_polite);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn client_futures_are_send() {
     fn assert_send<T: Send>(it: T) -> T {
         it

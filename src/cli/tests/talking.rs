@@ -26,7 +26,7 @@ async fn send_answer(peer: &mut FakePeer, words: &str, sample_byte: u8, cancelle
         .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn interrupted_answer_is_replaced_by_answer_to_whole_question() {
     let (url, server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -46,7 +46,7 @@ async fn interrupted_answer_is_replaced_by_answer_to_whole_question() {
     assert!(server.await.unwrap());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn transcript_without_a_speaker_ends_the_wait_for_an_answer() {
     let (url, _server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -66,7 +66,7 @@ async fn transcript_without_a_speaker_ends_the_wait_for_an_answer() {
     assert!(matches!(error, ClientError::NoConversation), "{error}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn server_that_only_transcribes_is_reported_at_once() {
     let (url, _server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -79,7 +79,7 @@ async fn server_that_only_transcribes_is_reported_at_once() {
     assert!(matches!(error, ClientError::NoConversation), "{error}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn missing_answer_and_server_error_are_reported() {
     let (url, _server) = fake::serve(|mut peer| async move {
         peer.send_created().await;

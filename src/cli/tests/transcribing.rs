@@ -52,7 +52,7 @@ async fn send_utterance(peer: &mut FakePeer, text: &str, segment_id: u32) {
     peer.send_event(json!({"type": "vad.speech_end", "timestamp_ms": 2})).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn transcripts_are_lines_and_silence_follows_recording() {
     let (url, server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -72,7 +72,7 @@ async fn transcripts_are_lines_and_silence_follows_recording() {
     assert!(server.await.unwrap(), "session.close was received");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn json_output_has_every_event() {
     let (url, server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -100,7 +100,7 @@ async fn json_output_has_every_event() {
     assert!(server.await.unwrap());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn transcript_after_its_speech_end_is_printed() {
     let (url, _server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -117,7 +117,7 @@ async fn transcript_after_its_speech_end_is_printed() {
     assert_eq!(out, "late\n");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn recording_without_speech_succeeds() {
     let (url, server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -130,7 +130,7 @@ async fn recording_without_speech_succeeds() {
     assert!(server.await.unwrap());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unrecoverable_error_fails_command() {
     let (url, _server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -150,7 +150,7 @@ async fn unrecoverable_error_fails_command() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn failed_utterance_makes_transcript_incomplete() {
     for with_words in [true, false] {
         let (url, _server) = fake::serve(move |mut peer| async move {
@@ -176,7 +176,7 @@ async fn failed_utterance_makes_transcript_incomplete() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn connection_lost_midway_fails() {
     let (url, _server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -198,7 +198,7 @@ async fn connection_lost_midway_fails() {
     assert_eq!(result.unwrap_err().exit_code(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn endless_utterance_is_given_up() {
     let (url, server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
@@ -211,7 +211,7 @@ async fn endless_utterance_is_given_up() {
     assert!(server.await.unwrap(), "the session is closed cleanly");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn subtitles_have_the_times_of_the_server() {
     let (url, _server) = fake::serve(|mut peer| async move {
         peer.send_created().await;
