@@ -7,10 +7,11 @@ use super::{
     added_item::{ITEM_MAX_BYTES, read_item},
     events::EventLabels,
     fields::{TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, wrong_type, wrong_value},
+    held_requests::{HeldRequest, ResponseServers},
     response::{RequestedResponse, Response},
     session::{check_tool_choice, max_tokens, read_modalities, read_temperature},
     shape::MAX_OUTPUT_TOKENS,
-    tool_servers::{MCP, ResponseServers},
+    tool_servers::MCP,
     tools::{ReadTools, TOOL_FIELDS, settle_choice, update_offer},
 };
 use crate::{
@@ -104,7 +105,7 @@ impl<L: EventLabels> Realtime<L> {
 
     /// Rejects a request if too many wait for their answers.
     fn check_room(&self, requested: &RequestedResponse) -> Result<(), Error> {
-        let waiting = || self.requests.iter().chain(self.tool_servers.held_requests());
+        let waiting = || self.requests.iter().chain(self.held_requests.iter().map(HeldRequest::requested));
         let bytes: usize = waiting().map(|waiting| waiting.bytes).sum();
         if waiting().count() >= REQUESTS_MAX || bytes + requested.bytes > REQUESTS_MAX_BYTES {
             let detail = format!(

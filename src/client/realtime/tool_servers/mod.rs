@@ -5,12 +5,11 @@
 //! it comes, and the client asks for the next response.
 //!
 //! The driver connects and calls ([`ToolOrder`]). [`declared`] reads the entries of `tools`, [`calls`] has the calls and their approval,
-//! [`of_response`] the requests for responses that name servers, [`items`] the items.
+//! [`items`] the items. Requests for responses that name servers wait in [`super::held_requests`].
 
 mod calls;
 mod declared;
 mod items;
-mod of_response;
 
 use serde_json::{Value, json};
 
@@ -18,7 +17,6 @@ pub(super) use self::{
     calls::MadeCall,
     declared::{DeclaredServer, MCP, SERVERS_MAX, read_server, without_secrets},
     items::ServerCallItem,
-    of_response::{HeldRequest, ResponseServers},
 };
 use self::{calls::RemoteCall, items::list_json};
 use super::{Realtime, events::EventLabels, items::Item};
@@ -39,8 +37,13 @@ const HOSTED_BY_OPENAI: &str = "connectors and tunnels are servers of OpenAI, wh
 pub(super) struct ToolServers {
     lists: Vec<ToolList>,
     calls: Vec<RemoteCall>,
-    /// Requests for responses that wait for lists, oldest first.
-    held: Vec<HeldRequest>,
+}
+
+/// Lists whose tools are offered.
+#[derive(Debug)]
+pub(super) enum ToolLists<'l> {
+    OfSession,
+    Of(&'l [EntryId]),
 }
 
 /// The tools of a server.
@@ -81,15 +84,49 @@ impl ToolServers {
             size_of::<ListedTool>() + texts + listed.annotations.as_ref().map_or(0, |text| text.len())
         };
         let lists = self.lists.iter().flat_map(|list| &list.tools).map(of_tool);
-        lists.sum::<usize>() + self.calls.iter().map(RemoteCall::bytes).sum::<usize>() + self.held_bytes()
+        lists.sum::<usize>() + self.calls.iter().map(RemoteCall::bytes).sum::<usize>()
+    }
+
+    /// Number of lists.
+    pub(super) const fn lists_count(&self) -> usize {
+        self.lists.len()
+    }
+
+    /// True if the tools of this server are listed or being listed.
+    pub(super) fn knows(&self, server: &DeclaredServer) -> bool {
+        self.lists.iter().any(|list| list.declared == *server)
+    }
+
+    /// True if the server of a list has answered, or has failed.
+    pub(super) fn is_complete(&self, number: EntryId) -> bool {
+        self.lists.iter().all(|list| list.number != number || list.is_complete)
+    }
+
+    /// Removes the lists that neither the session nor a call needs, except these. Gives the numbers of those with a connection.
+    pub(super) fn remove_unused(&mut self, used: &[EntryId]) -> Vec<EntryId> {
+        let mut left = Vec::new();
+        let Self { lists, calls } = self;
+        lists.retain(|list| {
+            let is_called = calls.iter().any(|call| call.is_of(list.number));
+            let is_kept = list.is_of_session || is_called || used.contains(&list.number);
+            if !is_kept && !list.declared.is_hosted {
+                left.push(list.number);
+            }
+            is_kept
+        });
+        left
     }
 
     /// The tools in these lists under names that neither the client's functions nor other tools have. Where a name is taken, the
     /// server's label comes in front. A tool that finds no name or no room is left out.
-    fn named_tools(&self, functions: &[Tool], is_meant: impl Fn(&ToolList) -> bool) -> Vec<ServerTool> {
+    pub(super) fn named_tools(&self, functions: &[Tool], lists: &ToolLists<'_>) -> Vec<ServerTool> {
+        let is_meant = |list: &&ToolList| match lists {
+            ToolLists::OfSession => list.is_of_session,
+            ToolLists::Of(numbers) => numbers.contains(&list.number),
+        };
         let mut named: Vec<ServerTool> = Vec::new();
         let mut bytes: usize = functions.iter().map(tool_bytes).sum();
-        for list in self.lists.iter().filter(|list| is_meant(list)) {
+        for list in self.lists.iter().filter(is_meant) {
             let label = &list.declared.server.label;
             for listed in &list.tools {
                 let is_free = |name: &String| {
@@ -113,6 +150,13 @@ impl ToolServers {
             }
         }
         named
+    }
+}
+
+impl ServerTool {
+    /// The list that it is in.
+    pub(super) const fn list(&self) -> EntryId {
+        self.list
     }
 }
 
@@ -174,10 +218,25 @@ impl<L: EventLabels> Realtime<L> {
         lists.len() - 1
     }
 
+    /// Begins the list of a server that a response names, and tells the client. A list that there is already serves as well; the
+    /// session's are announced with its settings.
+    pub(super) fn begin_list_of_response(
+        &mut self,
+        server: &DeclaredServer,
+        send: &mut dyn FnMut(Message),
+    ) -> EntryId {
+        let at = self.find_or_begin_list(server);
+        let ToolList { number, is_of_session, .. } = self.tool_servers.lists[at];
+        if !is_of_session {
+            self.announce_list(at, send);
+        }
+        number
+    }
+
     /// Offers the session's tools that are listed by now.
     fn name_server_tools(&mut self) {
         let functions = &self.session.tools.tools;
-        let named = self.tool_servers.named_tools(functions, |list| list.is_of_session);
+        let named = self.tool_servers.named_tools(functions, &ToolLists::OfSession);
         self.session.set_server_tools(named.into());
     }
 
