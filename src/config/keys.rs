@@ -150,6 +150,7 @@ pub static KEYS: &[Key] = &[
     key("webhooks").restart(),
     key("webhooks.ca").path(),
     key("webhooks.secret_file").path(),
+    key("webhooks.spool").path(),
     key("voices.*").path().contents("the file of voice {}"),
     key("upstream.*.token_file").path().contents("the token of [[upstream]] {}"),
     key("upstream.*.client_cert").path().contents("the client certificate of [[upstream]] {}"),

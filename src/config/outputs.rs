@@ -11,14 +11,19 @@ use super::{Config, problems::ConfigProblems};
 use crate::telemetry::line_writer::LogTarget;
 
 impl Config {
-    /// Checks the access log and the folders of the traces and recordings. A message has the key, the path and the system's error.
+    /// Checks the access log and the folders of the traces, recordings and webhooks. A message has the key, the path and the system's error.
     pub(super) fn check_outputs(&self, problems: &mut ConfigProblems) {
         if let Some(LogTarget::File(path)) = self.access_log.path.as_deref().map(LogTarget::from_path) {
             let checked = check_file(&path);
             problems
                 .take_named(checked.map_err(|error| format!("access_log.path: {}: {error}", path.display())));
         }
-        for (key, dir) in [("trace.dir", &self.trace.dir), ("record.dir", &self.record.dir)] {
+        let folders = [
+            ("trace.dir", &self.trace.dir),
+            ("record.dir", &self.record.dir),
+            ("webhooks.spool", &self.webhooks.spool),
+        ];
+        for (key, dir) in folders {
             if let Some(dir) = dir {
                 let checked = check_folder(dir);
                 problems.take_named(checked.map_err(|error| format!("{key}: {}: {error}", dir.display())));

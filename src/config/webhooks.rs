@@ -31,6 +31,9 @@ pub struct WebhooksConfig {
     /// Environment variable with this secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_env: Option<String>,
+    /// Directory where messages wait, so that they survive a restart; without it, they wait in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spool: Option<PathBuf>,
     /// Events that are told; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<WebhookEvent>>,
@@ -53,7 +56,7 @@ impl WebhooksConfig {
         }
         let targets = self.urls.iter().map(|url| self.target(url)).collect::<Result<_, _>>()?;
         let events = self.events.clone().unwrap_or_else(|| WebhookEvent::ALL.to_vec());
-        Ok(Some(WebhookSettings { targets, events, key: self.key()? }))
+        Ok(Some(WebhookSettings { targets, events, key: self.key()?, spool: self.spool.clone() }))
     }
 
     fn target(&self, url: &str) -> Result<WebhookTarget, Mistake> {

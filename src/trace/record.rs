@@ -39,7 +39,7 @@ pub struct TraceRecord {
     /// Length of a binary frame or of discarded audio, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Received binary frame, if the trace keeps its audio.
+    /// Received binary frame, if the trace keeps its audio. With `bytes`, only its beginning: the head of a WAV file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
     /// Digest of a sent binary frame, if the trace keeps all audio. The frame itself is not needed, because a replay
@@ -186,6 +186,7 @@ impl TraceRecord {
                 AudioTreatment::Keep
             }
             (AudioRetention::All, None) => AudioTreatment::Digest,
+            (_, Some(InputKind::Lane)) => AudioTreatment::KeepHead,
             _ => AudioTreatment::Measure,
         };
         for text in [&mut self.text, &mut self.words].into_iter().flatten() {

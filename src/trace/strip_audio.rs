@@ -3,13 +3,15 @@
 //! This runs on the session's thread, so it only handles long strings. [`super::redact`] redacts the rest later and replaces
 //! audio by the same placeholders.
 
-use super::redact::{is_base64, is_secret_name, length_placeholder, split_data_url};
+use super::redact::{head_placeholder, is_base64, is_secret_name, length_placeholder, split_data_url};
 
 /// Minimum length. Shorter strings take little memory, and the redactor must still see credentials among them.
 const LONG_STRING_CHARS: usize = 4096;
 
-/// Replaces each long base64 string by the placeholder of its length, except the values of secret names.
-pub(super) fn strip_audio(text: &str) -> String {
+/// Replaces each long base64 string by the placeholder of its length, except the values of secret names. The placeholder may keep
+/// the head of a WAV file.
+pub(super) fn strip_audio(text: &str, keeps_heads: bool) -> String {
+    let placeholder = if keeps_heads { head_placeholder } else { length_placeholder };
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);
     while text.len() - at > LONG_STRING_CHARS
         && let Some(open) = text[at..].find('"').map(|open| at + open)
@@ -21,7 +23,7 @@ pub(super) fn strip_audio(text: &str) -> String {
             let (prefix, body) = split_data_url(&text[open + 1..close]);
             out.push_str(&text[copied..=open]);
             out.push_str(prefix);
-            out.push_str(&length_placeholder(body));
+            out.push_str(&placeholder(body));
             copied = close;
         }
     }
@@ -64,7 +66,7 @@ mod tests {
         let text =
             format!(r#"{{"a":"{audio}","url":"data:audio/wav;base64,{audio}","list":["{audio}"],"n":1}}"#);
         assert_eq!(
-            strip_audio(&text),
+            strip_audio(&text, false),
             r#"{"a":"[base64 8004==]","url":"data:audio/wav;base64,[base64 8004==]","list":["[base64 8004==]"],"n":1}"#
         );
         for unchanged in [
@@ -75,7 +77,7 @@ mod tests {
             audio,
             "\"".repeat(9000),
         ] {
-            assert_eq!(strip_audio(&unchanged), unchanged);
+            assert_eq!(strip_audio(&unchanged, false), unchanged);
         }
     }
 
@@ -89,9 +91,9 @@ mod tests {
             let json = texts.iter().map(|(text, four)| serde_json::json!({text: text.clone() + &"QUJD".repeat(*four)}));
             for json in json {
                 let json = json.to_string();
-                prop_assert_eq!(redacted(strip_audio(&json)), redacted(json));
+                prop_assert_eq!(redacted(strip_audio(&json, false)), redacted(json));
             }
-            prop_assert!(strip_audio(&anything).len() <= anything.len());
+            prop_assert!(strip_audio(&anything, false).len() <= anything.len());
         }
     }
 }

@@ -33,6 +33,29 @@ impl Dialect {
         Some(serde_json::Value::Object(config).to_string())
     }
 
+    /// Name of the message for a command; of [`SendName::Close`] for a command that has none.
+    pub(super) fn message_name(&self, command: &LaneRequest) -> SendName {
+        match command {
+            LaneRequest::Init(None) => SendName::Init,
+            LaneRequest::Init(Some(_)) => SendName::InitWithVoice,
+            LaneRequest::Transcribe { prompt, .. }
+                if prompt.translates && self.mapping.message(SendName::Translate).is_some() =>
+            {
+                SendName::Translate
+            }
+            LaneRequest::Transcribe { .. } => SendName::Transcribe,
+            LaneRequest::Speak { voice: None, .. } => SendName::Speak,
+            LaneRequest::Speak { voice: Some(_), .. } => SendName::SpeakWithVoice,
+            LaneRequest::InitConversation(opening) if opening.voice.is_some() => SendName::ConverseWithVoice,
+            LaneRequest::InitConversation(_) => SendName::Converse,
+            LaneRequest::Append(UnitInput { frame: None, .. }) => SendName::Append,
+            LaneRequest::Append(UnitInput { frame: Some(_), .. }) => SendName::AppendWithFrame,
+            LaneRequest::Chat(turn) if turn.voice.is_some() => SendName::ChatWithVoice,
+            LaneRequest::Chat(_) => SendName::Chat,
+            LaneRequest::Close | LaneRequest::Cancel | LaneRequest::RawText(_) => SendName::Close,
+        }
+    }
+
     /// Encodes a command for a lane in this mode: a text message, or the end of the transport. `None` for a command that the
     /// upstream needs no message for.
     pub(super) fn message_for(&self, command: LaneRequest, mode: Mode) -> Option<Message> {
@@ -51,7 +74,7 @@ impl Dialect {
         let voice = command.voice();
         // Some dialects have two places for the voice.
         let voice_chars = voice.map_or(0, |voice| 2 * pcm::base64_f32_len(voice.samples.len()));
-        let name = message_name(command);
+        let name = self.message_name(command);
         let capacity = match command {
             LaneRequest::Init(_) => 256 + voice_chars,
             LaneRequest::Transcribe { audio, .. } => 1024 + pcm::base64_f32_len(audio.len()),
@@ -90,24 +113,6 @@ impl Dialect {
             });
         }
         json
-    }
-}
-
-/// Name of the message for a command; of [`SendName::Close`] for a command that has none.
-pub(super) const fn message_name(command: &LaneRequest) -> SendName {
-    match command {
-        LaneRequest::Init(None) => SendName::Init,
-        LaneRequest::Init(Some(_)) => SendName::InitWithVoice,
-        LaneRequest::Transcribe { .. } => SendName::Transcribe,
-        LaneRequest::Speak { voice: None, .. } => SendName::Speak,
-        LaneRequest::Speak { voice: Some(_), .. } => SendName::SpeakWithVoice,
-        LaneRequest::InitConversation(opening) if opening.voice.is_some() => SendName::ConverseWithVoice,
-        LaneRequest::InitConversation(_) => SendName::Converse,
-        LaneRequest::Append(UnitInput { frame: None, .. }) => SendName::Append,
-        LaneRequest::Append(UnitInput { frame: Some(_), .. }) => SendName::AppendWithFrame,
-        LaneRequest::Chat(turn) if turn.voice.is_some() => SendName::ChatWithVoice,
-        LaneRequest::Chat(_) => SendName::Chat,
-        LaneRequest::Close | LaneRequest::Cancel | LaneRequest::RawText(_) => SendName::Close,
     }
 }
 

@@ -1,6 +1,8 @@
-"""Lets the model call tools of a server that the client names, through OpenAI's public Python library: python3 openai_mcp.py CODE URL
+"""Lets the model call tools of a server that the client names, through OpenAI's public Python library:
+python3 openai_mcp.py CODE URL [response]
 
-The code makes a client and connects it; the URL is the server's. One tool needs the client's approval. Prints the listed tools, the
+The code makes a client and connects it; the URL is the server's. It is named for the session, or with `response` for each
+response that answers a question. One tool needs the client's approval. Prints the listed tools, the
 calls with their results, the approved tools and the answers as JSON. `invalid` lists the events that the library's own types reject.
 """
 
@@ -28,10 +30,10 @@ async def receive(connection, invalid):
         yield connection.parse_event(data)
 
 
-async def ask(connection, text):
+async def ask(connection, text, response):
     content = [{"type": "input_text", "text": text}]
     await connection.conversation.item.create(item={"type": "message", "role": "user", "content": content})
-    await connection.response.create()
+    await connection.response.create(response=response)
 
 
 async def take_item(connection, item, came):
@@ -46,7 +48,7 @@ async def take_item(connection, item, came):
             came["called"].append([item.server_label, item.name, json.loads(item.arguments), item.output])
 
 
-async def run(code, url):
+async def run(code, url, scope="session"):
     came = {"listed": [], "called": [], "approved": [], "answers": [], "errors": [], "invalid": []}
     server = {
         "type": "mcp",
@@ -57,14 +59,17 @@ async def run(code, url):
         "require_approval": {"never": {"tool_names": ["temperature"]}},
     }
     questions = list(QUESTIONS)
+    in_session, in_response = ([], {"tools": [server]}) if scope == "response" else ([server], {})
     async with evaluate(code, AsyncOpenAI=AsyncOpenAI) as connection:
-        await connection.session.update(session={"type": "realtime", "tools": [server]})
+        await connection.session.update(session={"type": "realtime", "tools": in_session})
         async for event in receive(connection, came["invalid"]):
             match event.type:
-                case "session.updated":
+                case "session.updated" if in_session:
                     came["echo"] = event.session.tools[0].model_dump(exclude_none=True)
-                case "mcp_list_tools.completed":
-                    await ask(connection, questions.pop(0))
+                case "session.updated":
+                    await ask(connection, questions.pop(0), in_response)
+                case "mcp_list_tools.completed" if in_session:
+                    await ask(connection, questions.pop(0), in_response)
                 case "conversation.item.done":
                     await take_item(connection, event.item, came)
                 case "response.mcp_call.completed":
@@ -75,9 +80,9 @@ async def run(code, url):
                     if words and not questions:
                         return came
                     if words:
-                        await ask(connection, questions.pop(0))
+                        await ask(connection, questions.pop(0), in_response)
                 case "error":
                     came["errors"].append(event.error.message)
 
 
-print(json.dumps(asyncio.run(asyncio.wait_for(run(*sys.argv[1:3]), PATIENCE_S))))
+print(json.dumps(asyncio.run(asyncio.wait_for(run(*sys.argv[1:4]), PATIENCE_S))))

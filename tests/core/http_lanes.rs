@@ -72,6 +72,46 @@ fn trace_of_requests_replays_identically() {
     assert!(outcome.is_same(), "{outcome:?}");
 }
 
+/// A session that records this audio, of a server whose speech has this rate.
+fn recorded(dialect: &'static str, record: AudioRetention, wav_rate_hz: Option<u32>) -> HarnessConfig {
+    let http = HttpScript { wav_rate_hz, ..HttpScript::default() };
+    HarnessConfig { upstream: dialect, http, record: Some(record), ..HarnessConfig::default() }
+}
+
+fn assert_replays(session: &Harness, what: &str) {
+    let trace = Trace::parse(session.trace()).unwrap();
+    let outcome = replay(&trace, Library::embedded().unwrap(), epoch()).unwrap();
+    assert!(outcome.is_same(), "{what}: {outcome:#?}");
+}
+
+#[test]
+fn traces_without_the_servers_audio_replay_identically() {
+    for dialect in ["vllm-omni-http", "sglang-omni-http", "openai-audio"] {
+        for wav_rate_hz in [None, Some(24_000), Some(48_000), Some(16_000)] {
+            for record in [AudioRetention::None, AudioRetention::Client, AudioRetention::All] {
+                let what = format!("{dialect}, {wav_rate_hz:?} Hz, {record:?}");
+                let config = recorded(dialect, record, wav_rate_hz);
+                let mut session = Harness::new(config);
+                session
+                    .send_json(&json!({"type": "tts.speak", "text": "Good morning.", "request_id": "one"}));
+                session.advance(Duration::from_secs(5));
+                assert!(!session.events("tts.speaking_end").is_empty(), "{what}");
+                assert_replays(&session, &what);
+                if dialect == "openai-audio" {
+                    continue;
+                }
+                let config = recorded(dialect, record, wav_rate_hz);
+                let config = HarnessConfig { client: "openai-realtime", profile: "assistant", ..config };
+                let mut session = Harness::new(config);
+                session.send_json(&json!({"type": "response.create"}));
+                session.advance(Duration::from_secs(5));
+                assert!(!session.events("response.output_audio.delta").is_empty(), "{what}");
+                assert_replays(&session, &what);
+            }
+        }
+    }
+}
+
 #[test]
 fn full_server_is_asked_again_for_as_long_as_a_queue_may_last_and_named_as_full() {
     let full = || (503, vec![json!({"error": {"message": "Queue is full", "code": 503}})]);

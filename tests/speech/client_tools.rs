@@ -152,19 +152,22 @@ async fn openai_libraries_call_tools_of_a_server_that_they_name() {
     let Some(server) = PackageServer::mcp(&[]) else { return };
     let answers = [WARMTH, "It is warm.", HEADER, "It is a key."].map(str::to_owned).to_vec();
     let url = format!("http://{}/mcp", server.address());
-    for (name, mut client, code) in [
-        ("openai", python("openai_mcp.py", &["openai"]), row("OpenAI, Python 2")),
+    let agents = page_row("openai-realtime", "@openai/agents-realtime ");
+    for (name, mut client, code, scope) in [
+        ("openai", python("openai_mcp.py", &["openai"]), row("OpenAI, Python 2"), "session"),
         (
-            "agents-realtime",
-            node("openai_agents_mcp.cjs"),
-            page_row("openai-realtime", "@openai/agents-realtime "),
+            "openai, for one response",
+            python("openai_mcp.py", &["openai"]),
+            row("OpenAI, Python 2"),
+            "response",
         ),
+        ("agents-realtime", node("openai_agents_mcp.cjs"), agents, "session"),
     ] {
         let simulator = SimulatorConfig { workers: 4, answers: answers.clone(), ..instant_simulator() };
         let tool_servers = vec![format!("http://{}/mcp", server.address())];
         let access = voxbridge::config::AccessConfig { tool_servers, ..Default::default() };
         let bench = Bench::with_config(simulator, Config { access, ..Config::default() }).await;
-        client.arg(code.code_for(bench.address())).arg(&url);
+        client.arg(code.code_for(bench.address())).args([&url, scope]);
         let came: Value = serde_json::from_str(&run(client).await).unwrap();
         println!("{name}: {came}");
         let called = json!([

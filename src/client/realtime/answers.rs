@@ -118,9 +118,9 @@ impl<L: EventLabels> Realtime<L> {
     /// Adds a call of a tool to a response. The client gets it when the words before it are complete.
     pub(super) fn add_call(&mut self, segment_id: u32, number: EntryId, call: &ToolCall) {
         let item_id = self.events.item_id(number);
-        let server_tool =
-            self.session.server_tools.iter().find(|tool| tool.offered.name == call.name).cloned();
         if let Some(response) = self.responses.iter_mut().find(|it| it.segment_id == segment_id) {
+            let server_tools = response.server_tools.as_ref().unwrap_or(&self.session.server_tools);
+            let server_tool = server_tools.iter().find(|tool| tool.offered.name == call.name).cloned();
             response.calls.push(ResponseCall { item_id, number, call: call.clone(), server_tool });
         }
     }
@@ -201,6 +201,7 @@ impl<L: EventLabels> Realtime<L> {
         self.send(RealtimeEvent::ResponseDone, fields, send);
         self.send(RealtimeEvent::RateLimits, json!({ "rate_limits": [] }), send);
         self.start_ready_calls(send);
+        self.leave_unused_servers();
         self.tell_response(send);
     }
 

@@ -246,9 +246,13 @@ impl<L: EventLabels> Realtime<L> {
         handle: &mut RequestHandler<'_>,
     ) -> Result<(), Error> {
         let wanted = message.get("response_id").and_then(read_str);
-        let active = self.responses.front().filter(|active| wanted.is_none_or(|id| id == active.id()));
+        let active =
+            self.responses.front().filter(|active| wanted.as_ref().is_none_or(|id| id == active.id()));
         if active.is_none() {
-            return Err(Error::new(ErrorKind::NoAnswer, ""));
+            return match wanted.is_none() && self.cancel_held_request() {
+                true => Ok(()),
+                false => Err(Error::new(ErrorKind::NoAnswer, "")),
+            };
         }
         self.cancel_requested = true;
         handle(ClientRequest::CancelSpeech);

@@ -5,7 +5,7 @@
 //! they become items and responses with ids. [`session`] holds the client's settings ([`detection`] those of turn
 //! detection, [`tools`] those of tools, [`tool_servers`] tool servers, [`shape`] their types and ranges), [`items`] the conversation, and [`response`]
 //! the answer in progress. [`utterances`] and [`answers`] send what the user and the model say, [`errors`] errors.
-//! [`commands`] reads the client's messages, with [`added_item`] and [`requests`], by [`fields`].
+//! [`commands`] reads the client's messages, with [`added_item`] and [`requests`], by [`fields`]; [`held_requests`] wait for tools.
 
 mod added_item;
 mod answers;
@@ -15,6 +15,7 @@ mod errors;
 mod events;
 mod fields;
 mod format;
+mod held_requests;
 mod items;
 mod requests;
 mod response;
@@ -37,6 +38,7 @@ pub(super) use self::{
 };
 use self::{
     events::EventWriter,
+    held_requests::HeldRequest,
     items::ItemStore,
     response::{RequestedResponse, Response},
     session::{SessionConfig, WithoutEffect},
@@ -114,6 +116,8 @@ pub(super) struct Realtime<L> {
     failed_requests: u32,
     /// The client's requests, until their answers begin.
     requests: VecDeque<RequestedResponse>,
+    /// Requests that wait for the tools of their servers, oldest first.
+    held_requests: Vec<HeldRequest>,
     /// The client asked to stop the answer in progress.
     cancel_requested: bool,
     /// The client's name for its last commit, whose audio may be too short.
@@ -220,12 +224,14 @@ impl<L: EventLabels> ClientCodec for Realtime<L> {
     }
 
     fn kept_bytes(&self) -> usize {
-        self.items.bytes() + self.session.bytes() + self.tool_servers.bytes()
+        let held = self.held_requests.iter().map(|held| held.requested().bytes);
+        self.items.bytes() + self.session.bytes() + self.tool_servers.bytes() + held.sum::<usize>()
     }
 
     fn forget(&mut self) {
         self.items.clear();
         self.requests = VecDeque::new();
+        self.held_requests = Vec::new();
         self.tool_servers = ToolServers::default();
     }
 }
@@ -255,6 +261,7 @@ impl<L: EventLabels> Realtime<L> {
             hears_only: false,
             failed_requests: 0,
             requests: VecDeque::new(),
+            held_requests: Vec::new(),
             cancel_requested: false,
             commit_event_id: None,
             partial: PartialTranscript::default(),

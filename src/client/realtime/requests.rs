@@ -7,10 +7,11 @@ use super::{
     added_item::{ITEM_MAX_BYTES, read_item},
     events::EventLabels,
     fields::{TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, wrong_type, wrong_value},
+    held_requests::{HeldRequest, ResponseServers},
     response::{RequestedResponse, Response},
     session::{check_tool_choice, max_tokens, read_modalities, read_temperature},
     shape::MAX_OUTPUT_TOKENS,
-    tool_servers::DeclaredServer,
+    tool_servers::MCP,
     tools::{ReadTools, TOOL_FIELDS, settle_choice, update_offer},
 };
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
     },
     error::{Error, ErrorKind},
     spelling::client::RealtimeEvent,
-    vocabulary::{AnswerRequest, ClientRequest, Entry, Tool, ToolOffer},
+    vocabulary::{AnswerRequest, ClientRequest, Entry, ToolChoice, ToolOffer},
 };
 
 /// Most requests whose answers have not begun.
@@ -39,6 +40,14 @@ const NO_REQUESTS: (&str, &str) = (
      answers requests.",
 );
 
+/// A `response.create` that was read.
+struct ReadRequest {
+    request: AnswerRequest,
+    /// The fields that the response repeats.
+    requested: RequestedResponse,
+    servers: ResponseServers,
+}
+
 impl<L: EventLabels> Realtime<L> {
     pub(super) fn create_response(
         &mut self,
@@ -52,51 +61,63 @@ impl<L: EventLabels> Realtime<L> {
         if let Some(active) = active {
             return Err(Error::new(ErrorKind::AnswerInProgress, active.id()));
         }
-        let (request, requested) = self.read_request(&fields, is_out_of_band)?;
+        let ReadRequest { request, requested, servers } = self.read_request(&fields, is_out_of_band)?;
         if self.hears_only {
-            self.fail_response(requested);
+            let (code, message) = NO_REQUESTS;
+            self.fail_response(requested, code, message);
             return Ok(());
         }
         if self.takes_turns {
-            self.remember_request(requested)?;
+            self.check_room(&requested)?;
+            if !servers.declared.is_empty() {
+                return self.hold_request(request, requested, servers, handle);
+            }
+            // Keeps the fields that the response repeats, until the answer begins.
+            self.requests.push_back(requested);
         }
         handle(ClientRequest::Answer(Box::new(request)));
         Ok(())
     }
 
     /// Answers a request with a response that has failed. An error would end several clients, which ask for a greeting.
-    fn fail_response(&mut self, requested: RequestedResponse) {
+    pub(super) fn fail_response(&mut self, requested: RequestedResponse, code: &str, message: &str) {
+        self.reply_ended_response(requested, |response| {
+            response.failure = Some(("invalid_request_error", code.to_owned(), message.to_owned()));
+            response.set_status(false, false);
+        });
+    }
+
+    /// Answers a request with a response that ends at once.
+    pub(super) fn reply_ended_response(
+        &mut self,
+        requested: RequestedResponse,
+        end: impl FnOnce(&mut Response),
+    ) {
         self.failed_requests += 1;
         let id = format!("resp_{:08x}f{:07x}", self.events.seed, self.failed_requests);
         let mut response = Response::new(0, id, String::new(), requested, &self.session);
         let created = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
         self.reply(RealtimeEvent::ResponseCreated, created);
-        let (code, message) = NO_REQUESTS;
-        response.failure = Some(("invalid_request_error", code.to_owned(), message.to_owned()));
-        response.set_status(false, false);
+        end(&mut response);
         let done = json!({ "response": response.to_json(&self.session, self.events.is_beta) });
         self.reply(RealtimeEvent::ResponseDone, done);
     }
 
-    /// Keeps the fields that the response repeats, until the answer begins.
-    fn remember_request(&mut self, requested: RequestedResponse) -> Result<(), Error> {
-        let bytes: usize = self.requests.iter().map(|waiting| waiting.bytes).sum();
-        if self.requests.len() == REQUESTS_MAX || bytes + requested.bytes > REQUESTS_MAX_BYTES {
+    /// Rejects a request if too many wait for their answers.
+    fn check_room(&self, requested: &RequestedResponse) -> Result<(), Error> {
+        let waiting = || self.requests.iter().chain(self.held_requests.iter().map(HeldRequest::requested));
+        let bytes: usize = waiting().map(|waiting| waiting.bytes).sum();
+        if waiting().count() >= REQUESTS_MAX || bytes + requested.bytes > REQUESTS_MAX_BYTES {
             let detail = format!(
                 "Too many responses wait for their turn: at most {REQUESTS_MAX}, of {REQUESTS_MAX_BYTES} bytes together."
             );
             return Err(Error::new(ErrorKind::Invalid, detail).of_field("response"));
         }
-        self.requests.push_back(requested);
         Ok(())
     }
 
     /// Reads `response`: the request for the session, and the fields that the response repeats.
-    fn read_request(
-        &mut self,
-        fields: &Fields<'_>,
-        is_out_of_band: bool,
-    ) -> Result<(AnswerRequest, RequestedResponse), Error> {
+    fn read_request(&mut self, fields: &Fields<'_>, is_out_of_band: bool) -> Result<ReadRequest, Error> {
         let instructions = fields.given("instructions");
         let instructions = instructions.map(|text| read_text(text, "response.instructions", TEXT_MAX_BYTES));
         let speaks =
@@ -111,7 +132,7 @@ impl<L: EventLabels> Realtime<L> {
         let max_output_tokens = max.map(|(max, path)| read_small(max, &path)).transpose()?;
         let temperature = fields.given("temperature");
         let temperature = temperature.map(|value| read_temperature(value, "response.temperature"));
-        let tools = self.read_tools(fields)?;
+        let (tools, servers) = self.read_tools(fields)?;
         let metadata = fields.given("metadata").map_or(Ok(Value::Null), read_metadata)?;
         let entries = fields.given("input").map(|input| self.read_input(input)).transpose()?;
         let mut request = AnswerRequest {
@@ -131,15 +152,18 @@ impl<L: EventLabels> Realtime<L> {
             speaks: request.speaks,
             is_out_of_band,
             max_output_tokens,
+            // The session's tools are not offered where the response names its own.
+            server_tools: fields.given("tools").map(|_| [].into()),
             bytes: request.bytes,
         };
-        Ok((request, requested))
+        Ok(ReadRequest { request, requested, servers })
     }
 
-    /// Reads the tools of an answer that differ from the session's. Where none can be called, a choice that requires a call is
-    /// refused, and others are noted.
-    fn read_tools(&mut self, fields: &Fields<'_>) -> Result<Option<ToolOffer>, Error> {
+    /// Reads the tools of an answer that differ from the session's, and the servers that it names. Where none can be called, a
+    /// choice that requires a call is refused, and others are noted.
+    fn read_tools(&mut self, fields: &Fields<'_>) -> Result<(Option<ToolOffer>, ResponseServers), Error> {
         const CHOICE: &str = "response.tool_choice";
+        let mut named = ResponseServers::default();
         if self.session.refuses_tools {
             if let Some(choice) = fields.given("tool_choice") {
                 check_tool_choice(choice, CHOICE)?;
@@ -147,42 +171,36 @@ impl<L: EventLabels> Realtime<L> {
             if fields.given("tools").is_some_and(|tools| tools.get() != "[]") {
                 self.ignore("response.create", "tools", "the model calls no tools here");
             }
-            return Ok(None);
+            return Ok((None, named));
         }
         let mut offer = None;
         for (key, value) in TOOL_FIELDS.into_iter().filter_map(|key| Some((key, fields.given(key)?))) {
             let offer = offer.get_or_insert_with(|| self.session.offer());
+            if key == "tool_choice" && named.take_choice(value, CHOICE)? {
+                offer.choice = ToolChoice::Auto;
+                continue;
+            }
             let server_tools = self.session.server_tools.clone();
             let ReadTools { left_out, servers } =
                 update_offer(offer, key, value, &format!("response.{key}"), &server_tools)?;
             for kind in left_out {
-                let because = format!("tools of type {kind:?} are not called");
-                self.ignore("response.create", "tools", &because);
+                self.ignore_tools(&kind);
             }
-            self.offer_servers(offer, &servers);
+            match servers.is_empty() || self.session.takes_tool_servers {
+                true => named.declared.extend(servers),
+                false => self.ignore_tools(MCP),
+            }
         }
         if let Some(offer) = &mut offer {
             settle_choice(offer, |_| false, fields.given("tool_choice").is_some(), CHOICE)?;
         }
-        Ok(offer)
+        Ok((offer, named))
     }
 
-    /// Adds the tools of these servers to the offer of one answer. Servers are named for the session, because their tools must be
-    /// listed before.
-    fn offer_servers(&mut self, offer: &mut ToolOffer, servers: &[DeclaredServer]) {
-        for declared in servers {
-            let label = &declared.server.label;
-            let of_server = self.session.server_tools.iter().filter(|tool| tool.label == *label);
-            let named: Vec<Tool> = of_server.map(|tool| tool.offered.clone()).collect();
-            if named.is_empty() {
-                let because =
-                    format!("no tools of the server {label:?} are listed; name it in session.update");
-                self.ignore("response.create", "tools", &because);
-            }
-            let is_new = |tool: &Tool| offer.find(&tool.name).is_none();
-            let added: Vec<Tool> = named.into_iter().filter(is_new).collect();
-            offer.tools = offer.tools.iter().cloned().chain(added).collect();
-        }
+    /// Notes tools of a type that is not called.
+    fn ignore_tools(&mut self, kind: &str) {
+        let because = format!("tools of type {kind:?} are not called");
+        self.ignore("response.create", "tools", &because);
     }
 
     /// Reads the items of a response's own input.

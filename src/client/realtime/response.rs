@@ -1,5 +1,7 @@
 //! A response: what the client asked for, and what it has got so far.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -24,6 +26,8 @@ pub(super) struct RequestedResponse {
     /// The answer does not become part of the conversation.
     pub(super) is_out_of_band: bool,
     pub(super) max_output_tokens: Option<Value>,
+    /// Tools of servers that it offers, in place of the session's.
+    pub(super) server_tools: Option<Arc<[ServerTool]>>,
     /// Memory of the request, bytes.
     pub(super) bytes: usize,
 }
@@ -58,6 +62,8 @@ pub(super) struct Response {
     pub(super) is_remembered: bool,
     metadata: Value,
     max_output_tokens: Value,
+    /// Tools of servers that it offers, in place of the session's.
+    pub(super) server_tools: Option<Arc<[ServerTool]>>,
     /// The client knows its item.
     pub(super) has_item: bool,
     /// Words so far.
@@ -101,6 +107,7 @@ impl Response {
             is_remembered: !requested.is_out_of_band,
             metadata: requested.metadata,
             max_output_tokens: requested.max_output_tokens.unwrap_or_else(|| session.max_output_tokens()),
+            server_tools: requested.server_tools,
             status: "in_progress",
             ..Self::default()
         }

@@ -82,21 +82,15 @@ fn read_tools(value: &RawValue, path: &str, read: &mut ReadTools) -> Result<Vec<
         let fields = read_object(tool, &path)?;
         let kind = fields.given("type").and_then(read_str);
         if kind.as_deref() == Some(MCP) {
-            match read_server(&fields, &path)? {
-                Some(server)
-                    if read.servers.iter().any(|known| known.server.label == server.server.label) =>
-                {
-                    return Err(wrong_value(
-                        &format!("{path}.server_label"),
-                        "a label that no other server has",
-                    ));
-                }
-                Some(_) if read.servers.len() == SERVERS_MAX => {
-                    return Err(wrong_value(&path, &format!("at most {SERVERS_MAX} servers")));
-                }
-                Some(server) => read.servers.push(server),
-                None => read.left_out.push("mcp without server_url".to_owned()),
+            let server = read_server(&fields, &path)?;
+            if read.servers.iter().any(|known| known.server.label == server.server.label) {
+                let path = format!("{path}.server_label");
+                return Err(wrong_value(&path, "a label that no other server has"));
             }
+            if read.servers.len() == SERVERS_MAX {
+                return Err(wrong_value(&path, &format!("at most {SERVERS_MAX} servers")));
+            }
+            read.servers.push(server);
             continue;
         }
         if let Some(kind) = kind.filter(|kind| kind != "function") {

@@ -1,5 +1,5 @@
 //! A second connection to a call: `GET /v1/realtime?call_id=` and `/v1/live/sessions/{id}/attach`, as OpenAI has them. It gets the
-//! call's events, without audio, and its commands count as the client's. Source: OpenAI API guide, "Webhooks and server-side
+//! call's greeting and events, without audio, and its commands count as the client's. Source: OpenAI API guide, "Webhooks and server-side
 //! controls".
 //!
 //! The call never waits for it: a connection that does not read is closed.

@@ -2,20 +2,24 @@
 //!
 //! Messages and their signatures are those of [Standard Webhooks](https://www.standardwebhooks.com). They wait in a bounded queue for
 //! each URL, so that a slow or dead server never delays a session, and are sent again with growing pauses. They may come twice or
-//! in another order; their ids and times tell. What waits when the process ends is lost.
+//! in another order; their ids and times tell. What waits when the process ends is lost, unless there is a spool.
 //!
-//! [`message`] is one message, and [`delivery`] sends those of one URL.
+//! [`message`] is one message, [`delivery`] sends those of one URL, and [`spool`] keeps them on disk until then.
 
 mod delivery;
 mod message;
+mod spool;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::SeqCst},
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
 };
 
 use tokio::{sync::mpsc, task::JoinSet, time::Duration};
-use tracing::warn;
+use tracing::{info, warn};
 
 use self::{delivery::Delivery, message::WebhookMessage};
 use crate::{named_enum::named_enum, net::Endpoint, telemetry::metrics::Metrics};
@@ -45,6 +49,8 @@ pub struct WebhookSettings {
     pub(crate) targets: Vec<WebhookTarget>,
     pub(crate) events: Vec<WebhookEvent>,
     pub(crate) key: SigningKey,
+    /// Directory where messages survive the process.
+    pub(crate) spool: Option<PathBuf>,
 }
 
 /// One URL.
@@ -83,6 +89,7 @@ impl Webhooks {
                 messages,
                 outstanding: outstanding.clone(),
                 metrics: metrics.clone(),
+                spool: settings.spool.clone(),
             });
         }
         (Self(Arc::new(Shared { settings, queues, outstanding, metrics })), Deliveries(deliveries))
@@ -117,7 +124,11 @@ impl Webhooks {
             }
         };
         if tokio::time::timeout(FINISH_TIME, all_sent).await.is_err() {
-            warn!(messages = outstanding.load(SeqCst), "webhooks were not delivered before the end");
+            let messages = outstanding.load(SeqCst);
+            match self.0.settings.spool {
+                None => warn!(messages, "webhooks were not delivered before the end"),
+                Some(_) => info!(messages, "webhooks wait in the spool for the next start"),
+            }
         }
     }
 }
@@ -125,6 +136,10 @@ impl Webhooks {
 impl Deliveries {
     /// Sends messages until the future is dropped.
     pub(crate) async fn run(self) {
+        let targets: Vec<WebhookTarget> = self.0.iter().map(|delivery| delivery.target.clone()).collect();
+        if let Some(dir) = self.0.first().and_then(|delivery| delivery.spool.clone()) {
+            tokio::task::spawn_blocking(move || spool::warn_of_unknown_urls(&dir, &targets));
+        }
         let mut deliveries = JoinSet::new();
         for delivery in self.0 {
             deliveries.spawn(delivery.run());

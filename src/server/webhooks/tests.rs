@@ -1,4 +1,4 @@
-use std::{convert::Infallible, net::SocketAddr, sync::Mutex, time::Duration};
+use std::{convert::Infallible, fs, net::SocketAddr, path::Path, sync::Mutex, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -98,15 +98,21 @@ impl Receiver {
 }
 
 fn webhooks(address: SocketAddr) -> (Webhooks, Metrics) {
+    let (webhooks, metrics, deliveries) = webhooks_with(address, None);
+    tokio::spawn(deliveries.run());
+    (webhooks, metrics)
+}
+
+/// Webhooks whose messages are not sent yet.
+fn webhooks_with(address: SocketAddr, spool: Option<PathBuf>) -> (Webhooks, Metrics, Deliveries) {
     let metrics = Metrics::new(crate::telemetry::metrics::scrape::ServerSnapshot::default);
     let uri = websocket_uri(&format!("http://{address}/hooks?tenant=1")).unwrap();
     let endpoint = Endpoint::from_uri(&uri, None).unwrap();
     let target = WebhookTarget { endpoint, path: "/hooks?tenant=1".to_owned() };
     let key = SigningKey::from_secret(SECRET).unwrap_or_else(|problem| panic!("{problem}"));
-    let settings = WebhookSettings { targets: vec![target], events: WebhookEvent::ALL.to_vec(), key };
+    let settings = WebhookSettings { targets: vec![target], events: WebhookEvent::ALL.to_vec(), key, spool };
     let (webhooks, deliveries) = Webhooks::new(settings, metrics.clone());
-    tokio::spawn(deliveries.run());
-    (webhooks, metrics)
+    (webhooks, metrics, deliveries)
 }
 
 fn count(metrics: &Metrics, result: &str) -> u64 {
@@ -163,4 +169,71 @@ async fn slow_receiver_delays_no_sender_and_what_it_cannot_take_is_counted() {
     let dropped = count(&metrics, "dropped");
     assert!(dropped >= WAITING_MAX as u64, "{dropped}");
     timeout(PATIENCE, webhooks.finish()).await.expect("the end does not wait for it");
+}
+
+/// An empty directory.
+pub(super) fn scratch(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("voxbridge-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// Files of messages in a spool.
+fn spooled(dir: &Path) -> usize {
+    let folders = fs::read_dir(dir).into_iter().flatten().flatten();
+    let of_folder = |folder: fs::DirEntry| fs::read_dir(folder.path()).into_iter().flatten().flatten();
+    folders
+        .flat_map(of_folder)
+        .filter(|file| file.path().extension().is_some_and(|end| end == "json"))
+        .count()
+}
+
+async fn wait_for_spooled(dir: &Path, count: usize) {
+    let has_come = async {
+        while spooled(dir) != count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, has_come).await.unwrap_or_else(|_| panic!("{} files", spooled(dir)));
+}
+
+#[tokio::test]
+async fn messages_in_the_spool_are_sent_after_a_restart() {
+    let dir = scratch("webhook-spool");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let (first, _, deliveries) = webhooks_with(address, Some(dir.clone()));
+    let delivering = tokio::spawn(deliveries.run());
+    for number in 0..100 {
+        first.send(WebhookEvent::TurnEnded, json!({"turn": number}));
+    }
+    wait_for_spooled(&dir, 100).await;
+    delivering.abort();
+    let receiver = Receiver::new(&[], Duration::ZERO);
+    tokio::spawn(receiver.clone().serve(TcpListener::bind(address).await.unwrap()));
+    let (_second, metrics, deliveries) = webhooks_with(address, Some(dir.clone()));
+    tokio::spawn(deliveries.run());
+    let received = receiver.wait_for(100).await;
+    wait_for_spooled(&dir, 0).await;
+    let mut turns: Vec<u64> = received.iter().map(|it| it.body["data"]["turn"].as_u64().unwrap()).collect();
+    turns.sort_unstable();
+    assert_eq!(turns, (0..100).collect::<Vec<_>>());
+    assert!(received.iter().all(|message| message.is_signed));
+    assert_eq!(count(&metrics, "delivered"), 100);
+}
+
+#[tokio::test]
+async fn spool_that_cannot_be_used_delays_no_message() {
+    let dir = scratch("webhook-spool-unusable");
+    let file = dir.join("file");
+    fs::write(&file, "").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let receiver = Receiver::new(&[], Duration::ZERO);
+    let (webhooks, _, deliveries) = webhooks_with(listener.local_addr().unwrap(), Some(file));
+    tokio::spawn(deliveries.run());
+    tokio::spawn(receiver.clone().serve(listener));
+    webhooks.send(WebhookEvent::SessionEnded, json!({"session": "sess_1"}));
+    receiver.wait_for(1).await;
 }

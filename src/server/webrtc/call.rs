@@ -23,6 +23,7 @@ use super::{
     downlink::Downlink,
     dtls,
     events::carried,
+    greeting::Greeting,
     jitter::JitterStats,
     offer::{self, Layout},
     outgoing::Outgoing,
@@ -69,6 +70,8 @@ pub(super) struct Call {
     queued: Option<mpsc::Receiver<PortInput>>,
     /// Events of the connections that have joined.
     sidebands: Vec<mpsc::Sender<String>>,
+    /// The first event for those that join later.
+    greeting: Greeting,
     /// Texts for the client.
     outgoing: Outgoing,
     /// Of the client's last offer.
@@ -144,6 +147,7 @@ impl Call {
             commands,
             queued: Some(queued),
             sidebands: Vec::new(),
+            greeting: Greeting::default(),
             outgoing: Outgoing::default(),
             layout: Layout::of(&offer),
             earlier_audio: Default::default(),
@@ -414,6 +418,7 @@ impl Call {
             (PortOutput::DropTurn, Some(downlink)) => downlink.clear(),
             (PortOutput::Message(Message::Binary(bytes)), Some(downlink)) => downlink.push(&bytes),
             (PortOutput::Message(Message::Text(text)), _) => {
+                self.greeting.note(&text);
                 self.sidebands.retain(|events| events.try_send(text.clone()).is_ok());
                 let permitted = Some(&text).filter(|text| self.rules.permits_to_client(text));
                 let text = permitted.and_then(|text| carried(text, self.event_max_bytes, self.protocol));
@@ -491,13 +496,16 @@ impl Call {
         self.outgoing.is_written() && channel.is_none_or(|mut channel| channel.buffered_amount() == 0)
     }
 
-    /// Lets a connection join. It gets the events from now on, and its commands reach the session once that is open.
+    /// Lets a connection join. It gets the greeting and the events from now on, and its commands reach the session once that is
+    /// open.
     fn add_sideband(&mut self, joining: Joining) {
         self.sidebands.retain(|events| !events.is_closed());
         if self.is_session_over() || self.sidebands.len() >= SIDEBANDS_MAX {
             return;
         }
         let (events, heard) = mpsc::channel(QUEUED_MESSAGES_MAX);
+        // The channel is empty.
+        self.greeting.text().into_iter().for_each(|greeting| _ = events.try_send(greeting));
         if joining.send(Sideband { events: heard, commands: self.commands.clone() }).is_ok() {
             self.sidebands.push(events);
         }

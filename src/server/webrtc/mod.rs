@@ -19,6 +19,7 @@ mod downlink;
 mod dtls;
 mod events;
 pub mod fuzzing;
+mod greeting;
 mod jitter;
 mod offer;
 mod outgoing;

@@ -37,6 +37,10 @@ pub(super) fn read(api: HttpApi, path: &str, content_type: &str, body: &[u8]) ->
         ("/v1/audio/transcriptions", HttpApi::SglangOmni | HttpApi::OpenaiAudio) => {
             transcription(api, &form_fields(content_type, body)?)
         }
+        // The simulated model has one text for an utterance.
+        ("/v1/audio/translations", HttpApi::OpenaiAudio) => {
+            transcription(api, &form_fields(content_type, body)?)
+        }
         ("/v1/audio/speech", HttpApi::SglangOmni | HttpApi::OpenaiAudio) => speech(api, &json_object(body)?),
         _ => Err(not_found()),
     }

@@ -148,7 +148,7 @@ pub(super) fn request_path_problems(document: &Document<'_>, read: &UpstreamFile
             .map(|(key, _)| document.problem_at_key(&[key], format!("`{key}` needs `codec = \"http\"`")))
             .collect();
     }
-    let requests = [SendName::Transcribe, SendName::Speak, SendName::Chat];
+    let requests = [SendName::Transcribe, SendName::Translate, SendName::Speak, SendName::Chat];
     let needs_path = |name: &&SendName| requests.contains(name) && !read.request_paths.contains_key(name);
     let problem = |name: &SendName| {
         let message = format!("[request_paths] has no `{0}`, but [send] has a message `{0}`", name.name());

@@ -195,6 +195,11 @@ impl UpstreamMapping {
         !matches!(self.codec, CodecName::Http | CodecName::OpenaiRealtime)
     }
 
+    /// True if an utterance can be translated: by a request of its own, or by the instruction in `transcribe`.
+    pub(crate) fn can_translate(&self) -> bool {
+        self.message(SendName::Translate).is_some() || has_slot(&self.send, &[SendName::Transcribe], "prompt")
+    }
+
     /// True if tools are offered to the model in messages, and calls come as such. Otherwise the model is prompted for them.
     #[must_use]
     pub fn calls_tools(&self) -> bool {

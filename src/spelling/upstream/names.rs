@@ -16,6 +16,8 @@ named_enum! {
         /// Asks a model that answers for the transcript of an utterance, or for its translation, where `transcribe` asks another
         /// model.
         TranscribeByAnswer = "transcribe_by_answer",
+        /// Asks for the translation of an utterance into English, where that is another request than `transcribe`.
+        Translate = "translate",
         /// Asks to speak a text in the server's own voice.
         Speak = "speak",
         /// Asks to speak a text in a given voice.
@@ -123,6 +125,7 @@ impl SendName {
             | Self::Truncate
             | Self::Voice
             | Self::TranscribeByAnswer
+            | Self::Translate
             | Self::RelayOpen
             | Self::RelayAppend => &[],
         }
@@ -136,6 +139,7 @@ impl SendName {
             Self::InitWithVoice => &["mode", "voice"],
             Self::Transcribe => &["prompt", "audio", "language", "hints"],
             Self::TranscribeByAnswer => &["prompt", "audio"],
+            Self::Translate => &["prompt", "audio", "hints"],
             Self::Speak => &["system", "text", "words", "conversation"],
             Self::SpeakWithVoice => &["before_voice", "voice", "after_voice", "text", "words"],
             Self::Converse => &["mode", "prompt", "config"],

@@ -78,12 +78,16 @@ impl TraceRecord {
         const FRAME_MAX_BYTES: u64 = 256 << 20;
         match (&self.text, &self.base64, self.bytes) {
             (Some(text), ..) => handle(Frame::Text(text)),
-            (_, Some(base64), _) => {
-                let bytes = STANDARD.decode(base64).map_err(|error| format!("`base64`: {error}"))?;
+            (.., Some(bytes)) if bytes > FRAME_MAX_BYTES => {
+                return Err(format!("`bytes`: {bytes} exceeds the size of any frame"));
+            }
+            // With both, `base64` is the head.
+            (_, Some(base64), length) => {
+                let mut bytes = STANDARD.decode(base64).map_err(|error| format!("`base64`: {error}"))?;
+                bytes.resize(length.map_or(bytes.len(), |length| length as usize), 0);
                 handle(Frame::Binary(&bytes));
             }
-            (.., Some(bytes)) if bytes <= FRAME_MAX_BYTES => handle(Frame::Binary(&vec![0; bytes as usize])),
-            (.., Some(bytes)) => return Err(format!("`bytes`: {bytes} exceeds the size of any frame")),
+            (.., Some(bytes)) => handle(Frame::Binary(&vec![0; bytes as usize])),
             _ => return Err("a frame needs `text`, `base64` or `bytes`".to_owned()),
         }
         Ok(())

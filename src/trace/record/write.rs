@@ -9,11 +9,20 @@ use crate::{
     bridge::{Input, Output},
     session::Observation,
     trace::{
-        redact::{AudioRetention, fnv1a_digest},
+        redact::{AudioRetention, fnv1a_digest, wav_head},
         strip_audio::strip_audio,
     },
     vocabulary::{AnswerPart, DisconnectReason, FlowControl, Frame, HttpBody, HttpRequest, Lane, Message},
 };
+
+/// Audio of a frame that a record keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeptAudio {
+    All,
+    /// The head of a WAV file, without which a replay could not read the rest.
+    Head,
+    None,
+}
 
 impl TraceRecord {
     /// Record of an input, without audio that the trace does not keep; secrets are not yet redacted.
@@ -22,7 +31,8 @@ impl TraceRecord {
         let lane_record = |kind, lane: Lane| Self { lane: Some(lane.0), ..record(kind) };
         match input {
             Input::Client(frame) => {
-                record(InputKind::Client).with_frame(*frame, audio != AudioRetention::None)
+                let kept = if audio == AudioRetention::None { KeptAudio::None } else { KeptAudio::All };
+                record(InputKind::Client).with_frame(*frame, kept)
             }
             Input::ClientClosed => record(InputKind::ClientClosed),
             Input::LaneQueued(lane, position) => {
@@ -35,7 +45,8 @@ impl TraceRecord {
             Input::LaneReplaceable(lane) => lane_record(InputKind::LaneReplaceable, *lane),
             Input::LaneOpened(lane) => lane_record(InputKind::LaneOpened, *lane),
             Input::Lane(lane, frame) => {
-                lane_record(InputKind::Lane, *lane).with_frame(*frame, audio == AudioRetention::All)
+                let kept = if audio == AudioRetention::All { KeptAudio::All } else { KeptAudio::Head };
+                lane_record(InputKind::Lane, *lane).with_frame(*frame, kept)
             }
             Input::Answer(lane, part) => lane_record(InputKind::Answer, *lane).with_answer_part(part),
             Input::LaneClosed(lane, reason) => {
@@ -125,12 +136,16 @@ impl TraceRecord {
         })
     }
 
-    fn with_frame(mut self, frame: Frame<'_>, keep_audio: bool) -> Self {
-        match frame {
-            Frame::Text(text) if keep_audio => self.text = Some(text.to_owned()),
-            Frame::Text(text) => self.text = Some(strip_audio(text)),
-            Frame::Binary(bytes) if keep_audio => self.base64 = Some(STANDARD.encode(bytes)),
-            Frame::Binary(bytes) => self.bytes = Some(bytes.len() as u64),
+    fn with_frame(mut self, frame: Frame<'_>, kept: KeptAudio) -> Self {
+        match (frame, kept) {
+            (Frame::Text(text), KeptAudio::All) => self.text = Some(text.to_owned()),
+            (Frame::Text(text), _) => self.text = Some(strip_audio(text, kept == KeptAudio::Head)),
+            (Frame::Binary(bytes), KeptAudio::All) => self.base64 = Some(STANDARD.encode(bytes)),
+            (Frame::Binary(bytes), _) => {
+                self.bytes = Some(bytes.len() as u64);
+                let head = wav_head(bytes).filter(|_| kept == KeptAudio::Head);
+                self.base64 = head.map(|head| STANDARD.encode(head));
+            }
         }
         self
     }
@@ -138,7 +153,7 @@ impl TraceRecord {
     fn with_message(mut self, message: &Message, keep_audio: bool) -> Self {
         match message {
             Message::Text(text) if keep_audio => self.text = Some(text.clone()),
-            Message::Text(text) => self.text = Some(strip_audio(text)),
+            Message::Text(text) => self.text = Some(strip_audio(text, false)),
             Message::Binary(bytes) => {
                 self.bytes = Some(bytes.len() as u64);
                 self.digest = keep_audio.then(|| fnv1a_digest(bytes));

@@ -4,13 +4,17 @@
 //! that is not JSON is searched in the same way.
 
 mod rewrite;
+mod wav_head;
 
 #[cfg(feature = "io")]
 pub(crate) use self::rewrite::fnv1a;
 pub use self::rewrite::fnv1a_digest;
-pub(super) use self::rewrite::{is_base64, length_placeholder, split_data_url};
+pub(super) use self::{
+    rewrite::{head_placeholder, is_base64, length_placeholder, split_data_url},
+    wav_head::wav_head,
+};
 
-use self::rewrite::redact_json;
+use self::{rewrite::redact_json, wav_head::is_base64_head};
 
 /// Replacement of a secret.
 pub const MASK: &str = "[masked]";
@@ -29,7 +33,7 @@ pub enum AudioRetention {
     /// No audio, only lengths.
     #[default]
     None,
-    /// Audio of the client; of the model, only lengths.
+    /// Audio of the client; of the model, only lengths and the heads of WAV files.
     Client,
     /// Received audio of client and model, and digests of sent audio, which a replay creates again.
     All,
@@ -41,6 +45,8 @@ pub(super) enum AudioTreatment {
     Keep,
     /// Replace by the length.
     Measure,
+    /// Replace by the length, and keep the head of a WAV file.
+    KeepHead,
     /// Replace by length and digest.
     Digest,
 }
@@ -172,14 +178,17 @@ pub fn fill_with_silence(text: &str) -> (String, usize) {
     (out, count)
 }
 
-/// Base64 of zeros, of the length in the placeholder.
+/// Base64 of zeros, of the length in the placeholder, behind the head of a WAV file if it has one.
 fn silence_base64(inside: &str, output_len: usize) -> Option<String> {
-    let inside = inside.split(' ').next()?;
+    let mut parts = inside.split(' ');
+    let inside = parts.next()?;
+    let head = parts.next().filter(|head| is_base64_head(head)).unwrap_or_default();
     let letters = inside.trim_end_matches('=');
     let padding = &inside[letters.len()..];
     let length_max = SILENCE_MAX_CHARS.saturating_sub(output_len);
     let length: usize = letters.parse().ok().filter(|length| *length <= length_max)?;
-    Some("A".repeat(length.checked_sub(padding.len())?) + padding)
+    let zeros = length.checked_sub(padding.len())?.checked_sub(head.len())?;
+    Some(format!("{head}{}{padding}", "A".repeat(zeros)))
 }
 
 #[cfg(test)]
@@ -248,6 +257,21 @@ mod tests {
         ];
         for malformed in malformed {
             assert_eq!(fill_with_silence(malformed), (malformed.to_owned(), 0));
+        }
+    }
+
+    #[test]
+    fn head_of_a_wav_file_is_kept_and_its_samples_are_not() {
+        for rate_hz in [16_000, 24_000] {
+            let file = crate::audio::wav::write_s16(&[1000; 500], rate_hz);
+            let mut audio = String::new();
+            crate::audio::pcm::encode_base64(&file, &mut audio);
+            let text = format!(r#"{{"a":"{audio}"}}"#);
+            let redacted = Redactor::new(AudioRetention::Client).redact_text(&text, AudioTreatment::KeepHead);
+            assert!(redacted.len() < 100, "{redacted}");
+            let mut silent = String::new();
+            crate::audio::pcm::encode_base64(&crate::audio::wav::write_s16(&[0; 500], rate_hz), &mut silent);
+            assert_eq!(fill_with_silence(&redacted), (text.replace(&audio, &silent), 1));
         }
     }
 

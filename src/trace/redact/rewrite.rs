@@ -1,6 +1,6 @@
 //! Rewrites a JSON text: masks secrets, replaces long base64 strings, and copies everything else unchanged.
 
-use super::{AudioTreatment, MASK, is_secret_name};
+use super::{AudioTreatment, MASK, is_secret_name, wav_head::base64_wav_head};
 
 /// A longer base64 string counts as audio or an image. Ids have up to 64 characters; 10 ms of mu-law have 108.
 const BASE64_KEPT_MAX_CHARS: usize = 80;
@@ -127,6 +127,7 @@ fn copy_value(raw: &str, treatment: AudioTreatment, out: &mut String, on_secret:
     match treatment {
         AudioTreatment::Keep => out.push_str(body),
         AudioTreatment::Measure => out.push_str(&length_placeholder(body)),
+        AudioTreatment::KeepHead => out.push_str(&head_placeholder(body)),
         AudioTreatment::Digest => {
             let length = length_placeholder(body);
             out.push_str(&format!("{} {}]", length.trim_end_matches(']'), fnv1a_digest(body.as_bytes())));
@@ -144,6 +145,15 @@ pub(in crate::trace) fn split_data_url(text: &str) -> (&str, &str) {
 pub(in crate::trace) fn length_placeholder(body: &str) -> String {
     let padding = &body[body.trim_end_matches('=').len()..];
     format!("[base64 {}{padding}]", body.len())
+}
+
+/// Placeholder of audio that keeps the head of a WAV file: its format and length.
+pub(in crate::trace) fn head_placeholder(body: &str) -> String {
+    let length = length_placeholder(body);
+    match base64_wav_head(body) {
+        Some(head) => format!("{} {head}]", length.trim_end_matches(']')),
+        None => length,
+    }
 }
 
 pub(in crate::trace) fn is_base64(text: &str) -> bool {

@@ -18,7 +18,6 @@ pub(super) use self::audio_body::decode_base64_wav;
 use super::{
     Dialect,
     behaviour::{CodecAction, EventSink, LaneBehaviour},
-    encode::message_name,
 };
 use crate::{
     audio::{SPEECH_RATE_HZ, wav},
@@ -242,7 +241,15 @@ impl Answer {
 
 /// The request for a command.
 fn request(dialect: &Dialect, command: &LaneRequest, mode: Mode) -> Result<HttpRequest, String> {
-    let (mapping, name) = (dialect.mapping(), message_name(command));
+    let (mapping, name) = (dialect.mapping(), dialect.message_name(command));
+    if matches!(command, LaneRequest::Transcribe { prompt, .. } if prompt.translates)
+        && !mapping.can_translate()
+    {
+        return Err(format!(
+            "the dialect {0} has no request `translate`: add it to [send] and [request_paths], or name an upstream of another dialect for transcripts",
+            mapping.name
+        ));
+    }
     let path = mapping.request_path(name).filter(|_| mapping.message(name).is_some());
     let path =
         path.ok_or_else(|| format!("the dialect {} has no request `{}`", mapping.name, name.name()))?;

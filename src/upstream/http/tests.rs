@@ -179,6 +179,41 @@ fn recording_is_sent_as_a_form_and_a_text_word_for_word() {
     assert!(body["ref_audio"].as_str().unwrap().starts_with("data:audio/wav;base64,"));
 }
 
+#[test]
+fn translation_is_a_request_of_its_own_and_refused_where_there_is_none() {
+    let prompt = TranscribePrompt {
+        language: "en".into(),
+        hints: "voxbridge".into(),
+        translates: true,
+        .."Translate into English.".into()
+    };
+    let command = LaneRequest::Transcribe { prompt, audio: Arc::new(vec![1, -1, 300]) };
+    let HttpRequest { path, body } = request(&mut codec("openai-audio"), &command);
+    let HttpBody::Form { fields, file, .. } = body else { panic!("JSON") };
+    let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!((path.as_str(), file.len()), ("/audio/translations", 44 + 6));
+    assert_eq!(fields, [("prompt", "voxbridge"), ("response_format", "json")]);
+    for dialect in ["sglang-omni-http", "vllm-omni-http"] {
+        let (path, body) = json_request(dialect, &command);
+        let content = &body["messages"][0]["content"];
+        assert_eq!(
+            (path.as_str(), &content[0]["text"]),
+            ("/chat/completions", &json!("Translate into English."))
+        );
+        assert!(content[1]["input_audio"]["data"].as_str().unwrap().starts_with("UklGR"), "{body}");
+    }
+    let mut library = Library::embedded().unwrap();
+    let source = include_str!("../../../mappings/upstream/openai-audio.toml");
+    let without: Vec<&str> = source.lines().filter(|line| !line.starts_with("translate = ")).collect();
+    let source = without.join("\n").replace(r#"translate = "/audio/translations", "#, "");
+    library.add("own.toml", &source.replace(r#"name = "openai-audio""#, r#"name = "own""#)).unwrap();
+    let mut codec = LaneCodec::new(library.upstream("own").unwrap(), Mode::Chat, LanePurpose::Transcribe);
+    codec.encode(now(), command, |message| panic!("{message:?}"));
+    let ends = actions(&mut codec);
+    let Some(CodecAction::Event(LaneEvent::Closed(end))) = ends.first() else { panic!("{ends:?}") };
+    assert!(end.detail.contains("no request `translate`"), "{end:?}");
+}
+
 /// A turn with instructions, a picture and speech.
 fn turn() -> ChatTurn {
     let parts = vec![

@@ -17,7 +17,7 @@ use super::{
 use crate::harness::HarnessConfig;
 
 const MS: Duration = Duration::from_millis(1);
-const CALL: &str = r#"<tool_call>{"name": "light", "arguments": {"on": true}}</tool_call>"#;
+pub(super) const CALL: &str = r#"<tool_call>{"name": "light", "arguments": {"on": true}}</tool_call>"#;
 
 fn tool(name: &str, hints: Option<&str>) -> ListedTool {
     let schema = r#"{"type":"object","properties":{"on":{"type":"boolean"}}}"#;
@@ -26,16 +26,16 @@ fn tool(name: &str, hints: Option<&str>) -> ListedTool {
     ListedTool { tool, annotations: hints.map(Into::into) }
 }
 
-fn two_tools(_: &RemoteServer) -> Result<Vec<ListedTool>, String> {
+pub(super) fn two_tools(_: &RemoteServer) -> Result<Vec<ListedTool>, String> {
     Ok(vec![tool("light", None), tool("time", Some(r#"{"readOnlyHint":true}"#))])
 }
 
-fn result(output: &str, failure: Option<CallFailure>) -> ServerCallResult {
+pub(super) fn result(output: &str, failure: Option<CallFailure>) -> ServerCallResult {
     ServerCallResult { output: output.to_owned(), pictures: Vec::new(), failure }
 }
 
 /// A client whose model gives these answers. Its servers answer after 100 ms.
-fn config(
+pub(super) fn config(
     answers: &[&str],
     list: fn(&RemoteServer) -> Result<Vec<ListedTool>, String>,
     answer: fn(&ServerCall) -> Option<ServerCallResult>,
@@ -50,7 +50,7 @@ fn config(
     config
 }
 
-fn server(label: &str, more: &Value) -> Value {
+pub(super) fn server(label: &str, more: &Value) -> Value {
     let mut server = json!({
         "type": "mcp", "server_label": label, "server_url": format!("https://{label}.example.com/mcp?key=k3y"),
         "authorization": "t0ken", "headers": {"X-Room": "secret-hall"}, "require_approval": "never",
@@ -60,7 +60,7 @@ fn server(label: &str, more: &Value) -> Value {
     server
 }
 
-fn name_servers(client: &mut Realtime, tools: &[Value]) {
+pub(super) fn name_servers(client: &mut Realtime, tools: &[Value]) {
     client.update(&json!({"type": "realtime", "output_modalities": ["text"], "tools": tools}));
 }
 
@@ -73,12 +73,12 @@ fn connect(config: HarnessConfig, more: &Value) -> Realtime {
 }
 
 /// The last question to the model, as text.
-fn last_question(client: &Realtime) -> String {
+pub(super) fn last_question(client: &Realtime) -> String {
     let messages = questions(client).last().unwrap().0.clone();
     messages.iter().map(text_of).collect::<Vec<_>>().join("\n")
 }
 
-fn types_since(client: &Realtime, first: &str) -> Vec<String> {
+pub(super) fn types_since(client: &Realtime, first: &str) -> Vec<String> {
     let types = client.types();
     let at = types.iter().rposition(|kind| *kind == first).unwrap();
     types[at..].iter().map(|kind| (*kind).to_owned()).collect()

@@ -13,6 +13,7 @@ mod live;
 mod memory;
 mod properties;
 mod reference_client;
+mod response_tool_servers;
 mod server_tools;
 mod settings;
 mod stuck_upstream;

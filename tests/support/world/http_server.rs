@@ -28,6 +28,8 @@ pub struct HttpScript {
     pub answers: Option<VecDeque<(u16, Vec<Value>)>>,
     /// Another upstream may serve each lane's requests.
     pub has_others: bool,
+    /// Rate of its speech, which comes as WAV files, Hz; `None` for 24 kHz and bare samples where a body is speech.
+    pub wav_rate_hz: Option<u32>,
 }
 
 /// How an HTTP request fails.
@@ -81,15 +83,19 @@ impl<M: StepMeter> Harness<M> {
     fn usual_answer(&self, lane: Lane, path: &str) -> Vec<InFlight> {
         let is_for = |name| self.mapping.request_path(name) == Some(path);
         if is_for(SendName::Speak) && !is_for(SendName::Transcribe) && !is_for(SendName::Chat) {
-            let bytes = bytes_of(&HTTP_SPEECH);
+            let (kind, bytes) = match self.http.wav_rate_hz {
+                Some(rate_hz) => ("audio/wav", wav::write_s16(&HTTP_SPEECH, rate_hz)),
+                None => ("audio/pcm", bytes_of(&HTTP_SPEECH)),
+            };
             let pieces = bytes.chunks(24_000).map(|piece| InFlight::Body(lane, piece.to_vec()));
-            return std::iter::once(head(lane, 200, "audio/pcm")).chain(pieces).collect();
+            return std::iter::once(head(lane, 200, kind)).chain(pieces).collect();
         }
         let words = |words| self.mapping.example(ReceiveName::Text, words, "");
         let mut messages = HTTP_WORDS.map(words).to_vec();
         if self.purposes[&lane].1 != LanePurpose::Transcribe {
             let mut audio = String::new();
-            pcm::encode_base64(&wav::write_s16(&HTTP_SPEECH, 24_000), &mut audio);
+            let rate_hz = self.http.wav_rate_hz.unwrap_or(24_000);
+            pcm::encode_base64(&wav::write_s16(&HTTP_SPEECH, rate_hz), &mut audio);
             let example = |event| self.mapping.example(event, "", &audio);
             messages.push(example(ReceiveName::Audio).or_else(|| example(ReceiveName::Text)));
         }

@@ -28,3 +28,4 @@ mod soak;
 mod stalls;
 mod tls;
 mod traces_and_reload;
+mod webhooks;

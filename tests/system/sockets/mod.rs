@@ -40,5 +40,5 @@ mod upstream_faults;
 mod upstream_pool;
 mod upstream_tls;
 mod vllm_omni;
-mod webhooks;
+pub(crate) mod webhooks;
 mod xiaozhi;

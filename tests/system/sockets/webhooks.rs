@@ -9,10 +9,10 @@ use tokio::{
 };
 use voxbridge_test_support::bench::{Bench, configuration, recording, scratch};
 
-type Received = Arc<Mutex<Vec<Value>>>;
+pub(crate) type Received = Arc<Mutex<Vec<Value>>>;
 
 /// Takes messages, and answers each with 204.
-async fn receive(listener: TcpListener, received: Received) {
+pub(crate) async fn receive(listener: TcpListener, received: Received) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
         let received = received.clone();

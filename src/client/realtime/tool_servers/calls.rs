@@ -92,6 +92,11 @@ impl RemoteCall {
         size_of::<Self>() + self.call.bytes() + self.tool.offered.parameters.len()
     }
 
+    /// True if the tool is in this list.
+    pub(super) fn is_of(&self, list: EntryId) -> bool {
+        self.tool.list == list
+    }
+
     fn json(&self, result: Option<&ServerCallResult>) -> String {
         let (approval_id, arguments) = (self.approval_id.as_deref(), self.call.arguments.as_str());
         ServerCallItem { id: &self.item_id, tool: &self.tool, arguments, approval_id, result }
@@ -273,5 +278,6 @@ impl<L: EventLabels> Realtime<L> {
         }
         // Clients ask for the next response now.
         self.reply_item_done(call.number);
+        self.leave_unused_servers();
     }
 }

@@ -26,6 +26,8 @@ const NAMES_MAX: usize = 256;
 const NAME_MAX_BYTES: usize = 256;
 /// Fields that are never echoed.
 const SECRET_FIELDS: [&str; 2] = ["authorization", "headers"];
+/// Fields that name a connector or a tunnel of OpenAI, in place of a URL.
+const HOSTED: [&str; 2] = ["connector_id", "tunnel_id"];
 /// Headers that voxbridge sets itself, and those of a connection.
 const OWN_HEADERS: [&str; 15] = [
     "accept",
@@ -49,6 +51,8 @@ const OWN_HEADERS: [&str; 15] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::client::realtime) struct DeclaredServer {
     pub(in crate::client::realtime) server: RemoteServer,
+    /// OpenAI hosts the server: voxbridge has no way to it.
+    pub(super) is_hosted: bool,
     /// Tools that the model may call; all if not given.
     allowed: Option<ToolFilter>,
     approval: Approval,
@@ -107,25 +111,27 @@ impl ToolFilter {
     }
 }
 
-/// Reads an entry; `None` for one of OpenAI's own connectors and tunnels.
+/// Reads an entry.
 ///
 /// # Errors
 /// The mistake, without values that may be secret.
 pub(in crate::client::realtime) fn read_server(
     fields: &Fields<'_>,
     path: &str,
-) -> Result<Option<DeclaredServer>, Error> {
+) -> Result<DeclaredServer, Error> {
     let at = |key: &str| format!("{path}.{key}");
     let label = fields.given("server_label").ok_or_else(|| missing(&at("server_label")))?;
     let label = read_text(label, &at("server_label"), LABEL_MAX_BYTES)?;
     if label.trim().is_empty() || label.chars().any(char::is_control) {
         return Err(wrong_value(&at("server_label"), "a label"));
     }
-    let Some(url) = fields.given("server_url") else {
-        let has_other = ["connector_id", "tunnel_id"].iter().any(|key| fields.given(key).is_some());
-        return if has_other { Ok(None) } else { Err(missing(&at("server_url"))) };
-    };
-    let url = read_text(url, &at("server_url"), URL_MAX_BYTES)?;
+    let url = fields.given("server_url");
+    let is_hosted = url.is_none() && HOSTED.iter().any(|key| fields.given(key).is_some());
+    if url.is_none() && !is_hosted {
+        return Err(missing(&at("server_url")));
+    }
+    let url =
+        url.map(|url| read_text(url, &at("server_url"), URL_MAX_BYTES)).transpose()?.unwrap_or_default();
     let mut headers = Vec::new();
     if let Some(given) = fields.given("headers") {
         read_headers(given, &at("headers"), &mut headers)?;
@@ -137,11 +143,12 @@ pub(in crate::client::realtime) fn read_server(
         headers.push(("authorization".to_owned(), format!("Bearer {token}")));
     }
     let allowed = fields.given("allowed_tools").map(|value| read_filter(value, &at("allowed_tools")));
-    Ok(Some(DeclaredServer {
+    Ok(DeclaredServer {
         server: RemoteServer { label, url, headers },
+        is_hosted,
         allowed: allowed.transpose()?,
         approval: read_approval(fields.given("require_approval"), &at("require_approval"))?,
-    }))
+    })
 }
 
 fn read_headers(value: &RawValue, path: &str, headers: &mut Vec<(String, String)>) -> Result<(), Error> {

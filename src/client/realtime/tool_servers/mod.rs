@@ -1,10 +1,11 @@
-//! Tool servers that the client names in `session.update`: voxbridge lists their tools and calls them for the model.
+//! Tool servers that the client names, for the session in `session.update` or for one response in `response.create`: voxbridge
+//! lists their tools and calls them for the model.
 //!
 //! Source: mappings/notes/openai-realtime.md#tool-servers. A call ends its response, the result becomes part of the conversation when
 //! it comes, and the client asks for the next response.
 //!
 //! The driver connects and calls ([`ToolOrder`]). [`declared`] reads the entries of `tools`, [`calls`] has the calls and their approval,
-//! [`items`] the items.
+//! [`items`] the items. Requests for responses that name servers wait in [`super::held_requests`].
 
 mod calls;
 mod declared;
@@ -28,11 +29,21 @@ use crate::{
     vocabulary::{ClientRequest, EntryId, ListedTool, Message, Setting, Tool, ToolChoice, writable_name},
 };
 
+/// Why a connector or a tunnel of OpenAI has no tools.
+const HOSTED_BY_OPENAI: &str = "connectors and tunnels are servers of OpenAI, which voxbridge cannot reach: name the tool server's own URL in server_url";
+
 /// Tool servers of one session's client.
 #[derive(Debug, Default)]
 pub(super) struct ToolServers {
     lists: Vec<ToolList>,
     calls: Vec<RemoteCall>,
+}
+
+/// Lists whose tools are offered.
+#[derive(Debug)]
+pub(super) enum ToolLists<'l> {
+    OfSession,
+    Of(&'l [EntryId]),
 }
 
 /// The tools of a server.
@@ -41,8 +52,12 @@ struct ToolList {
     declared: DeclaredServer,
     /// Its item.
     number: EntryId,
+    /// The session offers these tools; otherwise only responses that name the server do.
+    is_of_session: bool,
     /// The client knows that it is being made.
     is_announced: bool,
+    /// The server has answered, or has failed.
+    is_complete: bool,
     /// Empty until they are listed.
     tools: Vec<ListedTool>,
 }
@@ -72,12 +87,46 @@ impl ToolServers {
         lists.sum::<usize>() + self.calls.iter().map(RemoteCall::bytes).sum::<usize>()
     }
 
-    /// The tools of all servers under names that neither the client's functions nor other tools have. Where a name is taken, the
+    /// Number of lists.
+    pub(super) const fn lists_count(&self) -> usize {
+        self.lists.len()
+    }
+
+    /// True if the tools of this server are listed or being listed.
+    pub(super) fn knows(&self, server: &DeclaredServer) -> bool {
+        self.lists.iter().any(|list| list.declared == *server)
+    }
+
+    /// True if the server of a list has answered, or has failed.
+    pub(super) fn is_complete(&self, number: EntryId) -> bool {
+        self.lists.iter().all(|list| list.number != number || list.is_complete)
+    }
+
+    /// Removes the lists that neither the session nor a call needs, except these. Gives the numbers of those with a connection.
+    pub(super) fn remove_unused(&mut self, used: &[EntryId]) -> Vec<EntryId> {
+        let mut left = Vec::new();
+        let Self { lists, calls } = self;
+        lists.retain(|list| {
+            let is_called = calls.iter().any(|call| call.is_of(list.number));
+            let is_kept = list.is_of_session || is_called || used.contains(&list.number);
+            if !is_kept && !list.declared.is_hosted {
+                left.push(list.number);
+            }
+            is_kept
+        });
+        left
+    }
+
+    /// The tools in these lists under names that neither the client's functions nor other tools have. Where a name is taken, the
     /// server's label comes in front. A tool that finds no name or no room is left out.
-    fn named_tools(&self, functions: &[Tool]) -> Vec<ServerTool> {
+    pub(super) fn named_tools(&self, functions: &[Tool], lists: &ToolLists<'_>) -> Vec<ServerTool> {
+        let is_meant = |list: &&ToolList| match lists {
+            ToolLists::OfSession => list.is_of_session,
+            ToolLists::Of(numbers) => numbers.contains(&list.number),
+        };
         let mut named: Vec<ServerTool> = Vec::new();
         let mut bytes: usize = functions.iter().map(tool_bytes).sum();
-        for list in &self.lists {
+        for list in self.lists.iter().filter(is_meant) {
             let label = &list.declared.server.label;
             for listed in &list.tools {
                 let is_free = |name: &String| {
@@ -104,6 +153,13 @@ impl ToolServers {
     }
 }
 
+impl ServerTool {
+    /// The list that it is in.
+    pub(super) const fn list(&self) -> EntryId {
+        self.list
+    }
+}
+
 /// Text of a tool, bytes.
 fn tool_bytes(tool: &Tool) -> usize {
     tool.name.len() + tool.description.as_ref().map_or(0, String::len) + tool.parameters.len()
@@ -124,57 +180,89 @@ pub(super) fn chosen_of_server(choice: &Value, server_tools: &[ServerTool]) -> O
 }
 
 impl<L: EventLabels> Realtime<L> {
-    /// Connects to the servers that the client has named, and leaves those that it names no longer.
+    /// Connects to the servers that the client has named for the session, and leaves those that it names no longer.
     pub(super) fn follow_declared_servers(&mut self) {
         let declared = &self.session.tool_servers;
         if declared.is_empty() && self.tool_servers.lists.is_empty() {
             return;
         }
-        let orders = &mut self.notes.tool_orders;
-        self.tool_servers.lists.retain(|list| {
-            let is_kept = declared.contains(&list.declared);
-            if !is_kept {
-                orders.push(ToolOrder::Leave(list.number));
-            }
-            is_kept
-        });
-        for server in declared {
-            if self.tool_servers.lists.iter().all(|list| list.declared != *server) {
-                let number = self.items.allocate();
-                orders.push(ToolOrder::Connect(number, Box::new(server.server.clone())));
-                let declared = server.clone();
-                self.tool_servers.lists.push(ToolList {
-                    declared,
-                    number,
-                    is_announced: false,
-                    tools: Vec::new(),
-                });
-            }
+        for list in &mut self.tool_servers.lists {
+            list.is_of_session = declared.contains(&list.declared);
+        }
+        self.leave_unused_servers();
+        for server in self.session.tool_servers.clone() {
+            let at = self.find_or_begin_list(&server);
+            self.tool_servers.lists[at].is_of_session = true;
         }
         self.name_server_tools();
     }
 
-    /// Offers the tools that are listed by now.
+    /// Index of the list of a server's tools, which is begun if there is none.
+    fn find_or_begin_list(&mut self, server: &DeclaredServer) -> usize {
+        let lists = &mut self.tool_servers.lists;
+        if let Some(at) = lists.iter().position(|list| list.declared == *server) {
+            return at;
+        }
+        let number = self.items.allocate();
+        if !server.is_hosted {
+            self.notes.tool_orders.push(ToolOrder::Connect(number, Box::new(server.server.clone())));
+        }
+        lists.push(ToolList {
+            declared: server.clone(),
+            number,
+            is_of_session: false,
+            is_announced: false,
+            is_complete: server.is_hosted,
+            tools: Vec::new(),
+        });
+        lists.len() - 1
+    }
+
+    /// Begins the list of a server that a response names, and tells the client. A list that there is already serves as well; the
+    /// session's are announced with its settings.
+    pub(super) fn begin_list_of_response(
+        &mut self,
+        server: &DeclaredServer,
+        send: &mut dyn FnMut(Message),
+    ) -> EntryId {
+        let at = self.find_or_begin_list(server);
+        let ToolList { number, is_of_session, .. } = self.tool_servers.lists[at];
+        if !is_of_session {
+            self.announce_list(at, send);
+        }
+        number
+    }
+
+    /// Offers the session's tools that are listed by now.
     fn name_server_tools(&mut self) {
-        let named = self.tool_servers.named_tools(&self.session.tools.tools);
+        let functions = &self.session.tools.tools;
+        let named = self.tool_servers.named_tools(functions, &ToolLists::OfSession);
         self.session.set_server_tools(named.into());
     }
 
-    /// Tells the client which lists of tools are being made. Clients ask for the item at once.
+    /// Tells the client which lists of the session's tools are being made. Clients ask for the item at once.
     pub(super) fn announce_lists(&mut self, send: &mut dyn FnMut(Message)) {
         for at in 0..self.tool_servers.lists.len() {
-            let list = &mut self.tool_servers.lists[at];
-            if std::mem::replace(&mut list.is_announced, true) {
-                continue;
-            }
-            let number = list.number;
-            let id = self.events.item_id(number);
-            let json = list_json(&id, &list.declared.server.label, &[], None).to_string();
-            let previous = self.items.last_id();
-            self.items.add(Item::added(id.clone(), number, json.clone()));
-            let fields = json!({ "previous_item_id": previous });
-            self.send_with(RealtimeEvent::ItemAdded, fields, "item", &json, send);
-            self.send(RealtimeEvent::ToolListStarted, json!({ "item_id": id }), send);
+            self.announce_list(at, send);
+        }
+    }
+
+    /// Tells the client, once, that a list is being made.
+    fn announce_list(&mut self, at: usize, send: &mut dyn FnMut(Message)) {
+        let list = &mut self.tool_servers.lists[at];
+        if std::mem::replace(&mut list.is_announced, true) {
+            return;
+        }
+        let (number, is_hosted) = (list.number, list.declared.is_hosted);
+        let id = self.events.item_id(number);
+        let json = list_json(&id, &list.declared.server.label, &[], None).to_string();
+        let previous = self.items.last_id();
+        self.items.add(Item::added(id.clone(), number, json.clone()));
+        let fields = json!({ "previous_item_id": previous });
+        self.send_with(RealtimeEvent::ItemAdded, fields, "item", &json, send);
+        self.send(RealtimeEvent::ToolListStarted, json!({ "item_id": id }), send);
+        if is_hosted {
+            self.send_list_end(at, Some(HOSTED_BY_OPENAI), send);
         }
     }
 
@@ -185,9 +273,11 @@ impl<L: EventLabels> Realtime<L> {
         listed: Result<Vec<ListedTool>, String>,
         handle: &mut RequestHandler<'_>,
     ) {
-        let Some(list) = self.tool_servers.lists.iter_mut().find(|list| list.number == number) else {
+        let Some(at) = self.tool_servers.lists.iter().position(|list| list.number == number) else {
             return;
         };
+        let list = &mut self.tool_servers.lists[at];
+        list.is_complete = true;
         let problem = match listed {
             Ok(tools) => {
                 list.tools = tools.into_iter().filter(|tool| list.declared.allows(tool)).collect();
@@ -195,19 +285,31 @@ impl<L: EventLabels> Realtime<L> {
             }
             Err(problem) => Some(problem),
         };
-        let id = self.events.item_id(number);
-        let json = list_json(&id, &list.declared.server.label, &list.tools, problem.as_deref());
+        let is_of_session = list.is_of_session;
+        let mut messages = Vec::new();
+        self.send_list_end(at, problem.as_deref(), &mut |message| messages.push(message));
+        self.add_replies(messages);
+        if is_of_session {
+            self.name_server_tools();
+            handle(ClientRequest::Adjust(vec![Setting::Tools(self.session.offer())]));
+        }
+        self.release_requests(handle);
+    }
+
+    /// Sends a list that is complete, or why there is none.
+    fn send_list_end(&mut self, at: usize, problem: Option<&str>, send: &mut dyn FnMut(Message)) {
+        let list = &self.tool_servers.lists[at];
+        let (number, id) = (list.number, self.events.item_id(list.number));
+        let json = list_json(&id, &list.declared.server.label, &list.tools, problem);
         self.items.replace(Item::added(id.clone(), number, json.to_string()));
-        self.reply_item_done(number);
+        self.send_item_done(number, send);
         match problem {
-            None => self.reply(RealtimeEvent::ToolListCompleted, json!({ "item_id": id })),
+            None => self.send(RealtimeEvent::ToolListCompleted, json!({ "item_id": id }), send),
             Some(problem) => {
-                let error = json!({ "message": problem });
-                self.reply(RealtimeEvent::ToolListFailed, json!({ "item_id": id, "error": error }));
+                let fields = json!({ "item_id": id, "error": { "message": problem } });
+                self.send(RealtimeEvent::ToolListFailed, fields, send);
             }
         }
-        self.name_server_tools();
-        handle(ClientRequest::Adjust(vec![Setting::Tools(self.session.offer())]));
     }
 
     /// Answers with a complete item.

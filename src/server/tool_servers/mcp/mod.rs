@@ -9,6 +9,8 @@
 mod child;
 mod http;
 mod result;
+#[cfg(test)]
+mod tests;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +21,10 @@ use rmcp::{
         CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest,
         Implementation, PaginatedRequestParams, ServerResult,
     },
-    service::{ClientInitializeError, NotificationContext, PeerRequestOptions, RunningService, ServiceError},
+    service::{
+        ClientInitializeError, NotificationContext, PeerRequestOptions, RunningService,
+        RunningServiceCancellationToken, ServiceError,
+    },
 };
 use tokio::{process::Child, sync::Notify, time::timeout};
 use tracing::{debug, warn};
@@ -53,14 +58,18 @@ pub(crate) const fn check() -> Result<(), String> {
     Ok(())
 }
 
-/// A connected server.
+/// A connected server. Dropping it ends the connection.
 pub(super) struct Connected {
-    service: RunningService<RoleClient, Handler>,
+    peer: Peer<RoleClient>,
+    /// Ends the library's task.
+    stop: Option<RunningServiceCancellationToken>,
     /// Ended with the connection.
     _child: Option<Child>,
     list_changed: Arc<Notify>,
     /// The server has forgotten the session.
     expiry: Arc<Notify>,
+    /// The connection has ended.
+    end: Arc<Notify>,
 }
 
 /// Takes the server's notifications.
@@ -90,8 +99,7 @@ pub(super) async fn connect(settings: &ToolServerSettings) -> Result<Connected, 
 }
 
 async fn start(settings: &ToolServerSettings) -> Result<Connected, String> {
-    let list_changed = Arc::<Notify>::default();
-    let handler = Handler { list_changed: list_changed.clone() };
+    let handler = Handler { list_changed: Arc::default() };
     match &settings.transport {
         ToolServerTransport::Http { endpoint, path, headers, is_public } => {
             let answer_max = settings.timeout.max(LIST_TIMEOUT) + ANSWER_GRACE;
@@ -99,17 +107,36 @@ async fn start(settings: &ToolServerSettings) -> Result<Connected, String> {
             let expiry = client.expiry();
             let service =
                 handler.serve(client.into_transport()).await.map_err(|error| words_of_start(&error))?;
-            Ok(Connected { service, _child: None, list_changed, expiry })
+            Ok(Connected::new(service, None, expiry))
         }
         ToolServerTransport::Child { .. } => {
             let (transport, child) = child::start(settings)?;
             let service = handler.serve(transport).await.map_err(|error| words_of_start(&error))?;
-            Ok(Connected { service, _child: Some(child), list_changed, expiry: Arc::default() })
+            Ok(Connected::new(service, Some(child), Arc::default()))
         }
     }
 }
 
 impl Connected {
+    /// A connection whose library's task has begun.
+    fn new(service: RunningService<RoleClient, Handler>, child: Option<Child>, expiry: Arc<Notify>) -> Self {
+        let end = Arc::<Notify>::default();
+        let connected = Self {
+            peer: service.peer().clone(),
+            stop: Some(service.cancellation_token()),
+            _child: child,
+            list_changed: service.service().list_changed.clone(),
+            expiry,
+            end: end.clone(),
+        };
+        tokio::spawn(async move {
+            // It ends with the connection, however that ends.
+            let _ = service.waiting().await;
+            end.notify_one();
+        });
+        connected
+    }
+
     /// The tools that are offered.
     pub(super) async fn list_tools(&self, settings: &ToolServerSettings) -> Result<Vec<ListedTool>, String> {
         let mut list = ToolList { settings, tools: Vec::new(), bytes: 0, left_out: 0 };
@@ -117,7 +144,7 @@ impl Connected {
         let mut cursor = None;
         for _ in 0..PAGES_MAX {
             let params = PaginatedRequestParams::default().with_cursor(cursor);
-            let page = timeout(LIST_TIMEOUT, self.service.peer().list_tools(Some(params))).await;
+            let page = timeout(LIST_TIMEOUT, self.peer.list_tools(Some(params))).await;
             let late = |_| format!("no list of tools within {} s", LIST_TIMEOUT.as_secs());
             let page = page.map_err(late)?.map_err(|error| words_of(&error))?;
             for tool in page.tools {
@@ -135,7 +162,7 @@ impl Connected {
 
     /// Calls tools on this connection.
     pub(super) fn caller(&self) -> Arc<dyn ToolCaller> {
-        Arc::new(Caller(self.service.peer().clone()))
+        Arc::new(Caller(self.peer.clone()))
     }
 
     /// Waits until the list of tools has changed.
@@ -143,18 +170,17 @@ impl Connected {
     /// # Errors
     /// The connection is gone.
     pub(super) async fn wait_for_change(&self) -> Result<(), String> {
-        /// How often a connection is looked at that reports no change.
-        const INTERVAL: Duration = Duration::from_secs(1);
-        loop {
-            tokio::select! {
-                () = self.list_changed.notified() => return Ok(()),
-                () = self.expiry.notified() => return Err("the server has forgotten the session".to_owned()),
-                () = tokio::time::sleep(INTERVAL) => {}
-            }
-            if self.service.peer().is_transport_closed() || self.service.is_closed() {
-                return Err("the server has closed the connection".to_owned());
-            }
+        tokio::select! {
+            () = self.list_changed.notified() => Ok(()),
+            () = self.expiry.notified() => Err("the server has forgotten the session".to_owned()),
+            () = self.end.notified() => Err("the server has closed the connection".to_owned()),
         }
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.stop.take().into_iter().for_each(RunningServiceCancellationToken::cancel);
     }
 }
 

@@ -70,6 +70,18 @@ async fn live_session_converses_by_a_call_and_a_second_connection_ends_it() {
 }
 
 #[tokio::test]
+async fn connection_that_joins_late_gets_the_start_of_a_live_session() {
+    let bench = live_bench().await;
+    let (mut client, id) = live_call(&bench, &json!({ "model": "gpt-live-1" })).await;
+    let started = client.wait_for("session.started").await;
+    for start in ["/v1", "/openai/v1"] {
+        let mut late = bench.dial(&format!("{start}/live/sessions/{id}/attach")).await;
+        assert_eq!(late.wait_for_event("session.started").await, started);
+        assert_eq!(late.received.len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn hang_up_ends_a_live_session() {
     let bench = live_bench().await;
     let (mut client, id) = live_call(&bench, &json!({ "model": "gpt-live-1" })).await;

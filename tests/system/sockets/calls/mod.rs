@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::{net::UdpSocket, sync::watch, time::Instant};
 use voxbridge::config::{Config, WebRtcConfig};
 use voxbridge_test_support::{
-    bench::{Bench, ClientFrame, recording, scratch},
+    bench::{Bench, ClientFrame, events, recording, scratch},
     wait::wait_until,
 };
 
@@ -364,6 +364,34 @@ async fn second_connection_hears_the_call_and_commands_it() {
     assert!(frames.iter().all(|frame| !matches!(frame, ClientFrame::Audio(_))), "no audio");
     client.run_until("the end", CallClient::is_over).await;
     wait_until("the session ends", || bench.sessions.is_empty()).await;
+}
+
+#[tokio::test]
+async fn connection_that_joins_at_any_time_gets_the_greeting_with_the_present_settings() {
+    let bench = bench().await;
+    let (mut client, offer) = CallClient::new().await;
+    let (_, head, answer) = request(&bench, "POST /v1/realtime/calls?model=m", SDP, &offer).await;
+    let location = head.lines().find_map(|line| line.strip_prefix("location: ")).unwrap();
+    let id = location.rsplit('/').next().unwrap();
+    let paths = ["/v1", "/openai/v1"].map(|start| format!("{start}/realtime?call_id={id}"));
+    let mut early = bench.dial(&paths[0]).await;
+    client.take_answer(&answer);
+    let mut present = client.wait_for("session.created").await;
+    assert_eq!(early.wait_for_event("session.created").await, present);
+    for instructions in ["Be late.", "Be later."] {
+        for path in &paths {
+            let mut late = bench.dial(path).await;
+            let greeting = late.wait_for_event("session.created").await;
+            assert_eq!((greeting["session"].clone(), late.received.len()), (present["session"].clone(), 1));
+        }
+        let session = json!({ "type": "realtime", "instructions": instructions });
+        client.send(&json!({ "type": "session.update", "session": session }));
+        present = client.wait_for("session.updated").await;
+        assert_eq!(early.wait_for_event("session.updated").await, present);
+        assert_eq!(present["session"]["instructions"], instructions);
+        client.events.clear();
+    }
+    assert_eq!(events(&early.received, "session.created").len(), 1, "greeted once");
 }
 
 #[tokio::test]
