@@ -357,7 +357,7 @@ pub(in crate::server) fn secret_session(
 pub(in crate::server) fn key_places<'c>(config: &'c ServiceConfig, path: &str) -> KeyPlaces<'c> {
     let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
     let has_requests_at = |client: &&Arc<ClientMapping>| {
-        client.setup_page.as_ref().is_some_and(|page| page.path == path)
+        client.setup_page.as_ref().is_some_and(|page| *page.path == *path)
             || client.jobs.as_ref().is_some_and(|jobs| jobs.serves(path))
     };
     let mut places = KeyPlaces::default();

@@ -70,7 +70,7 @@ pub(in crate::server) fn protocol<B>(
 ) -> Option<Arc<ClientMapping>> {
     let path = request.uri().path();
     let mut clients = config.library.clients();
-    let found = clients.find(|client| client.setup_page.as_ref().is_some_and(|page| page.path == path));
+    let found = clients.find(|client| client.setup_page.as_ref().is_some_and(|page| *page.path == *path));
     found.filter(|client| config.routes.can_serve(client)).cloned()
 }
 

@@ -186,7 +186,7 @@ fn find_upload(
     api: &JobApi,
 ) -> Result<NamedRecording, Failure> {
     let id_in_url = |url: &String| {
-        let path = api.uploads.as_ref()?.path.as_str();
+        let path = &*api.uploads.as_ref()?.path;
         let (_, id) = url.rsplit_once('/').filter(|(before, _)| before.ends_with(path))?;
         Some(id.to_owned())
     };
