@@ -23,16 +23,12 @@ pub struct WebhooksConfig {
     #[serde(default, serialize_with = "serialize_redacted", skip_serializing_if = "Vec::is_empty")]
     pub urls: Vec<String>,
     /// CA certificates (PEM) to trust besides those of the system.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// File with the secret that signs messages, `whsec_…`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
     /// Environment variable with this secret.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_env: Option<String>,
     /// Events that are told; all by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<WebhookEvent>>,
 }
 
