@@ -10,7 +10,6 @@ use super::{
     problems::ConfigProblems,
 };
 use crate::{
-    net::http_request::RequestTarget,
     secret::{Secret, redacted_url},
     server::{
         route::Routes,
@@ -145,8 +144,7 @@ impl McpConfig {
             token_header: self.token_header.as_deref(),
             headers: &self.headers,
         };
-        let RequestTarget { endpoint, path, headers } = server.target()?;
-        Ok(ToolServerTransport::Http { endpoint, path, headers, is_public: false })
+        Ok(ToolServerTransport::Http { target: server.target()?, is_public: false })
     }
 
     fn child_environment(&self) -> Result<Vec<(String, Secret)>, Mistake> {

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     net::http_request::RequestTarget,
     secret::redacted_url,
-    server::webhooks::{SigningKey, WebhookEvent, WebhookSettings, WebhookTarget},
+    server::webhooks::{SigningKey, WebhookEvent, WebhookSettings},
 };
 
 /// `[webhooks]`: servers that are told about sessions; off unless `urls` is set.
@@ -52,14 +52,13 @@ impl WebhooksConfig {
         Ok(Some(WebhookSettings { targets, events, key: self.key()? }))
     }
 
-    fn target(&self, url: &str) -> Result<WebhookTarget, Mistake> {
+    fn target(&self, url: &str) -> Result<RequestTarget, Mistake> {
         let headers = BTreeMap::new();
         let (token_file, token_env, token_header) = (None, None, None);
         let (example, ca) = ("https://HOST/PATH", self.ca.as_deref());
         let server = HttpServer { url, example, ca, token_file, token_env, token_header, headers: &headers };
         let of_urls = |(key, problem)| (if key == "url" { "urls" } else { key }, problem);
-        let RequestTarget { endpoint, path, .. } = server.target().map_err(of_urls)?;
-        Ok(WebhookTarget { endpoint, path })
+        server.target().map_err(of_urls)
     }
 
     fn key(&self) -> Result<SigningKey, Mistake> {

@@ -93,9 +93,9 @@ async fn start(settings: &ToolServerSettings) -> Result<Connected, String> {
     let list_changed = Arc::<Notify>::default();
     let handler = Handler { list_changed: list_changed.clone() };
     match &settings.transport {
-        ToolServerTransport::Http { endpoint, path, headers, is_public } => {
+        ToolServerTransport::Http { target, is_public } => {
             let answer_max = settings.timeout.max(LIST_TIMEOUT) + ANSWER_GRACE;
-            let client = http::HttpClient::new(endpoint, path, headers, *is_public, answer_max);
+            let client = http::HttpClient::new(target.clone(), *is_public, answer_max);
             let expiry = client.expiry();
             let service =
                 handler.serve(client.into_transport()).await.map_err(|error| words_of_start(&error))?;
