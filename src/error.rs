@@ -3,8 +3,6 @@
 //! The type knows no wire format. A client protocol's mapping turns each [`ErrorKind`] into the protocol's code,
 //! message and close frame, in one place ([`crate::client`]).
 
-use std::fmt;
-
 use crate::named_enum::named_enum;
 
 named_enum! {
@@ -174,7 +172,8 @@ impl ErrorKind {
 }
 
 /// Error that is reported to a client and to the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {detail}", kind.name())]
 pub struct Error {
     /// Kind.
     pub kind: ErrorKind,
@@ -206,11 +205,3 @@ impl Error {
         Self { request_id: Some(request_id.into()), ..self }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind.name(), self.detail)
-    }
-}
-
-impl std::error::Error for Error {}

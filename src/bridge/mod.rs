@@ -36,7 +36,7 @@ use self::{
     exchange::{OUTPUTS_MAX, Outputs},
     relay::Relay,
     served::ServedSession,
-    session::BridgedSession,
+    session::{BridgedSession, LaneMessage},
 };
 use crate::{
     client::{Codec, ConnectQuery},
@@ -223,14 +223,14 @@ impl Bridge {
                 session.handle_lane_opened(now, lane);
                 let event =
                     LaneEvent::Queued { position: Some(position), length: None, wait_s: None, ticket: None };
-                session.handle_lane_event(now, lane, &event, MessageMeta::default(), "");
+                session.handle_lane_event(now, lane, LaneMessage::unsaid(&event));
             }
             Input::LaneOpened(lane) => self.handle_lane_opened(now, lane),
             Input::Lane(lane, frame) => self.handle_lane_frame(now, lane, frame),
             Input::Answer(lane, part) => {
                 if let Some(codec) = lanes.get_mut(lane) {
                     codec.handle_answer(part, |event, meta| {
-                        session.handle_lane_event(now, lane, &event, meta, "");
+                        session.handle_lane_event(now, lane, LaneMessage { event: &event, meta, text: "" });
                     });
                 }
             }
@@ -239,7 +239,8 @@ impl Bridge {
                     if let Some(end) = end {
                         let end_reason = Some(RelayEndReason::Failed);
                         let meta = MessageMeta { end_reason, ..MessageMeta::default() };
-                        session.handle_lane_event(now, lane, &LaneEvent::Closed(end), meta, "");
+                        let event = &LaneEvent::Closed(end);
+                        session.handle_lane_event(now, lane, LaneMessage { event, meta, text: "" });
                     }
                     session.handle_lane_closed(now, lane, &reason);
                 }
@@ -263,7 +264,7 @@ impl Bridge {
             session.handle_lane_opened(now, lane);
         }
         if opening == LaneOpening::Granted {
-            session.handle_lane_event(now, lane, &LaneEvent::Granted, MessageMeta::default(), "");
+            session.handle_lane_event(now, lane, LaneMessage::unsaid(&LaneEvent::Granted));
         }
     }
 
@@ -273,7 +274,7 @@ impl Bridge {
         let text = if let Frame::Text(text) = frame { text } else { "" };
         let takes_as_sent = session.takes_as_sent(codec.mapping());
         let handle = |event: LaneEvent<'_>, meta: MessageMeta<'_>| {
-            session.handle_lane_event(now, lane, &event, meta, text);
+            session.handle_lane_event(now, lane, LaneMessage { event: &event, meta, text });
         };
         match takes_as_sent {
             true => codec.decode_as_sent(frame, handle),
@@ -289,7 +290,7 @@ impl Bridge {
                 CodecAction::Send(message) => outputs.ready.push_back(Output::ToLane(lane, message)),
                 CodecAction::Request(request) => outputs.ready.push_back(Output::Request(lane, request)),
                 CodecAction::Event(event) => {
-                    session.handle_lane_event(now, lane, &event, MessageMeta::default(), "");
+                    session.handle_lane_event(now, lane, LaneMessage::unsaid(&event));
                 }
                 CodecAction::Redial => outputs.ready.push_back(Output::ReopenLane(lane, mode, purpose)),
                 CodecAction::End(reason) => {

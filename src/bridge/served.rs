@@ -9,7 +9,7 @@ use std::{
 use super::{
     EventTap, Input,
     exchange::{Output, Outputs},
-    session::BridgedSession,
+    session::{BridgedSession, LaneMessage},
 };
 use crate::{
     client::{Abilities, Codec, ConnectQuery, IgnoredField, ToolOrder, check_request, spell_request},
@@ -20,8 +20,7 @@ use crate::{
     },
     spelling::UpstreamMapping,
     vocabulary::{
-        ClientEvent, ClientRequest, CloseReason, DisconnectReason, Frame, Lane, LaneEvent, LaneRequest,
-        Message, MessageMeta, Mode,
+        ClientEvent, ClientRequest, CloseReason, DisconnectReason, Frame, Lane, LaneRequest, Message, Mode,
     },
 };
 
@@ -269,18 +268,11 @@ impl BridgedSession for ServedSession {
         self.session.handle_lane_opened(now, lane);
     }
 
-    fn handle_lane_event(
-        &mut self,
-        now: Instant,
-        lane: Lane,
-        event: &LaneEvent<'_>,
-        meta: MessageMeta<'_>,
-        _text: &str,
-    ) {
+    fn handle_lane_event(&mut self, now: Instant, lane: Lane, message: LaneMessage<'_>) {
         if let Some(tap) = &mut self.tap {
-            tap.lane_event(now, lane, event, &meta);
+            tap.lane_event(now, lane, message.event, &message.meta);
         }
-        self.session.handle_lane_event(now, lane, event, meta);
+        self.session.handle_lane_event(now, lane, message.event, message.meta);
     }
 
     fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason) {

@@ -15,6 +15,22 @@ use crate::{
     },
 };
 
+/// What a lane's upstream said.
+#[derive(Clone, Copy)]
+pub(super) struct LaneMessage<'m> {
+    pub(super) event: &'m LaneEvent<'m>,
+    pub(super) meta: MessageMeta<'m>,
+    /// The message; empty if the upstream sent none.
+    pub(super) text: &'m str,
+}
+
+impl<'m> LaneMessage<'m> {
+    /// An event that no message of the upstream has.
+    pub(super) fn unsaid(event: &'m LaneEvent<'m>) -> Self {
+        Self { event, meta: MessageMeta::default(), text: "" }
+    }
+}
+
 /// A session and the codec of its client.
 pub(super) trait BridgedSession: Debug + Send {
     /// The session's id.
@@ -86,15 +102,8 @@ pub(super) trait BridgedSession: Debug + Send {
         false
     }
 
-    /// Handles an event of a lane. `text` is the upstream's message; empty if it sent none.
-    fn handle_lane_event(
-        &mut self,
-        now: Instant,
-        lane: Lane,
-        event: &LaneEvent<'_>,
-        meta: MessageMeta<'_>,
-        text: &str,
-    );
+    /// Handles what a lane's upstream said.
+    fn handle_lane_event(&mut self, now: Instant, lane: Lane, message: LaneMessage<'_>);
 
     /// A lane's transport closed.
     fn handle_lane_closed(&mut self, now: Instant, lane: Lane, reason: &DisconnectReason);

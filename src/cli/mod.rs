@@ -30,6 +30,7 @@ mod output;
 mod output_file;
 mod picture;
 mod read_input;
+mod realtime;
 mod recording;
 mod resume_file;
 mod running_server;

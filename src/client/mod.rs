@@ -184,7 +184,8 @@ impl Codec {
     /// The close frame after an error that ends the connection; `None` for one that does not.
     #[must_use]
     pub fn error_close_frame(&self, error: &Error) -> Option<Message> {
-        let (code, reason) = error_close_frame(self.mapping().error(error.kind)?, &error.detail)?;
+        let spelling = self.mapping().error(error.kind)?;
+        let (code, reason) = error_close_frame(spelling.close.as_ref()?, &error.detail);
         Some(Message::Close(code, reason))
     }
 

@@ -177,7 +177,8 @@ impl RelayCodec {
             })
         });
         let event = if spelling.code.is_empty() { None } else { event() };
-        RelayErrorMessages { event, session_end, close: error_close_frame(spelling, &error.detail) }
+        let close = spelling.close.as_ref().map(|close| error_close_frame(close, &error.detail));
+        RelayErrorMessages { event, session_end, close }
     }
 
     /// Close frame after the last event.

@@ -36,14 +36,12 @@ pub struct AccessConfig {
     /// File of API keys.
     pub keys: Option<PathBuf>,
     /// File of keys that devices get at the page where they ask for their server: a key by device id.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub device_keys: Option<PathBuf>,
     /// Rejects clients without a key. Defaults to true if `keys` is set.
     pub required: Option<bool>,
     /// Query parameter that may carry a key. None by default, because URLs end up in logs.
     pub query_parameter: Option<String>,
     /// Checks the requests of protocols that sign them, such as Twilio's.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<SignatureConfig>,
     /// Allowed `Origin`s of browsers; any by default.
     pub origins: Option<Vec<String>>,
@@ -63,10 +61,8 @@ pub struct AccessConfig {
 #[serde(deny_unknown_fields)]
 pub struct SignatureConfig {
     /// File with the account's token.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// Environment variable with the account's token.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
     /// Beginning of the URLs that the account calls, such as `wss://calls.example.com`.
     pub public_url: String,

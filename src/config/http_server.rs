@@ -40,7 +40,6 @@ impl HttpServer<'_> {
         let uri = websocket_uri(self.url).map_err(invalid)?;
         let endpoint = Endpoint::from_uri(&uri, self.ca)
             .map_err(|problem| if self.ca.is_some() { ("ca", problem) } else { invalid(problem) })?;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let mut headers = Vec::new();
         for (name, value) in self.headers {
             let header = name.parse().ok().zip(HeaderValue::from_str(value).ok());
@@ -50,7 +49,7 @@ impl HttpServer<'_> {
         if let Some(token) = read_token(self.token_file, self.token_env).map_err(|problem| (key, problem))? {
             headers.push(self.token_header(&token)?);
         }
-        Ok(RequestTarget { endpoint, path, headers })
+        Ok(RequestTarget::new(endpoint, &uri, headers))
     }
 
     fn token_header(self, token: &Secret) -> Result<(HeaderName, HeaderValue), Mistake> {

@@ -10,7 +10,6 @@ use super::{
     problems::ConfigProblems,
 };
 use crate::{
-    net::http_request::RequestTarget,
     secret::{Secret, redacted_url},
     server::{
         route::Routes,
@@ -32,19 +31,15 @@ const DEFAULT_CALLS_MAX: u32 = 8;
 #[serde(deny_unknown_fields)]
 pub struct McpConfig {
     /// `http://` or `https://` URL of its streamable HTTP. Its secrets are redacted when it is serialized.
-    #[serde(default, serialize_with = "serialize_redacted", skip_serializing_if = "Option::is_none")]
+    #[serde(default, serialize_with = "serialize_redacted")]
     pub url: Option<String>,
     /// CA certificates (PEM) to trust besides those of the system.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// File with the token for this server.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// Environment variable with the token for this server.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
     /// Header that carries the bare token; `Authorization: Bearer` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_header: Option<String>,
     /// Other headers of every request, without secrets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -53,7 +48,6 @@ pub struct McpConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     /// Working directory of the child process.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// Variables of the child's environment, without secrets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -65,13 +59,10 @@ pub struct McpConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environment_from: Vec<String>,
     /// Tools that are offered; all by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
     /// Longest time of a call, ms.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// Most calls in a turn of the user.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub calls_max: Option<u32>,
 }
 
@@ -153,8 +144,7 @@ impl McpConfig {
             token_header: self.token_header.as_deref(),
             headers: &self.headers,
         };
-        let RequestTarget { endpoint, path, headers } = server.target()?;
-        Ok(ToolServerTransport::Http { endpoint, path, headers, is_public: false })
+        Ok(ToolServerTransport::Http { target: server.target()?, is_public: false })
     }
 
     fn child_environment(&self) -> Result<Vec<(String, Secret)>, Mistake> {

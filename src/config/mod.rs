@@ -155,7 +155,6 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "is_default")]
     pub webhooks: WebhooksConfig,
     /// Serves the playground, a page to try this server in a browser.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub playground: Option<bool>,
     /// Admin listener.
     #[serde(default, skip_serializing_if = "is_default")]

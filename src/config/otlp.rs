@@ -11,10 +11,8 @@ use crate::telemetry::otlp::{self, settings::OtlpSettings};
 #[serde(deny_unknown_fields)]
 pub struct OtlpConfig {
     /// `http://` or `https://` URL of the collector, without `/v1/traces`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// Spans have what users, models and tools say.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<bool>,
 }
 

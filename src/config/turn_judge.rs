@@ -15,16 +15,12 @@ pub struct TurnJudgeConfig {
     #[serde(serialize_with = "serialize_redacted")]
     pub url: String,
     /// CA certificates (PEM) to trust besides those of the system.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// File with the token for this server.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// Environment variable with the token for this server.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
     /// Header that carries the bare token; `Authorization: Bearer` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_header: Option<String>,
     /// Other headers of every request, without secrets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -36,7 +36,7 @@ pub struct UpstreamConfig {
     #[serde(skip)]
     pub is_dialect_found: bool,
     /// The purposes that it serves; all of its dialect, if not set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub serves: Option<Vec<LanePurpose>>,
     /// Model that requests over HTTP name, or the URL of a dialect that has a parameter for it. Without it they name none, and the
     /// server takes its own.

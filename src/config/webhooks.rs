@@ -12,7 +12,7 @@ use super::{
 use crate::{
     net::http_request::RequestTarget,
     secret::redacted_url,
-    server::webhooks::{SigningKey, WebhookEvent, WebhookSettings, WebhookTarget},
+    server::webhooks::{SigningKey, WebhookEvent, WebhookSettings},
 };
 
 /// `[webhooks]`: servers that are told about sessions; off unless `urls` is set.
@@ -23,19 +23,15 @@ pub struct WebhooksConfig {
     #[serde(default, serialize_with = "serialize_redacted", skip_serializing_if = "Vec::is_empty")]
     pub urls: Vec<String>,
     /// CA certificates (PEM) to trust besides those of the system.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// File with the secret that signs messages, `whsec_…`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
     /// Environment variable with this secret.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_env: Option<String>,
     /// Directory where messages wait, so that they survive a restart; without it, they wait in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spool: Option<PathBuf>,
     /// Events that are told; all by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<WebhookEvent>>,
 }
 
@@ -59,14 +55,13 @@ impl WebhooksConfig {
         Ok(Some(WebhookSettings { targets, events, key: self.key()?, spool: self.spool.clone() }))
     }
 
-    fn target(&self, url: &str) -> Result<WebhookTarget, Mistake> {
+    fn target(&self, url: &str) -> Result<RequestTarget, Mistake> {
         let headers = BTreeMap::new();
         let (token_file, token_env, token_header) = (None, None, None);
         let (example, ca) = ("https://HOST/PATH", self.ca.as_deref());
         let server = HttpServer { url, example, ca, token_file, token_env, token_header, headers: &headers };
         let of_urls = |(key, problem)| (if key == "url" { "urls" } else { key }, problem);
-        let RequestTarget { endpoint, path, .. } = server.target().map_err(of_urls)?;
-        Ok(WebhookTarget { endpoint, path })
+        server.target().map_err(of_urls)
     }
 
     fn key(&self) -> Result<SigningKey, Mistake> {

@@ -8,8 +8,8 @@ use http_body_util::Full;
 use hyper::{
     Request, Response, Uri,
     body::Incoming,
-    client::conn::http1,
-    header::{HeaderName, HeaderValue},
+    client::conn::http1::{self, SendRequest},
+    header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
@@ -28,6 +28,32 @@ pub struct RequestTarget {
     pub(crate) path: String,
     /// Values with secrets are marked as sensitive.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// Name and version of this program, as requests have them.
+pub(crate) const OWN_AGENT: &str = concat!("voxbridge/", env!("CARGO_PKG_VERSION"));
+
+impl RequestTarget {
+    /// A server, and the path of every request to it.
+    pub(crate) fn new(endpoint: Endpoint, uri: &Uri, headers: Vec<(HeaderName, HeaderValue)>) -> Self {
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        Self { endpoint, path, headers }
+    }
+
+    /// A request that posts this body.
+    ///
+    /// # Errors
+    /// A message about the path.
+    pub(crate) fn post(&self, content_type: &str, body: Bytes) -> Result<Request<Full<Bytes>>, String> {
+        let request = Request::post(&self.path)
+            .header(HOST, &self.endpoint.authority)
+            .header(USER_AGENT, OWN_AGENT)
+            .header(CONTENT_TYPE, content_type)
+            .body(Full::new(body));
+        let mut request = request.map_err(|error| error.to_string())?;
+        request.headers_mut().extend(self.headers.iter().cloned());
+        Ok(request)
+    }
 }
 
 /// A URL with `http` or `https` in the scheme that [`Endpoint::from_uri`] takes, that of WebSockets.
@@ -63,10 +89,21 @@ pub(crate) async fn send_over(
     let late = |_| format!("{host}: no connection within {} s", CONNECT_TIMEOUT.as_secs());
     let connected = timeout(CONNECT_TIMEOUT, connection).await;
     let connected = connected.map_err(late)?.map_err(|error| format!("{host}: {error}"))?;
-    let stream = CountedStream::new(connected);
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    // Ends with the answer, or when that is dropped.
+    // The connection ends with the answer, or when that is dropped.
+    start(connected).await?.send_request(request).await.map_err(|error| error.to_string())
+}
+
+/// Opens a connection for requests. It ends when the sender is dropped.
+///
+/// # Errors
+/// A message about the connection.
+pub(crate) async fn open(endpoint: &Endpoint) -> Result<SendRequest<Full<Bytes>>, String> {
+    start(endpoint.connect().await.map_err(|error| error.to_string())?).await
+}
+
+async fn start(connected: Box<dyn Transport>) -> Result<SendRequest<Full<Bytes>>, String> {
+    let handshake = http1::handshake(TokioIo::new(CountedStream::new(connected))).await;
+    let (sender, connection) = handshake.map_err(|error| error.to_string())?;
     tokio::spawn(connection);
-    sender.send_request(request).await.map_err(|error| error.to_string())
+    Ok(sender)
 }

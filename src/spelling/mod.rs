@@ -344,13 +344,5 @@ fn find<T>(map: &BTreeMap<String, Arc<T>>, what: &str, name: &str) -> Result<Arc
     })
 }
 
-fn check_kind(document: &Document<'_>, found: MappingKind, expected: MappingKind) -> Result<(), FileError> {
-    if found == expected {
-        return Ok(());
-    }
-    let offset = document.source.find("kind").unwrap_or(0);
-    Err(document.problem(offset, format!("this is a {} file, not a {} file", found.name(), expected.name())))
-}
-
 #[cfg(test)]
 mod tests;

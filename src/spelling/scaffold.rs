@@ -46,8 +46,8 @@ pub fn generate_from(library: &Library, kind: MappingKind, from: &str, name: &st
         changes.push((vec!["paths"], format!("[\"/{name}\"]")));
         let jobs = library.client(from)?.jobs.as_ref().map(|jobs| {
             let uploads =
-                jobs.uploads.as_ref().map(|uploads| (vec!["jobs", "uploads", "path"], &uploads.path));
-            let paths = uploads.into_iter().chain([(vec!["jobs", "path"], &jobs.path)]);
+                jobs.uploads.as_ref().map(|uploads| (vec!["jobs", "uploads", "path"], &*uploads.path));
+            let paths = uploads.into_iter().chain([(vec!["jobs", "path"], &*jobs.path)]);
             paths.map(|(key, path)| (key, format!("\"/{name}{path}\""))).collect::<Vec<_>>()
         });
         changes.extend(jobs.into_iter().flatten());

@@ -6,8 +6,10 @@ use crate::named_enum::named_enum;
 
 named_enum! {
     /// Working mode of an upstream session.
+    #[derive(Default)]
     pub enum Mode {
         /// One question, one answer.
+        #[default]
         Chat = "chat",
         /// Full-duplex audio.
         Audio = "audio",

@@ -8,6 +8,7 @@ use super::{
     pending::AppendMeta,
 };
 use crate::{
+    bridge::session::LaneMessage,
     session::outbox::{Action, Actions},
     vocabulary::{LaneEvent, Message, MessageMeta, Mode, Sound, relay::RelayEventMeta},
 };
@@ -76,21 +77,14 @@ impl ClientSide {
         is_answered
     }
 
-    /// Passes output of the model on. `text` is the upstream's message.
-    pub(super) fn pass_on(
-        &mut self,
-        now: Instant,
-        output: &LaneEvent<'_>,
-        meta: MessageMeta<'_>,
-        text: &str,
-        append: &AppendMeta,
-    ) {
+    /// Passes output of the model on.
+    pub(super) fn pass_on(&mut self, now: Instant, message: LaneMessage<'_>, append: &AppendMeta) {
         if self.codecs.is_passthrough() {
-            self.forward(text);
+            self.forward(message.text);
         } else if self.codecs.merges_replies() {
-            self.send_merged(now, output, meta);
+            self.send_merged(now, message.event, message.meta);
         } else {
-            self.send_separately(now, output, meta, append);
+            self.send_separately(now, message, append);
         }
     }
 
@@ -114,14 +108,8 @@ impl ClientSide {
     }
 
     /// Sends every part of a step in an event of its own.
-    fn send_separately(
-        &mut self,
-        now: Instant,
-        output: &LaneEvent<'_>,
-        meta: MessageMeta<'_>,
-        append: &AppendMeta,
-    ) {
-        let parts = match output {
+    fn send_separately(&mut self, now: Instant, message: LaneMessage<'_>, append: &AppendMeta) {
+        let parts = match message.event {
             // The end of a step, which says nothing else.
             LaneEvent::Done { text: None, audio } if audio.is_none() && self.mode != Mode::Chat => return,
             LaneEvent::Step { text, audio, end_of_turn } => {
@@ -138,7 +126,7 @@ impl ClientSide {
         let input_id = append.input_id.as_deref().filter(|_| append.is_client_id);
         let turn = self.turn.take();
         for part in parts.iter().flatten() {
-            self.send_event(now, part, meta.response_id.or(turn.as_deref()), input_id);
+            self.send_event(now, part, message.meta.response_id.or(turn.as_deref()), input_id);
         }
         self.turn = turn;
     }

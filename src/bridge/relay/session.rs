@@ -10,7 +10,7 @@ use crate::{
     bridge::{
         Input,
         exchange::{Output, Outputs},
-        session::BridgedSession,
+        session::{BridgedSession, LaneMessage},
     },
     client::relay::RelayCodec,
     error::{Error, ErrorKind},
@@ -25,9 +25,7 @@ use crate::{
     spelling::{ClientMapping, UpstreamMapping, upstream::Dialects},
     suggestion::quoted_list,
     upstream::Dialect,
-    vocabulary::{
-        DisconnectReason, Frame, Lane, LaneEvent, Message, MessageMeta, VoiceSample, relay::RelayEndReason,
-    },
+    vocabulary::{DisconnectReason, Frame, Lane, Message, VoiceSample, relay::RelayEndReason},
 };
 
 /// Bound on the protocols that share a path.
@@ -212,18 +210,11 @@ impl BridgedSession for Relay {
         self.client.codecs.takes_as_sent(dialect)
     }
 
-    fn handle_lane_event(
-        &mut self,
-        now: Instant,
-        lane: Lane,
-        event: &LaneEvent<'_>,
-        meta: MessageMeta<'_>,
-        text: &str,
-    ) {
+    fn handle_lane_event(&mut self, now: Instant, lane: Lane, message: LaneMessage<'_>) {
         if self.lane.is(lane) {
-            self.handle_upstream_event(now, lane, event, meta, text);
+            self.handle_upstream_event(now, lane, message);
         } else {
-            self.lane.handle_event(now, lane, event);
+            self.lane.handle_event(now, lane, message.event);
         }
     }
 

@@ -7,6 +7,7 @@ use super::{
     pending::{DroppedMessages, ReplyStage},
 };
 use crate::{
+    bridge::session::LaneMessage,
     error::{Error, ErrorKind},
     session::{
         lanes::{backoff::ConnectionFailure, connection::ConnectionChange},
@@ -22,15 +23,9 @@ use crate::{
 };
 
 impl Relay {
-    /// Handles an event of the upstream. `text` is its message.
-    pub(super) fn handle_upstream_event(
-        &mut self,
-        now: Instant,
-        lane: Lane,
-        event: &LaneEvent<'_>,
-        meta: MessageMeta<'_>,
-        text: &str,
-    ) {
+    /// Handles what the upstream said.
+    pub(super) fn handle_upstream_event(&mut self, now: Instant, lane: Lane, message: LaneMessage<'_>) {
+        let LaneMessage { event, meta, text } = message;
         if let Some(tokens) = meta.context_tokens {
             self.client.context_tokens = Some(tokens);
             self.client.out.measure(Measurement::ContextUsage { lane, tokens });
@@ -57,7 +52,7 @@ impl Relay {
             | LaneEvent::Step { .. }
             | LaneEvent::Done { .. } => {
                 if self.needs_forwarding() {
-                    self.handle_model_output(now, event, meta, text);
+                    self.handle_model_output(now, message);
                 }
             }
         }
@@ -122,13 +117,8 @@ impl Relay {
     }
 
     /// Handles output of the model in an open session.
-    fn handle_model_output(
-        &mut self,
-        now: Instant,
-        output: &LaneEvent<'_>,
-        meta: MessageMeta<'_>,
-        text: &str,
-    ) {
+    fn handle_model_output(&mut self, now: Instant, message: LaneMessage<'_>) {
+        let LaneMessage { event: output, meta, .. } = message;
         let in_flight = &mut self.messages.in_flight;
         let append = match output {
             _ if self.client.mode == Mode::Chat => in_flight.current_append(meta.input_id),
@@ -140,7 +130,7 @@ impl Relay {
         };
         self.lane.answer_count += 1;
         self.client.start_turn_if_speaking(output, meta, &append, self.lane.lanes.rng());
-        self.client.pass_on(now, output, meta, text, &append);
+        self.client.pass_on(now, message, &append);
         if self.client.end_turn_if_complete(output) && self.client.mode == Mode::Chat {
             self.messages.in_flight.complete_answer(meta.input_id);
         }

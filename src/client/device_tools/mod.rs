@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::{
     Abilities,
     mapped::{
-        ClientCodec, CommandMessage, MappedCodec, RequestHandler,
+        ClientCodec, CommandMessage, MappedCodec, RequestHandler, TurnSink,
         tools::{TOOLS_MAX, TOOLS_MAX_BYTES, to_offer},
     },
 };
@@ -25,7 +25,7 @@ use crate::{
     error::{Error, ErrorKind},
     spelling::{ClientMapping, client::MCP_COMMAND, field::ListItem},
     tool_result::to_output,
-    vocabulary::{ClientEvent, ClientRequest, Message, SpeechId, ToolCall, ToolResult},
+    vocabulary::{ClientEvent, ClientRequest, Message, ToolCall, ToolResult},
 };
 
 /// Version of the protocol that devices speak.
@@ -182,13 +182,7 @@ impl ClientCodec for DeviceTools {
         self.handle_answer(mapped, &answer["payload"], handle)
     }
 
-    fn encode(
-        &mut self,
-        mapped: &mut MappedCodec,
-        event: &ClientEvent,
-        at_s: f64,
-        send: &mut dyn FnMut(Message, Option<SpeechId>),
-    ) {
+    fn encode(&mut self, mapped: &mut MappedCodec, event: &ClientEvent, at_s: f64, send: &mut TurnSink<'_>) {
         let turn = event.turn();
         mapped.events.encode(event, at_s, &mut |message| send(message, turn));
         match event {

@@ -17,14 +17,14 @@ use self::{
 use super::{
     Abilities, IgnoredField, Notes,
     json_text::read_str,
-    mapped::{ClientCodec, CommandMessage, MappedCodec, RequestHandler},
+    mapped::{ClientCodec, CommandMessage, MappedCodec, RequestHandler, TurnSink},
     realtime::{error_type, name_message, read_message},
 };
 use crate::{
     audio::encoding::Encoding,
     error::{Error, ErrorKind},
     spelling::{ClientMapping, client::Verb, field::FieldRole},
-    vocabulary::{ClientEvent, ClientRequest, CloseReason, Frame, Message, Setting, Speaker, SpeechId},
+    vocabulary::{ClientEvent, ClientRequest, CloseReason, Frame, Message, Setting, Speaker},
 };
 
 /// OpenAI's sessions end after an hour.
@@ -101,13 +101,7 @@ impl ClientCodec for Live {
     }
 
     /// Of audio, only a call's is encoded here; the mapping file has an event for the audio of a WebSocket.
-    fn encode(
-        &mut self,
-        mapped: &mut MappedCodec,
-        event: &ClientEvent,
-        at_s: f64,
-        send: &mut dyn FnMut(Message, Option<SpeechId>),
-    ) {
+    fn encode(&mut self, mapped: &mut MappedCodec, event: &ClientEvent, at_s: f64, send: &mut TurnSink<'_>) {
         let turn = event.turn();
         let send: &mut dyn FnMut(Message) = &mut |message| send(message, turn);
         match event {

@@ -18,6 +18,9 @@ use crate::{
 /// Takes the requests of a message.
 pub(in crate::client) type RequestHandler<'h> = dyn FnMut(ClientRequest<'_>) + 'h;
 
+/// Takes the messages of an event, each with the turn that it belongs to.
+pub(in crate::client) type TurnSink<'s> = dyn FnMut(Message, Option<SpeechId>) + 's;
+
 /// Part of a codec that knows more of its protocol than the mapping file says. Each method that is not given leaves the work to
 /// [`MappedCodec`].
 pub(in crate::client) trait ClientCodec: fmt::Debug + Send + Sync {
@@ -49,13 +52,7 @@ pub(in crate::client) trait ClientCodec: fmt::Debug + Send + Sync {
 
     /// Encodes an event that is sent `at_s` seconds after the session opened. A message with a turn is discarded when the user
     /// interrupts that turn.
-    fn encode(
-        &mut self,
-        mapped: &mut MappedCodec,
-        event: &ClientEvent,
-        at_s: f64,
-        send: &mut dyn FnMut(Message, Option<SpeechId>),
-    ) {
+    fn encode(&mut self, mapped: &mut MappedCodec, event: &ClientEvent, at_s: f64, send: &mut TurnSink<'_>) {
         let turn = event.turn();
         mapped.events.encode(event, at_s, &mut |message| send(message, turn));
     }

@@ -16,7 +16,7 @@ use crate::{
     spelling::{
         ClientMapping,
         client::{CloseSpelling, EventMessage, EventSlot, Framing, ProtocolCommand, ReportedAs, ValueScope},
-        error_spelling::ErrorSpelling,
+        error_spelling::{ErrorClose, ErrorSpelling},
     },
     vocabulary::{ClientEvent, CloseReason, EventName, Message, SlotValue, Speaker},
 };
@@ -186,9 +186,7 @@ impl EventEncoder {
         self.slots.begin_event();
         for message in messages {
             let value = |slot| self.slots.value(source, slot, at_s);
-            if message.when.as_ref().is_some_and(|when| !when.holds(value))
-                || message.unless.as_ref().is_some_and(|unless| unless.holds(value))
-            {
+            if !message.conditions.hold(value, SlotValue::is_given) {
                 continue;
             }
             message.renewed.iter().for_each(|at| self.slots.values.renew(&self.mapping.values, *at));
@@ -347,9 +345,8 @@ fn json_elements(texts: &[String]) -> String {
 }
 
 /// Code and reason of the close frame after an error about this detail.
-pub(in crate::client) fn error_close_frame(spelling: &ErrorSpelling, detail: &str) -> Option<(u16, String)> {
-    let (code, text) = spelling.close.as_ref()?;
-    Some((*code, truncate_close_reason(text.filled_with(detail))))
+pub(in crate::client) fn error_close_frame(close: &ErrorClose, detail: &str) -> (u16, String) {
+    (close.code, truncate_close_reason(close.text.filled_with(detail)))
 }
 
 /// RFC 6455 §5.5: a close frame's body is at most 125 bytes, two of them the code.

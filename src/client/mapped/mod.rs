@@ -28,7 +28,7 @@ pub use self::query::ConnectQuery;
 pub(crate) use self::values::answer_headers;
 use self::{audio_input::AudioInput, encode::EventEncoder, messages::AddedEntries};
 pub(super) use self::{
-    client_codec::{ClientCodec, CommandMessage, Plain, RequestHandler},
+    client_codec::{ClientCodec, CommandMessage, Plain, RequestHandler, TurnSink},
     decode::invalid_error,
     encode::error_close_frame,
     messages::NO_TEXT,

@@ -19,7 +19,7 @@ use self::{
 };
 use super::{
     Abilities, Notes,
-    mapped::{ClientCodec, CommandMessage, MappedCodec, RequestHandler},
+    mapped::{ClientCodec, CommandMessage, MappedCodec, RequestHandler, TurnSink},
     realtime::{AudioFormat, ExtraField, Realtime, name_message, own_verb, read_message},
 };
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
         client::{RealtimeEvent, Verb},
         field::FieldRole,
     },
-    vocabulary::{ClientEvent, ClientRequest, Frame, Message, Setting, SpeechId},
+    vocabulary::{ClientEvent, ClientRequest, Frame, Message, Setting},
 };
 
 /// Codec of one connection whose client numbers its input.
@@ -177,13 +177,7 @@ impl ClientCodec for NumberedInput {
         }
     }
 
-    fn encode(
-        &mut self,
-        mapped: &mut MappedCodec,
-        event: &ClientEvent,
-        at_s: f64,
-        send: &mut dyn FnMut(Message, Option<SpeechId>),
-    ) {
+    fn encode(&mut self, mapped: &mut MappedCodec, event: &ClientEvent, at_s: f64, send: &mut TurnSink<'_>) {
         match event {
             ClientEvent::SessionCreated { .. } => {
                 self.send_session(RealtimeEvent::SessionCreated, &mut |message| send(message, None));

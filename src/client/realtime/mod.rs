@@ -48,7 +48,7 @@ use self::{
 use super::{
     Abilities, IgnoredField, Notes,
     json_text::{Fields, write_field},
-    mapped::{ClientCodec, CommandMessage, MappedCodec, RequestHandler},
+    mapped::{ClientCodec, CommandMessage, MappedCodec, RequestHandler, TurnSink},
 };
 use crate::{
     error::{Error, ErrorKind},
@@ -57,9 +57,7 @@ use crate::{
         client::{RealtimeEvent, RealtimeNames},
         field::FieldRole,
     },
-    vocabulary::{
-        ClientEvent, EntryId, Frame, ListedTool, Message, ServerCallResult, Setting, Speaker, SpeechId,
-    },
+    vocabulary::{ClientEvent, EntryId, Frame, ListedTool, Message, ServerCallResult, Setting, Speaker},
 };
 
 /// Settings that only the beta shape has at their place.
@@ -157,7 +155,7 @@ impl<L: EventLabels> ClientCodec for Realtime<L> {
         _mapped: &mut MappedCodec,
         event: &ClientEvent,
         _at_s: f64,
-        send: &mut dyn FnMut(Message, Option<SpeechId>),
+        send: &mut TurnSink<'_>,
     ) {
         match event {
             ClientEvent::Audio(audio) => self.send_audio(audio, send),

@@ -23,9 +23,9 @@ use tracing::{info, warn};
 
 use super::{
     WrittenPath,
-    http_error::{HttpError, HttpResponse},
+    http_error::{HttpError, HttpResponse, HttpResult},
     not_found,
-    request_body::RequestBody,
+    request_body::ReceivedRequest,
     session_opening::{ConnectRequest, unix_now},
     session_start::{Admission, run_session},
     upgrade::{
@@ -98,7 +98,7 @@ impl Caller {
         request: &Request<B>,
         peer: &ClientPeer,
         secrets: Option<&ClientSecrets>,
-    ) -> Result<Self, Box<HttpError>> {
+    ) -> HttpResult<Self> {
         let headers = request.headers();
         check_single_key(headers)?;
         check_origin(config, headers)?;
@@ -140,7 +140,7 @@ impl Caller {
         &self,
         config: &ServiceConfig,
         server: &ServerContext,
-    ) -> Result<Admission, Box<HttpError>> {
+    ) -> HttpResult<Admission> {
         let session_slot = reserve_slot(config, server)?;
         let now = Instant::now().into_std();
         let acquired =
@@ -156,7 +156,7 @@ impl Caller {
         &self,
         config: &ServiceConfig,
         server: &ServerContext,
-    ) -> Result<(), Box<HttpError>> {
+    ) -> HttpResult<()> {
         drop(reserve_slot(config, server)?);
         let now = Instant::now().into_std();
         for (who, quota) in quotas(config, self.key.as_ref(), self.address.ip()) {
@@ -172,7 +172,7 @@ impl Caller {
 
     /// Counts an offer of a call, which may never become a session and has a rate for each key, or for each address of clients
     /// without one.
-    pub(in crate::server) fn count_offer(&self, server: &ServerContext) -> Result<(), Box<HttpError>> {
+    pub(in crate::server) fn count_offer(&self, server: &ServerContext) -> HttpResult<()> {
         let now = Instant::now().into_std();
         let who = QuotaSubject::Offers(CallerName::new(self.key_name().as_ref(), self.address.ip()));
         let quota = Quota { sessions_per_minute: Some(OFFERS_PER_MINUTE), ..Quota::default() };
@@ -191,10 +191,10 @@ struct Authorized {
 
 /// Identifies the protocol and the sender of a request for a session; rejects what may have none.
 fn authorize_request(
-    request: &Request<RequestBody>,
+    request: &ReceivedRequest,
     peer: &ClientPeer,
     Snapshot { server, config }: &Snapshot,
-) -> Result<Authorized, Box<HttpError>> {
+) -> HttpResult<Authorized> {
     let path = request.uri().path().to_owned();
     let places = key_places(config, &path);
     let query = request.uri().query().unwrap_or_default();
@@ -230,10 +230,10 @@ fn authorize_request(
 
 /// Runs every check that may reject the request, then spawns the session.
 pub(in crate::server) fn admit(
-    mut request: Request<RequestBody>,
+    mut request: ReceivedRequest,
     peer: &ClientPeer,
     snapshot: Snapshot,
-) -> Result<HttpResponse, Box<HttpError>> {
+) -> HttpResult<HttpResponse> {
     let Snapshot { server, config } = &snapshot;
     let Authorized { path, query, client, caller } = authorize_request(&request, peer, &snapshot)?;
     let (headers, candidates, seed) = (request.headers(), client.candidates(), fastrand::u64(..));
@@ -281,7 +281,7 @@ pub(in crate::server) fn spawn_session(
 }
 
 /// Rejects requests with several keys in headers: a proxy in front may have looked at another one.
-fn check_single_key(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+fn check_single_key(headers: &HeaderMap) -> HttpResult<()> {
     match headers.get_all(AUTHORIZATION).iter().count() {
         0 | 1 => Ok(()),
         count => {
@@ -292,10 +292,7 @@ fn check_single_key(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
 }
 
 /// Rejects browsers' requests from pages that are not allowed.
-pub(in crate::server) fn check_origin(
-    config: &ServiceConfig,
-    headers: &HeaderMap,
-) -> Result<(), Box<HttpError>> {
+pub(in crate::server) fn check_origin(config: &ServiceConfig, headers: &HeaderMap) -> HttpResult<()> {
     if config.access.is_origin_allowed(headers) {
         return Ok(());
     }
@@ -306,7 +303,7 @@ pub(in crate::server) fn check_origin(
 /// Checks the signature of a request whose protocol signs requests. True if it is valid and no key is needed. Rejects a
 /// missing or wrong one, unless keys are configured and may admit the client instead. The signature is of the path as the client
 /// wrote it.
-fn check_signature(config: &ServiceConfig, request: &Request<RequestBody>) -> Result<bool, Box<HttpError>> {
+fn check_signature(config: &ServiceConfig, request: &ReceivedRequest) -> HttpResult<bool> {
     let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
     let mut at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
     let Some(header) = at_path.find_map(|client| client.signature_header.as_deref()) else {
@@ -331,7 +328,7 @@ fn authenticate(
     shown: &Credentials<'_>,
     peer: &ClientPeer,
     secrets: Option<&ClientSecrets>,
-) -> Result<Option<Arc<ApiKey>>, Box<HttpError>> {
+) -> HttpResult<Option<Arc<ApiKey>>> {
     config.access.authenticate(shown, secrets, unix_now().as_secs()).map_err(|refused| {
         info!(peer = %peer.address, reason = %refused, "rejected: missing or unknown API key");
         match refused {
@@ -357,7 +354,7 @@ pub(in crate::server) fn secret_session(
 pub(in crate::server) fn key_places<'c>(config: &'c ServiceConfig, path: &str) -> KeyPlaces<'c> {
     let at_path = config.library.clients_at(path).chain(config.routes.forced_protocol(path));
     let has_requests_at = |client: &&Arc<ClientMapping>| {
-        client.setup_page.as_ref().is_some_and(|page| page.path == path)
+        client.setup_page.as_ref().is_some_and(|page| *page.path == *path)
             || client.jobs.as_ref().is_some_and(|jobs| jobs.serves(path))
     };
     let mut places = KeyPlaces::default();
@@ -376,7 +373,7 @@ pub(in crate::server) fn authorize(
     path: &str,
     query: &str,
     client: &mut Identified,
-) -> Result<(), Box<HttpError>> {
+) -> HttpResult<()> {
     let Some(key) = key else { return Ok(()) };
     let has_permitted = client.keep_permitted(|client| {
         let requested_model = || Codec::new(client.clone(), 0.0).decode_query(query).model;
@@ -440,10 +437,7 @@ pub(in crate::server) const fn refusal_words(reason: RejectReason) -> &'static s
 }
 
 /// Reserves a session slot; fails if the server is full or shutting down.
-fn reserve_slot(
-    config: &ServiceConfig,
-    server: &ServerContext,
-) -> Result<OwnedSemaphorePermit, Box<HttpError>> {
+fn reserve_slot(config: &ServiceConfig, server: &ServerContext) -> HttpResult<OwnedSemaphorePermit> {
     if server.lifecycle.is_shutting_down() {
         return Err(HttpError::service_unavailable(RejectReason::Stopping, "voxbridge is stopping"));
     }

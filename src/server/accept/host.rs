@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Once};
 use hyper::header::{HOST, HeaderMap, ORIGIN};
 use tracing::warn;
 
-use super::http_error::HttpError;
+use super::http_error::{HttpError, HttpResult};
 use crate::{server::ServiceConfig, telemetry::metrics::RejectReason};
 
 /// Warns once about requests that may have come from a proxy that the configuration does not name.
@@ -78,7 +78,7 @@ pub(in crate::server) fn host(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Rejects requests with several or malformed `Host` headers: a proxy in front may have read another host (RFC 9112 §3.2).
-pub(in crate::server) fn check_host_header(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+pub(in crate::server) fn check_host_header(headers: &HeaderMap) -> HttpResult<()> {
     let count = headers.get_all(HOST).iter().count();
     if count > 1 {
         return Err(HttpError::bad_request(&format!("The request has {count} host headers; send one")));
@@ -95,7 +95,7 @@ pub(in crate::server) fn check_host_header(headers: &HeaderMap) -> Result<(), Bo
 pub(in crate::server) fn check_playground_host(
     config: &ServiceConfig,
     headers: &HeaderMap,
-) -> Result<(), Box<HttpError>> {
+) -> HttpResult<()> {
     let host = host(headers).and_then(Host::parse);
     if config.access.keys.is_some() || host.is_some_and(|host| host.is_address_or_localhost()) {
         return Ok(());
@@ -134,7 +134,7 @@ pub(in crate::server) fn check_local_host(
     config: &ServiceConfig,
     headers: &HeaderMap,
     peer: IpAddr,
-) -> Result<(), Box<HttpError>> {
+) -> HttpResult<()> {
     let peer = peer.to_canonical();
     if has_rule(config) || !peer.is_loopback() || config.access.proxies.is_trusted(peer) {
         return Ok(());
@@ -158,10 +158,7 @@ pub(in crate::server) fn check_local_host(
 }
 
 /// Rejects requests of pages that may not use REST.
-pub(in crate::server) fn check_page(
-    config: &ServiceConfig,
-    headers: &HeaderMap,
-) -> Result<(), Box<HttpError>> {
+pub(in crate::server) fn check_page(config: &ServiceConfig, headers: &HeaderMap) -> HttpResult<()> {
     if may_page_use_rest(config, headers) {
         return Ok(());
     }

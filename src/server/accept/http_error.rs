@@ -34,6 +34,9 @@ pub(crate) struct HttpError {
     pub(crate) words: Option<(String, String)>,
 }
 
+/// Something, or why the request is refused.
+pub(crate) type HttpResult<T> = Result<T, Box<HttpError>>;
+
 impl HttpError {
     /// An error response with this status and code.
     pub(crate) fn new(reason: RejectReason, status: StatusCode, code: &str, message: &str) -> Box<Self> {

@@ -32,6 +32,9 @@ pub(crate) struct RequestBody {
     waits_for_reader: bool,
 }
 
+/// A request of a client.
+pub(crate) type ReceivedRequest = Request<RequestBody>;
+
 impl RequestBody {
     /// The request with such a body.
     pub(in crate::server) fn of(request: Request<Incoming>) -> Request<Self> {

@@ -4,7 +4,7 @@ use std::{str::FromStr, sync::Arc};
 
 use http_body_util::Full;
 use hyper::{
-    Method, Request, StatusCode,
+    Method, StatusCode,
     header::{
         ALLOW, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL,
         SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING, UPGRADE,
@@ -14,8 +14,8 @@ use serde_json::json;
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
 
 use super::{
-    http_error::{HttpError, HttpResponse},
-    request_body::RequestBody,
+    http_error::{HttpError, HttpResponse, HttpResult},
+    request_body::ReceivedRequest,
 };
 use crate::{
     client::{Codec, answer_headers},
@@ -33,11 +33,11 @@ use crate::{
 /// Rejects requests that are no WebSocket upgrade, in the words of the real Macaw server
 /// (mappings/notes/macaw.md#connect).
 pub(in crate::server) fn check_upgrade(
-    request: &Request<RequestBody>,
+    request: &ReceivedRequest,
     config: &ServiceConfig,
     query: &str,
     candidates: &[Arc<ClientMapping>],
-) -> Result<(), Box<HttpError>> {
+) -> HttpResult<()> {
     if request.method() != Method::GET {
         let (reason, status) = (RejectReason::MethodNotAllowed, StatusCode::METHOD_NOT_ALLOWED);
         let body = json!({"detail": "Method Not Allowed"}).to_string();
@@ -71,9 +71,7 @@ pub(in crate::server) fn check_upgrade(
 }
 
 /// Checks the WebSocket handshake and builds the response to it.
-pub(in crate::server) fn handshake_response(
-    request: &Request<RequestBody>,
-) -> Result<HttpResponse, Box<HttpError>> {
+pub(in crate::server) fn handshake_response(request: &ReceivedRequest) -> HttpResult<HttpResponse> {
     let length = request.headers().get(CONTENT_LENGTH);
     if request.headers().contains_key(TRANSFER_ENCODING) || length.is_some_and(|length| length != "0") {
         // A proxy in front might take a body for the first bytes of the session, or the reverse.
@@ -91,7 +89,7 @@ pub(in crate::server) fn check_query(
     client: &Arc<ClientMapping>,
     query: &str,
     answer_headers: &HeaderMap,
-) -> Result<(), Box<HttpError>> {
+) -> HttpResult<()> {
     let Some(header) = &client.refusal_header else { return Ok(()) };
     let problems = Codec::new(client.clone(), 0.0).decode_query(query).problems;
     let fatal = problems.iter().find_map(|problem| {

@@ -48,11 +48,13 @@ pub(in crate::server) struct Quota {
 }
 
 /// Reason of a rejection.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::server) enum QuotaExceeded {
     /// The limit of concurrent sessions is reached.
+    #[error("has reached its limit of {0} concurrent sessions")]
     Sessions(usize),
     /// The rate per minute is exceeded; the next session is possible after this time.
+    #[error("has reached its limit of {0} new sessions a minute")]
     Rate(u32, Duration),
 }
 
@@ -63,15 +65,6 @@ impl fmt::Display for QuotaSubject {
             Self::Key(name) => write!(f, "key {name}"),
             Self::Offers(CallerName::Address(address)) => write!(f, "address {address} (offers of calls)"),
             Self::Offers(CallerName::Key(name)) => write!(f, "key {name} (offers of calls)"),
-        }
-    }
-}
-
-impl fmt::Display for QuotaExceeded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sessions(max) => write!(f, "has reached its limit of {max} concurrent sessions"),
-            Self::Rate(max, _) => write!(f, "has reached its limit of {max} new sessions a minute"),
         }
     }
 }

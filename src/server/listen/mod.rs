@@ -39,8 +39,8 @@ use super::{
         WrittenPath,
         admission::{ClientPeer, admit},
         host,
-        http_error::HttpError,
-        request_body::RequestBody,
+        http_error::{HttpError, HttpResult},
+        request_body::{ReceivedRequest, RequestBody},
         request_stream::{BodyFraming, Gate, RequestStream, RequestTimeouts},
     },
     access::handshakes::ServedRequests,
@@ -205,7 +205,7 @@ enum Target {
 }
 
 impl Target {
-    fn of(request: &Request<RequestBody>, Snapshot { server, config }: &Snapshot) -> Self {
+    fn of(request: &ReceivedRequest, Snapshot { server, config }: &Snapshot) -> Self {
         let of_mapping = || Endpoint::of_mapping(request, config);
         let endpoint = Endpoint::of(request.method(), request.uri().path()).or_else(of_mapping);
         if let Some(endpoint) = endpoint.filter(|endpoint| server.calls.is_some() || !endpoint.is_call()) {
@@ -230,7 +230,7 @@ impl Target {
 
 /// Upgrades a request to a session, serves a REST request or one for a client secret, or answers with an HTTP error.
 async fn answer_request(
-    mut request: Request<RequestBody>,
+    mut request: ReceivedRequest,
     HttpConnection { peer, server, progress, gate }: &HttpConnection,
 ) -> Response<rest::Body> {
     let answering = gate.answer(BodyFraming::new(request.body().size_hint().exact()));
@@ -287,7 +287,7 @@ fn find_at_canonical_path<B>(request: &mut Request<B>) {
 }
 
 /// Rejects heads that a proxy in front may have read differently (RFC 9112 §2.2, §3.2).
-fn check_head(request: &Request<RequestBody>, gate: &Gate) -> Result<(), Box<HttpError>> {
+fn check_head(request: &ReceivedRequest, gate: &Gate) -> HttpResult<()> {
     if gate.has_bare_lf() {
         return Err(HttpError::bad_request("A line of the request ends without CR; lines end with CR LF"));
     }

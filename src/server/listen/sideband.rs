@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 use tokio::time::timeout;
 use tokio_tungstenite::{
     WebSocketStream,
@@ -17,8 +17,8 @@ use tracing::info;
 
 use crate::server::accept::{
     admission::{Caller, ClientPeer, spawn_session},
-    http_error::{HttpError, HttpResponse},
-    request_body::RequestBody,
+    http_error::{HttpError, HttpResponse, HttpResult},
+    request_body::ReceivedRequest,
     session_start::{RawStream, raw_stream},
     upgrade::{check_upgrade, handshake_response},
 };
@@ -41,7 +41,7 @@ const EARLY_MAX_BYTES: usize = 512 * 1024;
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The call that a request wants to join.
-pub(super) fn call_id(request: &Request<RequestBody>) -> Option<String> {
+pub(super) fn call_id(request: &ReceivedRequest) -> Option<String> {
     let path = request.uri().path();
     let path = path.strip_prefix("/openai").unwrap_or(path);
     if let Some(id) = path.strip_prefix("/v1/live/sessions/").and_then(|rest| rest.strip_suffix("/attach")) {
@@ -55,12 +55,12 @@ pub(super) fn call_id(request: &Request<RequestBody>) -> Option<String> {
 
 /// Joins a call. Only the key that began it may.
 pub(super) async fn join(
-    mut request: Request<RequestBody>,
+    mut request: ReceivedRequest,
     calls: &Calls,
     id: &str,
     peer: &ClientPeer,
     Snapshot { server, config }: &Snapshot,
-) -> Result<HttpResponse, Box<HttpError>> {
+) -> HttpResult<HttpResponse> {
     check_upgrade(&request, config, "", &[])?;
     let caller = Caller::identify(config, &request, peer, Some(&server.client_secrets))?;
     let response = handshake_response(&request)?;

@@ -5,8 +5,8 @@ use hyper::{Method, Request};
 
 use crate::server::accept::{
     admission::{Caller, ClientPeer},
-    http_error::{HttpError, HttpResponse, answer_with},
-    request_body::RequestBody,
+    http_error::{HttpError, HttpResponse, HttpResult, answer_with},
+    request_body::ReceivedRequest,
 };
 use crate::{
     server::{ServiceConfig, Snapshot},
@@ -25,10 +25,10 @@ pub(in crate::server) fn page<B>(request: &Request<B>, config: &ServiceConfig) -
 /// Answers with the page, unless no session could be opened.
 pub(in crate::server) fn answer(
     page: String,
-    request: &Request<RequestBody>,
+    request: &ReceivedRequest,
     peer: &ClientPeer,
     Snapshot { server, config }: &Snapshot,
-) -> Result<HttpResponse, Box<HttpError>> {
+) -> HttpResult<HttpResponse> {
     Caller::identify(config, request, peer, None)?;
     if server.lifecycle.is_shutting_down() {
         return Err(HttpError::service_unavailable(RejectReason::Stopping, "voxbridge is stopping"));

@@ -25,8 +25,8 @@ use super::setup_query::with_settings;
 use crate::server::accept::{
     admission::{Caller, ClientPeer, check_origin, key_places},
     host::host,
-    http_error::{HttpError, HttpResponse, answer_with},
-    request_body::RequestBody,
+    http_error::{HttpError, HttpResponse, HttpResult, answer_with},
+    request_body::ReceivedRequest,
     session_opening::unix_now,
 };
 use crate::{
@@ -70,17 +70,17 @@ pub(in crate::server) fn protocol<B>(
 ) -> Option<Arc<ClientMapping>> {
     let path = request.uri().path();
     let mut clients = config.library.clients();
-    let found = clients.find(|client| client.setup_page.as_ref().is_some_and(|page| page.path == path));
+    let found = clients.find(|client| client.setup_page.as_ref().is_some_and(|page| *page.path == *path));
     found.filter(|client| config.routes.can_serve(client)).cloned()
 }
 
 /// Answers a request for the page.
 pub(in crate::server) async fn answer(
     client: &Arc<ClientMapping>,
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     peer: &ClientPeer,
     snapshot: &Snapshot,
-) -> Result<HttpResponse, Box<HttpError>> {
+) -> HttpResult<HttpResponse> {
     let Snapshot { server, config } = snapshot;
     let serves_calls = server.calls.is_some();
     let origin = request.headers().get(ORIGIN).cloned();
@@ -147,7 +147,7 @@ fn signed_query<B>(
     request: &Request<B>,
     peer: &ClientPeer,
     Snapshot { server, config }: &Snapshot,
-) -> Result<String, Box<HttpError>> {
+) -> HttpResult<String> {
     check_origin(config, request.headers())?;
     let query = request.uri().query().unwrap_or_default().to_owned();
     let Caller { key, .. } = Caller::identify(config, request, peer, None)?;
@@ -174,7 +174,7 @@ fn setup(
     target: &SetupTarget,
     body: &[u8],
     serves_calls: bool,
-) -> Result<HttpResponse, Box<HttpError>> {
+) -> HttpResult<HttpResponse> {
     let description: Description = serde_json::from_slice(body).unwrap_or_default();
     let wants_call = description.wants_call();
     let (version, unix_ms) = (description.version(), unix_now().as_millis() as i64);
@@ -264,7 +264,7 @@ fn socket_url<B>(
     request: &Request<B>,
     query: &str,
     config: &ServiceConfig,
-) -> Result<String, Box<HttpError>> {
+) -> HttpResult<String> {
     let host = host(request.headers()).filter(|host| !host.is_empty());
     let host = host.ok_or_else(|| HttpError::bad_request("The request names no host"))?;
     // A sender that lies changes its own answer only.

@@ -12,8 +12,8 @@ use hyper::{
 use crate::server::accept::{
     admission::{Caller, ClientPeer, spawn_session},
     host::{check_playground_host, host},
-    http_error::{HttpError, HttpResponse, answer_with},
-    request_body::RequestBody,
+    http_error::{HttpError, HttpResponse, HttpResult, answer_with},
+    request_body::ReceivedRequest,
     upgrade::handshake_response,
 };
 use crate::{
@@ -52,10 +52,10 @@ pub(in crate::server) fn is_addressed_by<B>(request: &Request<B>) -> bool {
 
 /// Answers a request for the playground.
 pub(in crate::server) fn answer(
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     peer: &ClientPeer,
     snapshot: &Snapshot,
-) -> Result<HttpResponse, Box<HttpError>> {
+) -> HttpResult<HttpResponse> {
     let Snapshot { server, config } = snapshot;
     check_playground_host(config, request.headers())?;
     if request.method() != Method::GET {
@@ -84,7 +84,7 @@ pub(in crate::server) fn answer(
 }
 
 /// One of the embedded files.
-fn file(name: &str) -> Result<HttpResponse, Box<HttpError>> {
+fn file(name: &str) -> HttpResult<HttpResponse> {
     let (content_type, contents) = files::find(name).ok_or_else(|| {
         let message = format!("The playground has no file {name}");
         HttpError::new(RejectReason::NotFound, StatusCode::NOT_FOUND, "not_found", &message)
@@ -108,10 +108,10 @@ fn redirect(status: StatusCode, place: &'static str) -> HttpResponse {
 
 /// Upgrades the connection of a page that will watch the session named in its query.
 fn open_wires(
-    mut request: Request<RequestBody>,
+    mut request: ReceivedRequest,
     peer: &ClientPeer,
     Snapshot { server, config }: &Snapshot,
-) -> Result<HttpResponse, Box<HttpError>> {
+) -> HttpResult<HttpResponse> {
     check_same_origin(request.headers())?;
     let caller = Caller::identify(config, &request, peer, None)?;
     let query = request.uri().query().unwrap_or_default();
@@ -140,7 +140,7 @@ fn open_wires(
 }
 
 /// Rejects pages of other sites, whatever origins sessions may have.
-fn check_same_origin(headers: &HeaderMap) -> Result<(), Box<HttpError>> {
+fn check_same_origin(headers: &HeaderMap) -> HttpResult<()> {
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let site = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));
     if site.is_some() && site == host(headers) {

@@ -3,11 +3,11 @@
 //! Source: the public client library (Python assemblyai 1.8.2, `tts/v1`).
 
 use bytes::Bytes;
-use hyper::{HeaderMap, Request, Response};
+use hyper::HeaderMap;
 
 use super::{
-    super::accept::request_body::RequestBody,
-    Body,
+    super::accept::request_body::ReceivedRequest,
+    RestResult,
     members::{Members, number_of},
     session::Opening,
     speak::{self, Job, check_length, given, text_of},
@@ -28,10 +28,7 @@ const MEMBERS: [&str; 8] =
     ["text", "voice_id", "model_id", "language", "encoding", "container", "sample_rate", "bit_rate"];
 
 /// Answers the request. The bytes leave as they are made, whatever `stream` says.
-pub(super) async fn answer_speak(
-    request: Request<RequestBody>,
-    opening: Opening,
-) -> Result<Response<Body>, Failure> {
+pub(super) async fn answer_speak(request: ReceivedRequest, opening: Opening) -> RestResult {
     let mut memory = opening.memory_share();
     let job = speak::read_speech_body(request, &mut memory, &opening.server, |body| read_job(&body)).await?;
     let admission = opening.admit()?;

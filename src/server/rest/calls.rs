@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
-    HeaderMap, Request, Response, StatusCode,
+    HeaderMap, Response, StatusCode,
     header::{CONTENT_TYPE, HeaderValue, LOCATION},
     http::request::Parts,
 };
@@ -15,8 +15,12 @@ use serde_json::Value;
 use tracing::info;
 
 use super::{
-    super::accept::request_body::RequestBody, Body, body::read_body, form, models, secret_request,
-    session::Opening, style::Failure,
+    super::accept::request_body::{ReceivedRequest, RequestBody},
+    Body, RestResult,
+    body::read_body,
+    form, models, secret_request,
+    session::Opening,
+    style::Failure,
 };
 use crate::{
     client::Codec,
@@ -54,10 +58,7 @@ pub(super) struct Offer {
 }
 
 /// Begins a call of OpenAI's.
-pub(super) async fn begin(
-    request: Request<RequestBody>,
-    opening: Opening,
-) -> Result<Response<Body>, Failure> {
+pub(super) async fn begin(request: ReceivedRequest, opening: Opening) -> RestResult {
     let (head, body) = request.into_parts();
     let offer = read_offer(&head.headers, body, &opening).await?;
     let path = opening.path.strip_suffix("/calls").unwrap_or(&opening.path).to_owned();

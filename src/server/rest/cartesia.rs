@@ -3,11 +3,10 @@
 //! Sources: the published API reference and the public client libraries (cartesia, @cartesia/cartesia-js).
 
 use bytes::Bytes;
-use hyper::{Request, Response};
 
 use super::{
-    super::accept::request_body::RequestBody,
-    Body,
+    super::accept::request_body::ReceivedRequest,
+    RestResult,
     members::{Members, number_of},
     session::Opening,
     speak::{self, Job, check_length, given, text_of, voice_of},
@@ -29,9 +28,9 @@ const FORMAT_MEMBERS: [&str; 4] = ["container", "encoding", "sample_rate", "bit_
 /// Answers the request: raw samples, a WAV file or mp3; raw samples in server-sent events.
 pub(super) async fn answer_speak(
     delivery: Delivery,
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     opening: Opening,
-) -> Result<Response<Body>, Failure> {
+) -> RestResult {
     let mut memory = opening.memory_share();
     let read = move |body: Bytes| read_job(&body, delivery);
     let job = speak::read_speech_body(request, &mut memory, &opening.server, read).await?;

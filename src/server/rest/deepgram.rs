@@ -4,19 +4,20 @@
 
 use bytes::Bytes;
 use hyper::{
-    Request, Response, StatusCode,
+    StatusCode,
     header::{CONTENT_TYPE, HeaderMap},
 };
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use super::{
-    super::accept::request_body::RequestBody,
-    Body, answer_with,
+    super::accept::request_body::ReceivedRequest,
+    RestResult, answer_with,
     body::read_body,
     early_answer::{Filler, answer_in_time},
     members::Members,
     query::Query,
+    request_id,
     session::{Opening, Segment},
     speak::{self, text_of},
     speech_format::{Delivery, SpeechFormat},
@@ -38,10 +39,7 @@ const TEXT_MAX_CHARS: usize = 2000;
 const KEYWORDS_MAX: usize = 100;
 
 /// Answers `POST /v1/listen`: the body is the recording.
-pub(super) async fn answer_listen(
-    request: Request<RequestBody>,
-    opening: Opening,
-) -> Result<Response<Body>, Failure> {
+pub(super) async fn answer_listen(request: ReceivedRequest, opening: Opening) -> RestResult {
     let query = Query::of(&request);
     if is_json(request.headers()) {
         let message = "A recording must be sent as the body: voxbridge fetches no URLs";
@@ -127,15 +125,8 @@ fn listen_body(segments: &[Segment], model: &str, wants_utterances: bool) -> Val
     })
 }
 
-fn request_id() -> String {
-    format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..))
-}
-
 /// Answers `POST /v1/speak`.
-pub(super) async fn answer_speak(
-    request: Request<RequestBody>,
-    opening: Opening,
-) -> Result<Response<Body>, Failure> {
+pub(super) async fn answer_speak(request: ReceivedRequest, opening: Opening) -> RestResult {
     let query = Query::of(&request);
     let mut memory = opening.memory_share();
     let read = |body: Bytes| speech_text(&body);

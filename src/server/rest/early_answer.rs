@@ -21,7 +21,7 @@ use tracing::warn;
 
 use super::{
     super::accept::http_error::HttpResponse,
-    Body, complete,
+    Body, RestResult, complete,
     session::Stage,
     streamed_body::{BodySender, StreamedBody},
     style::{Failure, Style, set_header},
@@ -65,7 +65,7 @@ pub(super) async fn answer_in_time<F>(
     filler: Filler,
     style: Style,
     served: impl Send + 'static,
-) -> Result<Response<Body>, Failure>
+) -> RestResult
 where
     F: Future<Output = Result<HttpResponse, Failure>> + Send + 'static,
 {

@@ -4,15 +4,15 @@
 //! Sources: the published API reference and the public client libraries (elevenlabs, @elevenlabs/elevenlabs-js).
 
 use bytes::Bytes;
-use hyper::{Request, Response};
 use serde_json::{Value, json};
 
 use super::{
-    super::accept::request_body::RequestBody,
-    Body, answer_with,
+    super::accept::request_body::ReceivedRequest,
+    RestResult, answer_with,
     early_answer::{Filler, answer_in_time},
     members::Members,
     query::Query,
+    request_id,
     session::{Opening, Segment},
     speak::{self, Job, check_length, given, text_of},
     speech_format::{Delivery, SpeechFormat},
@@ -36,9 +36,9 @@ const LOGPROB: f64 = 0.0;
 pub(super) async fn answer_speak(
     voice: &str,
     delivery: Delivery,
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     opening: Opening,
-) -> Result<Response<Body>, Failure> {
+) -> RestResult {
     let query = Query::of(&request);
     let word = query.get("output_format").unwrap_or("mp3_44100_128");
     let format = SpeechFormat::of_word(word).ok_or_else(|| {
@@ -75,10 +75,7 @@ fn read_job(body: &[u8], format: SpeechFormat, voice: &str) -> Result<Job, Failu
 }
 
 /// Answers a request to transcribe: a form with a recording.
-pub(super) async fn answer_listen(
-    request: Request<RequestBody>,
-    opening: Opening,
-) -> Result<Response<Body>, Failure> {
+pub(super) async fn answer_listen(request: ReceivedRequest, opening: Opening) -> RestResult {
     let mut memory = opening.memory_share();
     let mut upload = Upload::read(request, &mut memory, &opening.server).await?;
     let has_url = ["cloud_storage_url", "source_url"].into_iter().any(|name| upload.text(name).is_some());
@@ -145,10 +142,6 @@ fn words(text: &str, segments: &[Segment], has_times: bool) -> Vec<Value> {
         last_end = word.end;
     }
     items
-}
-
-fn request_id() -> String {
-    format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..))
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ impl JobEndpoint {
 impl Action {
     fn at(path: &str, jobs: &JobApi) -> Option<Self> {
         if let Some(uploads) = &jobs.uploads
-            && let Some(rest) = path.strip_prefix(uploads.path.as_str())
+            && let Some(rest) = path.strip_prefix(&*uploads.path)
         {
             return match (rest, one_part(rest)) {
                 ("", _) => Some(Self::Upload),
@@ -74,7 +74,7 @@ impl Action {
                 _ => None,
             };
         }
-        let rest = path.strip_prefix(jobs.path.as_str())?;
+        let rest = path.strip_prefix(&*jobs.path)?;
         if rest.is_empty() {
             return Some(Self::Create);
         }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
-    Request, Response, StatusCode,
+    Response, StatusCode,
     header::{CONTENT_TYPE, HeaderValue},
 };
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
-    super::accept::request_body::RequestBody,
-    Body,
+    super::accept::request_body::ReceivedRequest,
+    Body, RestResult,
     body::read_body,
     calls::{self, OFFER_MAX_BYTES, Offer},
     session::Opening,
@@ -55,10 +55,7 @@ struct ClientField {
 }
 
 /// Begins a session.
-pub(super) async fn begin(
-    request: Request<RequestBody>,
-    opening: Opening,
-) -> Result<Response<Body>, Failure> {
+pub(super) async fn begin(request: ReceivedRequest, opening: Opening) -> RestResult {
     let (head, body) = request.into_parts();
     calls::calls(&opening)?;
     let client = calls::protocol(&opening.config, &opening.path, |client| client.is_live)?;

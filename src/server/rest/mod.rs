@@ -54,7 +54,7 @@ mod upload;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
-    HeaderMap, Method, Request, Response, StatusCode,
+    HeaderMap, Method, Response, StatusCode,
     header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
         ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW, HeaderValue, LOCATION, ORIGIN, VARY,
@@ -72,8 +72,8 @@ use self::{
 use super::accept::{
     admission::{Caller, ClientPeer},
     host::{check_local_host, check_page, may_page_use_rest},
-    http_error::{HttpError, HttpResponse, answer_with},
-    request_body::RequestBody,
+    http_error::{HttpError, HttpResponse, HttpResult, answer_with},
+    request_body::{ReceivedRequest, RequestBody},
     request_stream::Answering,
 };
 use crate::{
@@ -85,6 +85,9 @@ use crate::{
 
 /// Body of an answer: complete, or as it is made.
 pub(super) type Body = Either<Full<Bytes>, StreamedBody>;
+
+/// The answer to a request, or why there is none.
+type RestResult = Result<Response<Body>, Failure>;
 
 /// Name of the client protocol that requests are served by.
 pub(crate) const PROTOCOL: &str = "rest";
@@ -120,7 +123,7 @@ impl Drop for ServedRequest {
 /// Answers a request at one of the REST paths.
 pub(super) async fn answer(
     endpoint: Endpoint,
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     peer: &ClientPeer,
     snapshot: &Snapshot,
     served: ServedRequest,
@@ -154,11 +157,11 @@ pub(super) fn let_page_read(headers: &mut HeaderMap, page: Option<HeaderValue>) 
 
 async fn answer_checked(
     endpoint: Endpoint,
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     peer: &ClientPeer,
     snapshot: &Snapshot,
     served: ServedRequest,
-) -> Result<Response<Body>, Box<HttpError>> {
+) -> HttpResult<Response<Body>> {
     let Snapshot { server, config } = snapshot;
     if request.method() == Method::OPTIONS && request.headers().contains_key(ORIGIN) {
         return Ok(complete(preflight_response(endpoint.methods())));
@@ -191,10 +194,10 @@ async fn answer_checked(
 /// Answers a request whose sender was identified.
 async fn answer_opened(
     endpoint: Endpoint,
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     style: Style,
     opening: Opening,
-) -> Result<Response<Body>, Failure> {
+) -> RestResult {
     let config = &opening.config;
     match endpoint {
         Endpoint::Transcribe(task) => transcribe::answer(task, request, style, opening).await,
@@ -230,10 +233,15 @@ pub(super) async fn read_short_body(
     body: RequestBody,
     max_bytes: usize,
     server: &ServerContext,
-) -> Result<Bytes, Box<HttpError>> {
+) -> HttpResult<Bytes> {
     let mut memory = MemoryShare::new(server.memory.clone(), server.config().limits.memory_max_bytes);
     let read = body::read_body(body, max_bytes, &mut memory, &server.bodies).await;
     read.map_err(|failure| failure.into_http_error(Style::OpenAi))
+}
+
+/// A random id of a request.
+fn request_id() -> String {
+    format!("{:032x}", fastrand::u128(..))
 }
 
 /// A complete answer.

@@ -8,15 +8,15 @@
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
-    Method, Request, Response, StatusCode,
+    Method, Response, StatusCode,
     header::{CONTENT_TYPE, HeaderValue},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    super::accept::request_body::RequestBody,
-    Body,
+    super::accept::request_body::ReceivedRequest,
+    Body, RestResult,
     body::read_body,
     calls::{self, OFFER_MAX_BYTES, Offer, calls, failure},
     session::Opening,
@@ -46,11 +46,7 @@ struct CandidatesBody {
 }
 
 /// Answers an offer, or a list of addresses.
-pub(super) async fn answer(
-    protocol: &str,
-    request: Request<RequestBody>,
-    opening: Opening,
-) -> Result<Response<Body>, Failure> {
+pub(super) async fn answer(protocol: &str, request: ReceivedRequest, opening: Opening) -> RestResult {
     let (head, body) = request.into_parts();
     let calls = calls(&opening)?;
     let mut memory = opening.memory_share();

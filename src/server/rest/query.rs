@@ -1,14 +1,12 @@
 //! The query of a request.
 
-use hyper::Request;
-
-use super::super::accept::request_body::RequestBody;
+use super::super::accept::request_body::ReceivedRequest;
 
 /// The query of a request.
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    pub(super) fn of(request: &Request<RequestBody>) -> Self {
+    pub(super) fn of(request: &ReceivedRequest) -> Self {
         let query = request.uri().query().unwrap_or_default();
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }

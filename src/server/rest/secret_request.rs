@@ -23,8 +23,8 @@ use crate::{
         accept::{
             admission::{Caller, ClientPeer},
             host::{check_local_host, check_page},
-            http_error::{HttpError, HttpResponse, answer_with},
-            request_body::RequestBody,
+            http_error::{HttpError, HttpResponse, HttpResult, answer_with},
+            request_body::ReceivedRequest,
             session_opening::unix_now,
         },
     },
@@ -70,10 +70,10 @@ impl SecretRequest {
     /// Issues a secret for sessions of the key in the request, or answers a browser that asks whether a page may have one.
     pub(in crate::server) async fn answer(
         self,
-        request: Request<RequestBody>,
+        request: ReceivedRequest,
         peer: &ClientPeer,
         Snapshot { server, config }: &Snapshot,
-    ) -> Result<HttpResponse, Box<HttpError>> {
+    ) -> HttpResult<HttpResponse> {
         if request.method() == Method::OPTIONS {
             return Ok(preflight_response("POST"));
         }
@@ -135,7 +135,7 @@ struct Body<'b> {
 }
 
 /// Parses a body that is a JSON object or empty.
-fn parse_body(body: &[u8]) -> Result<Body<'_>, Box<HttpError>> {
+fn parse_body(body: &[u8]) -> HttpResult<Body<'_>> {
     match body.trim_ascii_start() {
         [] => Ok(Body::default()),
         // Otherwise an array would be taken for the members in their order.
@@ -149,11 +149,7 @@ fn no_object() -> Box<HttpError> {
 }
 
 /// Parses an object, such as the session; `None` if it is another type.
-fn parse_object(
-    json: &str,
-    max_bytes: usize,
-    name: &str,
-) -> Result<Option<Map<String, Value>>, Box<HttpError>> {
+fn parse_object(json: &str, max_bytes: usize, name: &str) -> HttpResult<Option<Map<String, Value>>> {
     if json.len() > max_bytes {
         let message = format!("'{name}' is longer than {} KiB", max_bytes >> 10);
         return Err(invalid(&message, "invalid_value", Some(name)));
@@ -162,7 +158,7 @@ fn parse_object(
 }
 
 /// The lifetime that the request asks for, s.
-fn lifetime_s(body: &Body<'_>) -> Result<u64, Box<HttpError>> {
+fn lifetime_s(body: &Body<'_>) -> HttpResult<u64> {
     let Some(after) = body.expires_after else { return Ok(LIFETIME_S) };
     let after = parse_object(after.get(), LIFETIME_MAX_BYTES, "expires_after")?.ok_or_else(|| {
         let message = "Invalid type for 'expires_after': must be an object.";
@@ -184,19 +180,19 @@ fn lifetime_s(body: &Body<'_>) -> Result<u64, Box<HttpError>> {
 }
 
 /// The session in a request.
-fn parse_session(json: &str) -> Result<Map<String, Value>, Box<HttpError>> {
+fn parse_session(json: &str) -> HttpResult<Map<String, Value>> {
     parse_object(json, SESSION_MAX_BYTES, "session")?.ok_or_else(|| {
         invalid("Invalid type for 'session': must be an object.", "invalid_type", Some("session"))
     })
 }
 
 /// The session in a request for a call, as a secret would keep it.
-pub(in crate::server) fn checked_session(json: &str) -> Result<Option<Arc<str>>, Box<HttpError>> {
+pub(in crate::server) fn checked_session(json: &str) -> HttpResult<Option<Arc<str>>> {
     settings_json(&parse_session(json)?)
 }
 
 /// The session as the secret keeps it, if it has settings. A session that no client could update to is rejected.
-fn settings_json(session: &Map<String, Value>) -> Result<Option<Arc<str>>, Box<HttpError>> {
+fn settings_json(session: &Map<String, Value>) -> HttpResult<Option<Arc<str>>> {
     let rejected = |error: Error| invalid(&error.detail, "invalid_value", Some("session"));
     check_session(session).map_err(rejected)?;
     let json = Value::from(session.clone()).to_string();

@@ -5,13 +5,13 @@
 use std::{borrow::Cow, io, time::Duration};
 
 use bytes::Bytes;
-use hyper::{Request, Response, header::CONTENT_TYPE};
+use hyper::{Response, header::CONTENT_TYPE};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::{
-    super::accept::request_body::RequestBody,
-    Body,
+    super::accept::request_body::ReceivedRequest,
+    Body, RestResult,
     body::read_body,
     character_times::TimedSpeech,
     early_answer::{COMMENT, made_in_time, wait_filled},
@@ -77,11 +77,7 @@ pub(super) struct Job {
 }
 
 /// Answers the request.
-pub(super) async fn answer(
-    request: Request<RequestBody>,
-    style: Style,
-    opening: Opening,
-) -> Result<Response<Body>, Failure> {
+pub(super) async fn answer(request: ReceivedRequest, style: Style, opening: Opening) -> RestResult {
     let mut memory = opening.memory_share();
     let read = move |body: Bytes| read_job(&body, style);
     let job = read_speech_body(request, &mut memory, &opening.server, read).await?;
@@ -91,7 +87,7 @@ pub(super) async fn answer(
 
 /// Reads a body that is a JSON object.
 pub(super) async fn read_speech_body<T: Send + 'static>(
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     memory: &mut MemoryShare,
     server: &ServerContext,
     read: impl FnOnce(Bytes) -> Result<T, Failure> + Send + 'static,
@@ -229,12 +225,7 @@ fn check_speed(speed: Member<'_>) -> Result<(), Failure> {
 
 /// Opens a session that speaks, and answers with its speech. The first audio, or the failure before it, decides on the HTTP
 /// status; a stream of events begins without it if it takes long.
-pub(super) async fn speak(
-    opening: Opening,
-    admission: Admission,
-    job: Job,
-    style: Style,
-) -> Result<Response<Body>, Failure> {
+pub(super) async fn speak(opening: Opening, admission: Admission, job: Job, style: Style) -> RestResult {
     let threads = opening.server.codec_threads.clone();
     let Job { model, format, request, delivery } = job;
     let rate_hz = format.rate_hz;

@@ -3,11 +3,10 @@
 //! Sources: the published quickstart and the public client library (speechmatics-tts 0.1.2).
 
 use bytes::Bytes;
-use hyper::{Request, Response};
 
 use super::{
-    super::accept::request_body::RequestBody,
-    Body,
+    super::accept::request_body::ReceivedRequest,
+    RestResult,
     members::Members,
     query::Query,
     session::Opening,
@@ -23,11 +22,7 @@ const TEXT_MAX_CHARS: usize = 40_000;
 const MODEL: &str = "speechmatics";
 
 /// Answers the request: a WAV file, or samples, at 16 kHz.
-pub(super) async fn answer_speak(
-    voice: &str,
-    request: Request<RequestBody>,
-    opening: Opening,
-) -> Result<Response<Body>, Failure> {
+pub(super) async fn answer_speak(voice: &str, request: ReceivedRequest, opening: Opening) -> RestResult {
     let query = Query::of(&request);
     let word = query.get("output_format").unwrap_or("wav_16000");
     let format = SpeechFormat::of_word(word).ok_or_else(|| {

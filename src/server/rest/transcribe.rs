@@ -9,7 +9,7 @@ use std::{collections::VecDeque, pin::pin, time::Duration};
 use bytes::Bytes;
 use futures_util::{FutureExt as _, future::BoxFuture};
 use hyper::{
-    Request, Response,
+    Response,
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
 };
 use serde_json::{Value, json};
@@ -17,8 +17,8 @@ use tokio::{sync::watch, time::timeout};
 use tracing::{info, warn};
 
 use super::{
-    super::accept::{http_error::HttpResponse, request_body::RequestBody},
-    Body, ServedRequest,
+    super::accept::{http_error::HttpResponse, request_body::ReceivedRequest},
+    Body, RestResult, ServedRequest,
     early_answer::{COMMENT, Filler, answer_in_time, made_in_time, wait_filled},
     endpoint::Task,
     session::{Events, Opening, Requests, RestSession, Segment, Stage, segment_of},
@@ -80,10 +80,10 @@ impl AnswerForm {
 /// Answers the request.
 pub(super) async fn answer(
     task: Task,
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     style: Style,
     opening: Opening,
-) -> Result<Response<Body>, Failure> {
+) -> RestResult {
     let mut memory = opening.memory_share();
     let mut upload = Upload::read(request, &mut memory, &opening.server).await?;
     let form = read_form(task, &upload, style)?;
@@ -322,11 +322,7 @@ fn media_failure(error: MediaError) -> Failure {
 }
 
 /// Answers with server-sent events. The first segment, or the failure before it, decides on the HTTP status if it comes in time.
-async fn stream(
-    mut transcription: Transcription,
-    form: AnswerForm,
-    served: ServedRequest,
-) -> Result<Response<Body>, Failure> {
+async fn stream(mut transcription: Transcription, form: AnswerForm, served: ServedRequest) -> RestResult {
     let stage = transcription.stage();
     let mut beginning = Box::pin(async move {
         let first = transcription.next().await;

@@ -5,11 +5,11 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use hyper::{Request, header::CONTENT_TYPE};
+use hyper::header::CONTENT_TYPE;
 use serde_json::json;
 
 use super::{
-    super::accept::request_body::RequestBody,
+    super::accept::request_body::{ReceivedRequest, RequestBody},
     body::{BodyReader, read_body, too_large},
     form::{self, Part},
     members::{Member, Members},
@@ -82,7 +82,7 @@ pub(super) struct Form {
 impl Upload {
     /// Reads a form (RFC 7578) or a JSON object. The fields of a form may come in any order.
     pub(super) async fn read(
-        request: Request<RequestBody>,
+        request: ReceivedRequest,
         memory: &mut MemoryShare,
         server: &ServerContext,
     ) -> Result<Self, Failure> {

@@ -13,7 +13,7 @@ use super::{
     mcp::{self, Connected},
 };
 use crate::{
-    net::Endpoint,
+    net::{Endpoint, http_request::RequestTarget},
     secret::redacted_url,
     vocabulary::{ListedTool, RemoteServer, ServerCallResult},
 };
@@ -89,9 +89,9 @@ async fn list_tools(server: &RemoteServer, allowed: &AllowedServers) -> Listed {
 
 async fn settings_of(server: &RemoteServer, allowed: AllowedServer) -> Result<ToolServerSettings, String> {
     let AllowedServer { uri, is_named } = allowed;
-    let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let at = uri.clone();
     // Reads the system's certificates.
-    let endpoint = tokio::task::spawn_blocking(move || Endpoint::from_uri(&uri, None)).await;
+    let endpoint = tokio::task::spawn_blocking(move || Endpoint::from_uri(&at, None)).await;
     let endpoint = endpoint.map_err(|error| error.to_string())??;
     let header = |(name, value): &(String, String)| {
         let mut value = HeaderValue::from_str(value).ok()?;
@@ -102,9 +102,7 @@ async fn settings_of(server: &RemoteServer, allowed: AllowedServer) -> Result<To
     Ok(ToolServerSettings {
         name: server.label.clone(),
         transport: ToolServerTransport::Http {
-            endpoint,
-            path,
-            headers: headers.ok_or("a header is not allowed")?,
+            target: RequestTarget::new(endpoint, &uri, headers.ok_or("a header is not allowed")?),
             is_public: !is_named,
         },
         allowed: None,

@@ -2,9 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use hyper::header::{HeaderName, HeaderValue};
-
-use crate::{net::Endpoint, secret::Secret};
+use crate::{net::http_request::RequestTarget, secret::Secret};
 
 /// A tool server of the configuration.
 #[derive(Clone)]
@@ -29,11 +27,7 @@ pub(crate) enum ToolServerTransport {
     /// Streamable HTTP.
     Http {
         /// The server.
-        endpoint: Endpoint,
-        /// Path and query of its URL.
-        path: String,
-        /// Headers of every request. Values with secrets are marked as sensitive.
-        headers: Vec<(HeaderName, HeaderValue)>,
+        target: RequestTarget,
         /// A client has named the server: inner addresses are refused.
         is_public: bool,
     },

@@ -8,13 +8,7 @@ use std::{io, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::{
-    Method, Request, Response, StatusCode,
-    body::Incoming,
-    client::conn::http1::{self, SendRequest},
-    header::{CONTENT_TYPE, HOST, USER_AGENT},
-};
-use hyper_util::rt::TokioIo;
+use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1::SendRequest};
 use serde::Deserialize;
 use tokio::{
     runtime::{Builder, Runtime},
@@ -22,7 +16,7 @@ use tokio::{
 };
 
 use super::Judge;
-use crate::net::{CountedStream, http_request::RequestTarget};
+use crate::net::http_request::{self, RequestTarget};
 
 /// Questions that are asked at a time.
 pub(super) const THREADS: usize = 8;
@@ -95,10 +89,7 @@ impl Client {
             self.connection = Some(connection);
             return Ok(answer);
         }
-        let stream = self.server.endpoint.connect().await.map_err(|error| error.to_string())?;
-        let handshake = http1::handshake(TokioIo::new(CountedStream::new(stream))).await;
-        let (mut connection, task) = handshake.map_err(|error| error.to_string())?;
-        tokio::spawn(task);
+        let mut connection = http_request::open(&self.server.endpoint).await?;
         let answer =
             connection.send_request(self.request(audio)?).await.map_err(|error| error.to_string())?;
         self.connection = Some(connection);
@@ -106,18 +97,7 @@ impl Client {
     }
 
     fn request(&self, audio: Bytes) -> Result<Request<Full<Bytes>>, String> {
-        let mut request = Request::builder()
-            .method(Method::POST)
-            .uri(&self.server.path)
-            .header(HOST, &self.server.endpoint.authority)
-            .header(USER_AGENT, concat!("voxbridge/", env!("CARGO_PKG_VERSION")))
-            .header(CONTENT_TYPE, "application/octet-stream")
-            .body(Full::new(audio))
-            .map_err(|error| error.to_string())?;
-        for (name, value) in &self.server.headers {
-            request.headers_mut().insert(name, value.clone());
-        }
-        Ok(request)
+        self.server.post("application/octet-stream", audio)
     }
 }
 

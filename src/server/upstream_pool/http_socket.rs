@@ -28,6 +28,7 @@ use tokio_tungstenite::tungstenite::Message as WsMessage;
 use crate::{
     net::{
         CountedStream, Endpoint, Traffic, Transport,
+        http_request::OWN_AGENT,
         turn::{TURN_BYTES, wake_after_others},
     },
     server::{
@@ -306,7 +307,7 @@ impl HttpTarget {
         let length = body.len();
         let built = Request::post(format!("{}{}", self.base, request.path))
             .header(HOST, &self.endpoint.authority)
-            .header(USER_AGENT, concat!("voxbridge/", env!("CARGO_PKG_VERSION")))
+            .header(USER_AGENT, OWN_AGENT)
             .header(ACCEPT, "*/*")
             .header(CONTENT_TYPE, content_type)
             .body(Full::new(body));

@@ -10,11 +10,7 @@ use std::{
     },
 };
 
-use http_body_util::Full;
-use hyper::{
-    Method, Request,
-    header::{CONTENT_TYPE, HOST, USER_AGENT},
-};
+use hyper::header::InvalidHeaderValue;
 use tokio::{
     sync::mpsc,
     task::{JoinSet, spawn_blocking},
@@ -23,11 +19,15 @@ use tokio::{
 use tracing::{debug, error, info, warn};
 
 use super::{
-    SigningKey, WebhookTarget,
+    SigningKey,
     message::WebhookMessage,
     spool::{Spool, SpoolError, SpooledMessage},
 };
-use crate::{net::http_request, server::unix_now, telemetry::metrics::Metrics};
+use crate::{
+    net::http_request::{self, RequestTarget},
+    server::unix_now,
+    telemetry::metrics::Metrics,
+};
 
 /// Messages that are sent, or wait to be sent again, at a time.
 const AT_ONCE: usize = 16;
@@ -43,7 +43,7 @@ const UNWRITTEN_MAX: usize = super::WAITING_MAX;
 
 /// The messages of one URL.
 pub(super) struct Delivery {
-    pub(super) target: WebhookTarget,
+    pub(super) target: RequestTarget,
     pub(super) key: SigningKey,
     pub(super) messages: mpsc::Receiver<WebhookMessage>,
     pub(super) outstanding: Arc<AtomicUsize>,
@@ -62,7 +62,7 @@ enum Waiting {
 /// Sends one message.
 #[derive(Clone)]
 struct Sender {
-    target: WebhookTarget,
+    target: RequestTarget,
     key: SigningKey,
     metrics: Metrics,
     spool: Option<Arc<Spool>>,
@@ -216,17 +216,15 @@ impl Sender {
 
     async fn attempt(&self, message: &WebhookMessage) -> Result<(), String> {
         let unix_s = unix_now().as_secs();
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(&self.target.path)
-            .header(HOST, &self.target.endpoint.authority)
-            .header(USER_AGENT, concat!("voxbridge/", env!("CARGO_PKG_VERSION")))
-            .header(CONTENT_TYPE, "application/json")
-            .header("webhook-id", &*message.id)
-            .header("webhook-timestamp", unix_s)
-            .header("webhook-signature", self.key.signature(message, unix_s))
-            .body(Full::new(message.body.clone()))
-            .map_err(|error| error.to_string())?;
+        let mut request = self.target.post("application/json", message.body.clone())?;
+        for (name, value) in [
+            ("webhook-id", message.id.to_string()),
+            ("webhook-timestamp", unix_s.to_string()),
+            ("webhook-signature", self.key.signature(message, unix_s)),
+        ] {
+            let value = value.try_into().map_err(|error: InvalidHeaderValue| error.to_string())?;
+            request.headers_mut().insert(name, value);
+        }
         let status = http_request::send(&self.target.endpoint, request).await?.status();
         if status.is_success() { Ok(()) } else { Err(format!("HTTP {status}")) }
     }

@@ -22,7 +22,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::Duration};
 use tracing::{info, warn};
 
 use self::{delivery::Delivery, message::WebhookMessage};
-use crate::{named_enum::named_enum, net::Endpoint, telemetry::metrics::Metrics};
+use crate::{named_enum::named_enum, net::http_request::RequestTarget, telemetry::metrics::Metrics};
 
 pub use self::message::SigningKey;
 
@@ -46,18 +46,11 @@ named_enum! {
 /// Where and what webhooks tell.
 #[derive(Clone)]
 pub struct WebhookSettings {
-    pub(crate) targets: Vec<WebhookTarget>,
+    pub(crate) targets: Vec<RequestTarget>,
     pub(crate) events: Vec<WebhookEvent>,
     pub(crate) key: SigningKey,
     /// Directory where messages survive the process.
     pub(crate) spool: Option<PathBuf>,
-}
-
-/// One URL.
-#[derive(Clone)]
-pub(crate) struct WebhookTarget {
-    pub(crate) endpoint: Endpoint,
-    pub(crate) path: String,
 }
 
 /// The webhooks of a server. Clones share them.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, time::timeout};
 
 use super::{message::WebhookMessage, *};
-use crate::net::http_request::websocket_uri;
+use crate::net::{Endpoint, http_request::websocket_uri};
 
 /// Longest wait on a machine that is busy with other tests. The slowest receiver takes an hour.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -108,7 +108,7 @@ fn webhooks_with(address: SocketAddr, spool: Option<PathBuf>) -> (Webhooks, Metr
     let metrics = Metrics::new(crate::telemetry::metrics::scrape::ServerSnapshot::default);
     let uri = websocket_uri(&format!("http://{address}/hooks?tenant=1")).unwrap();
     let endpoint = Endpoint::from_uri(&uri, None).unwrap();
-    let target = WebhookTarget { endpoint, path: "/hooks?tenant=1".to_owned() };
+    let target = RequestTarget::new(endpoint, &uri, Vec::new());
     let key = SigningKey::from_secret(SECRET).unwrap_or_else(|problem| panic!("{problem}"));
     let settings = WebhookSettings { targets: vec![target], events: WebhookEvent::ALL.to_vec(), key, spool };
     let (webhooks, deliveries) = Webhooks::new(settings, metrics.clone());

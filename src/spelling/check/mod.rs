@@ -7,7 +7,7 @@ mod renamed_keys;
 mod unquoted;
 pub(super) mod values;
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use serde::{Deserialize as _, Deserializer, de::Error as _};
 
@@ -134,6 +134,16 @@ pub(super) fn deserialize_ms<'de, D: Deserializer<'de>, N: TryFrom<u64>>(from: D
     let ms = u64::deserialize(from)?;
     let bounded = N::try_from(ms).ok().filter(|_| ms <= MAX_MS);
     bounded.ok_or_else(|| D::Error::custom(format!("{ms} ms is too long; the maximum is {MAX_MS} (one day)")))
+}
+
+/// Reads a time in milliseconds as a duration, for `deserialize_with`.
+pub(super) fn deserialize_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    deserialize_ms(from).map(Duration::from_millis)
+}
+
+/// Reads a number of attempts, at least one, for `deserialize_with`.
+pub(super) fn deserialize_attempts<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    u32::deserialize(from).map(|attempts| attempts.max(1))
 }
 
 /// Reads a number from 0 to 1, for `deserialize_with`.

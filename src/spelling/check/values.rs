@@ -1,12 +1,14 @@
 //! Values that mean the same wherever they stand: readers for `deserialize_with`, so that an error has the value's position, and defaults.
 
+use std::ops::Deref;
+
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::spelling::url_path::canonical_path;
 
 /// Path of a URL. It begins with `/` and has no query. A slash at its end does not count.
 #[derive(Debug, Clone)]
-pub(in crate::spelling) struct UrlPath(pub(in crate::spelling) String);
+pub struct UrlPath(pub(in crate::spelling) String);
 
 impl<'de> Deserialize<'de> for UrlPath {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -23,8 +25,8 @@ impl<'de> Deserialize<'de> for UrlPath {
 }
 
 /// Pointer into a JSON object (RFC 6901). It begins with `/`.
-#[derive(Debug, Clone)]
-pub(in crate::spelling) struct JsonPointer(pub(in crate::spelling) String);
+#[derive(Debug, Clone, Default)]
+pub struct JsonPointer(pub(in crate::spelling) String);
 
 impl<'de> Deserialize<'de> for JsonPointer {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -34,6 +36,30 @@ impl<'de> Deserialize<'de> for JsonPointer {
         }
         Ok(Self(pointer))
     }
+}
+
+impl Deref for UrlPath {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for JsonPointer {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Reads paths of URLs.
+pub(in crate::spelling) fn deserialize_paths<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<String>, D::Error> {
+    let paths: Vec<UrlPath> = Deserialize::deserialize(from)?;
+    Ok(paths.into_iter().map(|path| path.0).collect())
 }
 
 /// Family of protocols whose file names none.

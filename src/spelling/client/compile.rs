@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     spelling::{
-        check::{Document, FileError, values::UrlPath},
+        check::{Document, FileError},
         extract::Extractor,
         field::{FieldRole, ProtocolField},
     },
@@ -105,10 +105,10 @@ pub(super) fn compile_slot_words(
 
 /// Compiles the paths that have parameters.
 pub(super) fn compile_patterns(
-    paths: &[UrlPath],
+    paths: &[String],
     document: &Document<'_>,
 ) -> Result<Vec<PathPattern>, FileError> {
-    let compiled = paths.iter().filter_map(|path| PathPattern::compile(&path.0).transpose());
+    let compiled = paths.iter().filter_map(|path| PathPattern::compile(path).transpose());
     compiled.map(|pattern| pattern.map_err(|problem| document.problem_at_key(&["paths"], problem))).collect()
 }
 

@@ -56,6 +56,69 @@ impl Scalar {
     }
 }
 
+/// A condition on the values at some places.
+#[derive(Debug)]
+pub(super) enum Condition<P> {
+    /// The place has a value.
+    Given(P),
+    /// Each place has one of these values.
+    Equal(Vec<(P, Vec<Scalar>)>),
+}
+
+/// The conditions of a verb or of a message.
+#[derive(Debug)]
+pub struct Conditions<P> {
+    /// Must hold.
+    pub(super) when: Option<Condition<P>>,
+    /// Must not hold.
+    unless: Option<Condition<P>>,
+    /// The conditions for people; empty if there are none.
+    pub text: String,
+}
+
+impl<P: Copy> Condition<P> {
+    pub(super) fn holds<'v>(
+        &self,
+        value: &impl Fn(P) -> SlotValue<'v>,
+        is_given: fn(&SlotValue<'v>) -> bool,
+    ) -> bool {
+        match self {
+            Self::Given(place) => is_given(&value(*place)),
+            Self::Equal(places) => places.iter().all(|(place, wanted)| {
+                let found = value(*place);
+                wanted.iter().any(|wanted| wanted.equals(&found))
+            }),
+        }
+    }
+}
+
+impl<P: Copy> Conditions<P> {
+    /// Compiles conditions of a file; `find` gives the place of a name.
+    pub(super) fn compile<E>(
+        when: Option<&ConditionFile>,
+        unless: Option<&ConditionFile>,
+        describe: fn(&ConditionFile) -> String,
+        mut find: impl FnMut(&str) -> Result<P, E>,
+    ) -> Result<Self, E> {
+        let texts = [("if", when), ("unless", unless)];
+        let texts = texts.into_iter().filter_map(|(word, file)| Some(format!("{word} {}", describe(file?))));
+        let text = texts.collect::<Vec<_>>().join(" and ");
+        let mut condition =
+            |file: Option<&ConditionFile>| file.map(|file| file.compile(&mut find)).transpose();
+        Ok(Self { when: condition(when)?, unless: condition(unless)?, text })
+    }
+
+    /// True if the conditions hold for these values; `is_given` says which count as given.
+    pub(crate) fn hold<'v>(
+        &self,
+        value: impl Fn(P) -> SlotValue<'v>,
+        is_given: fn(&SlotValue<'v>) -> bool,
+    ) -> bool {
+        self.when.as_ref().is_none_or(|condition| condition.holds(&value, is_given))
+            && !self.unless.as_ref().is_some_and(|condition| condition.holds(&value, is_given))
+    }
+}
+
 impl ScalarsFile {
     pub(super) fn as_slice(&self) -> &[Scalar] {
         match self {
@@ -91,6 +154,21 @@ impl std::fmt::Display for ConditionFile {
 }
 
 impl ConditionFile {
+    /// Compiles the condition; `find` gives the place of a name.
+    pub(super) fn compile<P, E>(
+        &self,
+        mut find: impl FnMut(&str) -> Result<P, E>,
+    ) -> Result<Condition<P>, E> {
+        Ok(match self {
+            Self::Given(name) => Condition::Given(find(name)?),
+            Self::Equal(values) => {
+                let values =
+                    values.iter().map(|(name, values)| Ok((find(name)?, values.as_slice().to_vec())));
+                Condition::Equal(values.collect::<Result<_, E>>()?)
+            }
+        })
+    }
+
     /// The condition for people, where its names are slots.
     pub(super) fn on_slots(&self) -> String {
         match self {

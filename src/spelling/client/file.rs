@@ -2,98 +2,129 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, IntoDeserializer as _},
+};
 use toml::Spanned;
 
 use super::{
-    CommandSyntax, Framing, LockStep, SetupPage, SetupSlot, ValueSource, jobs::JobsFile,
-    realtime::RealtimeFile, signs::SignsFile, tcp::TcpFile, values::EventFile, verbs::VerbsFile,
+    ClientSigns, CommandSyntax, Framing, LockStep, SetupPage, ValueSource, jobs::JobsFile,
+    realtime::RealtimeFile, tcp::TcpFile, values::EventFile, verbs::VerbsFile,
 };
 use crate::{
     audio::{encoding::Encoding, opus::PacketOptions},
     error::ErrorKind,
     spelling::{
-        MappingKind,
         check::{
-            self, Document, FileError,
-            values::{JsonPointer, UrlPath, deserialize_close_code},
+            self,
+            values::{JsonPointer, UrlPath, deserialize_close_code, deserialize_paths},
         },
-        error_spelling::{CloseFile, ErrorSpelling},
+        error_spelling::ErrorSpelling,
         field::FieldFile,
         profile::PlayoutPace,
-        template::Template,
         tested_with::TestedClient,
     },
     vocabulary::{CloseReason, EventName},
 };
 
-/// Contents of the file.
-#[derive(Debug, Deserialize)]
+/// The file as written.
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ClientFile {
-    pub(super) kind: MappingKind,
-    pub(super) name: String,
-    pub(super) title: String,
+pub struct ClientFile {
+    #[serde(rename = "kind")]
+    pub(super) _kind: IgnoredAny,
+    /// Name in configuration and on the command line.
+    pub name: String,
+    /// Name for people.
+    pub title: String,
+    /// Family of protocols that the log of the start names together.
     #[serde(default = "check::values::default_family")]
-    pub(super) family: String,
+    pub family: String,
+    /// Notes for readers of `mappings explain`, a line each.
     #[serde(default)]
-    pub(super) notes: Vec<String>,
-    pub(super) paths: Vec<UrlPath>,
+    pub notes: Vec<String>,
+    /// URL paths of the protocol; empty for the protocol of REST requests.
+    #[serde(deserialize_with = "deserialize_paths")]
+    pub paths: Vec<String>,
     #[serde(default)]
     pub(super) subprotocols: Vec<Spanned<String>>,
-    pub(super) signature_header: Option<String>,
-    pub(super) refusal_header: Option<String>,
+    /// Header with the signature of the handshake request; `None` for clients that do not sign it.
+    pub signature_header: Option<String>,
+    /// Header with the error of a handshake whose query is wrong. `None` for protocols whose sessions open with that error.
+    pub refusal_header: Option<String>,
     #[serde(default)]
     pub(super) key_headers: Vec<Spanned<String>>,
+    /// Query parameters that contain a key. No other code sees them.
     #[serde(default)]
-    pub(super) key_parameters: Vec<String>,
-    pub(super) command_key: Option<JsonPointer>,
+    pub key_parameters: Vec<String>,
+    /// JSON pointer to the name of a command or event; empty for a protocol without names.
     #[serde(default)]
-    pub(super) command_syntax: CommandSyntax,
-    pub(super) default_profile: Option<String>,
+    pub command_key: JsonPointer,
+    /// How a text message spells a command.
     #[serde(default)]
-    pub(super) signs: SignsFile,
+    pub command_syntax: CommandSyntax,
+    /// Profile of a configuration without routes; `None` for the usual one.
+    pub default_profile: Option<String>,
+    /// Signs that distinguish its clients from others at the same path.
+    #[serde(default)]
+    pub signs: ClientSigns,
     pub(super) realtime: Option<RealtimeFile>,
-    #[serde(default)]
-    pub(super) live: bool,
+    /// OpenAI's Live protocol, whose behaviour is Rust.
+    #[serde(default, rename = "live")]
+    pub is_live: bool,
     pub(super) device_tools: Option<Spanned<String>>,
-    #[serde(default)]
-    pub(super) rest: bool,
+    /// Its sessions are opened for REST requests, so that it needs no path.
+    #[serde(default, rename = "rest")]
+    pub is_rest: bool,
     pub(super) tcp: Option<TcpFile>,
+    /// Which messages are answered by one transcript.
     #[serde(default)]
-    pub(super) lock_step: LockStep,
+    pub lock_step: LockStep,
+    /// A client that gets no message for this long gets [`EventName::StillHere`], ms; 0 disables.
     #[serde(default, deserialize_with = "check::deserialize_ms")]
-    pub(super) idle_event_ms: u64,
-    pub(super) setup_page: Option<SetupPageFile>,
+    pub idle_event_ms: u64,
+    /// The page that tells clients where to connect.
+    pub setup_page: Option<SetupPage>,
     pub(super) jobs: Option<JobsFile>,
-    pub(super) offer_path: Option<UrlPath>,
+    /// Where clients send offers of calls by WebRTC in JSON, as Pipecat's SmallWebRTC does.
+    pub offer_path: Option<UrlPath>,
     pub(super) message_id: Option<JsonPointer>,
+    /// How messages are framed, unless the query says otherwise.
     #[serde(default)]
-    pub(super) framing: Framing,
+    pub framing: Framing,
+    /// How clients spell the names of fields.
     #[serde(default)]
-    pub(super) field_names: FieldNames,
+    pub field_names: FieldNames,
+    /// Headers of the request and the query parameters that they stand for.
     #[serde(default)]
-    pub(super) headers: BTreeMap<String, String>,
+    pub headers: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) answer_headers: BTreeMap<Spanned<String>, String>,
     #[serde(default)]
     pub(super) query: BTreeMap<Spanned<String>, FieldFile>,
-    pub(super) audio_in: AudioIn,
-    pub(super) audio_out: Option<AudioOut>,
+    /// Audio from the client.
+    pub audio_in: AudioIn,
+    /// Audio to the client.
+    #[serde(default = "AudioOut::none")]
+    pub audio_out: AudioOut,
+    /// How utterances are transcribed.
     #[serde(default)]
-    pub(super) transcripts: TranscriptRules,
+    pub transcripts: TranscriptRules,
     #[serde(default)]
     pub(super) slot_words: BTreeMap<Spanned<String>, BTreeMap<String, String>>,
     #[serde(default)]
     pub(super) values: BTreeMap<Spanned<String>, ValueSource>,
     pub(super) commands: BTreeMap<Spanned<String>, CommandFile>,
     pub(super) events: BTreeMap<EventName, Spanned<EventFile>>,
-    pub(super) errors: BTreeMap<ErrorKey, ErrorFile>,
+    pub(super) errors: BTreeMap<ErrorKey, ErrorSpelling>,
     pub(super) closes: BTreeMap<CloseReason, CloseSpelling>,
+    /// Events of the protocol that voxbridge never sends, and why.
     #[serde(default)]
-    pub(super) never_sent: BTreeMap<String, String>,
+    pub never_sent: BTreeMap<String, String>,
+    /// Stock clients that the tests run.
     #[serde(default)]
-    pub(super) tested_with: Vec<TestedClient>,
+    pub tested_with: Vec<TestedClient>,
 }
 
 /// How clients spell the names of fields.
@@ -256,19 +287,6 @@ pub(super) struct CommandFile {
     pub(super) fields: BTreeMap<Spanned<String>, FieldFile>,
 }
 
-/// The page that tells clients where to connect.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SetupPageFile {
-    pub(super) path: UrlPath,
-    pub(super) answer: Spanned<String>,
-    pub(super) call_answer: Option<Spanned<String>>,
-    pub(super) refusal: Option<Spanned<String>>,
-    pub(super) signature: Option<String>,
-    #[serde(default)]
-    pub(super) parameters: BTreeMap<String, JsonPointer>,
-}
-
 /// A whole message that is a command.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -286,19 +304,6 @@ impl ExactMessage {
             Self::Text(text) | Self::Binary(text) => text.len(),
         }
     }
-}
-
-/// Spelling of an error.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ErrorFile {
-    pub(super) code: Spanned<String>,
-    pub(super) recoverable: bool,
-    pub(super) message: Option<Spanned<String>>,
-    /// The protocol's words for details of voxbridge.
-    #[serde(default)]
-    pub(super) details: BTreeMap<String, String>,
-    pub(super) close: Option<CloseFile>,
 }
 
 /// Spelling of the end of a session.
@@ -347,50 +352,5 @@ impl<'de> Deserialize<'de> for ErrorKey {
             return Ok(Self::Other);
         }
         ErrorKind::deserialize(name.into_deserializer()).map(Self::Kind)
-    }
-}
-
-impl SetupPageFile {
-    pub(super) fn compile(self, document: &Document<'_>) -> Result<SetupPage, FileError> {
-        let slots = |in_refusal: bool| {
-            let known = move |slot: &SetupSlot| match slot {
-                SetupSlot::Message => in_refusal,
-                SetupSlot::Url | SetupSlot::Key | SetupSlot::Version => !in_refusal,
-                SetupSlot::Id | SetupSlot::UnixMs | SetupSlot::Time => true,
-            };
-            let known = SetupSlot::ALL.into_iter().filter(known);
-            known.map(|slot| (slot.name(), slot)).collect::<Vec<_>>()
-        };
-        let compile = |answer: &Spanned<String>, in_refusal: bool| {
-            let compiled = Template::compile_slots(answer.get_ref(), &slots(in_refusal));
-            compiled.map_err(|error| document.problem(answer.span().start, error.to_string()))
-        };
-        Ok(SetupPage {
-            path: self.path.0,
-            signature: self.signature,
-            answer: compile(&self.answer, false)?,
-            call_answer: self.call_answer.as_ref().map(|template| compile(template, false)).transpose()?,
-            refusal: self.refusal.as_ref().map(|template| compile(template, true)).transpose()?,
-            parameters: self.parameters.into_iter().map(|(name, pointer)| (name, pointer.0)).collect(),
-        })
-    }
-}
-
-impl ErrorFile {
-    pub(super) fn compile(self, document: &Document<'_>) -> Result<ErrorSpelling, FileError> {
-        let plain = |text: &Spanned<String>| document.plain_template(text, &["detail"]);
-        if self.code.get_ref().is_empty() {
-            let message = "an error needs a code; without one the client would not get it".to_owned();
-            return Err(document.problem(self.code.span().start, message));
-        }
-        Ok(ErrorSpelling {
-            message: self.message.as_ref().map(plain).transpose()?,
-            close: self.close.map(|close| close.compile(document)).transpose()?,
-            details: self.details,
-            code: self.code.into_inner(),
-            recoverable: self.recoverable,
-            class: String::new(),
-            ended: None,
-        })
     }
 }

@@ -11,13 +11,14 @@ mod jobs;
 mod paths;
 mod realtime;
 mod recognition;
+mod setup_page;
 mod signs;
 pub mod tcp;
 mod values;
 mod verbs;
 mod vocabulary;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, mem::take, ops::Deref, sync::Arc};
 
 pub(super) use self::paths::PathConflict;
 #[cfg(feature = "io")]
@@ -28,20 +29,22 @@ use self::{
         compile_slot_words, compile_subprotocols,
     },
     fields::compile_fields,
-    file::{ClientFile, ErrorKey},
+    file::ErrorKey,
     recognition::{FirstMessage, longest_exact_message},
     tcp::TcpProtocol,
     values::{compile_event, compile_values},
 };
 pub use self::{
     file::{
-        AudioIn, AudioOut, CloseSpelling, EchoMode, ExactMessage, FieldNames, ReportedAs, TranscriptRules,
+        AudioIn, AudioOut, ClientFile, CloseSpelling, EchoMode, ExactMessage, FieldNames, ReportedAs,
+        TranscriptRules,
     },
     jobs::{JobAnswer, JobApi, JobFile, JobSettings, JobSlot, JobTranscript, TranscriptForm, UploadApi},
     paths::PathPattern,
     realtime::{RealtimeEvent, RealtimeNames},
+    setup_page::SetupPage,
     signs::{ClientSigns, HeaderSign},
-    values::{EventCondition, EventMessage, EventSlot, IdForm, ValueRule, ValueScope, ValueSource},
+    values::{EventMessage, EventSlot, IdForm, ValueRule, ValueScope, ValueSource},
     verbs::CommandVerb,
     vocabulary::{CommandSyntax, Framing, LockStep, SetupSlot, Verb},
 };
@@ -52,8 +55,7 @@ use super::{
     field::{FieldRole, ProtocolField},
     name_table::NameTable,
     relay::{RelayProtocol, RelayProtocolFile},
-    template::Template,
-    tested_with::{TestedClient, check_drivers},
+    tested_with::check_drivers,
 };
 use crate::{
     error::ErrorKind,
@@ -72,69 +74,28 @@ pub(crate) const SEGMENTS_MAX: usize = 100;
 /// The command, and the name of the messages to the client, that have the Model Context Protocol in them.
 pub(crate) const MCP_COMMAND: &str = "mcp";
 
-/// Compiled mapping of a client protocol.
+/// A compiled client protocol: its file, and what was made of the file.
 #[derive(Debug, Default)]
 pub struct ClientMapping {
-    /// Name in configuration and on the command line.
-    pub name: String,
-    /// Name for people.
-    pub title: String,
-    /// Family of protocols that the log of the start names together.
-    pub family: String,
-    /// Notes for readers of `mappings explain`, a line each.
-    pub notes: Vec<String>,
-    /// URL paths of the protocol; empty for the protocol of REST requests.
-    pub paths: Vec<String>,
+    file: ClientFile,
     /// Those of the paths that have parameters.
     pub path_patterns: Vec<PathPattern>,
     /// WebSocket subprotocols; the bridge agrees to the first of them that a client offers.
     pub subprotocols: Vec<String>,
-    /// Header with the signature of the handshake request; `None` for clients that do not sign it.
-    pub signature_header: Option<String>,
-    /// Header with the error of a handshake whose query is wrong. `None` for protocols whose sessions open with that error.
-    pub refusal_header: Option<String>,
     /// Headers that contain only a key, in lower case, beside those of every protocol.
     pub key_headers: Vec<String>,
-    /// Query parameters that contain a key. No other code sees them.
-    pub key_parameters: Vec<String>,
-    /// JSON pointer to the name of a command or event; empty for a protocol without names.
-    pub command_key: String,
-    /// How a text message spells a command.
-    pub command_syntax: CommandSyntax,
-    /// Which messages are answered by one transcript.
-    pub lock_step: LockStep,
-    /// A client that gets no message for this long gets [`EventName::StillHere`], ms; 0 disables.
-    pub idle_event_ms: u64,
-    /// The page that tells clients where to connect.
-    pub setup_page: Option<SetupPage>,
     /// Transcriptions of recordings as jobs.
     pub jobs: Option<JobApi>,
-    /// Where clients send offers of calls by WebRTC in JSON, as Pipecat's SmallWebRTC does.
-    pub offer_path: Option<String>,
     /// Slot of the id that a client's message has for its answer.
     pub message_id: Option<usize>,
-    /// How messages are framed, unless the query says otherwise.
-    pub framing: Framing,
-    /// How clients spell the names of fields.
-    pub field_names: FieldNames,
-    /// Headers of the request and the query parameters that they stand for.
-    pub headers: BTreeMap<String, String>,
     /// Headers of the answer to the handshake, in lower case, each with the index of its value in [`ClientMapping::values`].
     pub answer_headers: Vec<(String, usize)>,
     /// Query parameters.
     pub query: Vec<ProtocolField>,
-    /// Audio from the client.
-    pub audio_in: AudioIn,
-    /// Audio to the client.
-    pub audio_out: AudioOut,
-    /// How utterances are transcribed.
-    pub transcripts: TranscriptRules,
     /// The protocol's words for voxbridge's own in slots of events.
     slot_words: BTreeMap<Slot, BTreeMap<String, String>>,
     /// Values that the codec remembers, generates or counts.
     pub values: Vec<ValueRule>,
-    /// Stock clients that the tests run.
-    pub tested_with: Vec<TestedClient>,
     /// Audio comes in a field of a command.
     pub has_audio_in_json: bool,
     /// Audio comes in binary frames, perhaps beside a command with audio.
@@ -149,49 +110,20 @@ pub struct ClientMapping {
     pub commands: Vec<ProtocolCommand>,
     /// Length of the longest message that is a command as a whole, bytes; 0 without one.
     exact_max_bytes: usize,
-    /// Events of the protocol that voxbridge never sends, and why.
-    pub never_sent: BTreeMap<String, String>,
     /// Rules for a protocol of the model's own kind. With them, only names, paths and the largest message count otherwise.
     pub relay: Option<RelayProtocol>,
-    /// Signs that distinguish its clients from others at the same path.
-    pub signs: ClientSigns,
     /// Condition on the first message that tells its clients from others at the same path.
     first_message: Option<FirstMessage>,
-    /// Profile of a configuration without routes; `None` for the usual one.
-    pub default_profile: Option<String>,
     /// Names of a protocol of OpenAI's kind, whose behaviour is Rust.
     pub realtime: Option<RealtimeNames>,
-    /// OpenAI's Live protocol, whose behaviour is Rust.
-    pub is_live: bool,
     /// The value that says that a client has tools of its own, whose behaviour is Rust: the index of a flag in
     /// [`ClientMapping::values`].
     pub device_tools: Option<usize>,
-    /// Its sessions are opened for REST requests, so that it needs no path.
-    pub is_rest: bool,
     /// How its messages stand on a bare TCP connection, if it is served there.
     pub tcp: Option<Arc<TcpProtocol>>,
     /// Finds the command key (slot 0) and every field.
     pub(crate) extractor: Extractor,
     events: NameTable<Vec<EventMessage>>,
-    errors: BTreeMap<ErrorKey, ErrorSpelling>,
-    closes: BTreeMap<CloseReason, CloseSpelling>,
-}
-
-/// The page that tells clients where to connect.
-#[derive(Debug)]
-pub struct SetupPage {
-    /// Path.
-    pub path: String,
-    /// Query parameter of the URL with a client secret for the sender's key; the page then answers GET, too.
-    pub signature: Option<String>,
-    /// Its answer, JSON.
-    pub answer: Template<SetupSlot>,
-    /// Its answer to a client that asks for a call by WebRTC.
-    pub call_answer: Option<Template<SetupSlot>>,
-    /// Its answer to a wrong request; without it, the usual error.
-    pub refusal: Option<Template<SetupSlot>>,
-    /// Query parameters of the URL, and where the request's body has them: JSON pointers.
-    pub parameters: Vec<(String, String)>,
 }
 
 /// A binary message up to this length costs too little to be worth a bound, bytes.
@@ -229,6 +161,14 @@ pub struct EachElement {
     pub second: usize,
 }
 
+impl Deref for ClientMapping {
+    type Target = ClientFile;
+
+    fn deref(&self) -> &ClientFile {
+        &self.file
+    }
+}
+
 impl ClientMapping {
     pub(super) fn compile(document: &Document<'_>) -> Result<Self, FileError> {
         // A relay's protocol names the dialect whose spelling it shares.
@@ -236,54 +176,30 @@ impl ClientMapping {
             return Self::compile_relay(document);
         }
         let mut read: ClientFile = document.read()?;
-        super::check_kind(document, read.kind, super::MappingKind::Client)?;
         let mut extractor = Extractor::with_snake_case(read.field_names == FieldNames::CamelOrSnake);
-        let command_key = read.command_key.as_ref().map_or("", |key| key.0.as_str());
-        extractor.add(command_key);
-        let values = compile_values(read.values, document)?;
-        let device_tools = compile_device_tools(read.device_tools, &values, &read.commands, document)?;
-        let commands = read
-            .commands
-            .into_iter()
-            .map(|(name, command)| command.compile(name, command_key, &mut extractor, &values, document));
+        extractor.add(&read.command_key);
+        let values = compile_values(take(&mut read.values), document)?;
+        let device_tools = compile_device_tools(read.device_tools.take(), &values, &read.commands, document)?;
+        let commands = take(&mut read.commands).into_iter().map(|(name, command)| {
+            command.compile(name, &read.command_key, &mut extractor, &values, document)
+        });
         let commands = commands.collect::<Result<Vec<_>, FileError>>()?;
         let first_message = FirstMessage::compile(&mut read.signs, &mut extractor, document)?;
         let mut problems = Vec::new();
-        let events = read.events.iter();
-        let events = events.map(|(name, file)| (*name, compile_event(*name, file, &values, document)));
+        let events = take(&mut read.events);
+        let events = events.iter().map(|(name, file)| (*name, compile_event(*name, file, &values, document)));
         let events: BTreeMap<EventName, Vec<EventMessage>> = check::collect_compiled(events, &mut problems);
-        let errors = read.errors.into_iter().map(|(kind, words)| (kind, words.compile(document)));
-        let tcp = read.tcp.map(|tcp| tcp.compile(&read.name, document)).transpose()?.map(Arc::new);
+        let tcp = read.tcp.take().map(|tcp| tcp.compile(&read.name, document)).transpose()?.map(Arc::new);
         let mapping = Self {
-            name: read.name,
-            title: read.title,
-            family: read.family,
-            notes: read.notes,
             path_patterns: compile_patterns(&read.paths, document)?,
-            paths: read.paths.into_iter().map(|path| path.0).collect(),
-            subprotocols: compile_subprotocols(read.subprotocols, document)?,
-            signature_header: read.signature_header,
-            refusal_header: read.refusal_header,
-            key_headers: compile_key_headers(read.key_headers, document)?,
-            key_parameters: read.key_parameters,
-            command_key: command_key.to_owned(),
-            command_syntax: read.command_syntax,
-            lock_step: read.lock_step,
-            idle_event_ms: read.idle_event_ms,
-            setup_page: read.setup_page.map(|page| page.compile(document)).transpose()?,
-            jobs: read.jobs.map(|jobs| jobs.compile(document)).transpose()?,
-            offer_path: read.offer_path.map(|path| path.0),
-            message_id: read.message_id.map(|pointer| extractor.add(&pointer.0)),
-            framing: read.framing,
-            field_names: read.field_names,
-            headers: read.headers,
-            answer_headers: compile_answer_headers(read.answer_headers, &values, document)?,
-            query: compile_fields(read.query, &mut Extractor::default(), &values, true, document)?,
+            subprotocols: compile_subprotocols(take(&mut read.subprotocols), document)?,
+            key_headers: compile_key_headers(take(&mut read.key_headers), document)?,
+            jobs: read.jobs.take().map(|jobs| jobs.compile(document)).transpose()?,
+            message_id: read.message_id.take().map(|pointer| extractor.add(&pointer)),
+            answer_headers: compile_answer_headers(take(&mut read.answer_headers), &values, document)?,
+            query: compile_fields(take(&mut read.query), &mut Extractor::default(), &values, true, document)?,
             takes_binary_audio: read.audio_in.binary || !has_verb(&commands, Verb::Audio),
-            audio_in: read.audio_in,
-            audio_out: read.audio_out.unwrap_or_else(AudioOut::none),
-            transcripts: read.transcripts,
-            slot_words: compile_slot_words(read.slot_words, document)?,
+            slot_words: compile_slot_words(take(&mut read.slot_words), document)?,
             values,
             has_audio_in_json: has_verb(&commands, Verb::Audio),
             confirms_playback: has_verb(&commands, Verb::Played),
@@ -295,21 +211,14 @@ impl ClientMapping {
             ),
             exact_max_bytes: longest_exact_message(&commands),
             commands,
-            never_sent: read.never_sent,
-            tested_with: read.tested_with,
             relay: None,
-            default_profile: read.default_profile,
-            signs: read.signs.of_request(),
             first_message,
-            realtime: read.realtime.map(|read| read.compile(document)).transpose()?,
-            is_live: read.live,
+            realtime: read.realtime.take().map(|names| names.compile(document)).transpose()?,
             device_tools,
-            is_rest: read.rest,
             tcp,
             extractor,
             events: events.into_iter().map(|(name, messages)| (name as usize, messages)).collect(),
-            errors: check::collect_compiled(errors, &mut problems),
-            closes: read.closes,
+            file: read,
         };
         problems.extend(check_drivers(&mapping.tested_with, document).err());
         problems.extend(check_lists(&mapping.commands, document));
@@ -320,24 +229,23 @@ impl ClientMapping {
 
     fn compile_relay(document: &Document<'_>) -> Result<Self, FileError> {
         let mut read: RelayProtocolFile = document.read()?;
-        super::check_kind(document, read.kind, super::MappingKind::Client)?;
         if read.paths.is_empty() {
             return Err(document.problem_at_key(&["paths"], NO_PATHS));
         }
         check_drivers(&read.tested_with, document)?;
-        Ok(Self {
-            name: std::mem::take(&mut read.name),
-            title: std::mem::take(&mut read.title),
-            family: std::mem::take(&mut read.family),
-            notes: std::mem::take(&mut read.notes),
-            paths: read.paths.drain(..).map(|path| path.0).collect(),
-            command_key: read.command_key.0.clone(),
+        let file = ClientFile {
+            name: take(&mut read.name),
+            title: take(&mut read.title),
+            family: take(&mut read.family),
+            notes: take(&mut read.notes),
+            paths: take(&mut read.paths),
+            command_key: read.command_key.clone(),
             audio_in: AudioIn { message_max_bytes: read.message_max_bytes, ..AudioIn::default() },
-            never_sent: std::mem::take(&mut read.never_sent),
-            tested_with: std::mem::take(&mut read.tested_with),
-            relay: Some(read.compile(document)?),
-            ..Self::default()
-        })
+            never_sent: take(&mut read.never_sent),
+            tested_with: take(&mut read.tested_with),
+            ..ClientFile::default()
+        };
+        Ok(Self { file, relay: Some(read.compile(document)?), ..Self::default() })
     }
 
     /// The protocol's word for a text in a slot of an event.

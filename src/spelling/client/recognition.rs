@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{
-    ClientMapping, CommandSyntax, ExactMessage, Framing, ProtocolCommand, signs::SignsFile, verbs::Condition,
+    ClientMapping, CommandSyntax, ExactMessage, Framing, ProtocolCommand,
+    conditions::Condition,
+    signs::ClientSigns,
+    verbs::{Place, find_place, is_given, value_at},
 };
 use crate::{
     spelling::{
@@ -16,21 +19,21 @@ use crate::{
 /// A condition on the first message of a client.
 #[derive(Debug)]
 pub(super) struct FirstMessage {
-    condition: Condition,
+    condition: Condition<Place>,
     /// The condition for people.
     text: String,
 }
 
 impl FirstMessage {
     pub(super) fn compile(
-        signs: &mut SignsFile,
+        signs: &mut ClientSigns,
         extractor: &mut Extractor,
         document: &Document<'_>,
     ) -> Result<Option<Self>, FileError> {
         let Some(file) = signs.first_message.take() else { return Ok(None) };
         let (at, text) = (file.span().start, file.get_ref().to_string());
-        let condition =
-            file.into_inner().compile(extractor, &[]).map_err(|problem| document.problem(at, problem))?;
+        let condition = file.get_ref().compile(|spelled| find_place(spelled, extractor, &[]));
+        let condition = condition.map_err(|problem| document.problem(at, problem))?;
         Ok(Some(Self { condition, text }))
     }
 }
@@ -70,7 +73,7 @@ impl ClientMapping {
         }
         let Ok(found) = self.extract(text) else { return false };
         if let Some(first) = &self.first_message {
-            return first.condition.holds(&found, &|_| SlotValue::Null);
+            return first.condition.holds(&|place| value_at(place, &found, |_| SlotValue::Null), is_given);
         }
         let name = found.get(0).and_then(Node::as_str);
         self.commands.iter().any(|command| match command.present {

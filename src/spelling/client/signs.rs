@@ -5,27 +5,9 @@ use toml::Spanned;
 
 use super::conditions::ConditionFile;
 
-/// `[signs]` in a file.
+/// `[signs]`: signs in a request, and in the first message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct SignsFile {
-    headers: Vec<HeaderSign>,
-    beta_headers: Vec<HeaderSign>,
-    models: Vec<String>,
-    unasked_key: bool,
-    pub(super) first_message: Option<Spanned<ConditionFile>>,
-}
-
-impl SignsFile {
-    /// The signs in a request.
-    pub(super) fn of_request(self) -> ClientSigns {
-        let Self { headers, beta_headers, models, unasked_key, first_message: _ } = self;
-        ClientSigns { headers, beta_headers, models, unasked_key }
-    }
-}
-
-/// Signs in a request.
-#[derive(Debug, Clone, Default)]
 pub struct ClientSigns {
     /// Headers that only these clients send.
     pub headers: Vec<HeaderSign>,
@@ -35,6 +17,7 @@ pub struct ClientSigns {
     pub models: Vec<String>,
     /// These clients always send `Authorization: Bearer`, even where no key is asked for.
     pub unasked_key: bool,
+    pub(super) first_message: Option<Spanned<ConditionFile>>,
 }
 
 /// A header and a glob on its value, written `name: value`.

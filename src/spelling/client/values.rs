@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::conditions::{ConditionFile, Scalar};
+use super::conditions::{ConditionFile, Conditions};
 use crate::{
     spelling::{
         check::{Document, FileError},
@@ -111,52 +111,8 @@ pub struct EventMessage {
     pub is_text: bool,
     /// The values that get a new content before this message.
     pub renewed: Vec<usize>,
-    /// The message is sent only if this holds.
-    pub when: Option<EventCondition>,
-    /// The message is sent only if this does not hold.
-    pub unless: Option<EventCondition>,
-    /// The conditions for people; empty if there are none.
-    pub conditions: String,
-}
-
-/// A condition on the slots of an event.
-#[derive(Debug)]
-pub struct EventCondition(ConditionKind);
-
-#[derive(Debug)]
-enum ConditionKind {
-    /// The slot is given.
-    Given(EventSlot),
-    /// Each slot has one of these values.
-    Equal(Vec<(EventSlot, Vec<Scalar>)>),
-}
-
-impl EventCondition {
-    /// Compiles a condition of a file; `find` gives the slot of a name.
-    pub(super) fn compile<E>(
-        file: &ConditionFile,
-        find: impl Fn(&str) -> Result<EventSlot, E>,
-    ) -> Result<Self, E> {
-        Ok(Self(match file {
-            ConditionFile::Given(name) => ConditionKind::Given(find(name)?),
-            ConditionFile::Equal(values) => {
-                let values =
-                    values.iter().map(|(name, values)| Ok((find(name)?, values.as_slice().to_vec())));
-                ConditionKind::Equal(values.collect::<Result<_, E>>()?)
-            }
-        }))
-    }
-
-    /// True if the condition holds for these values.
-    pub(crate) fn holds<'v>(&self, value: impl Fn(EventSlot) -> SlotValue<'v>) -> bool {
-        match &self.0 {
-            ConditionKind::Given(slot) => value(*slot).is_given(),
-            ConditionKind::Equal(slots) => slots.iter().all(|(slot, wanted)| {
-                let found = value(*slot);
-                wanted.iter().any(|wanted| wanted.equals(&found))
-            }),
-        }
-    }
+    /// The message is sent only if these hold.
+    pub conditions: Conditions<EventSlot>,
 }
 
 impl EventMessage {
@@ -325,19 +281,11 @@ fn compile_messages(
         let per_message = |at: &usize| values[*at].source.scope() == Some(ValueScope::Message);
         let renewed = (0..values.len()).filter(per_message);
         let renewed = renewed.filter(|at| template.uses_slot(EventSlot::Value(*at))).collect();
-        let conditions = when.map(|condition| format!("if {}", condition.on_slots()));
-        let conditions =
-            conditions.into_iter().chain(unless.map(|condition| format!("unless {}", condition.on_slots())));
-        let condition = |file: Option<&ConditionFile>| {
-            file.map(|file| EventCondition::compile(file, find_slot)).transpose()
-        };
         Ok(EventMessage {
             template,
             is_text: matches!(file, MessageFile::Plain(_)),
             renewed,
-            conditions: conditions.collect::<Vec<_>>().join(" and "),
-            when: condition(when)?,
-            unless: condition(unless)?,
+            conditions: Conditions::compile(when, unless, ConditionFile::on_slots, find_slot)?,
         })
     };
     texts.iter().map(compile).collect()

@@ -8,11 +8,14 @@ use serde_json::Value;
 
 use super::{
     ValueRule, Verb,
-    conditions::{ConditionFile, Scalar},
+    conditions::{Condition, ConditionFile, Conditions, Scalar},
     values::find_remembered,
 };
 use crate::{
-    spelling::extract::{ExtractedValues, Extractor},
+    spelling::{
+        extract::{ExtractedValues, Extractor},
+        template::scalar_value,
+    },
     vocabulary::{Node, SlotValue},
 };
 
@@ -21,26 +24,13 @@ use crate::{
 pub struct CommandVerb {
     /// Meaning.
     pub verb: Verb,
-    /// The conditions for people; empty if there are none.
-    pub conditions: String,
-    /// Must hold.
-    when: Option<Condition>,
-    /// Must not hold.
-    unless: Option<Condition>,
-}
-
-/// A condition on a message, and on what earlier messages left in `[values]`.
-#[derive(Debug)]
-pub(super) enum Condition {
-    /// There is a value other than `null`, `false` and a blank text.
-    Given(Place),
-    /// Each place has one of these values.
-    Equal(Vec<(Place, Vec<Scalar>)>),
+    /// It applies only if these hold.
+    pub conditions: Conditions<Place>,
 }
 
 /// Where a condition finds a value.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
+pub enum Place {
     /// In the message, by slot.
     Message(usize),
     /// In `[values]`, by index.
@@ -51,7 +41,8 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct VerbsFile(Vec<VerbFile>);
 
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, remote = "Self")]
 struct VerbFile {
     verb: Verb,
     when: Option<ConditionFile>,
@@ -61,7 +52,7 @@ struct VerbFile {
 impl CommandVerb {
     /// Values with which the verb applies, by slot, and whether any other value would do.
     pub(super) fn example_values(&self) -> Vec<(usize, Value, bool)> {
-        match &self.when {
+        match &self.conditions.when {
             None => Vec::new(),
             Some(Condition::Given(Place::Message(slot))) => vec![(*slot, "example".into(), true)],
             Some(Condition::Given(Place::Value(_))) => Vec::new(),
@@ -78,68 +69,52 @@ impl CommandVerb {
     /// True if the verb applies to this message. `remembered` gives a value of `[values]`.
     pub(crate) fn applies<'v>(
         &self,
-        found: &ExtractedValues<'_>,
+        found: &'v ExtractedValues<'_>,
         remembered: impl Fn(usize) -> SlotValue<'v>,
     ) -> bool {
-        self.when.as_ref().is_none_or(|condition| condition.holds(found, &remembered))
-            && !self.unless.as_ref().is_some_and(|condition| condition.holds(found, &remembered))
+        self.conditions.hold(|place| value_at(place, found, &remembered), is_given)
     }
 }
 
-impl Condition {
-    pub(super) fn holds<'v>(
-        &self,
-        found: &ExtractedValues<'_>,
-        remembered: &impl Fn(usize) -> SlotValue<'v>,
-    ) -> bool {
-        match self {
-            Self::Given(Place::Message(slot)) => match found.get(*slot) {
-                None | Some(Node::Null | Node::Bool(false)) => false,
-                Some(node) => node.as_str().is_none_or(|text| !text.trim().is_empty()),
-            },
-            Self::Given(Place::Value(at)) => match remembered(*at) {
-                SlotValue::Null | SlotValue::Bool(false) => false,
-                SlotValue::Str(text) => !text.trim().is_empty(),
-                _ => true,
-            },
-            Self::Equal(places) => places.iter().all(|(place, values)| match place {
-                Place::Message(slot) => values.iter().any(|value| match (found.get(*slot), value) {
-                    (Some(Node::Bool(found)), Scalar::Flag(value)) => found == value,
-                    (Some(Node::Int(found)), Scalar::Integer(value)) => found == value,
-                    (Some(Node::Str(found)), Scalar::Text(value)) => found == value,
-                    _ => false,
-                }),
-                Place::Value(at) => {
-                    let found = remembered(*at);
-                    values.iter().any(|value| value.equals(&found))
-                }
-            }),
-        }
+/// The value at a place: in a message, or remembered.
+pub(super) fn value_at<'v>(
+    place: Place,
+    found: &'v ExtractedValues<'_>,
+    remembered: impl Fn(usize) -> SlotValue<'v>,
+) -> SlotValue<'v> {
+    match place {
+        Place::Message(slot) => match found.get(slot) {
+            None => SlotValue::Null,
+            // Only its presence counts.
+            Some(Node::List(_) | Node::Object | Node::Raw(_)) => SlotValue::Raw(""),
+            Some(scalar) => scalar_value(scalar),
+        },
+        Place::Value(at) => remembered(at),
     }
 }
 
-impl ConditionFile {
-    /// Without `rules`, the condition is on a message alone.
-    pub(super) fn compile(self, extractor: &mut Extractor, rules: &[ValueRule]) -> Result<Condition, String> {
-        let mut place = |spelled: &str| {
-            let name = spelled.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
-            match (name, spelled.starts_with('/')) {
-                (Some(name), _) => Ok(Place::Value(find_remembered(rules, name)?)),
-                (None, true) => Ok(Place::Message(extractor.add(spelled))),
-                (None, false) => Err(format!(
-                    "the condition `{spelled}` is neither a JSON pointer, which begins with `/`, nor a remembered value, such as `${{stream}}`"
-                )),
-            }
-        };
-        Ok(match self {
-            Self::Given(spelled) => Condition::Given(place(&spelled)?),
-            Self::Equal(values) => {
-                let values = values
-                    .into_iter()
-                    .map(|(spelled, values)| Ok((place(&spelled)?, values.as_slice().to_vec())));
-                Condition::Equal(values.collect::<Result<_, String>>()?)
-            }
-        })
+/// True for a value other than `null`, `false` and a blank text.
+pub(super) fn is_given(value: &SlotValue<'_>) -> bool {
+    match value {
+        SlotValue::Null | SlotValue::Bool(false) => false,
+        SlotValue::Str(text) => !text.trim().is_empty(),
+        _ => true,
+    }
+}
+
+/// Finds the place of a condition. Without `rules`, the condition is on a message alone.
+pub(super) fn find_place(
+    spelled: &str,
+    extractor: &mut Extractor,
+    rules: &[ValueRule],
+) -> Result<Place, String> {
+    let name = spelled.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    match (name, spelled.starts_with('/')) {
+        (Some(name), _) => Ok(Place::Value(find_remembered(rules, name)?)),
+        (None, true) => Ok(Place::Message(extractor.add(spelled))),
+        (None, false) => Err(format!(
+            "the condition `{spelled}` is neither a JSON pointer, which begins with `/`, nor a remembered value, such as `${{stream}}`"
+        )),
     }
 }
 
@@ -149,20 +124,13 @@ impl VerbsFile {
         extractor: &mut Extractor,
         rules: &[ValueRule],
     ) -> Result<Vec<CommandVerb>, String> {
-        let compile = |file: VerbFile| {
-            let when = file.when.as_ref().map(|condition| format!("if {condition}"));
-            let unless = file.unless.as_ref().map(|condition| format!("unless {condition}"));
-            let conditions = when.into_iter().chain(unless).collect::<Vec<_>>().join(" and ");
-            let mut condition =
-                |file: Option<ConditionFile>| file.map(|file| file.compile(extractor, rules)).transpose();
-            Ok(CommandVerb {
-                verb: file.verb,
-                conditions,
-                when: condition(file.when)?,
-                unless: condition(file.unless)?,
-            })
+        let compile = |file: &VerbFile| {
+            let (when, unless) = (file.when.as_ref(), file.unless.as_ref());
+            let find = |spelled: &str| find_place(spelled, extractor, rules);
+            let conditions = Conditions::compile(when, unless, ConditionFile::to_string, find)?;
+            Ok(CommandVerb { verb: file.verb, conditions })
         };
-        self.0.into_iter().map(compile).collect()
+        self.0.iter().map(compile).collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -182,7 +150,8 @@ impl<'de> Deserialize<'de> for VerbsFile {
             }
 
             fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<VerbsFile, E> {
-                VerbFile::deserialize(name.into_deserializer()).map(|verb| VerbsFile(vec![verb]))
+                <VerbFile as Deserialize>::deserialize(name.into_deserializer())
+                    .map(|verb| VerbsFile(vec![verb]))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<VerbsFile, A::Error> {
@@ -203,13 +172,6 @@ impl<'de> Deserialize<'de> for VerbsFile {
 
 impl<'de> Deserialize<'de> for VerbFile {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Conditional {
-            verb: Verb,
-            when: Option<ConditionFile>,
-            unless: Option<ConditionFile>,
-        }
         struct OneVerb;
         impl<'de> Visitor<'de> for OneVerb {
             type Value = VerbFile;
@@ -224,9 +186,8 @@ impl<'de> Deserialize<'de> for VerbFile {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<VerbFile, A::Error> {
-                let Conditional { verb, when, unless } =
-                    Conditional::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(VerbFile { verb, when, unless })
+                // The derived reader of a table.
+                VerbFile::deserialize(MapAccessDeserializer::new(map))
             }
         }
         from.deserialize_any(OneVerb)

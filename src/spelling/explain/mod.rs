@@ -245,7 +245,7 @@ fn command_rows(
             }
             verb => describe_verb(verb, profile, dialect),
         };
-        if rule.conditions.is_empty() { effect } else { format!("{}: {effect}", rule.conditions) }
+        if rule.conditions.text.is_empty() { effect } else { format!("{}: {effect}", rule.conditions.text) }
     };
     let verbs: Vec<_> = command.verbs.iter().map(describe).collect();
     let message = match &command.exactly {
@@ -373,7 +373,7 @@ fn received_rows(client: &ClientMapping, profile: &Profile, dialect: &UpstreamMa
             }
             name => describe_event(name, client, profile, dialect),
         };
-        let becomes = match message.conditions.as_str() {
+        let becomes = match message.conditions.text.as_str() {
             "" => origin.to_owned(),
             conditions => format!("{conditions}: {origin}"),
         };

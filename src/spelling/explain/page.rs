@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::ClientMapping;
-use crate::spelling::{field::ProtocolField, tested_with::TestCell};
+use crate::spelling::{client::ClientFile, field::ProtocolField, tested_with::TestCell};
 
 /// Paths of a protocol in the table of all protocols.
 const TABLE_PATHS_MAX: usize = 3;
@@ -101,7 +101,7 @@ pub fn protocols_table<'c>(clients: impl Iterator<Item = &'c ClientMapping>) -> 
     let mut out =
         "| family | protocol | served | profile | stock clients tested |\n|---|---|---|---|---|\n".to_owned();
     for client in clients {
-        let ClientMapping { family, title, name, tested_with, .. } = client;
+        let ClientFile { family, title, name, tested_with, .. } = &**client;
         let (places, profile) = (places_of(client, TABLE_PATHS_MAX), profile_of(client));
         let tested = tested_with.len();
         let _ =
@@ -151,7 +151,7 @@ fn limited_fields(client: &ClientMapping) -> Vec<(String, &ProtocolField)> {
     });
     let of_jobs = client.jobs.iter().flat_map(|jobs| {
         let fields = jobs.fields.iter().filter(has_reason);
-        fields.map(|field| (format!("`POST {}`", jobs.path), field))
+        fields.map(|field| (format!("`POST {}`", &*jobs.path), field))
     });
     of_query.chain(of_commands).chain(of_jobs).collect()
 }

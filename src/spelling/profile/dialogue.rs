@@ -1,14 +1,15 @@
 //! A profile's sections about conversation and playout. The schema is `mappings/reference.md`.
 
-use crate::vocabulary::{MicrophoneMode, SlotValue};
 use std::{sync::Arc, time::Duration};
 
-use serde::Deserialize;
-use toml::Spanned;
+use serde::{Deserialize, Deserializer, de::Error as _};
 
-use crate::spelling::{
-    check::{self, Document, FileError},
-    template::Template,
+use crate::{
+    spelling::{
+        check::{self, Document, FileError},
+        template::TextWithHistory,
+    },
+    vocabulary::MicrophoneMode,
 };
 
 /// `[playout]`: how audio leaves for the client.
@@ -47,32 +48,6 @@ pub enum AssistantText {
     Transcripts,
     /// Not reported.
     None,
-}
-
-/// `[converse]` as written in the file.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ConverseFile {
-    prompt: String,
-    history: Spanned<String>,
-    history_max_chars: usize,
-    config: toml::Table,
-    text: AssistantText,
-    transcribe_user: bool,
-    microphone: MicrophoneMode,
-    #[serde(deserialize_with = "check::deserialize_ms")]
-    gap_ms: u64,
-    #[serde(deserialize_with = "check::deserialize_ms")]
-    trailing_silence_ms: u64,
-    #[serde(deserialize_with = "check::deserialize_ms")]
-    unit_min_ms: u64,
-    #[serde(deserialize_with = "check::deserialize_ms")]
-    unit_reply_max_ms: u64,
-    #[serde(deserialize_with = "check::deserialize_ms")]
-    backlog_max_ms: u64,
-    #[serde(deserialize_with = "check::deserialize_ms")]
-    replay_max_ms: u64,
-    agc: Option<AgcRules>,
 }
 
 /// `[converse.agc]`: automatic gain control for quiet microphones.
@@ -144,10 +119,12 @@ impl RolloverRules {
     }
 }
 
-/// `[converse]`, compiled: the rules of a conversation.
-#[derive(Debug, Clone)]
+/// `[converse]`: the rules of a conversation.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ConverseRules {
     /// Inference settings as a JSON object.
+    #[serde(deserialize_with = "deserialize_config")]
     pub config: Arc<str>,
     /// Reporting of the model's words.
     pub text: AssistantText,
@@ -156,68 +133,60 @@ pub struct ConverseRules {
     /// Handling of microphone audio while the client plays speech.
     pub microphone: MicrophoneMode,
     /// Gap in the client's audio after which silence is sent instead.
+    #[serde(rename = "gap_ms", deserialize_with = "check::deserialize_duration")]
     pub gap: Duration,
     /// Silence sent after the client's last audio, so that the model can answer.
+    #[serde(rename = "trailing_silence_ms", deserialize_with = "check::deserialize_duration")]
     pub trailing_silence: Duration,
     /// Least interval between units while catching up.
+    #[serde(rename = "unit_min_ms", deserialize_with = "check::deserialize_duration")]
     pub unit_min: Duration,
     /// Longest time for the reply to a unit. A later reply means that the upstream is lost.
+    #[serde(rename = "unit_reply_max_ms", deserialize_with = "check::deserialize_duration")]
     pub unit_reply_max: Duration,
     /// Most audio queued for an upstream that answers too slowly, in ms.
+    #[serde(deserialize_with = "check::deserialize_ms")]
     pub backlog_max_ms: u64,
     /// Most audio queued while an upstream does not answer or a session starts, in ms.
+    #[serde(deserialize_with = "check::deserialize_ms")]
     pub replay_max_ms: u64,
     /// Most characters of conversation history.
     pub history_max_chars: usize,
     /// Automatic gain control, if enabled.
     pub agc: Option<AgcRules>,
     prompt: String,
-    history: Template,
+    history: TextWithHistory,
+}
+
+/// Reads a table as a JSON object.
+fn deserialize_config<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
+    let config = toml::Table::deserialize(from)?;
+    let json = serde_json::to_string(&config);
+    json.map(Into::into).map_err(|error| D::Error::custom(format!("[converse.config] is not JSON: {error}")))
 }
 
 impl ConverseRules {
+    /// These rules; an error if a number is out of its range.
+    pub(super) fn checked(self, document: &Document<'_>) -> Result<Self, FileError> {
+        if self.agc.is_some_and(|agc| !(1.0..=100.0).contains(&agc.gain_max)) {
+            let message = "[converse.agc] `gain_max` must be from 1 to 100";
+            return Err(document.problem_at_key(&["converse", "agc", "gain_max"], message));
+        }
+        if self.unit_reply_max.as_millis() < 1000 || self.replay_max_ms < 1000 || self.backlog_max_ms < 1000 {
+            return Err(document.problem_at_key(&["converse"],
+                "`unit_reply_max_ms`, `backlog_max_ms` and `replay_max_ms` must be 1000 or more, the length of a unit",
+            ));
+        }
+        Ok(self)
+    }
+
     /// Renders the system prompt with the conversation so far.
     #[must_use]
     pub fn prompt(&self, said: &str) -> String {
         let mut prompt = self.prompt.clone();
         if !said.is_empty() {
-            self.history.render_plain(&mut prompt, |_| SlotValue::Str(said));
+            prompt += &self.history.filled_with(said);
         }
         prompt
-    }
-}
-
-impl ConverseFile {
-    pub(super) fn compile(self, document: &Document<'_>) -> Result<ConverseRules, FileError> {
-        let history = document.plain_template(&self.history, &["history"])?;
-        let config = serde_json::to_string(&self.config).map_err(|error| {
-            let message = format!("[converse.config] is not JSON: {error}");
-            document.problem_at_key(&["converse", "config"], message)
-        })?;
-        if self.agc.is_some_and(|agc| !(1.0..=100.0).contains(&agc.gain_max)) {
-            let message = "[converse.agc] `gain_max` must be from 1 to 100";
-            return Err(document.problem_at_key(&["converse", "agc", "gain_max"], message));
-        }
-        if self.unit_reply_max_ms < 1000 || self.replay_max_ms < 1000 || self.backlog_max_ms < 1000 {
-            return Err(document.problem_at_key(&["converse"],
-                "`unit_reply_max_ms`, `backlog_max_ms` and `replay_max_ms` must be 1000 or more, the length of a unit",
-            ));
-        }
-        Ok(ConverseRules {
-            config: config.into(),
-            text: self.text,
-            transcribe_user: self.transcribe_user,
-            microphone: self.microphone,
-            gap: Duration::from_millis(self.gap_ms),
-            trailing_silence: Duration::from_millis(self.trailing_silence_ms),
-            unit_min: Duration::from_millis(self.unit_min_ms),
-            unit_reply_max: Duration::from_millis(self.unit_reply_max_ms),
-            backlog_max_ms: self.backlog_max_ms,
-            replay_max_ms: self.replay_max_ms,
-            history_max_chars: self.history_max_chars,
-            agc: self.agc,
-            prompt: self.prompt,
-            history,
-        })
     }
 }

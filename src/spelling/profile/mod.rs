@@ -12,20 +12,16 @@ mod tools;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde::Deserialize;
-use toml::Spanned;
+use serde::{Deserialize, de::IgnoredAny};
 
 use self::{
     answer::AnswerFile,
-    dialogue::ConverseFile,
-    hear::HearFile,
     inherit::{OWN_KEYS, parse_extended},
 };
 use super::{
-    MappingKind,
     check::{self, Document, FileError},
     language::primary_language,
-    template::Template,
+    template::{TextWithInstruction, TextWithText},
 };
 
 pub use self::{
@@ -37,13 +33,14 @@ pub use self::{
     relay::RelayRules,
     tools::{AskTools, ToolRules},
 };
-use crate::vocabulary::{MicrophoneMode, Mode, SlotValue, TurnEndRule};
+use crate::vocabulary::{MicrophoneMode, Mode, TurnEndRule};
 
 /// The file, with what it inherits from the extended profile.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileFile {
-    kind: MappingKind,
+    #[serde(rename = "kind")]
+    _kind: IgnoredAny,
     name: String,
     title: String,
     #[serde(default)]
@@ -53,11 +50,11 @@ struct ProfileFile {
     record: Option<bool>,
     listen: Option<ListenRules>,
     read_window: Option<ReadWindowRules>,
-    hear: Option<HearFile>,
-    speak: Option<SpeakFile>,
+    hear: Option<HearRules>,
+    speak: Option<SpeakRules>,
     playout: Option<PlayoutRules>,
     lanes: Option<LaneTimeouts>,
-    converse: Option<ConverseFile>,
+    converse: Option<ConverseRules>,
     barge_in: Option<BargeInRules>,
     rollover: Option<RolloverRules>,
     answer: Option<AnswerFile>,
@@ -130,20 +127,8 @@ pub struct SensitivityPreset {
     pub gate_dbfs: f32,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SpeakFile {
-    before_voice: String,
-    after_voice: String,
-    instruction: Spanned<String>,
-    text: Spanned<String>,
-    part_max_chars: usize,
-    attempts: u32,
-    symbols: BTreeMap<String, BTreeMap<String, String>>,
-}
-
 /// `[lanes]`: timeouts of upstream sessions.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaneTimeouts {
     /// First pause before a retry, in ms; it doubles with each retry, with jitter.
@@ -188,7 +173,7 @@ const fn default_first_answer_max_ms() -> u64 {
 }
 
 /// A compiled profile.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Profile {
     /// Name.
     pub name: String,
@@ -235,8 +220,9 @@ pub struct DialogueRules {
     pub rollover: RolloverRules,
 }
 
-/// How texts are spoken.
-#[derive(Debug, Clone, Default)]
+/// `[speak]`: how texts are spoken.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SpeakRules {
     /// System prompt before the voice reference.
     pub before_voice: String,
@@ -245,19 +231,26 @@ pub struct SpeakRules {
     /// Longest part of a text spoken in one answer, in characters.
     pub part_max_chars: usize,
     /// Attempts to speak a text, while no audio of it was sent.
+    #[serde(deserialize_with = "check::deserialize_attempts")]
     pub attempts: u32,
-    instruction: Template,
-    text: Template,
+    instruction: TextWithInstruction,
+    text: TextWithText,
     symbols: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl SpeakRules {
+    fn checked(self, document: &Document<'_>) -> Result<Self, FileError> {
+        if self.part_max_chars < 16 {
+            let message = "`part_max_chars` must be 16 or more";
+            return Err(document.problem_at_key(&["speak", "part_max_chars"], message));
+        }
+        Ok(self)
+    }
+
     /// Renders the user message that asks to read `text` aloud.
     #[must_use]
     pub fn read_aloud_request(&self, text: &str) -> String {
-        let mut message = String::new();
-        self.text.render_plain(&mut message, |_| SlotValue::Str(text));
-        message
+        self.text.filled_with(text)
     }
 
     /// Renders the end of the system prompt, with the client's own instruction.
@@ -265,7 +258,7 @@ impl SpeakRules {
     pub fn system_prompt_end(&self, instruction: Option<&str>) -> String {
         let mut prompt = self.after_voice.clone();
         if let Some(instruction) = instruction {
-            self.instruction.render_plain(&mut prompt, |_| SlotValue::Str(instruction));
+            prompt += &self.instruction.filled_with(instruction);
         }
         prompt
     }
@@ -293,7 +286,6 @@ impl Profile {
         let is_inherited = |key: &str| !is_relay || RELAY_SECTIONS.contains(&key);
         let (read, text): (ProfileFile, _) =
             parse_extended(document, base.map(|base| &*base.document), is_inherited)?;
-        super::check_kind(document, read.kind, MappingKind::Profile)?;
         if is_relay {
             return read.compile_relay(document, text);
         }
@@ -306,7 +298,7 @@ impl Profile {
         let dialogue = match mode {
             Mode::Chat => None,
             Mode::Audio | Mode::Video => Some(Arc::new(DialogueRules {
-                converse: require(document, "converse", read.converse)?.compile(document)?,
+                converse: require(document, "converse", read.converse)?.checked(document)?,
                 barge_in: require(document, "barge_in", read.barge_in)?,
                 rollover: require(document, "rollover", read.rollover)?.checked(document)?,
             })),
@@ -333,8 +325,8 @@ impl Profile {
             record: read.record.unwrap_or_default(),
             listen,
             read_window: require(document, "read_window", read.read_window)?,
-            hear: require(document, "hear", read.hear)?.compile(document)?,
-            speak: require(document, "speak", read.speak)?.compile(document)?,
+            hear: require(document, "hear", read.hear)?.checked(document)?,
+            speak: require(document, "speak", read.speak)?.checked(document)?,
             playout: require(document, "playout", read.playout)?,
             lanes: require(document, "lanes", read.lanes)?,
             dialogue,
@@ -404,18 +396,10 @@ impl ProfileFile {
             notes: self.notes,
             extends: self.extends,
             document: text,
-            // Each client names its own mode, and a relay serves all modes.
-            mode: Mode::Chat,
-            record: false,
-            listen: ListenRules::default(),
-            read_window: ReadWindowRules::default(),
-            hear: HearRules::default(),
-            speak: SpeakRules::default(),
-            playout: PlayoutRules::default(),
             lanes: require(document, "lanes", self.lanes)?,
-            dialogue: None,
-            answers: None,
             relay: Some(require(document, "relay", self.relay)?),
+            // Each client names its own mode, and a relay serves all modes.
+            ..Profile::default()
         })
     }
 }
@@ -427,22 +411,4 @@ fn require<T>(document: &Document<'_>, name: &str, section: Option<T>) -> Result
             format!("section [{name}] is missing, and there is no profile in `extends` to inherit it from");
         document.problem_at_key(&["extends"], message)
     })
-}
-
-impl SpeakFile {
-    fn compile(self, document: &Document<'_>) -> Result<SpeakRules, FileError> {
-        if self.part_max_chars < 16 {
-            let message = "`part_max_chars` must be 16 or more";
-            return Err(document.problem_at_key(&["speak", "part_max_chars"], message));
-        }
-        Ok(SpeakRules {
-            instruction: document.plain_template(&self.instruction, &["instruction"])?,
-            text: document.plain_template(&self.text, &["text"])?,
-            before_voice: self.before_voice,
-            after_voice: self.after_voice,
-            part_max_chars: self.part_max_chars,
-            attempts: self.attempts.max(1),
-            symbols: self.symbols,
-        })
-    }
 }

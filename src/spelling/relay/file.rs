@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use toml::Spanned;
 
 use super::{
     super::{
         check::{Document, FileError},
-        error_spelling::{CloseFile, ErrorSpelling},
+        error_spelling::RelayErrorSpelling,
         extract::Extractor,
     },
     RelayCommand, RelayEndSpelling, RelayEvent, RelayModeQuery, RelayProtocol, RelayVerb,
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     error::ErrorKind,
     spelling::{
-        check::values::{JsonPointer, UrlPath, default_family},
+        check::values::{JsonPointer, default_family, deserialize_paths},
         tested_with::TestedClient,
     },
     vocabulary::relay::RelayEndReason,
@@ -27,14 +27,16 @@ use crate::{
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::spelling) struct RelayProtocolFile {
-    pub(in crate::spelling) kind: super::super::MappingKind,
+    #[serde(rename = "kind")]
+    _kind: IgnoredAny,
     pub(in crate::spelling) name: String,
     pub(in crate::spelling) title: String,
     #[serde(default = "default_family")]
     pub(in crate::spelling) family: String,
     #[serde(default)]
     pub(in crate::spelling) notes: Vec<String>,
-    pub(in crate::spelling) paths: Vec<UrlPath>,
+    #[serde(deserialize_with = "deserialize_paths")]
+    pub(in crate::spelling) paths: Vec<String>,
     pub(in crate::spelling) command_key: JsonPointer,
     pub(in crate::spelling) message_max_bytes: usize,
     #[serde(default)]
@@ -50,7 +52,7 @@ pub(in crate::spelling) struct RelayProtocolFile {
     default_prompt: Option<String>,
     commands: BTreeMap<String, RelayCommandFile>,
     events: BTreeMap<RelayEvent, Spanned<String>>,
-    errors: BTreeMap<ErrorKind, RelayErrorFile>,
+    errors: BTreeMap<ErrorKind, RelayErrorSpelling>,
     closes: BTreeMap<RelayEndReason, RelayEndSpelling>,
 }
 
@@ -62,28 +64,15 @@ struct RelayCommandFile {
     fields: BTreeMap<String, RelayFieldFile>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RelayErrorFile {
-    #[serde(default)]
-    code: String,
-    #[serde(default)]
-    class: String,
-    message: Option<Spanned<String>>,
-    ended: Option<String>,
-    close: Option<CloseFile>,
-}
-
 impl RelayProtocolFile {
     pub(in crate::spelling) fn compile(self, document: &Document<'_>) -> Result<RelayProtocol, FileError> {
         let mut extractor = Extractor::default();
-        extractor.add(&self.command_key.0);
+        extractor.add(&self.command_key);
         let commands: Vec<RelayCommand> =
             self.commands.into_iter().map(|(name, command)| command.compile(name, &mut extractor)).collect();
         let events =
             self.events.iter().map(|(name, text)| Ok((*name, document.template(text, name.slots())?)));
         let events = events.collect::<Result<_, FileError>>()?;
-        let errors = self.errors.into_iter().map(|(kind, words)| Ok((kind, words.compile(document)?)));
         let client = RelayProtocol {
             dialect: self.dialect,
             mode: self.mode,
@@ -93,7 +82,7 @@ impl RelayProtocolFile {
             default_prompt: self.default_prompt,
             extractor,
             events,
-            errors: errors.collect::<Result<_, FileError>>()?,
+            errors: self.errors,
             closes: self.closes,
         };
         client.check_complete(document.file)?;
@@ -138,20 +127,5 @@ impl RelayCommandFile {
     fn compile(self, name: String, extractor: &mut Extractor) -> RelayCommand {
         let fields = self.fields.into_iter().map(|(name, field)| field.compile(name, extractor)).collect();
         RelayCommand { name, verb: self.verb, fields }
-    }
-}
-
-impl RelayErrorFile {
-    fn compile(self, document: &Document<'_>) -> Result<ErrorSpelling, FileError> {
-        let message = self.message.map(|text| document.plain_template(&text, &["detail"])).transpose()?;
-        Ok(ErrorSpelling {
-            message,
-            recoverable: self.ended.is_none() && self.close.is_none(),
-            details: BTreeMap::new(),
-            close: self.close.map(|close| close.compile(document)).transpose()?,
-            code: self.code,
-            class: self.class,
-            ended: self.ended,
-        })
     }
 }

@@ -17,7 +17,7 @@ pub use self::field::{RelayField, RelayFieldRole, RelayFieldType};
 pub(super) use self::file::RelayProtocolFile;
 use super::{
     check::values::deserialize_close_code,
-    error_spelling::ErrorSpelling,
+    error_spelling::RelayErrorSpelling,
     extract::Extractor,
     template::Template,
     upstream::{SendName, UpstreamMapping},
@@ -164,7 +164,7 @@ pub struct RelayProtocol {
     /// Extracts the command key (slot 0) and every field.
     pub(crate) extractor: Extractor,
     events: BTreeMap<RelayEvent, Template>,
-    errors: BTreeMap<ErrorKind, ErrorSpelling>,
+    errors: BTreeMap<ErrorKind, RelayErrorSpelling>,
     closes: BTreeMap<RelayEndReason, RelayEndSpelling>,
 }
 
@@ -220,7 +220,7 @@ impl RelayProtocol {
 
     /// Spelling of an error; `None` if the protocol does not report it.
     #[must_use]
-    pub fn error(&self, kind: ErrorKind) -> Option<&ErrorSpelling> {
+    pub fn error(&self, kind: ErrorKind) -> Option<&RelayErrorSpelling> {
         self.errors.get(&kind).or_else(|| self.errors.get(&kind.fallback()?))
     }
 

@@ -14,7 +14,10 @@
 mod compile;
 mod write;
 
+use serde::{Deserialize, Deserializer, de::Error as _};
+
 pub use self::compile::TemplateError;
+pub(super) use self::write::scalar_value;
 use self::write::{SlotFormat, write_formatted};
 use crate::vocabulary::SlotValue;
 
@@ -124,6 +127,48 @@ impl<S: Copy> Template<S> {
     {
         self.slots().any(|used| used == slot)
     }
+}
+
+/// Reads a template of JSON with these slots, for `deserialize_with`.
+pub(super) fn deserialize_template<'de, D: Deserializer<'de>, S: Copy>(
+    from: D,
+    slots: &[(&str, S)],
+) -> Result<Template<S>, D::Error> {
+    let text = String::deserialize(from)?;
+    Template::compile_slots(&text, slots).map_err(D::Error::custom)
+}
+
+/// Templates of plain text with one slot, whose name is the type's.
+macro_rules! texts_with_slot {
+    ($($Text:ident = $slot:literal,)+) => {$(
+        #[doc = concat!("A plain text with the slot `", $slot, "`.")]
+        #[derive(Debug, Clone, Default)]
+        pub struct $Text(Template);
+
+        impl $Text {
+            /// The text with these words in its slot.
+            #[must_use]
+            pub fn filled_with(&self, words: &str) -> String {
+                self.0.filled_with(words)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $Text {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(from)?;
+                Template::compile_plain(&text, &[$slot]).map(Self).map_err(D::Error::custom)
+            }
+        }
+    )+};
+}
+
+texts_with_slot! {
+    TextWithDetail = "detail",
+    TextWithHistory = "history",
+    TextWithInstruction = "instruction",
+    TextWithPrompt = "prompt",
+    TextWithText = "text",
+    TextWithWords = "words",
 }
 
 fn without_comma(text: &str, unwanted: bool) -> &str {

@@ -105,7 +105,7 @@ fn write_quoted(out: &mut String, write: impl FnOnce(&mut String)) {
     out.push('"');
 }
 
-const fn scalar_value<'n>(node: &'n Node<'_>) -> SlotValue<'n> {
+pub(in crate::spelling) const fn scalar_value<'n>(node: &'n Node<'_>) -> SlotValue<'n> {
     match node {
         Node::Bool(flag) => SlotValue::Bool(*flag),
         Node::Int(number) => SlotValue::Int(*number),

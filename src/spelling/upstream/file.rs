@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use toml::Spanned;
 
 use super::{
@@ -15,7 +15,6 @@ use super::{
 };
 use crate::{
     spelling::{
-        MappingKind,
         check::{self, Document, FileError},
         extract::Extractor,
     },
@@ -26,7 +25,8 @@ use crate::{
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamFile {
-    pub(super) kind: MappingKind,
+    #[serde(rename = "kind")]
+    _kind: IgnoredAny,
     /// Name.
     pub name: String,
     /// Title for people.

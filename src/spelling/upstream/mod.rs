@@ -106,7 +106,6 @@ impl Deref for UpstreamMapping {
 impl UpstreamMapping {
     pub(super) fn compile(document: &Document<'_>) -> Result<Self, FileError> {
         let mut read: UpstreamFile = document.read()?;
-        super::check_kind(document, read.kind, super::MappingKind::Upstream)?;
         let mut extractor = Extractor::default();
         let mut problems = request_path_problems(document, &read);
         let rules =

@@ -49,49 +49,86 @@ const DURATION_BUCKETS: [f64; 10] = [1.0, 5.0, 15.0, 60.0, 300.0, 600.0, 1800.0,
 /// about 0.1 s.
 const NETWORK_BUCKETS: [f64; 9] = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.3, 1.0];
 
-/// All metrics updated as events happen.
-#[derive(Debug)]
-pub(crate) struct Families {
-    pub(super) sessions_opened: Family<SessionLabels, Counter>,
-    pub(super) sessions_ended: Family<WithSession<SessionEndLabels>, Counter>,
-    pub(super) session_duration: HistogramFamily<SessionLabels>,
-    pub(super) connections_rejected: Family<RejectionLabels, Counter>,
-    pub(super) first_transcript: HistogramFamily<SessionLabels>,
-    pub(super) first_audio: HistogramFamily<WithSession<TriggerLabel>>,
-    pub(super) barge_in: HistogramFamily<WithSession<StageLabel>>,
-    pub(super) interruptions: Family<SessionLabels, Counter>,
-    pub(super) underruns: Family<SessionLabels, Counter>,
-    pub(super) rollovers: Family<WithSession<ReasonLabel>, Counter>,
-    pub(super) rollover_gap: HistogramFamily<WithSession<ReasonLabel>>,
-    pub(super) audio_in: Family<SessionLabels, SecondsCounter>,
-    pub(super) audio_out: Family<SessionLabels, SecondsCounter>,
-    pub(super) audio_appended: Family<SessionLabels, SecondsCounter>,
-    pub(super) audio_dropped: Family<WithSession<ReasonLabel>, SecondsCounter>,
-    pub(super) audio_muted: Family<WithSession<ReasonLabel>, SecondsCounter>,
-    pub(super) transferred_bytes: Family<TrafficLabels, Counter>,
-    pub(super) frames: Family<TrafficLabels, Counter>,
-    pub(super) errors: Family<WithSession<ErrorLabels>, Counter>,
-    pub(super) connections_closed: Family<CloseLabels, Counter>,
-    pub(super) lanes: Family<LaneLabels, Gauge>,
-    pub(super) lanes_connected: Family<LaneLabels, Counter>,
-    pub(super) lane_retries: Family<SessionLabels, Counter>,
-    pub(super) lane_queue: HistogramFamily<LaneLabels>,
-    pub(super) lane_init: HistogramFamily<LaneLabels>,
-    pub(super) realtime_factor: HistogramFamily<UpstreamLabels>,
-    pub(super) context_peak_tokens: HistogramFamily<UpstreamLabels>,
-    pub(super) certificate_expiry: Family<CertificateLabel, FloatGauge>,
-    pub(super) call_packets: Family<FateLabel, Counter>,
-    pub(super) call_concealed: SecondsCounter,
-    pub(super) call_round_trip: Histogram,
-    pub(super) call_jitter: Histogram,
-    pub(super) turn_decisions: Family<WithSession<ResultLabel>, Counter>,
-    pub(super) turn_inference: Histogram,
-    pub(super) early_questions: Family<WithSession<ResultLabel>, Counter>,
-    pub(super) tool_calls: HistogramFamily<ToolCallLabels>,
-    pub(super) tool_servers_up: Family<ToolServerLabel, Gauge>,
-    pub(super) webhooks: Family<ResultLabel, Counter>,
-    config_reloads: Family<ResultLabel, Counter>,
-    config_reloaded_at: FloatGauge,
+/// Defines the metrics: name of the field, and of the metric if that is another; type; kind, description and buckets.
+macro_rules! families {
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $name:literal) => { $name };
+    ($($field:ident $(as $name:literal)?: $Type:ty = $register:ident($help:literal $(, $buckets:ident)?);)+) => {
+        /// All metrics updated as events happen.
+        #[derive(Debug)]
+        pub(crate) struct Families {
+            $(pub(super) $field: $Type,)+
+        }
+
+        impl Families {
+            fn register(r: &mut Registrar<'_>) -> Self {
+                Self {
+                    $($field: r.$register(
+                        families!(@name $field $($name)?), $help $(, || Histogram::new($buckets))?
+                    ),)+
+                }
+            }
+        }
+    };
+}
+
+families! {
+    sessions_opened: Family<SessionLabels, Counter> = register("Sessions opened");
+    sessions_ended: Family<WithSession<SessionEndLabels>, Counter> = register("Sessions ended, by reason and origin");
+    session_duration: HistogramFamily<SessionLabels> = seconds_histogram("Duration of sessions", DURATION_BUCKETS);
+    connections_rejected: Family<RejectionLabels, Counter> = register("Connections rejected, by reason and HTTP status");
+    first_transcript: HistogramFamily<SessionLabels> =
+        seconds_histogram("Time from the detected end of an utterance to its next transcript", LATENCY_BUCKETS);
+    first_audio: HistogramFamily<WithSession<TriggerLabel>> =
+        seconds_histogram("Time from a text's request or the end of the user's speech to the first audio sent", LATENCY_BUCKETS);
+    barge_in: HistogramFamily<WithSession<StageLabel>> =
+        seconds_histogram("Barge-in latency by stage: first sound to detection, detection to end of speech sent, detection to model listening", BARGE_IN_BUCKETS);
+    interruptions: Family<SessionLabels, Counter> = register("Interruptions of the model or of a text");
+    underruns: Family<SessionLabels, Counter> = register("Times a client ran out of audio during playback");
+    rollovers: Family<WithSession<ReasonLabel>, Counter> = register("Upstream sessions replaced during a session, by reason");
+    rollover_gap: HistogramFamily<WithSession<ReasonLabel>> =
+        seconds_histogram("Time without audio to the model during a rollover", GAP_BUCKETS);
+    audio_in: Family<SessionLabels, SecondsCounter> = seconds("Audio received from clients");
+    audio_out: Family<SessionLabels, SecondsCounter> = seconds("Audio sent to clients");
+    audio_appended: Family<SessionLabels, SecondsCounter> = seconds("User audio sent to conversations");
+    audio_dropped: Family<WithSession<ReasonLabel>, SecondsCounter> = seconds("User audio dropped, by reason");
+    audio_muted: Family<WithSession<ReasonLabel>, SecondsCounter> = seconds("User audio muted, by reason");
+    transferred_bytes as "transferred": Family<TrafficLabels, Counter> =
+        bytes("Bytes transferred, without TLS overhead, by side and direction");
+    frames: Family<TrafficLabels, Counter> = register("WebSocket messages, by side and direction");
+    errors: Family<WithSession<ErrorLabels>, Counter> = register("Errors sent to clients, by kind and origin");
+    connections_closed: Family<CloseLabels, Counter> = register("Connections closed, by side, closing party and close code");
+    lanes: Family<LaneLabels, Gauge> = register("Upstream sessions currently connected");
+    lanes_connected: Family<LaneLabels, Counter> = register("Upstream sessions connected in total");
+    lane_retries: Family<SessionLabels, Counter> = register("Failed attempts to open an upstream session that were retried");
+    lane_queue: HistogramFamily<LaneLabels> = seconds_histogram("Time from connecting to a granted worker", QUEUE_BUCKETS);
+    lane_init: HistogramFamily<LaneLabels> =
+        seconds_histogram("Time from a granted worker to an initialised session", INIT_BUCKETS);
+    realtime_factor: HistogramFamily<UpstreamLabels> =
+        histogram("Time the model took for a unit of audio, divided by the unit's length; above 1 it is too slow", RATIO_BUCKETS);
+    context_peak_tokens: HistogramFamily<UpstreamLabels> =
+        histogram("Largest model context in use in an upstream session, in tokens", TOKEN_BUCKETS);
+    certificate_expiry as "certificate_expiry_timestamp": Family<CertificateLabel, FloatGauge> =
+        seconds("Expiry of a certificate, since 1970");
+    call_packets: Family<FateLabel, Counter> = register("Packets of audio from the clients of calls, by their fate");
+    call_concealed as "call_audio_concealed": SecondsCounter =
+        seconds("Audio of calls that was made up because packets were lost");
+    call_round_trip: Histogram = seconds_plain_histogram("Time from a call's server to its client and back");
+    call_jitter: Histogram = seconds_plain_histogram("Jitter of the packets from the clients of calls");
+    turn_decisions: Family<WithSession<ResultLabel>, Counter> =
+        register("Pauses in the user's speech that a model was to judge, by result");
+    turn_inference: Histogram = seconds_plain_histogram("Time of a judgement by the end-of-turn model");
+    early_questions: Family<WithSession<ResultLabel>, Counter> =
+        register("Questions to the model before the user's turn was certain to be over, by result");
+    tool_calls as "tool_call": HistogramFamily<ToolCallLabels> =
+        seconds_histogram("Time of a call on a tool server, by result", LATENCY_BUCKETS);
+    tool_servers_up as "tool_server_up": Family<ToolServerLabel, Gauge> =
+        register("1 for a tool server that is connected, 0 for one that is not");
+    webhooks: Family<ResultLabel, Counter> =
+        register("Messages of webhooks, by result: delivered, sent again, given up, or dropped because too many waited");
+    config_reloads: Family<ResultLabel, Counter> = register("Configuration reloads, by result");
+    config_reloaded_at as "config_last_reload_success_timestamp": FloatGauge =
+        seconds("Time the current configuration was loaded, since 1970");
 }
 
 impl Families {
@@ -99,81 +136,7 @@ impl Families {
     pub(super) fn register_all(registry: &mut Registry) -> Self {
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "Version of voxbridge", version);
-        let r = &mut Registrar(registry);
-        Self {
-            sessions_opened: r.register("sessions_opened", "Sessions opened"),
-            sessions_ended: r.register("sessions_ended", "Sessions ended, by reason and origin"),
-            session_duration: r.seconds_histogram("session_duration", "Duration of sessions", || Histogram::new(DURATION_BUCKETS)),
-            connections_rejected: r.register("connections_rejected", "Connections rejected, by reason and HTTP status"),
-            first_transcript: r.seconds_histogram(
-                "first_transcript",
-                "Time from the detected end of an utterance to its next transcript",
-                || Histogram::new(LATENCY_BUCKETS),
-            ),
-            first_audio: r.seconds_histogram(
-                "first_audio",
-                "Time from a text's request or the end of the user's speech to the first audio sent",
-                || Histogram::new(LATENCY_BUCKETS),
-            ),
-            barge_in: r.seconds_histogram(
-                "barge_in",
-                "Barge-in latency by stage: first sound to detection, detection to end of speech sent, detection to model listening",
-                || Histogram::new(BARGE_IN_BUCKETS),
-            ),
-            interruptions: r.register("interruptions", "Interruptions of the model or of a text"),
-            underruns: r.register("underruns", "Times a client ran out of audio during playback"),
-            rollovers: r.register("rollovers", "Upstream sessions replaced during a session, by reason"),
-            rollover_gap: r.seconds_histogram(
-                "rollover_gap",
-                "Time without audio to the model during a rollover",
-                || Histogram::new(GAP_BUCKETS),
-            ),
-            audio_in: r.seconds("audio_in", "Audio received from clients"),
-            audio_out: r.seconds("audio_out", "Audio sent to clients"),
-            audio_appended: r.seconds("audio_appended", "User audio sent to conversations"),
-            audio_dropped: r.seconds("audio_dropped", "User audio dropped, by reason"),
-            audio_muted: r.seconds("audio_muted", "User audio muted, by reason"),
-            transferred_bytes: r.bytes("transferred", "Bytes transferred, without TLS overhead, by side and direction"),
-            frames: r.register("frames", "WebSocket messages, by side and direction"),
-            errors: r.register("errors", "Errors sent to clients, by kind and origin"),
-            connections_closed: r.register("connections_closed", "Connections closed, by side, closing party and close code"),
-            lanes: r.register("lanes", "Upstream sessions currently connected"),
-            lanes_connected: r.register("lanes_connected", "Upstream sessions connected in total"),
-            lane_retries: r.register("lane_retries", "Failed attempts to open an upstream session that were retried"),
-            lane_queue: r.seconds_histogram("lane_queue", "Time from connecting to a granted worker", || Histogram::new(QUEUE_BUCKETS)),
-            lane_init: r.seconds_histogram("lane_init", "Time from a granted worker to an initialised session", || {
-                Histogram::new(INIT_BUCKETS)
-            }),
-            realtime_factor: r.histogram(
-                "realtime_factor",
-                "Time the model took for a unit of audio, divided by the unit's length; above 1 it is too slow",
-                || Histogram::new(RATIO_BUCKETS),
-            ),
-            context_peak_tokens: r.histogram(
-                "context_peak_tokens",
-                "Largest model context in use in an upstream session, in tokens",
-                || Histogram::new(TOKEN_BUCKETS),
-            ),
-            certificate_expiry: r.seconds("certificate_expiry_timestamp", "Expiry of a certificate, since 1970"),
-            call_packets: r.register("call_packets", "Packets of audio from the clients of calls, by their fate"),
-            call_concealed: r.seconds("call_audio_concealed", "Audio of calls that was made up because packets were lost"),
-            call_round_trip: r.seconds_plain_histogram("call_round_trip", "Time from a call's server to its client and back"),
-            call_jitter: r.seconds_plain_histogram("call_jitter", "Jitter of the packets from the clients of calls"),
-            turn_decisions: r.register("turn_decisions", "Pauses in the user's speech that a model was to judge, by result"),
-            turn_inference: r.seconds_plain_histogram("turn_inference", "Time of a judgement by the end-of-turn model"),
-            early_questions: r.register("early_questions", "Questions to the model before the user's turn was certain to be over, by result"),
-            tool_calls: r.seconds_histogram("tool_call", "Time of a call on a tool server, by result", || {
-                Histogram::new(LATENCY_BUCKETS)
-            }),
-            tool_servers_up: r.register("tool_server_up", "1 for a tool server that is connected, 0 for one that is not"),
-            webhooks: r.register("webhooks", "Messages of webhooks, by result: delivered, sent again, given up, or dropped because too many waited"),
-            config_reloads: r.register("config_reloads", "Configuration reloads, by result"),
-            config_reloaded_at: r.seconds(
-                "config_last_reload_success_timestamp",
-                "Time the current configuration was loaded, since 1970",
-            ),
-        }
-        .with_zeroed_metrics()
+        Self::register(&mut Registrar(registry)).with_zeroed_metrics()
     }
 
     /// Sets metrics without a session's labels to zero, so that they exist before the first event.

@@ -5,110 +5,39 @@ use std::sync::Arc;
 
 use prometheus_client::encoding::EncodeLabelSet;
 
-/// Labels of a session.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct SessionLabels {
-    /// Name of the client protocol.
-    pub(crate) protocol: Arc<str>,
-    /// Name of the profile.
-    pub(crate) profile: Arc<str>,
+/// Defines label sets.
+macro_rules! labels {
+    ($($(#[$attribute:meta])* $Labels:ident { $($label:ident: $Value:ty),+ })+) => {$(
+        $(#[$attribute])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+        pub(crate) struct $Labels {
+            $(pub(crate) $label: $Value,)+
+        }
+    )+};
 }
 
-/// Labels of a lane.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct LaneLabels {
-    /// Name of the upstream.
-    pub(crate) upstream: Arc<str>,
-    /// Name of a [`crate::vocabulary::LanePurpose`].
-    pub(crate) purpose: &'static str,
-}
-
-/// Label of a packet of a call.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct FateLabel {
-    pub(super) fate: &'static str,
-}
-
-/// Labels of an upstream.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct UpstreamLabels {
-    /// Name of the upstream.
-    pub(crate) upstream: Arc<str>,
-}
-
-/// Labels of a call on a tool server.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ToolCallLabels {
-    /// Name of the server.
-    pub(super) server: Arc<str>,
-    pub(super) result: &'static str,
-}
-
-/// Label of a tool server.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ToolServerLabel {
-    /// Name of the server.
-    pub(super) server: Arc<str>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct RejectionLabels {
-    pub(super) reason: &'static str,
-    pub(super) status: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct SessionEndLabels {
-    pub(super) reason: &'static str,
-    pub(super) origin: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ReasonLabel {
-    pub(super) reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct TriggerLabel {
-    pub(super) trigger: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct StageLabel {
-    pub(super) stage: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ErrorLabels {
-    pub(super) kind: &'static str,
-    pub(super) origin: &'static str,
-}
-
-/// Side and direction of traffic, seen from voxbridge.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct TrafficLabels {
-    /// `client` or `upstream`.
-    pub(super) side: &'static str,
-    /// `in` or `out`.
-    pub(super) direction: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct CloseLabels {
-    /// Side of the connection: `client` or `upstream`.
-    pub(super) side: &'static str,
-    /// Closing party: `peer` or `bridge`.
-    pub(super) closed_by: &'static str,
-    /// Close code of RFC 6455 §7.4.1, `lost` for none, `other` for any other code.
-    pub(super) code: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ResultLabel {
-    pub(super) result: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct CertificateLabel {
-    pub(super) listener: &'static str,
+labels! {
+    /// Client protocol and profile of a session.
+    SessionLabels { protocol: Arc<str>, profile: Arc<str> }
+    /// Upstream of a lane, and the name of its [`crate::vocabulary::LanePurpose`].
+    LaneLabels { upstream: Arc<str>, purpose: &'static str }
+    /// What became of a packet of a call.
+    FateLabel { fate: &'static str }
+    UpstreamLabels { upstream: Arc<str> }
+    /// A call on a tool server.
+    ToolCallLabels { server: Arc<str>, result: &'static str }
+    ToolServerLabel { server: Arc<str> }
+    RejectionLabels { reason: &'static str, status: &'static str }
+    SessionEndLabels { reason: &'static str, origin: &'static str }
+    ReasonLabel { reason: &'static str }
+    TriggerLabel { trigger: &'static str }
+    StageLabel { stage: &'static str }
+    ErrorLabels { kind: &'static str, origin: &'static str }
+    /// Traffic, seen from voxbridge: `client` or `upstream`, and `in` or `out`.
+    TrafficLabels { side: &'static str, direction: &'static str }
+    /// Side of the connection (`client` or `upstream`), closing party (`peer` or `bridge`), and close code of RFC 6455 §7.4.1:
+    /// `lost` for none, `other` for one that is not listed.
+    CloseLabels { side: &'static str, closed_by: &'static str, code: &'static str }
+    ResultLabel { result: &'static str }
+    CertificateLabel { listener: &'static str }
 }

@@ -15,23 +15,16 @@ use super::{
 };
 use crate::{
     error::Error,
+    named_enum::named_enum,
     session::{AudioOrigin, BargeInStage, EndReason},
     vocabulary::LanePurpose,
 };
 
-/// Side of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConnectionSide {
-    Client,
-    Upstream,
-}
-
-impl ConnectionSide {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Upstream => "upstream",
-        }
+named_enum! {
+    /// Side of a connection.
+    pub(crate) enum ConnectionSide {
+        Client = "client",
+        Upstream = "upstream",
     }
 }
 

@@ -5,16 +5,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{
-    Method, Request, Response, StatusCode,
+    Response, StatusCode,
     body::Incoming,
-    client::conn::http1::{self, SendRequest},
-    header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, USER_AGENT},
+    client::conn::http1::SendRequest,
+    header::{CONTENT_ENCODING, HeaderValue, RETRY_AFTER},
 };
-use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
 use super::{gzip::gzip, settings::Target};
-use crate::net::CountedStream;
+use crate::net::http_request;
 
 /// Longest answer that is read.
 const ANSWER_MAX_BYTES: usize = 64 * 1024;
@@ -75,18 +74,11 @@ impl Collector {
     }
 
     async fn exchange(&mut self, body: Bytes) -> Result<Bytes, Failure> {
-        let mut request = Request::builder()
-            .method(Method::POST)
-            .uri(&self.target.path)
-            .header(HOST, &self.target.endpoint.authority)
-            .header(USER_AGENT, concat!("voxbridge/", env!("CARGO_PKG_VERSION")))
-            .header(CONTENT_TYPE, "application/x-protobuf")
-            .body(Full::new(body))
-            .map_err(Failure::of_connection)?;
+        let request = self.target.request.post("application/x-protobuf", body);
+        let mut request = request.map_err(Failure::of_connection)?;
         if self.target.is_compressed {
             request.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
-        request.headers_mut().extend(self.target.headers.iter().cloned());
         let connection = self.connect().await?;
         let answer = connection.send_request(request).await.map_err(Failure::of_connection)?;
         let head = Head::of(&answer);
@@ -102,12 +94,8 @@ impl Collector {
             None => false,
         };
         if !is_open {
-            let stream = self.target.endpoint.connect().await.map_err(Failure::of_connection)?;
-            let io = TokioIo::new(CountedStream::new(stream));
-            let (sender, connection) = http1::handshake(io).await.map_err(Failure::of_connection)?;
-            // Ends when the sender is dropped.
-            tokio::spawn(connection);
-            self.connection = Some(sender);
+            let opened = http_request::open(&self.target.request.endpoint).await;
+            self.connection = Some(opened.map_err(Failure::of_connection)?);
         }
         self.connection.as_mut().ok_or_else(|| Failure::of_connection("no connection"))
     }

@@ -3,14 +3,14 @@
 use std::{path::Path, time::Duration};
 
 use form_urlencoded::parse;
-use hyper::{
-    Uri,
-    header::{HeaderName, HeaderValue},
-};
+use hyper::header::{HeaderName, HeaderValue};
 
 use super::signal::Signal;
 use crate::{
-    net::Endpoint,
+    net::{
+        Endpoint,
+        http_request::{RequestTarget, websocket_uri},
+    },
     secret::{random_hex, redacted_url},
     telemetry::context::TraceContext,
 };
@@ -47,13 +47,10 @@ pub struct OtlpSettings {
 /// One path of a collector.
 #[derive(Clone)]
 pub(super) struct Target {
-    pub(super) endpoint: Endpoint,
-    /// Path and query.
-    pub(super) path: String,
+    /// Its headers are marked as sensitive.
+    pub(super) request: RequestTarget,
     /// Requests are compressed by gzip.
     pub(super) is_compressed: bool,
-    /// Of every request. They are marked as sensitive.
-    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     /// Address without secrets, for the log.
     pub(super) url: String,
 }
@@ -245,14 +242,9 @@ impl Target {
     fn at(url: &str, headers: Vec<(HeaderName, HeaderValue)>, ca: Option<&Path>) -> Result<Self, String> {
         let redacted = redacted_url(url);
         let invalid = |problem: String| format!("{redacted:?}: {problem}; it looks like http://HOST:4318");
-        let rest = url.strip_prefix("http").filter(|rest| rest.starts_with(':') || rest.starts_with("s:"));
-        let rest = rest.ok_or_else(|| invalid("the scheme must be http or https".to_owned()))?;
-        // `Endpoint` has the schemes of WebSockets.
-        let uri: Uri =
-            format!("ws{rest}").parse().map_err(|error| invalid(format!("invalid URL ({error})")))?;
+        let uri = websocket_uri(url).map_err(invalid)?;
         let endpoint = Endpoint::from_uri(&uri, ca).map_err(invalid)?;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        Ok(Self { endpoint, path, is_compressed: false, headers, url: redacted })
+        Ok(Self { request: RequestTarget::new(endpoint, &uri, headers), is_compressed: false, url: redacted })
     }
 }
 

@@ -196,7 +196,7 @@ impl<'m> Reading<'m> {
     /// True for the close frame of this error.
     pub fn is_close_of(&self, code: u16, error: &Error) -> bool {
         let close = self.mapping.error(error.kind).and_then(|it| it.close.as_ref());
-        close.is_some_and(|(known, _)| *known == code)
+        close.is_some_and(|close| close.code == code)
     }
 
     /// True for the close frame of a session that ends for this reason.

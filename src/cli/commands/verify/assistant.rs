@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    bench::{Bench, EarlyEnd, at_most, sound_file, unmeasured},
-    realtime::{Answer, Realtime},
-};
+use super::bench::{Bench, EarlyEnd, at_most, sound_file, unmeasured};
 use crate::{
-    cli::{ClientError, demo::openai::at_model_rate, stream_recording::end_of_audible_samples},
+    cli::{
+        ClientError,
+        realtime::{Answer, MODEL, Realtime, at_model_rate},
+        stream_recording::end_of_audible_samples,
+    },
     verify::figure::{Expectation, Figure},
 };
 
@@ -63,6 +64,11 @@ pub(super) async fn run(bench: &mut Bench<'_>) {
     bench.ledger.add(figures);
 }
 
+/// Opens a session with these settings.
+async fn open(bench: &Bench<'_>, settings: Value) -> Result<Realtime, ClientError> {
+    Realtime::open(bench.connect("", MODEL).await?, settings).await
+}
+
 async fn ask_aloud(bench: &Bench<'_>) -> Result<Answer, ClientError> {
     let samples = match bench.plan.recordings.first() {
         Some(recording) => recording.samples().await?,
@@ -74,8 +80,8 @@ async fn ask_aloud(bench: &Bench<'_>) -> Result<Answer, ClientError> {
         "instructions": "You are a helpful assistant. Answer in one sentence.",
         "audio": {"input": {"turn_detection": detection}},
     });
-    let mut client = Realtime::open(bench, settings).await?;
-    let answer = client.ask(&question).await;
+    let mut client = open(bench, settings).await?;
+    let answer = client.ask(&question, &[]).await;
     client.hang_up().await;
     answer
 }
@@ -188,7 +194,7 @@ async fn call_function(
         "instructions": "You are a helpful assistant. Call a function when one fits.",
         "output_modalities": ["text"], "tools": functions(), "tool_choice": "auto",
     });
-    let mut client = Realtime::open(bench, settings).await?;
+    let mut client = open(bench, settings).await?;
     let asked = async {
         client.add_message(question).await?;
         let answer = client.request_answer().await?;

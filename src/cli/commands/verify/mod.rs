@@ -9,7 +9,6 @@ mod capacity;
 mod conversation;
 mod ledger;
 mod outcome;
-mod realtime;
 mod server_check;
 mod speech;
 mod talk;

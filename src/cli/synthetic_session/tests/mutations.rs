@@ -182,7 +182,8 @@ fn brief(messages: &[Message]) -> String {
 /// Close codes that the protocol may send.
 fn close_codes(client: &ClientMapping) -> Vec<u16> {
     let of_ends = CloseReason::ALL.into_iter().filter_map(|reason| Some(client.close(reason)?.code));
-    let of_errors = ErrorKind::ALL.into_iter().filter_map(|kind| Some(client.error(kind)?.close.as_ref()?.0));
+    let of_errors =
+        ErrorKind::ALL.into_iter().filter_map(|kind| Some(client.error(kind)?.close.as_ref()?.code));
     of_ends.chain(of_errors).collect()
 }
 

@@ -5,7 +5,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt,
     sync::Arc,
 };
 
@@ -118,33 +117,25 @@ impl ApiKey {
 }
 
 /// Reason of a failed authentication.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRejection {
     /// The request has no key.
+    #[error(
+        "A key is needed: Authorization: Bearer <key>, X-API-Key: <key>, or from browsers the WebSocket subprotocols \
+         voxbridge and voxbridge.key.<key>"
+    )]
     Missing,
     /// The request has several different keys.
+    #[error(
+        "The request contains several different keys (Authorization, X-API-Key, Sec-WebSocket-Protocol or the query); send one"
+    )]
     Several,
     /// The key is not in the file.
+    #[error("The key is not known here")]
     Unknown,
     /// The matching key has expired.
+    #[error("The key has expired")]
     Expired,
-}
-
-impl fmt::Display for KeyRejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => {
-                "A key is needed: Authorization: Bearer <key>, X-API-Key: <key>, or from browsers the \
-                 WebSocket subprotocols voxbridge and voxbridge.key.<key>"
-            }
-            Self::Several => {
-                "The request contains several different keys (Authorization, X-API-Key, Sec-WebSocket-Protocol or the \
-                 query); send one"
-            }
-            Self::Unknown => "The key is not known here",
-            Self::Expired => "The key has expired",
-        })
-    }
 }
 
 /// All keys of a file.

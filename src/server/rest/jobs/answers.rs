@@ -131,7 +131,7 @@ impl<'a> Answers<'a> {
 
     fn values(&self, found: &Found) -> Values {
         let base = match &found.kept {
-            Kept::Upload(_) => self.api.uploads.as_ref().map_or("", |uploads| uploads.path.as_str()),
+            Kept::Upload(_) => self.api.uploads.as_ref().map_or("", |uploads| &*uploads.path),
             Kept::Job(_) => &self.api.path,
         };
         let values = Values {

@@ -14,7 +14,7 @@ mod run;
 mod store;
 mod upload;
 
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Response, StatusCode};
 
 pub(in crate::server) use self::store::JobStore;
 use self::{
@@ -24,8 +24,8 @@ use self::{
 use super::{
     super::accept::{
         admission::{Caller, ClientPeer},
-        http_error::{HttpError, HttpResponse, answer_with},
-        request_body::RequestBody,
+        http_error::{HttpError, HttpResponse, HttpResult, answer_with},
+        request_body::ReceivedRequest,
         session_opening::unix_now,
     },
     ServedRequest,
@@ -45,11 +45,11 @@ const MEMORY_PART: usize = 4;
 /// Answers the request; errors, too, in the form of the protocol.
 pub(super) async fn answer(
     endpoint: &JobEndpoint,
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     peer: &ClientPeer,
     Snapshot { server, config }: &Snapshot,
     served: ServedRequest,
-) -> Result<HttpResponse, Box<HttpError>> {
+) -> HttpResult<HttpResponse> {
     let unknown = |_| HttpError::bad_request("The protocol of this path is no longer configured");
     let client = config.library.client(&endpoint.protocol).map_err(unknown)?;
     let Some(api) = &client.jobs else { return Err(unknown(String::new())) };
@@ -66,7 +66,7 @@ pub(super) async fn answer(
 
 async fn answer_action(
     action: &Action,
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     opening: Opening,
     owner: Owner,
     answers: &Answers<'_>,

@@ -1,11 +1,11 @@
 //! Reads the recordings and the settings of jobs, and keeps them.
 
 use bytes::Bytes;
-use hyper::{Request, header::CONTENT_TYPE};
+use hyper::header::CONTENT_TYPE;
 
 use super::{
     super::{
-        super::accept::request_body::RequestBody,
+        super::accept::request_body::ReceivedRequest,
         ServedRequest,
         body::{out_of_memory, read_body, too_large},
         form::Part,
@@ -35,7 +35,7 @@ const NAMELESS: &str = "audio";
 
 /// Receives a recording and keeps it.
 pub(super) async fn keep(
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     opening: &Opening,
     owner: Owner,
     api: &JobApi,
@@ -74,7 +74,7 @@ async fn read_header(recording: Bytes, opening: &Opening) -> Result<RecordingHea
 
 /// Creates a job and begins it.
 pub(super) async fn create(
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     opening: Opening,
     owner: Owner,
     api: &JobApi,
@@ -111,7 +111,7 @@ fn begin(job: NewJob, model: String, recording: Bytes, memory: MemoryShare, open
 
 /// The settings of a request as JSON, and the recording if it is in the request.
 async fn read_request(
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     memory: &mut MemoryShare,
     opening: &Opening,
     api: &JobApi,
@@ -139,7 +139,7 @@ fn settings_text(bytes: &Bytes) -> Result<String, Failure> {
 }
 
 async fn read_parts(
-    request: Request<RequestBody>,
+    request: ReceivedRequest,
     memory: &mut MemoryShare,
     opening: &Opening,
 ) -> Result<Form, Failure> {
@@ -186,7 +186,7 @@ fn find_upload(
     api: &JobApi,
 ) -> Result<NamedRecording, Failure> {
     let id_in_url = |url: &String| {
-        let path = api.uploads.as_ref()?.path.as_str();
+        let path = &*api.uploads.as_ref()?.path;
         let (_, id) = url.rsplit_once('/').filter(|(before, _)| before.ends_with(path))?;
         Some(id.to_owned())
     };

@@ -39,8 +39,8 @@ use tokio::{sync::Notify, time::timeout};
 use super::MESSAGE_MAX_BYTES;
 use crate::{
     net::{
-        Endpoint, Transport,
-        http_request::{self, CONNECT_TIMEOUT},
+        Transport,
+        http_request::{self, CONNECT_TIMEOUT, OWN_AGENT, RequestTarget},
     },
     server::tool_servers::inner_addresses::is_inner,
     upstream::sse::EventStream,
@@ -64,9 +64,7 @@ pub(super) struct HttpFailure(String);
 /// Sends requests to one server.
 #[derive(Clone)]
 pub(super) struct HttpClient {
-    endpoint: Endpoint,
-    path: String,
-    headers: Vec<(HeaderName, HeaderValue)>,
+    target: RequestTarget,
     /// Inner addresses are refused.
     is_public: bool,
     /// Longest time of an answer.
@@ -77,15 +75,8 @@ pub(super) struct HttpClient {
 
 impl HttpClient {
     /// A client of this server, whose answers take no longer than this.
-    pub(super) fn new(
-        endpoint: &Endpoint,
-        path: &str,
-        headers: &[(HeaderName, HeaderValue)],
-        is_public: bool,
-        answer_max: Duration,
-    ) -> Self {
-        let (endpoint, path, headers) = (endpoint.clone(), path.to_owned(), headers.to_owned());
-        Self { endpoint, path, headers, is_public, answer_max, has_expired: Arc::default() }
+    pub(super) fn new(target: RequestTarget, is_public: bool, answer_max: Duration) -> Self {
+        Self { target, is_public, answer_max, has_expired: Arc::default() }
     }
 
     /// Completes when the server has forgotten the session.
@@ -96,7 +87,7 @@ impl HttpClient {
     /// The transport to the server.
     pub(super) fn into_transport(self) -> StreamableHttpClientTransport<Self> {
         // The client itself knows the address.
-        let config = StreamableHttpClientTransportConfig::with_uri(self.path.as_str());
+        let config = StreamableHttpClientTransportConfig::with_uri(self.target.path.as_str());
         StreamableHttpClientTransport::with_client(self, config)
     }
 }
@@ -109,8 +100,8 @@ impl HttpClient {
     /// Connects to the server.
     async fn connect(&self) -> io::Result<Box<dyn Transport>> {
         match self.is_public {
-            true => self.endpoint.connect_if(|address| !is_inner(address)).await,
-            false => self.endpoint.connect().await,
+            true => self.target.endpoint.connect_if(|address| !is_inner(address)).await,
+            false => self.target.endpoint.connect().await,
         }
     }
 
@@ -124,19 +115,22 @@ impl HttpClient {
     ) -> Result<Response<Incoming>, Failure> {
         let mut request = Request::builder()
             .method(method)
-            .uri(&self.path)
-            .header(HOST, &self.endpoint.authority)
-            .header(USER_AGENT, concat!("voxbridge/", env!("CARGO_PKG_VERSION")))
+            .uri(&self.target.path)
+            .header(HOST, &self.target.endpoint.authority)
+            .header(USER_AGENT, OWN_AGENT)
             .header(ACCEPT, format!("{JSON}, {EVENTS}"))
             .body(Full::new(Bytes::from(body)))
             .map_err(failure)?;
         let session_id = session_id.map(HeaderValue::from_str).transpose().map_err(failure)?;
         let session_id = session_id.map(|id| (SESSION_ID, id));
         // The operator's headers come last, so that the server's cannot take their place.
-        for (name, value) in headers.into_iter().chain(session_id).chain(self.headers.iter().cloned()) {
+        for (name, value) in headers.into_iter().chain(session_id).chain(self.target.headers.iter().cloned())
+        {
             request.headers_mut().insert(name, value);
         }
-        http_request::send_over(self.connect(), &self.endpoint.authority, request).await.map_err(failure)
+        http_request::send_over(self.connect(), &self.target.endpoint.authority, request)
+            .await
+            .map_err(failure)
     }
 }
 

@@ -101,9 +101,9 @@ pub(super) async fn connect(settings: &ToolServerSettings) -> Result<Connected, 
 async fn start(settings: &ToolServerSettings) -> Result<Connected, String> {
     let handler = Handler { list_changed: Arc::default() };
     match &settings.transport {
-        ToolServerTransport::Http { endpoint, path, headers, is_public } => {
+        ToolServerTransport::Http { target, is_public } => {
             let answer_max = settings.timeout.max(LIST_TIMEOUT) + ANSWER_GRACE;
-            let client = http::HttpClient::new(endpoint, path, headers, *is_public, answer_max);
+            let client = http::HttpClient::new(target.clone(), *is_public, answer_max);
             let expiry = client.expiry();
             let service =
                 handler.serve(client.into_transport()).await.map_err(|error| words_of_start(&error))?;

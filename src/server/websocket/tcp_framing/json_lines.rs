@@ -93,7 +93,7 @@ impl LineReader {
         loop {
             let Some(end) = input[self.scanned..].iter().position(|byte| *byte == b'\n') else {
                 self.scanned = input.len();
-                return if input.len() > max { Err(FramingProblem::TooLong(None, max)) } else { Ok(None) };
+                return if input.len() > max { Err(FramingProblem::LongLine(max)) } else { Ok(None) };
             };
             let length = std::mem::take(&mut self.scanned) + end + 1;
             let text = &input[..length];
@@ -110,7 +110,7 @@ impl LineReader {
             let bytes = rules.bytes_length.as_ref().map_or(Ok(0), |name| count(&members, name))?;
             let total = more.saturating_add(bytes).saturating_add(length as u64);
             if total > max as u64 {
-                return Err(FramingProblem::TooLong(Some(total), max));
+                return Err(FramingProblem::TooLong(total, max));
             }
             let bounded = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
             let (more, bytes) = (bounded(more), bounded(bytes));

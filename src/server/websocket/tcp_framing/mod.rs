@@ -8,7 +8,6 @@ mod records;
 
 use std::{
     collections::VecDeque,
-    fmt,
     io::{self, Read, Write},
     sync::Arc,
 };
@@ -37,25 +36,18 @@ enum Progress {
 }
 
 /// A mistake in the stream, after which nothing can be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FramingProblem {
     /// The bytes are no message; the description.
+    #[error("{0}")]
     Invalid(String),
-    /// The message is longer than any may be; its length, if it is known, and the bound.
-    TooLong(Option<u64>, usize),
+    /// A message of this length is longer than any may be, by the bound.
+    #[error("a message of {0} bytes (max {1})")]
+    TooLong(u64, usize),
+    /// A line is longer than any may be, by the bound.
+    #[error("a line of more than {0} bytes")]
+    LongLine(usize),
 }
-
-impl fmt::Display for FramingProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Invalid(what) => f.write_str(what),
-            Self::TooLong(Some(bytes), max) => write!(f, "a message of {bytes} bytes (max {max})"),
-            Self::TooLong(None, max) => write!(f, "a line of more than {max} bytes"),
-        }
-    }
-}
-
-impl std::error::Error for FramingProblem {}
 
 impl FramingProblem {
     /// The close code of the problem behind an error, and its description.
@@ -63,7 +55,7 @@ impl FramingProblem {
         let problem = error.get_ref()?.downcast_ref::<Self>()?;
         let code = match problem {
             Self::Invalid(_) => CloseCode::Protocol,
-            Self::TooLong(..) => CloseCode::Size,
+            Self::TooLong(..) | Self::LongLine(_) => CloseCode::Size,
         };
         Some((code, problem.to_string()))
     }

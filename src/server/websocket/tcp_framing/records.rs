@@ -35,7 +35,7 @@ impl RecordReader {
         let (kind, length) = (*kind, usize::from(u16::from_be_bytes([*high, *low])));
         let total = HEADER_BYTES + length;
         if total > max {
-            return Err(FramingProblem::TooLong(Some(total as u64), max));
+            return Err(FramingProblem::TooLong(total as u64, max));
         }
         if input.len() < total {
             return Ok(Progress::Missing(total - input.len()));

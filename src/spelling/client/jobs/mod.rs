@@ -3,9 +3,10 @@
 
 mod file;
 
-use std::collections::BTreeMap;
+use std::ops::Deref;
 
 pub(super) use self::file::JobsFile;
+pub use self::file::UploadApi;
 use crate::{
     named_enum::named_enum,
     spelling::{
@@ -90,46 +91,23 @@ named_enum! {
     }
 }
 
-/// A vendor's API for transcriptions of recordings as jobs.
-#[derive(Debug, Default)]
+/// A vendor's API for transcriptions of recordings as jobs: its file, and what was made of the file.
+#[derive(Debug)]
 pub struct JobApi {
-    /// `POST` creates a job here; `GET` and `DELETE` with the job's id behind it ask for the job and delete it.
-    pub path: String,
-    /// Model of a job that names none.
-    pub model: String,
+    file: JobsFile,
     /// Field of the form that creates a job, with the settings, and field with the recording. Without them, the body is the
     /// settings.
     pub form: Option<(String, String)>,
-    /// Where recordings are uploaded beforehand.
-    pub uploads: Option<UploadApi>,
-    /// HTTP status of the answer to a request that creates a job.
-    pub created_status: u16,
-    /// HTTP status of the answer to a request that deletes.
-    pub deleted_status: u16,
-    /// HTTP status of a request for a transcript that is not made yet.
-    pub not_ready_status: u16,
     /// The settings of a job.
     pub fields: Vec<ProtocolField>,
     /// The transcripts of a job at paths of their own.
     pub transcripts: Vec<JobTranscript>,
-    answers: BTreeMap<JobAnswer, Template<JobSlot>>,
     /// Settings that end in an error, each with its words.
     refused: Vec<(String, usize, String)>,
     /// Slots of the recording's URL and of the upload's id.
     audio_url: Option<usize>,
     upload_id: Option<usize>,
     extractor: Extractor,
-}
-
-/// Where recordings are uploaded.
-#[derive(Debug, Clone)]
-pub struct UploadApi {
-    /// `POST` uploads a recording here; `GET` and `DELETE` with its id behind it.
-    pub path: String,
-    /// Field of a form with the recording; `None` if the body is the recording.
-    pub field: Option<String>,
-    /// HTTP status of the answer.
-    pub status: u16,
 }
 
 /// A transcript at a path of its own.
@@ -197,6 +175,14 @@ pub struct JobSettings {
     pub translates: bool,
 }
 
+impl Deref for JobApi {
+    type Target = JobsFile;
+
+    fn deref(&self) -> &JobsFile {
+        &self.file
+    }
+}
+
 impl JobApi {
     /// The template of an answer.
     #[must_use]
@@ -215,13 +201,13 @@ impl JobApi {
 
     /// The paths that the API has, for people.
     pub fn paths(&self) -> impl Iterator<Item = String> + '_ {
-        let of_jobs = [self.path.clone(), format!("{}/{{id}}", self.path)];
+        let of_jobs = [self.path.0.clone(), format!("{}/{{id}}", self.path.0)];
         let transcripts =
-            self.transcripts.iter().map(|transcript| format!("{}/{{id}}{}", self.path, transcript.path));
+            self.transcripts.iter().map(|transcript| format!("{}/{{id}}{}", self.path.0, transcript.path));
         let mut paths: Vec<_> = self
             .uploads
             .iter()
-            .map(|uploads| uploads.path.clone())
+            .map(|uploads| uploads.path.0.clone())
             .chain(of_jobs)
             .chain(transcripts)
             .collect();

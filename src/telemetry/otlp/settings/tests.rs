@@ -13,7 +13,7 @@ fn read(url: Option<&str>, variables: &[(&str, &str)]) -> Found {
 fn urls(found: Found) -> [String; 3] {
     let settings = found.unwrap().unwrap();
     let url = |target: Option<Target>| {
-        target.map_or_else(String::new, |target| format!("{} {}", target.url, target.path))
+        target.map_or_else(String::new, |target| format!("{} {}", target.url, target.request.path))
     };
     [settings.traces, settings.metrics, settings.logs].map(url)
 }
@@ -129,7 +129,7 @@ fn resource_and_headers_are_read() {
     let is_compressed = |target: &Option<Target>| target.as_ref().is_some_and(|target| target.is_compressed);
     assert!(is_compressed(&settings.traces) && !is_compressed(&settings.logs));
     let headers = |target: Option<Target>| -> Vec<String> {
-        let headers = target.unwrap().headers.into_iter();
+        let headers = target.unwrap().request.headers.into_iter();
         headers.map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
     };
     assert_eq!(headers(settings.traces), ["x-key: s=t", "x-team: a"]);

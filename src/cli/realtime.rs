@@ -1,4 +1,5 @@
-//! A client of OpenAI's Realtime API that asks one question, spoken or typed, and waits for its answer.
+//! A client of OpenAI's Realtime API that asks questions, spoken or typed, and waits for their answers. Audio travels as base64 in
+//! JSON.
 
 use std::time::Duration;
 
@@ -6,20 +7,28 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval};
 
-use super::bench::Bench;
-use crate::{
-    audio::MODEL_RATE_HZ,
-    cli::{
-        ClientError,
-        client::{Client, ServerMessage, server_error},
-        demo::openai::MODEL,
-        speech_audio::SpeechAudio,
-    },
+use super::{
+    client::{Client, ServerMessage, server_error},
+    error::ClientError,
+    speech_audio::SpeechAudio,
 };
+use crate::audio::{MODEL_RATE_HZ, SPEECH_RATE_HZ, pcm, wav};
 
-/// Samples of 100 ms at OpenAI's rate.
+/// A model's name that tells the protocol.
+pub(super) const MODEL: &str = "gpt-realtime";
+/// Samples of 100 ms at OpenAI's rate, which is also the model's.
 const CHUNK_SAMPLES: usize = MODEL_RATE_HZ as usize / 10;
 const CHUNK_INTERVAL: Duration = Duration::from_millis(100);
+/// The user interrupts an answer after this time.
+const INTERRUPTED_AFTER: Duration = Duration::from_millis(1200);
+
+/// Resamples int16 from 16 kHz to OpenAI's rate.
+pub(super) fn at_model_rate(samples: &[i16]) -> Vec<i16> {
+    let samples: Vec<f32> = samples.iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
+    // Both rates are supported.
+    let resampled = wav::resample_all(&samples, SPEECH_RATE_HZ, MODEL_RATE_HZ).unwrap_or_default();
+    resampled.into_iter().map(pcm::to_i16).collect()
+}
 
 /// The answer to a question.
 #[derive(Default)]
@@ -36,18 +45,27 @@ pub(super) struct Answer {
 pub(super) struct Realtime {
     client: Client,
     asked_at: Instant,
+    /// When the current answer was first heard.
+    heard_at: Option<Instant>,
     answer: Answer,
+    /// The user's words.
+    pub(super) transcripts: Vec<String>,
     /// The last problem that the server reported and that did not end the session.
     last_problem: Option<ClientError>,
 }
 
 impl Realtime {
     /// Opens a session with these settings.
-    pub(super) async fn open(bench: &Bench<'_>, mut settings: Value) -> Result<Self, ClientError> {
-        let client = bench.connect("", MODEL).await?;
+    pub(super) async fn open(client: Client, mut settings: Value) -> Result<Self, ClientError> {
         settings["type"] = "realtime".into();
-        let (asked_at, answer) = (Instant::now(), Answer::default());
-        let mut realtime = Self { client, asked_at, answer, last_problem: None };
+        let mut realtime = Self {
+            client,
+            asked_at: Instant::now(),
+            heard_at: None,
+            answer: Answer::default(),
+            transcripts: Vec::new(),
+            last_problem: None,
+        };
         realtime.send(&json!({"type": "session.update", "session": settings})).await?;
         Ok(realtime)
     }
@@ -71,42 +89,39 @@ impl Realtime {
     pub(super) async fn request_answer(&mut self) -> Result<Answer, ClientError> {
         self.asked_at = Instant::now();
         self.send(&json!({"type": "response.create"})).await?;
-        self.wait_for_answer(&[]).await
+        self.ask(&[], &[]).await
     }
 
-    /// Asks a spoken question (24 kHz) in real time. The server decides when it ends.
-    pub(super) async fn ask(&mut self, speech: &[i16]) -> Result<Answer, ClientError> {
-        self.wait_for_answer(speech).await
-    }
-
-    /// Speaks in real time, then is silent until the answer is complete. An answer that the rest of the speech interrupted does
+    /// Asks a spoken question (24 kHz) in real time, and is silent until the answer is complete. The server decides when the
+    /// question ends. The interruption, unless it is empty, is spoken once, into an answer. An answer that speech interrupted does
     /// not count.
-    async fn wait_for_answer(&mut self, speech: &[i16]) -> Result<Answer, ClientError> {
+    pub(super) async fn ask(
+        &mut self,
+        mut speech: &[i16],
+        mut interruption: &[i16],
+    ) -> Result<Answer, ClientError> {
         let is_spoken = !speech.is_empty();
-        let mut chunks = speech.chunks(CHUNK_SAMPLES);
-        let mut has_ended = !is_spoken;
+        let limit = self.client.timing().stall_timeout;
         let mut ticks = interval(CHUNK_INTERVAL);
-        let limit = self.client.timing().answer_timeout;
         let mut last_event_at = Instant::now();
         loop {
             tokio::select! {
                 _ = ticks.tick() => {
-                    if has_ended && last_event_at.elapsed() > limit {
+                    if speech.is_empty() && last_event_at.elapsed() > limit {
                         return Err(self.last_problem.take().unwrap_or(ClientError::Stalled(limit)));
                     }
                     if !is_spoken {
                         continue;
                     }
-                    let mut samples = chunks.next().unwrap_or_default().to_vec();
-                    if samples.is_empty() {
-                        has_ended = true;
-                    } else {
+                    if speech.is_empty() && self.heard_at.is_some_and(|at| at.elapsed() >= INTERRUPTED_AFTER) {
+                        speech = std::mem::take(&mut interruption);
+                    }
+                    let (chunk, rest) = speech.split_at(speech.len().min(CHUNK_SAMPLES));
+                    speech = rest;
+                    if !chunk.is_empty() {
                         (self.asked_at, last_event_at) = (Instant::now(), Instant::now());
                     }
-                    samples.resize(CHUNK_SAMPLES, 0);
-                    let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-                    let audio = STANDARD.encode(bytes);
-                    self.send(&json!({"type": "input_audio_buffer.append", "audio": audio})).await?;
+                    self.send_audio(chunk).await?;
                 }
                 message = self.client.next() => {
                     let Some(message) = message? else {
@@ -115,7 +130,7 @@ impl Realtime {
                     last_event_at = Instant::now();
                     let ServerMessage::Event(event) = message else { continue };
                     let is_complete = self.handle_event(&serde_json::from_str(&event.text).unwrap_or_default())?;
-                    if is_complete && has_ended {
+                    if is_complete && speech.is_empty() {
                         return Ok(std::mem::take(&mut self.answer));
                     }
                 }
@@ -123,13 +138,22 @@ impl Realtime {
         }
     }
 
+    /// Sends 100 ms of audio: these samples, then silence.
+    async fn send_audio(&mut self, samples: &[i16]) -> Result<(), ClientError> {
+        let mut bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+        bytes.resize(2 * CHUNK_SAMPLES, 0);
+        let audio = STANDARD.encode(bytes);
+        self.send(&json!({"type": "input_audio_buffer.append", "audio": audio})).await
+    }
+
     /// Handles an event; returns true at the end of an answer that nothing interrupted.
     fn handle_event(&mut self, event: &Value) -> Result<bool, ClientError> {
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         match text("/type") {
-            "response.created" => self.answer = Answer::default(),
+            "response.created" => (self.answer, self.heard_at) = (Answer::default(), None),
             "response.output_audio.delta" => {
                 self.note_first_output();
+                self.heard_at.get_or_insert_with(Instant::now);
                 self.answer.speech.push(&STANDARD.decode(text("/delta")).unwrap_or_default())?;
             }
             "response.output_text.delta" => self.note_first_output(),
@@ -138,6 +162,9 @@ impl Realtime {
             "response.function_call_arguments.done" => {
                 let call = ["/call_id", "/name", "/arguments"].map(|key| text(key).to_owned());
                 self.answer.calls.push(call);
+            }
+            "conversation.item.input_audio_transcription.completed" => {
+                self.transcripts.push(text("/transcript").to_owned());
             }
             "error" => {
                 let problem = server_error(text("/error/code"), text("/error/message"));
@@ -152,7 +179,8 @@ impl Realtime {
                     let message = text("/response/status_details/error/message");
                     return Err(server_error("response failed", message));
                 }
-                status => return Ok(status != "cancelled"),
+                "cancelled" => self.heard_at = None,
+                _ => return Ok(true),
             },
             _ => {}
         }
