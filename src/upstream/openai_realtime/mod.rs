@@ -42,6 +42,9 @@ const NORMAL_CLOSURE: u16 = 1000;
 /// Ends a session at vLLM-Omni's duplex endpoint (mappings/notes/vllm-omni.md#messages-up).
 const GOODBYE: &str = r#"{"type":"session.close"}"#;
 
+/// Parts of the names of formats that are no PCM, in GA and in its beta.
+const OTHER_FORMATS: [&str; 4] = ["pcmu", "pcma", "g711", "opus"];
+
 /// Ids of the messages that stop a response, cut it, and name the voice. What is wrong with them ends no request: a server that
 /// refuses a voice speaks in its own.
 const MINOR_IDS: [&str; 3] = ["cancel", "truncate", "voice"];
@@ -157,6 +160,13 @@ impl OpenaiRealtime {
             self.keeps_sessions = meta.resume_token.is_some();
         }
         self.has_model |= meta.backend.is_some();
+        let answers_settings = matches!(self.opening, Opening::Asked { is_greeted: true } | Opening::Ready);
+        if let Some(format) = other_format(meta).filter(|_| answers_settings) {
+            let detail = format!(
+                "the server grants audio as {format}, and not as the 16-bit PCM that it was asked for"
+            );
+            return self.fail(UpstreamEnd { kind: EndKind::Misconfigured, detail }, meta, emit);
+        }
         let is_other_rate = meta.input_rate_hz.is_some_and(|rate_hz| rate_hz != self.input_rate_hz);
         self.note_rates(meta);
         self.opening = match self.opening {
@@ -421,6 +431,12 @@ impl LaneBehaviour for OpenaiRealtime {
     fn pop_action(&mut self) -> Option<CodecAction> {
         self.actions.pop_front()
     }
+}
+
+/// The format that the server grants in place of PCM.
+fn other_format<'m>(meta: MessageMeta<'m>) -> Option<&'m str> {
+    let mut granted = [meta.input_format, meta.output_format].into_iter().flatten();
+    granted.find(|name| OTHER_FORMATS.iter().any(|other| name.contains(other)))
 }
 
 /// True for an error about a cancellation or a truncation.
