@@ -36,6 +36,10 @@ use crate::{
     },
 };
 
+/// Length of a conversation's units, ms. The server takes audio of any length, and learns of the end of the user's turn that much
+/// later.
+const UNIT_MS: u32 = 200;
+
 /// Close code of a session that the codec ends (RFC 6455 §7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
 
@@ -178,7 +182,8 @@ impl OpenaiRealtime {
             Opening::Asked { is_greeted: true } => {
                 // Its own detector would end the turn and answer it as soon as the audio is appended.
                 self.ignores_commits |= self.conversation.is_none() && meta.turn_detector.is_some();
-                emit(event, MessageMeta { held_samples: self.held_samples(), ..meta });
+                let unit_ms = self.conversation.is_some().then_some(UNIT_MS);
+                emit(event, MessageMeta { held_samples: self.held_samples(), unit_ms, ..meta });
                 Opening::Ready
             }
             Opening::Ready => {
