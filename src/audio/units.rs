@@ -1,8 +1,8 @@
-//! Queue of microphone audio for the model, taken out in units of exactly one second.
+//! Queue of microphone audio for the model, taken out in whole units.
 //!
 //! MiniCPM-o was trained on one-second units; shorter ones pollute its context
-//! (mappings/notes/minicpm-o-duplex.md#units). The queue counts samples but reads no clock. The caller decides when a
-//! unit is due and whether zeros may fill it up.
+//! (mappings/notes/minicpm-o-duplex.md#units). Other models have shorter ones. The queue counts samples but reads no clock. The
+//! caller decides when a unit is due and whether zeros may fill it up.
 
 use std::collections::VecDeque;
 
@@ -11,8 +11,17 @@ use super::{
     scratch::{PIECE_SAMPLES, put_back_piece, take_piece},
 };
 
-/// Samples of a unit: one second at 16 kHz.
+/// Samples of MiniCPM-o's unit: one second at 16 kHz. No unit is longer.
 pub const UNIT_SAMPLES: usize = SPEECH_RATE_HZ as usize;
+
+/// Samples to take of a queue with `queued` samples for a model with units of `unit` samples: all whole units, within a second, and
+/// at least one.
+#[must_use]
+pub const fn whole_units(queued: usize, unit: usize) -> usize {
+    let most = if queued < UNIT_SAMPLES { queued } else { UNIT_SAMPLES };
+    let whole = most - most % unit;
+    if whole == 0 { unit } else { whole }
+}
 
 /// Sample counts: `pushed` always equals `taken` + `dropped` + the samples still queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,8 +43,7 @@ pub struct UnitCounts {
 ///
 /// let mut units = UnitQueue::default();
 /// units.push(&[7; 20_000]);
-/// assert!(units.has_unit());
-/// assert_eq!(units.take_unit(), [7; UNIT_SAMPLES]);
+/// assert_eq!(units.take_unit(UNIT_SAMPLES), [7; UNIT_SAMPLES]);
 /// assert_eq!(units.len(), 4_000);
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -73,24 +81,19 @@ impl UnitQueue {
         self.len == 0
     }
 
-    /// True if a whole unit is queued, so that [`take_unit`](Self::take_unit) adds no zeros.
-    pub const fn has_unit(&self) -> bool {
-        self.len() >= UNIT_SAMPLES
-    }
-
-    /// Takes out the oldest unit, exactly [`UNIT_SAMPLES`] long; zeros replace missing samples.
-    pub fn take_unit(&mut self) -> Vec<i16> {
-        let real_samples = self.len().min(UNIT_SAMPLES);
-        let mut unit = Vec::with_capacity(UNIT_SAMPLES);
-        while let Some(piece) = self.pieces.front().filter(|_| unit.len() < UNIT_SAMPLES) {
-            let wanted = piece.len().min(UNIT_SAMPLES - unit.len());
+    /// Takes out the oldest audio, exactly this number of samples; zeros replace missing ones.
+    pub fn take_unit(&mut self, samples: usize) -> Vec<i16> {
+        let real_samples = self.len().min(samples);
+        let mut unit = Vec::with_capacity(samples);
+        while let Some(piece) = self.pieces.front().filter(|_| unit.len() < samples) {
+            let wanted = piece.len().min(samples - unit.len());
             unit.extend_from_slice(&piece[..wanted]);
             self.drop_from_first(wanted);
         }
-        unit.resize(UNIT_SAMPLES, 0);
+        unit.resize(samples, 0);
         self.len -= real_samples;
         self.counts.taken += real_samples as u64;
-        self.counts.filled += (UNIT_SAMPLES - real_samples) as u64;
+        self.counts.filled += (samples - real_samples) as u64;
         unit
     }
 
@@ -98,10 +101,8 @@ impl UnitQueue {
     /// the zeros that filled it up. Put several units back in reverse order.
     pub fn put_back(&mut self, unit: &[i16], real_samples: usize) {
         // At most the samples that were taken out, so that the counts add up.
-        let real_samples = real_samples
-            .min(unit.len())
-            .min(UNIT_SAMPLES)
-            .min(usize::try_from(self.counts.taken).unwrap_or(usize::MAX));
+        let real_samples =
+            real_samples.min(unit.len()).min(usize::try_from(self.counts.taken).unwrap_or(usize::MAX));
         if real_samples > 0 {
             self.pieces.push_front(unit[..real_samples].to_vec());
         }
@@ -179,21 +180,38 @@ mod tests {
         let mut units = UnitQueue::default();
         for frame in 0..100 {
             units.push(&numbered_samples(frame * 320, 320));
-            assert_eq!(units.has_unit(), frame >= 49);
         }
-        assert_eq!(units.take_unit(), numbered_samples(0, UNIT_SAMPLES));
-        assert_eq!(units.take_unit(), numbered_samples(UNIT_SAMPLES, UNIT_SAMPLES));
-        assert!(units.is_empty() && !units.has_unit());
+        assert_eq!(units.take_unit(UNIT_SAMPLES), numbered_samples(0, UNIT_SAMPLES));
+        assert_eq!(units.take_unit(UNIT_SAMPLES), numbered_samples(UNIT_SAMPLES, UNIT_SAMPLES));
+        assert!(units.is_empty());
         assert_eq!(units.counts(), UnitCounts { pushed: 32_000, taken: 32_000, ..UnitCounts::default() });
+    }
+
+    #[test]
+    fn all_whole_units_within_a_second_are_taken_and_at_least_one() {
+        for (queued, unit, taken) in [
+            (0, UNIT_SAMPLES, UNIT_SAMPLES),
+            (40_000, UNIT_SAMPLES, UNIT_SAMPLES),
+            (100, 1280, 1280),
+            (1280, 1280, 1280),
+            (3000, 1280, 2560),
+            (40_000, 1280, 12 * 1280),
+        ] {
+            assert_eq!(whole_units(queued, unit), taken, "{queued} samples in units of {unit}");
+        }
+        let mut units = UnitQueue::default();
+        units.push(&numbered_samples(0, 3000));
+        assert_eq!(units.take_unit(whole_units(3000, 1280)), numbered_samples(0, 2560));
+        assert_eq!((units.len(), units.take_unit(1280).len(), units.counts().filled), (440, 1280, 840));
     }
 
     #[test]
     fn short_units_are_filled_with_zeros() {
         let mut units = UnitQueue::default();
         units.push(&[5; 100]);
-        let unit = units.take_unit();
+        let unit = units.take_unit(UNIT_SAMPLES);
         assert_eq!((&unit[..100], &unit[100..]), ([5; 100].as_slice(), [0; UNIT_SAMPLES - 100].as_slice()));
-        assert_eq!(units.take_unit(), [0; UNIT_SAMPLES]);
+        assert_eq!(units.take_unit(UNIT_SAMPLES), [0; UNIT_SAMPLES]);
         let filled = 2 * UNIT_SAMPLES as u64 - 100;
         assert_eq!(units.counts(), UnitCounts { pushed: 100, taken: 100, filled, dropped: 0 });
     }
@@ -204,7 +222,7 @@ mod tests {
         units.push(&numbered_samples(0, 40_000));
         let before = units.counts();
         let taken: Vec<(usize, Vec<i16>)> =
-            (0..3).map(|_| (units.len().min(UNIT_SAMPLES), units.take_unit())).collect();
+            (0..3).map(|_| (units.len().min(UNIT_SAMPLES), units.take_unit(UNIT_SAMPLES))).collect();
         assert_eq!(units.counts().filled, 8_000);
         for (real_samples, unit) in taken.iter().rev() {
             units.put_back(unit, *real_samples);
@@ -212,7 +230,7 @@ mod tests {
         assert_eq!(units.counts(), before);
         units.push(&numbered_samples(40_000, 8_000));
         for second in 0..3 {
-            assert_eq!(units.take_unit(), numbered_samples(second * UNIT_SAMPLES, UNIT_SAMPLES));
+            assert_eq!(units.take_unit(UNIT_SAMPLES), numbered_samples(second * UNIT_SAMPLES, UNIT_SAMPLES));
         }
     }
 
@@ -230,7 +248,7 @@ mod tests {
         units.push(&numbered_samples(0, 70_000));
         assert_eq!(units.drop_excess(70_000), 0);
         assert_eq!(units.drop_excess(48_000), 32_000, "an excess of 22 000 samples drops two seconds");
-        assert_eq!(units.take_unit(), numbered_samples(32_000, UNIT_SAMPLES));
+        assert_eq!(units.take_unit(UNIT_SAMPLES), numbered_samples(32_000, UNIT_SAMPLES));
         assert_eq!(units.drop_excess(21_999), 16_000);
         assert_eq!(units.drop_excess(0), 6_000, "less than a whole second was queued");
         assert_eq!((units.drop_excess(0), units.len()), (0, 0));
@@ -250,7 +268,7 @@ mod tests {
         assert_eq!(allocated_samples(&units), UNIT_SAMPLES + PIECE_SAMPLES, "room for the next frame");
         units.push(&numbered_samples(0, 60 * UNIT_SAMPLES));
         assert_eq!(allocated_samples(&units), 61 * UNIT_SAMPLES + PIECE_SAMPLES);
-        assert!((0..61).all(|_| units.take_unit().capacity() == UNIT_SAMPLES));
+        assert!((0..61).all(|_| units.take_unit(UNIT_SAMPLES).capacity() == UNIT_SAMPLES));
         assert_eq!(allocated_samples(&units), PIECE_SAMPLES);
         units.shrink_to_fit();
         assert_eq!(allocated_samples(&units), 0);
@@ -276,7 +294,7 @@ mod tests {
         let mut units = UnitQueue::default();
         units.push(&numbered_samples(0, UNIT_SAMPLES));
         let mut memory: Vec<_> = units.pieces.iter().map(Vec::as_ptr).collect();
-        assert_eq!(units.take_unit(), numbered_samples(0, UNIT_SAMPLES));
+        assert_eq!(units.take_unit(UNIT_SAMPLES), numbered_samples(0, UNIT_SAMPLES));
         units.push(&numbered_samples(7, UNIT_SAMPLES - 1));
         let mut again: Vec<_> = units.pieces.iter().map(Vec::as_ptr).collect();
         memory.sort();
@@ -288,11 +306,14 @@ mod tests {
     fn pieces_follow_a_unit_that_was_put_back() {
         let mut units = UnitQueue::default();
         units.push(&numbered_samples(0, UNIT_SAMPLES));
-        let unit = units.take_unit();
+        let unit = units.take_unit(UNIT_SAMPLES);
         units.put_back(&unit, UNIT_SAMPLES);
         units.push(&numbered_samples(UNIT_SAMPLES, 3 * PIECE_SAMPLES));
         assert_eq!(units.drop_excess(UNIT_SAMPLES), UNIT_SAMPLES as u64);
-        assert_eq!(units.take_unit()[..3 * PIECE_SAMPLES], numbered_samples(UNIT_SAMPLES, 3 * PIECE_SAMPLES));
+        assert_eq!(
+            units.take_unit(UNIT_SAMPLES)[..3 * PIECE_SAMPLES],
+            numbered_samples(UNIT_SAMPLES, 3 * PIECE_SAMPLES)
+        );
     }
 
     /// Operation on a queue.
@@ -329,7 +350,7 @@ mod tests {
                     }
                     QueueOperation::Take => {
                         let real_samples = model.len().min(UNIT_SAMPLES);
-                        let unit = units.take_unit();
+                        let unit = units.take_unit(UNIT_SAMPLES);
                         prop_assert_eq!(unit.len(), UNIT_SAMPLES);
                         prop_assert!(unit[..real_samples] == model[..real_samples] && unit[real_samples..].iter().all(|zero| *zero == 0));
                         model.drain(..real_samples);

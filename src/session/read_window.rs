@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Session, lifecycle::SessionPhase, owners::Owners};
-use crate::audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES};
+use crate::audio::SPEECH_RATE_HZ;
 
 /// After words or the end of speech the client may answer with a command, so every message is read at once for this
 /// time.
@@ -45,7 +45,8 @@ impl ReadWindow {
         }
         let until_unit = dialogue.as_ref().map_or(Duration::MAX, |dialogue| {
             // A complete unit waits for the model, so only the current one counts.
-            let missing = UNIT_SAMPLES - dialogue.uplink.units.len() % UNIT_SAMPLES;
+            let unit = dialogue.unit_samples();
+            let missing = unit - dialogue.uplink.units.len() % unit;
             Duration::from_micros(missing as u64 * 1_000_000 / u64::from(SPEECH_RATE_HZ))
         });
         let until_edge = intake.speech_input.time_to_decision();

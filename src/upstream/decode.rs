@@ -171,6 +171,8 @@ fn message_meta<'f>(
         unit_ms: whole(rule.take.unit_ms).and_then(|ms| u32::try_from(ms).ok()),
         input_rate_hz: whole(rule.take.input_rate_hz).and_then(|hz| u32::try_from(hz).ok()),
         output_rate_hz: whole(rule.take.output_rate_hz).and_then(|hz| u32::try_from(hz).ok()),
+        input_format: text_of(found, rule.take.input_format),
+        output_format: text_of(found, rule.take.output_format),
         usage,
         hit_limit: text_of(found, rule.take.finish).is_some_and(hits_limit),
         refused: None,

@@ -137,6 +137,10 @@ pub struct MessageMeta<'a> {
     pub input_rate_hz: Option<u32>,
     /// Rate of the audio that it sends, Hz.
     pub output_rate_hz: Option<u32>,
+    /// Upstream's name for the format of the audio that it takes.
+    pub input_format: Option<&'a str>,
+    /// Upstream's name for the format of the audio that it sends.
+    pub output_format: Option<&'a str>,
     /// Upstream's name for the model that transcribes the user.
     pub transcriber: Option<&'a str>,
     /// Kind of the detector by which the upstream ends the user's turns.

@@ -209,7 +209,7 @@ pub(super) fn filter_taps(chunk_in: usize, chunk_out: usize) -> impl Iterator<It
 }
 
 /// Modified Bessel function of the first kind and order zero, by its power series. 60 terms are enough for arguments to 30.
-fn bessel_i0(x: f64) -> f64 {
+pub(super) fn bessel_i0(x: f64) -> f64 {
     let terms = (1..60).scan(1.0, |term, k| {
         *term *= (x / 2.0 / f64::from(k)).powi(2);
         Some(*term)

@@ -7,10 +7,11 @@
 //!
 //! Where both rates have a short common chunk, a windowed sinc works in the frequency domain (more than 120 dB in band and of
 //! alias rejection, 5 ms of delay at 16 kHz). Other rates, such as 12 345 Hz, use rubato's windowed sinc. [`engine`] computes
-//! the filters, [`shared`] keeps the state of each stream. Sample formats and channels belong to [`super::input_converter`].
+//! the filters, [`shared`] keeps the state of each stream. [`speech`] is cheaper, for one pair of rates. Sample formats and channels belong to [`super::input_converter`].
 
 mod engine;
 mod shared;
+pub mod speech;
 #[cfg(test)]
 mod tests;
 
@@ -53,12 +54,20 @@ const MAX_AMPLITUDE: f32 = 8.0;
 pub trait OutputSample {
     /// Converts from float32 with full scale at 1.
     fn from_f32(sample: f32) -> Self;
+
+    /// Converts from int16.
+    fn from_s16(sample: i16) -> Self;
 }
 
 impl OutputSample for f32 {
     #[inline(always)]
     fn from_f32(sample: f32) -> Self {
         sample
+    }
+
+    #[inline(always)]
+    fn from_s16(sample: i16) -> Self {
+        super::pcm::to_f32(sample)
     }
 }
 
@@ -67,6 +76,11 @@ impl OutputSample for i16 {
     #[inline(always)]
     fn from_f32(sample: f32) -> Self {
         super::pcm::to_i16(sample)
+    }
+
+    #[inline(always)]
+    fn from_s16(sample: i16) -> Self {
+        sample
     }
 }
 

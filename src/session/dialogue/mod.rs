@@ -1,5 +1,5 @@
-//! Conversation with the model in full duplex: microphone audio goes up in units of one second, the model speaks when
-//! it decides to.
+//! Conversation with the model in full duplex: microphone audio goes up in units of one second, or of the model's own length, and
+//! the model speaks when it decides to.
 //!
 //! - [`steps`] lists what the conversation does after an input, and computes when the next unit is due
 //! - [`uplink`] keeps microphone audio until it is sent
@@ -22,12 +22,15 @@ mod uplink;
 mod upstream_session;
 mod user_audio;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 pub use self::uplink::UplinkCounts;
 use self::{
     history::{History, HistoryMark},
-    reply_tracker::{UnitInFlight, UplinkUnit},
+    reply_tracker::{UNIT_DURATION, UnitInFlight, UplinkUnit},
     rollover::{DialogueUpstream, Outage},
     rollover_limits::RolloverLimits,
     standby::StandbyPlace,
@@ -58,9 +61,9 @@ use crate::{
     },
 };
 
-/// Consecutive failures after which a session is lost. One may be an accident; three units are what a new session needs
-/// to become useful.
-const UNIT_ERRORS_MAX: u32 = 3;
+/// Audio in a row on which a session fails before it is lost. One failure may be an accident; three seconds are what a new session
+/// needs to become useful.
+const FAILED_AUDIO_MAX: Duration = Duration::from_secs(3);
 
 /// Conversation of one session.
 #[derive(Debug)]
@@ -218,6 +221,9 @@ impl Dialogue {
         self.turns.usage.note_message(event, meta);
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         let answered = session.handle_reply(now, event, meta, &self.limits, &mut tools.lanes);
+        if session.has_short_units() {
+            tools.floor.note_streamed_turns();
+        }
         self.arm_reply(&mut tools.timers);
         match event {
             LaneEvent::Listen => self.turns.handle_listen(now, answered.as_ref(), meta, tools),
@@ -291,6 +297,7 @@ impl Dialogue {
         let DialogueUpstream::Active(session) = &mut self.upstream else { return };
         // The unit is not counted as answered.
         let failed = session.tracker.in_flight.take();
+        let failed_length = failed.as_ref().map_or(UNIT_DURATION, |unit| unit.unit.length());
         tools.timers.clear(&[Timer::Reply, Timer::ReplyEnd]);
         if let (Some(UnitInFlight { unit, number, .. }), Some(part)) = (failed, meta.refused)
             && unit.frame.is_some()
@@ -298,11 +305,12 @@ impl Dialogue {
         {
             return tools.floor.out.push_error(self.leave_picture_out(&unit, part, detail));
         }
-        session.unit_errors += 1;
-        if session.unit_errors < UNIT_ERRORS_MAX || !tools.lanes.is_engaged(session.id) {
+        session.failed_audio += failed_length;
+        if session.failed_audio < FAILED_AUDIO_MAX || !tools.lanes.is_engaged(session.id) {
             return;
         }
-        let detail = format!("the upstream failed on {UNIT_ERRORS_MAX} seconds of audio in a row: {detail}");
+        let seconds = FAILED_AUDIO_MAX.as_secs();
+        let detail = format!("the upstream failed on {seconds} seconds of audio in a row: {detail}");
         let lane = tools.lanes.lane(session.id);
         tools.lanes.close(now, session.id);
         tools.floor.out.observe(Observation::LaneFailed { lane, words: detail.clone() });

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    audio::units::UNIT_SAMPLES,
+    audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
     vocabulary::{LaneEvent, MessageMeta, VideoFrame},
 };
 
@@ -56,10 +56,20 @@ impl UplinkUnit {
         Self { audio, mic_samples, frame: None, force_listen: false, has_speech: false }
     }
 
-    /// Unit of silence.
+    /// A second of silence.
     pub(crate) fn silence() -> Self {
         Self::new(Arc::new(vec![0; UNIT_SAMPLES]), 0)
     }
+
+    /// Length of its audio.
+    pub(crate) fn length(&self) -> Duration {
+        length_of(self.audio.len())
+    }
+}
+
+/// Length of this number of samples.
+pub(crate) fn length_of(samples: usize) -> Duration {
+    Duration::from_micros(samples as u64 * 1_000_000 / u64::from(SPEECH_RATE_HZ))
 }
 
 /// Unit that the model has not answered yet.
@@ -78,13 +88,15 @@ pub(crate) struct UnitInFlight {
 pub(crate) struct ReplyTracker {
     /// Number of the last unit sent; the first is 1.
     pub(crate) sent_count: u64,
-    /// Number of answered units.
+    /// Number of answered units, and the length of their audio.
     pub(crate) answered_count: u64,
+    pub(crate) answered: Duration,
     slow_count: u64,
     /// Running average of the time that a unit takes.
     usual_time: Option<Duration>,
-    /// When the last unit was sent.
+    /// When the last unit was sent, and its length.
     pub(crate) last_sent_at: Option<Instant>,
+    pub(crate) last_length: Duration,
     /// When the last unit with microphone audio was sent.
     pub(crate) mic_sent_at: Option<Instant>,
     pub(crate) in_flight: Option<UnitInFlight>,
@@ -94,7 +106,7 @@ pub(crate) struct ReplyTracker {
     sends_done: bool,
 }
 
-/// Length of a unit.
+/// Length of MiniCPM-o's unit, and the longest of other models.
 pub(crate) const UNIT_DURATION: Duration = Duration::from_secs(1);
 
 /// A unit that takes this many times the usual time has stalled.
@@ -115,7 +127,7 @@ impl ReplyTracker {
     /// Records a unit that is sent. Returns its id for the upstream.
     pub(crate) fn record_sent(&mut self, now: Instant, unit: UplinkUnit) -> Box<str> {
         self.sent_count += 1;
-        self.last_sent_at = Some(now);
+        (self.last_sent_at, self.last_length) = (Some(now), unit.length());
         self.mic_sent_at = Some(now).filter(|_| unit.mic_samples > 0).or(self.mic_sent_at);
         let number = self.sent_count;
         self.in_flight =
@@ -183,7 +195,7 @@ impl ReplyTracker {
         took > STALL_FACTOR * usual_time
     }
 
-    /// Counts a step that took longer than its unit. Returns the count if operators should be informed.
+    /// Counts a step that took longer than the longest unit. Returns the count if operators should be informed.
     pub(crate) fn count_slow_reply(&mut self, took: Duration) -> Option<u64> {
         /// Only every 30th is reported: a slow GPU is slow all the time.
         const REPORT_EVERY: u64 = 30;
@@ -198,6 +210,7 @@ impl ReplyTracker {
     pub(crate) fn complete_in_flight(&mut self) -> Option<UnitInFlight> {
         let unit = self.in_flight.take()?;
         self.answered_count += 1;
+        self.answered += unit.unit.length();
         if let Some(id) = &unit.response_id
             && self.last_ended.as_ref().is_none_or(|(last, _)| last != id)
         {

@@ -27,7 +27,7 @@ use crate::session::{
     usage::opening_input,
 };
 use crate::{
-    audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
+    audio::SPEECH_RATE_HZ,
     error::{Error, ErrorKind},
     spelling::profile::DialogueRules,
     vocabulary::{ClientEvent, ConversationInit, LaneRequest, RolloverReason, VoiceSample},
@@ -66,8 +66,8 @@ const SESSION_TIMERS: [Timer; 7] = [
     Timer::IdlePause,
 ];
 
-/// Answered units after which an upstream session was useful: a new model only listens for three units.
-const USEFUL_UNITS: u64 = 3;
+/// Answered audio after which an upstream session was useful: a new model only listens for three units.
+const USEFUL_AUDIO: Duration = Duration::from_secs(3);
 
 impl DialogueUpstream {
     /// Its lane.
@@ -165,7 +165,7 @@ impl Dialogue {
     /// Replaces the upstream session now. A session that was of no use counts as a failed attempt: its successor may be
     /// no better.
     pub(super) fn roll_over(&mut self, now: Instant, reason: RolloverReason, tools: &mut Tools) {
-        let was_useful = matches!(&self.upstream, DialogueUpstream::Active(session) if session.tracker.answered_count >= USEFUL_UNITS);
+        let was_useful = matches!(&self.upstream, DialogueUpstream::Active(session) if session.tracker.answered >= USEFUL_AUDIO);
         let after = self.leave_upstream(now, true, tools);
         self.outage = Some(Outage { reason, since: now });
         // An early request of an operator is no failure.
@@ -378,7 +378,7 @@ impl Dialogue {
         let busy = self.turns.open.is_some()
             || self.turns.fence.is_some()
             || floor.is_busy()
-            || self.uplink.units.len() >= UNIT_SAMPLES;
+            || self.has_whole_unit();
         let DialogueUpstream::Active(session) = &self.upstream else { return None };
         if busy || floor.is_busy_with(SpeechSource::Text) || self.user.in_speech {
             return None;

@@ -6,7 +6,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::reply_tracker::UplinkUnit;
 use crate::{
+    audio::units::UNIT_SAMPLES,
     spelling::{profile::RolloverRules, upstream::DuplexLimits},
     vocabulary::{Mode, RolloverReason},
 };
@@ -37,6 +39,8 @@ pub(super) struct ContextUsage {
     pub(super) tokens: u32,
     /// The upstream reported the usage since the last unit.
     reported: bool,
+    /// Fraction of a token, in samples of a second.
+    fraction: u64,
 }
 
 impl RolloverLimits {
@@ -102,18 +106,24 @@ impl ContextUsage {
         }
     }
 
-    /// Counts an answered unit. Estimates its usage unless the upstream reported it.
-    pub(super) fn add_unit(&mut self, has_speech: bool, has_frame: bool, limits: &RolloverLimits) {
-        if !std::mem::take(&mut self.reported) {
-            let unit_tokens = if has_speech { limits.busy_unit_tokens } else { limits.idle_unit_tokens };
-            self.tokens =
-                self.tokens.saturating_add(unit_tokens + if has_frame { limits.frame_tokens } else { 0 });
+    /// Counts an answered unit. Estimates its usage unless the upstream reported it: the limits have the tokens of a second.
+    pub(super) fn add_unit(&mut self, unit: &UplinkUnit, has_frame: bool, limits: &RolloverLimits) {
+        if std::mem::take(&mut self.reported) {
+            return;
         }
+        let second = if unit.has_speech { limits.busy_unit_tokens } else { limits.idle_unit_tokens };
+        let tokens = u64::from(second) * unit.audio.len() as u64 + self.fraction;
+        self.fraction = tokens % UNIT_SAMPLES as u64;
+        let whole = u32::try_from(tokens / UNIT_SAMPLES as u64).unwrap_or(u32::MAX);
+        let frame = if has_frame { limits.frame_tokens } else { 0 };
+        self.tokens = self.tokens.saturating_add(whole.saturating_add(frame));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::spelling::Library;
 
@@ -149,10 +159,11 @@ mod tests {
         let start = Instant::now();
         let (limits, mut usage) = (limits("conversation"), ContextUsage::default());
         usage.report(Some(7000));
-        usage.add_unit(true, true, &limits);
+        let unit = UplinkUnit { has_speech: true, ..UplinkUnit::silence() };
+        usage.add_unit(&unit, true, &limits);
         assert_eq!(usage.tokens, 7000, "reported usage is not estimated");
         for _ in 0..10 {
-            usage.add_unit(true, false, &limits);
+            usage.add_unit(&unit, false, &limits);
         }
         assert_eq!(
             limits.rollover_due(start, start, usage),
@@ -163,5 +174,18 @@ mod tests {
             limits.rollover_due(start, start, usage),
             Some(RolloverDue { reason: RolloverReason::ContextFull, hard: true })
         );
+    }
+
+    #[test]
+    fn short_units_use_as_much_of_the_context_in_a_second_as_long_ones() {
+        let limits = limits("conversation");
+        let used = |samples: usize, units: usize| {
+            let mut usage = ContextUsage::default();
+            let unit =
+                UplinkUnit { has_speech: true, ..UplinkUnit::new(Arc::new(vec![0; samples]), samples) };
+            (0..units).for_each(|_| usage.add_unit(&unit, false, &limits));
+            usage.tokens
+        };
+        assert_eq!(used(1280, 100), used(UNIT_SAMPLES, 8));
     }
 }

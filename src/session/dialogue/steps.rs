@@ -1,6 +1,6 @@
 //! Steps of a conversation: what it does after an input, in order, and when its next unit is due.
 //!
-//! A unit is due when a second of microphone audio is full, or when silence must complete it. A model makes one step per
+//! A unit is due when the microphone's audio fills one, or when silence must complete it. A model makes one step per
 //! unit and stops without one, even in the middle of a word (mappings/notes/minicpm-o-duplex.md#units). Silence
 //! therefore replaces missing audio while the model speaks and for a while after the client's last audio.
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     Dialogue,
-    reply_tracker::{ReplyTracker, UNIT_DURATION},
+    reply_tracker::{ReplyTracker, UNIT_DURATION, length_of},
     rollover::DialogueUpstream,
     upstream_session::UpstreamSession,
 };
@@ -31,7 +31,7 @@ impl Dialogue {
     /// Continues after a frame of the user's audio, or more audio of the model: moves the timers that silence defines.
     /// Returns false if that is not enough: a unit is complete, or a rollover waits for a quiet moment.
     pub(crate) fn update_silence_timers(&mut self, now: Instant, floor: &Floor, timers: &mut Timers) -> bool {
-        if self.awaits_rollover || self.uplink.units.len() >= UNIT_SAMPLES {
+        if self.awaits_rollover || self.has_whole_unit() {
             return false;
         }
         if self.turns.fence.is_some() {
@@ -76,6 +76,19 @@ impl Dialogue {
         self.arm_limits(now, &tools.floor, &tools.lanes, &mut tools.timers);
     }
 
+    /// Length of the model's units, samples.
+    pub(crate) fn unit_samples(&self) -> usize {
+        match &self.upstream {
+            DialogueUpstream::Active(session) => session.unit_samples,
+            _ => UNIT_SAMPLES,
+        }
+    }
+
+    /// True if no silence need complete the next unit.
+    pub(super) fn has_whole_unit(&self) -> bool {
+        self.uplink.units.len() >= self.unit_samples()
+    }
+
     /// Drops audio that is too old to be sent. While a unit is in flight, as without a model, more is kept: the upstream
     /// may be lost, and its replacement needs the audio.
     fn drop_excess(&mut self) {
@@ -111,8 +124,10 @@ impl Dialogue {
             let bound = session.tracker.give_up_after(self.rules.converse.unit_reply_max);
             let said = tools.lanes.get(session.id).and_then(UpstreamConnection::unknown_words);
             let said = said.map_or_else(String::new, |words| format!(": {words}"));
+            let unit = session.tracker.in_flight.as_ref().map_or(UNIT_DURATION, |unit| unit.unit.length());
+            let audio = if unit == UNIT_DURATION { "1 s".to_owned() } else { format!("{} ms", millis(unit)) };
             let detail =
-                format!("the upstream did not answer 1 s of audio within {} ms{said}", millis(bound));
+                format!("the upstream did not answer {audio} of audio within {} ms{said}", millis(bound));
             tools.lanes.close(now, session.id);
             let lane = tools.lanes.lane(session.id);
             tools.floor.out.observe(Observation::LaneFailed { lane, words: detail.clone() });
@@ -142,7 +157,7 @@ impl Dialogue {
         if self.user.voice_at.is_some_and(|at| now >= at + self.rules.converse.trailing_silence) {
             self.uplink.clear_unanswered();
         }
-        let mut unit = self.uplink.take(voiced && self.turns.open.is_none());
+        let mut unit = self.uplink.take(session.unit_samples, voiced && self.turns.open.is_none());
         let number = session.tracker.sent_count + 1;
         unit.force_listen = self.turns.force_listen(now, number, &self.rules.barge_in, &mut tools.timers);
         unit.has_speech = self.user.in_speech || self.turns.open.is_some();
@@ -178,8 +193,10 @@ impl Dialogue {
             // (mappings/notes/minicpm-o-duplex.md#barge-in).
             return Some(now);
         }
-        let not_before = session.tracker.last_sent_at.map(|at| at + self.rules.converse.unit_min);
-        if self.uplink.units.len() >= UNIT_SAMPLES {
+        if self.has_whole_unit() {
+            let ReplyTracker { last_sent_at, last_length, .. } = session.tracker;
+            let pause = self.rules.converse.unit_min.mul_f64(last_length.as_secs_f64());
+            let not_before = last_sent_at.map(|at| at + pause);
             return Some(not_before.map_or(now, |at| at.max(now)));
         }
         self.silence_fill_at(session, floor)
@@ -188,7 +205,9 @@ impl Dialogue {
     /// When silence completes the current unit.
     fn silence_fill_at(&self, session: &UpstreamSession, floor: &Floor) -> Option<Instant> {
         let rules = &self.rules.converse;
-        let next_unit = session.tracker.last_sent_at.unwrap_or(session.ready_at) + UNIT_DURATION;
+        let ReplyTracker { last_sent_at, last_length, .. } = session.tracker;
+        let first_unit = session.ready_at + length_of(session.unit_samples);
+        let next_unit = last_sent_at.map_or(first_unit, |at| at + last_length);
         let speaking = self.turns.open.is_some()
             || self.turns.fence.is_some()
             || floor.is_audible()

@@ -1,6 +1,6 @@
 //! Uplink: the user's audio on its way to the model.
 //!
-//! It cuts the audio into units, applies the gain control, holds audio while a text is spoken, keeps unanswered speech,
+//! It takes the audio out in units, applies the gain control, holds audio while a text is spoken, keeps unanswered speech,
 //! and drops what is too old.
 
 use std::{
@@ -15,7 +15,7 @@ use crate::{
         SPEECH_RATE_HZ,
         agc::Agc,
         delta_pack::PackedAudio,
-        units::{UNIT_SAMPLES, UnitQueue},
+        units::{UNIT_SAMPLES, UnitQueue, whole_units},
     },
     spelling::profile::ConverseRules,
 };
@@ -23,8 +23,8 @@ use crate::{
 /// Held audio while a text is spoken. It keeps the first word of a user who interrupts.
 const HELD_MAX_SAMPLES: usize = SPEECH_RATE_HZ as usize;
 
-/// Bound on unanswered speech that is sent again, units.
-const UNANSWERED_UNITS_MAX: usize = 20;
+/// Bound on unanswered speech that is sent again.
+const UNANSWERED_MAX_SAMPLES: usize = 20 * UNIT_SAMPLES;
 
 /// Where the audio of a conversation went, samples at 16 kHz. The audio from the microphone is `appended` + `silenced`
 /// + `dropped` + `waiting`.
@@ -59,6 +59,8 @@ pub(crate) struct Uplink {
 #[derive(Debug, Default)]
 struct UnansweredSpeech {
     units: VecDeque<UnansweredUnit>,
+    /// Samples of all of them.
+    samples: usize,
     /// The speech was already sent again after the loss of an upstream session. It is not sent a third time.
     was_resent: bool,
 }
@@ -70,23 +72,29 @@ struct UnansweredUnit {
     unit: Weak<Vec<i16>>,
     /// Its audio, which is rarely needed again.
     audio: PackedAudio,
+    samples: usize,
     /// Samples from the microphone; the rest is silence.
     mic_samples: usize,
 }
 
 impl UnansweredSpeech {
     fn push(&mut self, unit: &Arc<Vec<i16>>, mic_samples: usize) {
-        let audio = PackedAudio::new(unit);
-        self.units.push_back(UnansweredUnit { unit: Arc::downgrade(unit), audio, mic_samples });
-        if self.units.len() > UNANSWERED_UNITS_MAX {
-            self.units.pop_front();
+        let (audio, samples) = (PackedAudio::new(unit), unit.len());
+        self.units.push_back(UnansweredUnit { unit: Arc::downgrade(unit), audio, samples, mic_samples });
+        self.samples += samples;
+        while self.samples > UNANSWERED_MAX_SAMPLES
+            && let Some(oldest) = self.units.pop_front()
+        {
+            self.samples -= oldest.samples;
         }
     }
 
     /// Removes the unit if it is the last one.
     fn remove_last(&mut self, unit: &Arc<Vec<i16>>) {
-        if self.units.back().is_some_and(|last| last.unit.as_ptr() == Arc::as_ptr(unit)) {
-            self.units.pop_back();
+        if self.units.back().is_some_and(|last| last.unit.as_ptr() == Arc::as_ptr(unit))
+            && let Some(last) = self.units.pop_back()
+        {
+            self.samples -= last.samples;
         }
     }
 }
@@ -137,11 +145,12 @@ impl Uplink {
         self.silenced += excess as u64;
     }
 
-    /// Takes the next unit out, filled up with silence. With `keep_until_answered` its audio is kept for another
-    /// attempt.
-    pub(super) fn take(&mut self, keep_until_answered: bool) -> UplinkUnit {
-        let mic_samples = self.units.len().min(UNIT_SAMPLES);
-        let audio = Arc::new(self.units.take_unit());
+    /// Takes out the audio that waits, for a model with units of this length: whole units, the only one filled up with silence.
+    /// With `keep_until_answered` the audio is kept for another attempt.
+    pub(super) fn take(&mut self, unit_samples: usize, keep_until_answered: bool) -> UplinkUnit {
+        let samples = whole_units(self.units.len(), unit_samples);
+        let mic_samples = self.units.len().min(samples);
+        let audio = Arc::new(self.units.take_unit(samples));
         self.catch_up_allowance = self.catch_up_allowance.min(self.units.len());
         if mic_samples > 0 && (keep_until_answered || !self.unanswered.units.is_empty()) {
             self.unanswered.push(&audio, mic_samples);
@@ -177,6 +186,7 @@ impl Uplink {
     /// Queues unanswered speech again for the next session, once. Speech that two sessions did not survive is given up.
     pub(super) fn resend_unanswered(&mut self) {
         let units = std::mem::take(&mut self.unanswered.units);
+        self.unanswered.samples = 0;
         if std::mem::replace(&mut self.unanswered.was_resent, true) {
             return;
         }
@@ -245,7 +255,7 @@ mod tests {
             for _ in 0..3 {
                 uplink.push(&mut one_second(655), false);
             }
-            let last = (0..3).map(|_| uplink.take(false)).last().unwrap();
+            let last = (0..3).map(|_| uplink.take(UNIT_SAMPLES, false)).last().unwrap();
             assert_eq!(last.audio[UNIT_SAMPLES - 1].unsigned_abs() > 3 * 655, louder);
             assert_eq!(last.audio[UNIT_SAMPLES - 1].unsigned_abs() == 655, !louder);
         }
@@ -256,20 +266,24 @@ mod tests {
         let mut uplink = uplink(None);
         uplink.push(&mut one_second(1), false);
         uplink.push(&mut one_second(2), false);
-        let (first, second) = (uplink.take(true), uplink.take(false));
+        let (first, second) = (uplink.take(UNIT_SAMPLES, true), uplink.take(UNIT_SAMPLES, false));
         assert_eq!((first.audio[0], second.audio[0], uplink.units.len()), (1, 2, 0));
         // The second unit was never answered, so it returns in any case, but only once.
         uplink.give_back(&second);
         uplink.resend_unanswered();
         assert_eq!(
-            (uplink.units.len(), uplink.take(true).audio[0], uplink.take(true).audio[0]),
+            (
+                uplink.units.len(),
+                uplink.take(UNIT_SAMPLES, true).audio[0],
+                uplink.take(UNIT_SAMPLES, true).audio[0]
+            ),
             (2 * UNIT_SAMPLES, 1, 2)
         );
         uplink.resend_unanswered();
         assert_eq!(uplink.units.len(), 0, "resent only once");
         uplink.clear_unanswered();
         uplink.push(&mut one_second(3), false);
-        uplink.take(true);
+        uplink.take(UNIT_SAMPLES, true);
         uplink.resend_unanswered();
         assert_eq!(uplink.units.len(), UNIT_SAMPLES, "new speech may be resent");
     }
@@ -280,17 +294,18 @@ mod tests {
             let mut uplink = uplink(None);
             uplink.push(&mut one_second(1), false);
             uplink.push(&mut one_second(2), false);
-            let (answered, in_flight) = (uplink.take(is_kept), uplink.take(false));
+            let (answered, in_flight) =
+                (uplink.take(UNIT_SAMPLES, is_kept), uplink.take(UNIT_SAMPLES, false));
             uplink.give_back(&in_flight);
             uplink.give_back_end(&answered, 320, true);
             uplink.resend_unanswered();
             assert_eq!(uplink.units.len(), UNIT_SAMPLES + was_heard);
-            let again = uplink.take(false);
+            let again = uplink.take(UNIT_SAMPLES, false);
             assert_eq!((again.audio[0].abs(), again.audio[was_heard - 1].abs()), (1, 1));
         }
         let mut uplink = uplink(None);
         uplink.push(&mut one_second(1)[..8_000].to_vec(), false);
-        let answered = uplink.take(false);
+        let answered = uplink.take(UNIT_SAMPLES, false);
         uplink.give_back_end(&answered, 320, true);
         assert_eq!(uplink.units.len(), 0, "the end is silence");
     }
@@ -300,10 +315,10 @@ mod tests {
         let mut uplink = uplink(None);
         let said: Vec<i16> = (0..5 * UNIT_SAMPLES).map(|at| (at % 30_011) as i16 - 15_000).collect();
         uplink.push(&mut said.clone(), false);
-        (0..5).for_each(|_| drop(uplink.take(true)));
+        (0..5).for_each(|_| drop(uplink.take(UNIT_SAMPLES, true)));
         assert!(uplink.unanswered.units.iter().all(|unit| unit.audio.packed_len() < UNIT_SAMPLES));
         uplink.resend_unanswered();
-        let resent: Vec<i16> = (0..5).flat_map(|_| uplink.take(true).audio.to_vec()).collect();
+        let resent: Vec<i16> = (0..5).flat_map(|_| uplink.take(UNIT_SAMPLES, true).audio.to_vec()).collect();
         assert!(resent == said);
     }
 
@@ -317,7 +332,7 @@ mod tests {
         uplink.allow_catch_up();
         // Each step takes as long as three units, until more than usual is behind.
         for _ in 0..backlog_units / 2 {
-            uplink.take(false);
+            uplink.take(UNIT_SAMPLES, false);
             (0..3).for_each(|at| uplink.push(&mut one_second(at), false));
             uplink.drop_excess(true, rules);
         }
@@ -333,7 +348,7 @@ mod tests {
         uplink.push(&mut one_second(1), true);
         uplink.push(&mut one_second(2), true);
         uplink.restore_held();
-        assert_eq!((uplink.units.len(), uplink.take(false).audio[0]), (HELD_MAX_SAMPLES, 2));
+        assert_eq!((uplink.units.len(), uplink.take(UNIT_SAMPLES, false).audio[0]), (HELD_MAX_SAMPLES, 2));
         uplink.push(&mut one_second(3), true);
         uplink.discard_held();
         assert_eq!((uplink.units.len(), uplink.counts().silenced), (0, 2 * UNIT_SAMPLES as u64));

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::reply_tracker::{ReplyKind, ReplyTracker, UNIT_DURATION, UnitInFlight, UplinkUnit};
+use super::reply_tracker::{ReplyKind, ReplyTracker, UnitInFlight, UplinkUnit};
 use super::rollover_limits::{ContextUsage, RolloverLimits};
 use crate::{
+    audio::{SPEECH_RATE_HZ, units::UNIT_SAMPLES},
     session::{
         lanes::{LaneId, Lanes},
         measurement::Measurement,
@@ -15,8 +16,8 @@ use crate::{
     vocabulary::{LaneEvent, LaneRequest, MessageMeta, RolloverReason, UnitInput},
 };
 
-/// Answered units after which an upstream session counts as healthy.
-const HEALTHY_UNITS: u64 = 10;
+/// Answered audio after which an upstream session counts as healthy.
+const HEALTHY_AUDIO: Duration = Duration::from_secs(10);
 
 /// Upstream session in use.
 #[derive(Debug)]
@@ -24,10 +25,12 @@ pub(super) struct UpstreamSession {
     pub(super) id: LaneId,
     pub(super) ready_at: Instant,
     pub(super) tracker: ReplyTracker,
+    /// Length of the model's units, samples; at most a second.
+    pub(super) unit_samples: usize,
     pub(super) context_usage: ContextUsage,
     pub(super) frame_since_answer: bool,
-    /// Consecutive units that the upstream failed to process.
-    pub(super) unit_errors: u32,
+    /// Length of the audio that the upstream failed to process, since the last that it did process.
+    pub(super) failed_audio: Duration,
     /// The next unit goes without a picture, because the upstream refused the last one.
     pub(super) leaves_picture_out: bool,
     /// The last unit was answered so late that the audio after it is kept.
@@ -46,15 +49,21 @@ impl UpstreamSession {
             id,
             ready_at: now,
             tracker: ReplyTracker::default(),
+            unit_samples: UNIT_SAMPLES,
             context_usage: ContextUsage::default(),
             frame_since_answer: false,
-            unit_errors: 0,
+            failed_audio: Duration::ZERO,
             leaves_picture_out: false,
             has_stalled: false,
             held_samples: 0,
             last_answered: None,
             pending_rollover: None,
         }
+    }
+
+    /// True if the model's units are shorter than MiniCPM-o's.
+    pub(super) const fn has_short_units(&self) -> bool {
+        self.unit_samples < UNIT_SAMPLES
     }
 
     /// Begins a unit. Returns the request that sends it.
@@ -76,9 +85,10 @@ impl UpstreamSession {
     ) -> Option<UnitInFlight> {
         if let LaneEvent::Ready { .. } = event {
             self.held_samples = meta.held_samples;
+            self.unit_samples = unit_samples(meta.unit_ms);
         }
         let kind = ReplyKind::of(event)?;
-        self.unit_errors = 0;
+        self.failed_audio = Duration::ZERO;
         self.context_usage.report(meta.context_tokens);
         let unit = self.tracker.handle_reply(now, kind, meta)?;
         self.record_answer(now, &unit, limits, lanes);
@@ -101,7 +111,7 @@ impl UpstreamSession {
     /// attempts.
     pub(super) fn was_healthy(&self, now: Instant, times: &LaneTimeouts) -> bool {
         let lived = now - self.ready_at;
-        self.tracker.answered_count >= HEALTHY_UNITS || lived >= Duration::from_millis(times.retry_total_ms)
+        self.tracker.answered >= HEALTHY_AUDIO || lived >= Duration::from_millis(times.retry_total_ms)
     }
 
     fn record_answer(
@@ -111,18 +121,20 @@ impl UpstreamSession {
         limits: &RolloverLimits,
         lanes: &mut Lanes,
     ) {
-        self.context_usage.add_unit(
-            unit.unit.has_speech,
-            std::mem::take(&mut self.frame_since_answer),
-            limits,
-        );
+        self.context_usage.add_unit(&unit.unit, std::mem::take(&mut self.frame_since_answer), limits);
         self.last_answered = (self.held_samples > 0).then(|| UplinkUnit { frame: None, ..unit.unit.clone() });
         let (took, lane) = (now - unit.sent_at, lanes.lane(self.id));
         self.has_stalled = self.tracker.note_reply_time(took);
-        lanes.measure(Measurement::UnitProcessed { lane, took, unit: UNIT_DURATION });
+        lanes.measure(Measurement::UnitProcessed { lane, took, unit: unit.unit.length() });
         lanes.measure(Measurement::ContextUsage { lane, tokens: self.context_usage.tokens });
         if let Some(count) = self.tracker.count_slow_reply(took) {
             lanes.observe(Observation::SlowStep { step_ms: millis(took), count });
         }
     }
+}
+
+/// Samples of a unit with this length, for a model that names one. A longer one than MiniCPM-o's counts as that.
+fn unit_samples(unit_ms: Option<u32>) -> usize {
+    let samples = unit_ms.map_or(0, |ms| (u64::from(ms) * u64::from(SPEECH_RATE_HZ) / 1000) as usize);
+    if (1..UNIT_SAMPLES).contains(&samples) { samples } else { UNIT_SAMPLES }
 }

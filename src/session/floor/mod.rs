@@ -167,6 +167,11 @@ impl Floor {
         }
     }
 
+    /// The model's audio comes as it is made from now on: a turn's first audio need not be held until there is a second of it.
+    pub(crate) const fn note_streamed_turns(&mut self) {
+        self.options.has_streamed_turns = true;
+    }
+
     /// Records what the client plays from now on, or stops to.
     pub(crate) fn log_playback(&mut self, on: bool) {
         self.playback_log = on.then(PlaybackLog::default);

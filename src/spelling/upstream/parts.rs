@@ -42,6 +42,8 @@ message_parts! {
     unit_ms
     input_rate_hz
     output_rate_hz
+    input_format
+    output_format
     item_id
     transcriber
     turn_detector

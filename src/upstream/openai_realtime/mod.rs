@@ -36,11 +36,18 @@ use crate::{
     },
 };
 
+/// Length of a conversation's units, ms. The server takes audio of any length, and learns of the end of the user's turn that much
+/// later.
+const UNIT_MS: u32 = 200;
+
 /// Close code of a session that the codec ends (RFC 6455 §7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
 
 /// Ends a session at vLLM-Omni's duplex endpoint (mappings/notes/vllm-omni.md#messages-up).
 const GOODBYE: &str = r#"{"type":"session.close"}"#;
+
+/// Parts of the names of formats that are no PCM, in GA and in its beta.
+const OTHER_FORMATS: [&str; 4] = ["pcmu", "pcma", "g711", "opus"];
 
 /// Ids of the messages that stop a response, cut it, and name the voice. What is wrong with them ends no request: a server that
 /// refuses a voice speaks in its own.
@@ -157,6 +164,13 @@ impl OpenaiRealtime {
             self.keeps_sessions = meta.resume_token.is_some();
         }
         self.has_model |= meta.backend.is_some();
+        let answers_settings = matches!(self.opening, Opening::Asked { is_greeted: true } | Opening::Ready);
+        if let Some(format) = other_format(meta).filter(|_| answers_settings) {
+            let detail = format!(
+                "the server grants audio as {format}, and not as the 16-bit PCM that it was asked for"
+            );
+            return self.fail(UpstreamEnd { kind: EndKind::Misconfigured, detail }, meta, emit);
+        }
         let is_other_rate = meta.input_rate_hz.is_some_and(|rate_hz| rate_hz != self.input_rate_hz);
         self.note_rates(meta);
         self.opening = match self.opening {
@@ -168,7 +182,8 @@ impl OpenaiRealtime {
             Opening::Asked { is_greeted: true } => {
                 // Its own detector would end the turn and answer it as soon as the audio is appended.
                 self.ignores_commits |= self.conversation.is_none() && meta.turn_detector.is_some();
-                emit(event, MessageMeta { held_samples: self.held_samples(), ..meta });
+                let unit_ms = self.conversation.is_some().then_some(UNIT_MS);
+                emit(event, MessageMeta { held_samples: self.held_samples(), unit_ms, ..meta });
                 Opening::Ready
             }
             Opening::Ready => {
@@ -421,6 +436,12 @@ impl LaneBehaviour for OpenaiRealtime {
     fn pop_action(&mut self) -> Option<CodecAction> {
         self.actions.pop_front()
     }
+}
+
+/// The format that the server grants in place of PCM.
+fn other_format<'m>(meta: MessageMeta<'m>) -> Option<&'m str> {
+    let mut granted = [meta.input_format, meta.output_format].into_iter().flatten();
+    granted.find(|name| OTHER_FORMATS.iter().any(|other| name.contains(other)))
 }
 
 /// True for an error about a cancellation or a truncation.

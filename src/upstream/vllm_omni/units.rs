@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{VllmOmni, message};
+use super::{UNIT_MS, VllmOmni, message};
 use crate::{
     audio::SPEECH_RATE_HZ,
     upstream::behaviour::EventSink,
@@ -79,7 +79,9 @@ impl VllmOmni {
             return appends.into_iter().map(|(id, append)| (id, message(&append))).collect();
         }
         let piece = (u64::from(SPEECH_RATE_HZ) * u64::from(self.unit_ms()) / 1000).max(1) as usize;
-        let appends: Vec<(Box<str>, String)> = if piece + LEAD_SAMPLES >= unit.audio.len() {
+        // Models with shorter units take no longer append.
+        let longest = if self.unit_ms() < UNIT_MS { piece } else { piece + LEAD_SAMPLES };
+        let appends: Vec<(Box<str>, String)> = if unit.audio.len() <= longest {
             vec![(unit.input_id.clone(), encode(unit.clone()))]
         } else {
             let pieces = unit.audio.chunks(piece).enumerate().map(|(at, audio)| UnitInput {

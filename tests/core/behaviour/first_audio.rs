@@ -48,10 +48,11 @@ fn first_audio_is_found_in_every_profile_on_every_kind_of_server_and_none_of_it_
             Request::Speech => Trigger::Speech,
         };
         assert_eq!((first.trigger, first.server.as_str()), (trigger, case.server.dialect), "{case}");
-        // In full duplex, the second of audio with the last sound is filled first. The documented legacy server begins a turn with
-        // half a second, and goes on a second later.
+        // In full duplex, the unit with the last sound is filled first: a second of audio, or a fifth for servers of OpenAI's
+        // protocol. The documented legacy server begins a turn with half a second, and goes on a second later.
         let longest = match (case.converses(), case.server.name) {
             (true, "documented legacy") => secs(1) + Duration::from_millis(500),
+            (true, "OpenAI" | "vLLM-Omni in turns") => Duration::from_millis(200) + INIT,
             (true, _) => secs(1),
             (false, _) => INIT,
         };

@@ -33,6 +33,8 @@ const META: MessageMeta<'static> = MessageMeta {
     output_rate_hz: None,
     transcriber: None,
     turn_detector: None,
+    input_format: None,
+    output_format: None,
     held_samples: 0,
     usage: None,
     hit_limit: false,

@@ -243,3 +243,27 @@ fn busy_server_names_its_pause_by_a_number_or_in_words() {
         assert_eq!(pauses, [expected_ms.map(Duration::from_millis)], "{retry_after} {message}");
     }
 }
+
+#[test]
+fn server_that_grants_no_pcm_is_told_from_one_that_merely_has_another_format_at_first() {
+    let with_format = |kind: &str, direction: &str, format: &str| {
+        let mut session = session(kind, 24_000);
+        session["session"]["audio"][direction] = json!({"format": {"type": format}});
+        session
+    };
+    for (direction, format) in [("input", "audio/pcmu"), ("output", "audio/pcma"), ("input", "g711_ulaw")] {
+        let told = format!(
+            "Misconfigured: the server grants audio as {format}, and not as the 16-bit PCM that it was asked for"
+        );
+        let granted = with_format("session.updated", direction, format);
+        let mut bench = Bench::dialled(LanePurpose::Answer, Mode::Chat);
+        bench.encode(LaneRequest::Init(None));
+        assert_eq!(bench.receive(&with_format("session.created", direction, format)), [""; 0]);
+        assert_eq!(bench.receive(&granted), [told.as_str()]);
+        assert_eq!(bench.actions().len(), 1, "the session is closed");
+        let mut bench = Bench::ready(LanePurpose::Transcribe, 24_000);
+        let prompt = TranscribePrompt::default();
+        bench.encode(LaneRequest::Transcribe { prompt, audio: Arc::new(vec![0; 16_000]) });
+        assert_eq!(bench.receive(&granted), [told], "of a transcript's session");
+    }
+}
