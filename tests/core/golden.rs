@@ -3,19 +3,10 @@
 //! `tests/golden/macaw*/` holds the exchanges. `tests/golden/differences.toml` lists the intended differences
 //! with reasons. A listed difference that does not occur is a failure, like an unlisted one.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use serde_json::Map;
 
-use crate::captured_exchange::{CapturedExchange, ClientAction, ServerItem, collapse_runs};
-use crate::harness::{ClientFrame, Harness, HarnessConfig};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
-use voxbridge::{
-    error::{Error, ErrorKind},
-    session::VoiceCatalog,
-};
+use super::captured_exchange::{CapturedExchange, ClientAction, ServerItem, collapse_runs};
+use super::*;
 
 /// Sets of exchanges: an engine without partials, and one with them.
 const EXCHANGE_SETS: [&str; 2] = ["macaw", "macaw-partials"];
@@ -221,7 +212,7 @@ fn judge_exchange(
             }
         }
     }
-    findings.problems.extend(crate::protocol_checks::find_violations(harness));
+    findings.problems.extend(protocol_checks::find_violations(harness));
     findings
 }
 

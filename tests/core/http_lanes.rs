@@ -1,17 +1,8 @@
 //! Lanes of HTTP requests in virtual time: their traces replay, and a full server is named.
 
-use std::time::Duration;
+use voxbridge::vocabulary::HttpBody;
 
-use serde_json::{Value, json};
-use voxbridge::{
-    spelling::Library,
-    trace::{AudioRetention, Trace, replay::replay},
-    vocabulary::HttpBody,
-};
-use voxbridge_test_support::cases::assert_has;
-use voxbridge_test_support::world::session::epoch;
-
-use crate::harness::{Harness, HarnessConfig, HttpScript, recording, zeros};
+use super::{harness::HttpScript, *};
 
 /// Status and messages of an answer.
 type Answer = (u16, Vec<Value>);

@@ -34,3 +34,39 @@ mod traces;
 mod turn_end;
 mod uploads;
 mod xiaozhi;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fs,
+    path::Path,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use harness::{ClientFrame, Harness, HarnessConfig, Traffic, bytes_of, ms, recording, secs, voice, zeros};
+use proptest::{collection::vec, sample::select, strategy::ValueTree as _, test_runner::TestRunner};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use voxbridge::{
+    audio::{encoding::Encoding, pcm, wav},
+    bridge::{Input, Output},
+    error::{Error, ErrorKind},
+    media::decode::{DecodeLimits, Decoder},
+    session::{Observation, VoiceCatalog},
+    simulator::{Backend, RealtimeServer, SimDialect, SimulatorConfig},
+    spelling::{Library, MappingKind},
+    trace::{AudioRetention, Trace, replay::replay},
+    vocabulary::{
+        DisconnectReason, Frame, Lane, LanePurpose, Message, RolloverReason, ServerCallResult, Tool,
+    },
+};
+use voxbridge_test_support::{
+    PICTURE,
+    cases::{assert_has, rows, some_of},
+    hot::contains,
+    world::{
+        config::ScriptedTools,
+        session::{Opening, VirtualSession, epoch},
+    },
+};

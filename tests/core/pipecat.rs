@@ -1,12 +1,8 @@
 //! A Pipecat client in virtual time: RTVI messages and audio in protobuf frames.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::rtvi::{RtviFrame, audio_frame, field, message_frame};
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, two_seconds, zeros};
+use super::{harness::two_seconds, *};
 
 const FRAME: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(60);

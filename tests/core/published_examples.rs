@@ -4,20 +4,17 @@
 //! The documents print placeholders between `<` and `>`; this test fills them with real values. The two
 //! fragments that show how text leads audio are left out: they have no type.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
 use voxbridge::{
-    audio::{vad::Sensitivity, wav},
+    audio::vad::Sensitivity,
     client::{Codec, relay::RelayCodec},
-    error::{Error, ErrorKind},
-    spelling::Library,
     upstream::Dialect,
     vocabulary::{
-        ClientEvent, ClientRequest, Frame, LaneEvent, Message, Mode, Setting, Speaker, SpeechModel,
+        ClientEvent, ClientRequest, LaneEvent, Mode, Setting, Speaker, SpeechModel,
         relay::{RelayEnd, RelayEndReason, RelayEventMeta, RelayInput, RelayOpening, RelayRequest},
     },
 };
-use voxbridge_test_support::cases::rows;
+
+use super::*;
 
 /// Fills the placeholders: silence as float32 and as a WAV file, and the ends of a picture.
 fn with_placeholders_filled(example: &str) -> String {

@@ -1,24 +1,9 @@
 //! Refusals in virtual time: a refused request is sent once, and the server's words reach the client. A server
 //! that fails is asked again.
 
-use std::{collections::VecDeque, time::Duration};
+use proptest::prelude::*;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use proptest::{collection::vec, prelude::*, sample::select};
-use serde_json::{Value, json};
-use voxbridge::{
-    bridge::{Input, Output},
-    session::Observation,
-    spelling::Library,
-    vocabulary::{DisconnectReason, Frame, Lane, Message},
-};
-use voxbridge_test_support::{
-    PICTURE,
-    cases::assert_has,
-    world::session::{Opening, VirtualSession},
-};
-
-use crate::harness::{bytes_of, recording, zeros};
+use super::*;
 
 /// The server's reaction to a question.
 #[derive(Debug, Clone)]
@@ -501,7 +486,7 @@ fn any_reply() -> impl Strategy<Value = (Reply, bool)> {
 }
 
 proptest! {
-    #![proptest_config(crate::properties::config())]
+    #![proptest_config(properties::config())]
 
     /// Whatever a server refuses, the pool hears of its own failures only, and each request has an end.
     #[test]

@@ -3,22 +3,15 @@
 //! The traces come from the simulator in virtual time. `VOXBRIDGE_RECORD=1 cargo test --test core traces`
 //! records them anew. Do so only after an intended change.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
+use std::path::PathBuf;
+
+use voxbridge::trace::{
+    TraceRecord,
+    record::{InputKind, OutputKind},
+    replay::{ReplayOutcome, replay_with_mapping},
 };
 
-use crate::harness::{Harness, HarnessConfig, recording, secs, zeros};
-use serde_json::json;
-use voxbridge::{
-    spelling::{Library, MappingKind},
-    trace::{
-        AudioRetention, Trace, TraceRecord,
-        record::{InputKind, OutputKind},
-        replay::{ReplayOutcome, replay, replay_with_mapping},
-    },
-};
+use super::*;
 
 fn traces_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces")
@@ -37,7 +30,7 @@ fn downsample_to_8_khz(samples: &[i16]) -> Vec<i16> {
 /// The microphone at 8 kHz, in real time.
 fn stream_at_8_khz(harness: &mut Harness, samples: &[i16]) {
     for frame in downsample_to_8_khz(samples).chunks(800) {
-        harness.send_binary(&crate::harness::bytes_of(frame));
+        harness.send_binary(&bytes_of(frame));
         harness.advance(Duration::from_millis(100));
     }
 }
@@ -110,9 +103,8 @@ fn sessions() -> [(&'static str, RecordSession); 7] {
             close_and_take_trace(harness)
         }),
         ("upstream-dies", || {
-            let mut config = trace_config("speech", AudioRetention::None);
-            config.simulator.faults = vec!["die-mid-answer=2,times=1".parse().unwrap()];
-            let mut harness = Harness::new(config);
+            let config = trace_config("speech", AudioRetention::None);
+            let mut harness = Harness::new(config.faults(&["die-mid-answer=2,times=1"]));
             harness.send_json(&json!({"type": "tts.speak", "text": "It dies in the middle of this text.", "request_id": "a"}));
             run_until_event(&mut harness, "tts.speaking_end");
             close_and_take_trace(harness)

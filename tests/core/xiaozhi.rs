@@ -2,13 +2,10 @@
 
 mod tools;
 
-use std::time::Duration;
-
 use opus_pure::{Application, OpusEncoder};
-use serde_json::{Value, json};
 use voxbridge::audio::opus::packet_samples;
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, two_seconds, zeros};
+use super::{harness::two_seconds, *};
 
 const PACKET: Duration = Duration::from_millis(60);
 /// Packets that a device can hold.

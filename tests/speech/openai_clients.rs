@@ -1,20 +1,9 @@
 //! Unmodified public clients of OpenAI's Realtime and Live APIs, with real engines. On the profile `assistant`, each asks three
 //! questions, and the third interrupts the second answer. On `conversation`, the second question interrupts the first answer.
 
-use std::sync::Arc;
+use voxbridge::simulator::socket::RecordedInput;
 
-use serde_json::{Value, json};
-use tokio::{process::Command, task::JoinSet};
-use voxbridge::simulator::{SimulatorConfig, socket::RecordedInput};
-use voxbridge::{config::Config, server::route::RouteConfig};
-use voxbridge_test_support::{
-    bench::{Bench, Options, instant_simulator, scratch},
-    certs,
-};
-
-use crate::client_programs::{ClientWeight, installed_clients, node, python, recording, run, run_in_turn};
-use crate::engines::{SharedEngines, shared_engines_for_clients, word_error_rate};
-use crate::readme_rows::{page_row, row};
+use super::*;
 
 /// Recordings, and the words in them.
 const QUESTIONS: [(&str, &str); 3] = [

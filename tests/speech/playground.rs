@@ -1,19 +1,12 @@
 //! The playground in a browser: headless Chromium with a recording as its microphone, and real engines behind the model.
 
-use std::{path::Path, sync::Arc};
-
-use serde_json::{Value, json};
 use voxbridge::{
-    config::{AccessConfig, Config, WebRtcConfig},
-    server::route::RouteConfig,
-    simulator::{SimulatorConfig, engines::SpeechEngines},
+    config::{AccessConfig, WebRtcConfig},
     spelling::Library,
     trace::{Trace, replay::replay},
 };
-use voxbridge_test_support::bench::{Bench, Options, scratch};
 
-use crate::client_programs::{ClientWeight, node, project, recording, run_in_turn};
-use crate::engines::{shared_engines_for_clients, word_error_rate};
+use super::*;
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const WORDS: &str = "he was not an ill disposed young man";

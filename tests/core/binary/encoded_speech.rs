@@ -1,14 +1,7 @@
 //! Speech in file formats: MP3, Opus in Ogg and WAV are whole, whatever is spoken after what.
 
-use std::collections::BTreeMap;
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use voxbridge::media::decode::{DecodeLimits, Decoder};
-
-use super::{
-    plain_sockets::{messages, task},
-    *,
-};
+use super::plain_sockets::{messages, task};
+use super::*;
 
 const TEXTS: [&str; 2] = ["Good morning to all of you. ", "It is warm in here today. "];
 

@@ -11,10 +11,7 @@ mod tts;
 mod voice_agents;
 mod word_times;
 
-use crate::harness::{
-    ClientFrame, Harness, HarnessConfig, bytes_of, ms, recording, secs, utterance, voice, zeros,
-};
-use serde_json::{Value, json};
+use super::{harness::utterance, *};
 
 /// Connects a client of this protocol with this query to a gateway with these faults.
 fn open_client(protocol: &'static str, query: &str, faults: &[&str]) -> Harness {

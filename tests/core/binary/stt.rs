@@ -1,10 +1,5 @@
 //! Speech to text: results, optional events, and the commands between audio frames.
 
-use voxbridge::{
-    audio::{encoding::Encoding, pcm},
-    session::Observation,
-};
-
 use super::*;
 
 fn open_listen_client(query: &str) -> Harness {

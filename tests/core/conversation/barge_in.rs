@@ -1,18 +1,7 @@
 //! Barge-in: immediate silence, no later audio of the interrupted turn, and a conversation that continues.
 
-use std::time::Duration;
-
-use serde_json::json;
-use voxbridge::vocabulary::Lane;
-use voxbridge_test_support::cases::some_of;
-
-use super::{
-    detection::Detection,
-    harness::{Harness, HarnessConfig, Traffic},
-    microphone::{Microphone, ask, spoken_texts, turns_heard, voices},
-    ms, protocol_checks,
-    server_kind::ServerKind,
-};
+use super::harness::{Harness, HarnessConfig, Traffic};
+use super::*;
 
 /// Time until the detector is certain of an utterance, in hops of 16 ms.
 const DECISION_TIME: Duration = ms(250 + 16);
@@ -186,7 +175,7 @@ impl InterruptionCase {
     }
 
     /// The client sends a command, and the audio stops before anything else happens.
-    fn send_and_check(&self, harness: &mut Harness, command: &serde_json::Value) {
+    fn send_and_check(&self, harness: &mut Harness, command: &Value) {
         harness.advance(ms(self.seed % 10));
         let ended = harness.now();
         harness.send_json(command);

@@ -1,16 +1,11 @@
 //! Sounds in the room while the model speaks: noise must not end an answer, and speech must.
 
-use std::{f64::consts::TAU, time::Duration};
-
-use voxbridge::session::Observation;
+use std::f64::consts::TAU;
 
 use super::{
     barge_in::assert_speech_start_precedes_cancel,
-    barge_in_faults::close_and_check,
-    detection::Detection,
     harness::{Harness, HarnessConfig},
-    microphone::{Microphone, ask, spoken_texts, voices},
-    server_kind::ServerKind,
+    *,
 };
 
 /// Samples of the simulated answer: 6.6 s.

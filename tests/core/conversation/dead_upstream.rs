@@ -1,11 +1,7 @@
 //! Conversations that cannot continue: the upstream never answers, or voxbridge stops.
 
-use super::server_kind::ServerKind;
-
-use super::{
-    protocol_checks,
-    support::{Conversation, config, secs},
-};
+use super::support::{Conversation, config, secs};
+use super::*;
 
 #[test]
 fn drain_does_not_wait_for_model_to_open() {

@@ -1,12 +1,7 @@
 //! The user's audio at several rates: when its seconds leave, what they hold and where their words are.
 
-use voxbridge::audio::{encoding::Encoding, input_converter::InputConverter, pcm};
-
-use super::{
-    harness::{Harness, HarnessConfig},
-    microphone::{Microphone, voices},
-    ms,
-};
+use super::harness::{Harness, HarnessConfig};
+use super::*;
 
 /// Opens a conversation with a model that answers every unit at once.
 fn open(rate_hz: u32) -> Harness {

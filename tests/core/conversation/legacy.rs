@@ -1,23 +1,12 @@
 //! Behaviour of legacy servers only: errors that end nothing, a full context that continues, undocumented
 //! voice encodings, and missing features.
 
-use std::collections::BTreeMap;
-
-use serde_json::json;
-use voxbridge::{
-    session::{Observation, VoiceCatalog},
-    spelling::MappingKind,
-    vocabulary::{
-        RolloverReason::{ContextFull, UpstreamLost},
-        VoiceSample,
-    },
-};
-use voxbridge_test_support::cases::some_of;
+use voxbridge::vocabulary::VoiceSample;
 
 use super::{
     harness::{HarnessConfig, recording},
-    server_kind::ServerKind,
     support::*,
+    *,
 };
 
 fn lane_retry_count(conversation: &Conversation) -> usize {

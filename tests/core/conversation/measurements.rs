@@ -1,19 +1,9 @@
 //! Measurements of a session, in virtual time: the reported figures match the events.
 
-use std::time::Duration;
+use voxbridge::session::{AudioOrigin, BargeInStage, EndReason, Measurement, SessionState};
 
-use serde_json::json;
-use voxbridge::{
-    session::{AudioOrigin, BargeInStage, EndReason, Measurement, SessionState},
-    vocabulary::LanePurpose,
-};
-
-use super::{
-    harness::{Harness, HarnessConfig, recording, zeros},
-    microphone::{Microphone, ask, spoken_texts, voices},
-    ms,
-    server_kind::ServerKind,
-};
+use super::harness::{Harness, HarnessConfig, recording, zeros};
+use super::*;
 
 fn collect_measurements<T>(harness: &Harness, wanted: impl Fn(Measurement) -> Option<T>) -> Vec<T> {
     harness.measurements().into_iter().filter_map(wanted).collect()

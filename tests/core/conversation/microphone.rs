@@ -1,11 +1,7 @@
 //! A client whose microphone never stops, and the model's turns as the client plays them.
 
-use std::{collections::VecDeque, sync::OnceLock, time::Duration};
-
-use serde_json::Value;
-use voxbridge::simulator::read_watermark;
-
 use super::harness::{ClientFrame, Harness, recording};
+use super::*;
 
 /// Sends frames of one size in real time. Each frame arrives after its last sample.
 #[derive(Debug)]

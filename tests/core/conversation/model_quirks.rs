@@ -1,11 +1,7 @@
 //! Quirks of the real back-ends: thoughts, control tokens, duplicate ends, duplicate text, slow units, and
 //! half a minute of speech at once.
 
-use serde_json::json;
-use voxbridge::session::Observation;
-use voxbridge_test_support::cases::some_of;
-
-use super::{harness::ClientFrame, support::*};
+use super::{harness::ClientFrame, support::*, *};
 
 /// Texts of the model's turns.
 fn finals(conversation: &Conversation) -> Vec<&str> {

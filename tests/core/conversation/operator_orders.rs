@@ -1,13 +1,12 @@
 //! Operator orders for one session, and the drain of a stopping server: neither interrupts a question or
 //! answer.
 
-use serde_json::json;
 use voxbridge::vocabulary::RolloverReason::OperatorRequest;
 
 use super::{
     harness::{Harness, HarnessConfig, recording, zeros},
-    protocol_checks,
     support::*,
+    *,
 };
 
 #[test]

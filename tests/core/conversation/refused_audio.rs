@@ -1,11 +1,8 @@
 //! Servers that refuse all audio, with an error after which their session goes on.
 
-use voxbridge::{
-    session::Observation,
-    simulator::{SimDialect, VllmVersion},
-};
+use voxbridge::simulator::VllmVersion;
 
-use super::{server_kind::ServerKind, support::*};
+use super::{support::*, *};
 
 #[test]
 fn refusals_of_all_audio_are_logged_and_told_in_the_server_s_words() {

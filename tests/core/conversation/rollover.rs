@@ -1,14 +1,9 @@
 //! Rollover of a conversation to the next upstream session: its causes, its moment, the carried history and
 //! the standby session.
 
-use serde_json::json;
-use voxbridge::{
-    spelling::MappingKind,
-    vocabulary::RolloverReason::{ContextFull, TimeLimit, UpstreamLost},
-};
-use voxbridge_test_support::{PICTURE, cases::some_of};
+use voxbridge::vocabulary::RolloverReason::TimeLimit;
 
-use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};
+use super::{harness::HarnessConfig, support::*, *};
 
 /// An upstream that does not report its context length.
 fn without_metrics(mut config: HarnessConfig) -> HarnessConfig {

@@ -1,9 +1,7 @@
 //! Silence in place of the user's audio, and pauses in which no units are sent.
 use voxbridge_test_support::cases::some_of;
 
-use super::server_kind::ServerKind;
-
-use super::support::*;
+use super::{support::*, *};
 
 /// Number of units the upstreams received.
 fn units(conversation: &Conversation) -> usize {

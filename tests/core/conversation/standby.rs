@@ -1,11 +1,7 @@
 //! The standby session on a second worker: no free worker, a dying standby, and a standby outdated by new
 //! turns.
 
-use serde_json::json;
-use voxbridge::vocabulary::RolloverReason::{ContextFull, UpstreamLost};
-use voxbridge_test_support::cases::{assert_has, some_of};
-
-use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};
+use super::{harness::HarnessConfig, support::*, *};
 
 /// A conversation with a nearly full context, standby enabled, and this many workers.
 fn standby_conversation(backend: ServerKind, workers: usize, kv: u32) -> Conversation {

@@ -1,17 +1,10 @@
 //! Texts inside a conversation: they are played at once, the model hears silence meanwhile, and the
 //! conversation continues.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use voxbridge::{session::Observation, vocabulary::RolloverReason};
-
 use super::{
-    barge_in_faults::{ask_and_await_answer, assert_complete_turn, close_and_check, rollover_reasons},
+    barge_in_faults::ask_and_await_answer,
     harness::{Harness, HarnessConfig, Traffic},
-    microphone::{Microphone, SpokenText, ask, spoken_texts, turns_heard, voices},
-    ms,
-    server_kind::ServerKind,
+    *,
 };
 
 /// About five seconds of speech.
@@ -312,8 +305,8 @@ fn burst_is_sent_unpaced_when_pacing_is_off() {
 
 #[test]
 fn audio_leaves_when_the_microphone_wakes_the_session() {
-    let mut config = HarnessConfig { profile: "conversation", ..HarnessConfig::default() };
-    config.simulator.faults = vec!["burst=10,times=1".parse().unwrap()];
+    let config =
+        HarnessConfig { profile: "conversation", ..HarnessConfig::default() }.faults(&["burst=10,times=1"]);
     let (mut harness, mut microphone) = (Harness::new(config), Microphone::of_ms(20));
     microphone.silence(&mut harness, 3000);
     ask_and_await_answer(&mut harness, &mut microphone);

@@ -1,14 +1,7 @@
 //! Transcripts of the user in a conversation: a second lane hears the user, if the profile enables it.
 
-use super::server_kind::ServerKind;
-use serde_json::{Value, json};
-
-use super::{
-    barge_in_faults::{assert_complete_turn, close_and_check, rollover_reasons},
-    harness::{Harness, HarnessConfig},
-    microphone::{Microphone, ask, spoken_texts, turns_heard},
-    ms,
-};
+use super::harness::{Harness, HarnessConfig};
+use super::*;
 
 /// A conversation with user transcripts.
 fn open_conversation(backend: ServerKind, workers: usize, latency_ms: u64) -> (Harness, Microphone) {

@@ -1,14 +1,6 @@
 //! OpenAI's Live protocol in front of a conversation, in virtual time.
 
-use std::{collections::BTreeSet, time::Duration};
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use voxbridge::simulator::SimDialect;
-use voxbridge_test_support::cases::assert_has;
-
-use super::{CHUNK_SAMPLES, speech};
-use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording, zeros};
+use super::*;
 
 fn config() -> HarnessConfig {
     HarnessConfig::of("openai-live", "conversation", "")
@@ -105,9 +97,7 @@ fn live_session_converses() {
 
 #[test]
 fn muted_microphone_is_not_heard_and_bad_messages_are_errors() {
-    let mut config = config();
-    config.simulator.workers = 2;
-    let mut harness = Harness::new(config);
+    let mut harness = Harness::new(config().workers(2));
     harness.send_json(&json!({"type": "session.input_audio.mute", "event_id": "early"}));
     let error = last(&mut harness, "error")["error"].clone();
     assert_eq!((&error["code"], &error["client_event_id"]), (&json!("invalid_value"), &json!("early")));
@@ -131,8 +121,7 @@ fn muted_microphone_is_not_heard_and_bad_messages_are_errors() {
 
 #[test]
 fn both_sides_of_two_turns_are_transcribed_at_their_times() {
-    let mut config = config();
-    config.simulator.workers = 2;
+    let config = config().workers(2);
     let mut harness = started(config, &json!({}));
     (0..2).for_each(|_| talk(&mut harness));
     assert!(harness.events("error").is_empty() && notices(&harness).is_empty());
@@ -206,8 +195,7 @@ fn delegation_is_answered_although_the_model_delegates_nothing() {
 
 /// A session by WebRTC, whose audio is binary at 16 kHz.
 fn call(session: &Value) -> Harness {
-    let mut config = config();
-    config.simulator.workers = 2;
+    let mut config = config().workers(2);
     let mut query = form_urlencoded::Serializer::new(String::new());
     let rates = [("call_rate_in", "16000"), ("call_rate_out", "16000")];
     query.append_pair("transport", "webrtc").extend_pairs(rates).append_pair("session", &session.to_string());

@@ -1,30 +1,14 @@
 //! Conversations on servers of OpenAI's Realtime API, which decide when the user's turn is over: sessions that expire, and servers
 //! that are stuck.
 
-use std::time::Duration;
-
-use voxbridge::{
-    session::Observation,
-    simulator::{RealtimeServer, SimDialect, SimulatorConfig},
-    spelling::MappingKind,
-    vocabulary::RolloverReason,
-};
-
-use super::{Realtime, config, speech};
-use crate::harness::HarnessConfig;
+use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 const BOTH: [RealtimeServer; 2] = [RealtimeServer::Openai, RealtimeServer::VllmOmni];
 
 fn conversation(kind: RealtimeServer, faults: &[&str]) -> HarnessConfig {
-    let simulator = SimulatorConfig {
-        dialect: SimDialect::OpenaiRealtime(kind),
-        workers: 2,
-        faults: faults.iter().map(|text| text.parse().unwrap()).collect(),
-        ..SimulatorConfig::default()
-    };
-    let upstream = "openai-realtime";
-    HarnessConfig { upstream, simulator, profile: "conversation", ..config("model=gpt-realtime") }
+    let config = HarnessConfig { profile: "conversation", ..config("model=gpt-realtime") };
+    config.realtime(kind).faults(faults)
 }
 
 /// The user says something, and listens for so long.

@@ -1,11 +1,6 @@
 //! The audio that a client has read: its audio is all that it was told of, in order and without gaps, up to where it ends.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use serde_json::Value;
-use voxbridge::vocabulary::Message;
-
-use super::upstream::LEVELS;
+use super::*;
 
 /// Samples of a millisecond that the client plays.
 const SAMPLES_PER_MS: u64 = 24;

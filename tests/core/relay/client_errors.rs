@@ -1,12 +1,8 @@
 //! Errors of a client of the current dialect, and the answers to them (mappings/notes/minicpm-o.md#connect,
 //! mappings/notes/minicpm-o.md#rejections).
 
-use serde_json::{Value, json};
-
-use super::{
-    harness::{Harness, zeros},
-    support::{append_message, config, connect_current, init_message, ms, open_session, sent_texts},
-};
+use super::harness::{Harness, zeros};
+use super::*;
 
 fn run_to_closed_event(harness: &mut Harness) -> Value {
     harness.advance(ms(10_000));

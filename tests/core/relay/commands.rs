@@ -1,17 +1,8 @@
 //! Clients of the model's own protocol on an upstream whose dialect has no messages of a relay, so that its lane's codec gets
 //! the commands of a conversation.
 
-use serde_json::{Value, json};
-use voxbridge::session::Observation;
-use voxbridge_test_support::PICTURE;
-
-use super::{
-    harness::{Harness, HarnessConfig, zeros},
-    support::{
-        append_message, base64_of, config, init_message, legacy_append_message, ms, opened_with,
-        question_seconds, received_texts, text_and_audio, unique_second,
-    },
-};
+use super::harness::{Harness, HarnessConfig, zeros};
+use super::*;
 
 /// The current dialect's file under another name, without its messages for relays.
 fn commands_file() -> String {

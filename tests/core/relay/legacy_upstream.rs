@@ -1,17 +1,9 @@
 //! A current client on a legacy upstream, which has fewer messages; and a legacy client on a legacy upstream.
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
-use voxbridge::simulator::SimDialect;
-use voxbridge_test_support::PICTURE;
 
-use super::{
-    harness::{Harness, HarnessConfig, zeros},
-    support::{
-        any_script, append_message, base64_of, config, connect_current, init_message, ms, open_session,
-        question_seconds, received_texts, sent_texts, text_and_audio, unique_second,
-    },
-};
+use super::harness::{Harness, HarnessConfig, zeros};
+use super::*;
 
 fn legacy_config(query: &str, documented: bool, faults: &[&str]) -> HarnessConfig {
     let mut config = HarnessConfig { upstream: "minicpm-o-legacy", ..config(query, faults) };

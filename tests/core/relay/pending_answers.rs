@@ -3,10 +3,8 @@
 
 use proptest::prelude::*;
 
-use super::{
-    harness::{Harness, Traffic},
-    support::{chat_message, config, ms, open_session, received_texts, sent_texts},
-};
+use super::harness::{Harness, Traffic};
+use super::*;
 
 /// A session with this many pending questions, and this far into their answers.
 fn harness_with_questions(count: usize, after: u64) -> Harness {

@@ -1,25 +1,11 @@
 //! A legacy client, two chained bridges and a legacy server. The client must see what it sees on the server
 //! itself, except for the differences that `differences.toml` lists with reasons.
 
-use std::{collections::BTreeSet, time::Duration};
+use voxbridge::simulator::{ConnId, SimInput, SimOutput};
+use voxbridge_test_support::world::gateway::VirtualGateway;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
-use voxbridge::{
-    bridge::{Input, Output},
-    simulator::{ConnId, SimDialect, SimInput, SimOutput, SimulatorConfig},
-    spelling::Library,
-    vocabulary::{DisconnectReason, Frame, Lane, Message},
-};
-use voxbridge_test_support::world::{
-    gateway::VirtualGateway,
-    session::{Opening, VirtualSession, epoch},
-};
-
-use super::{
-    harness::{ClientFrame, Harness, HarnessConfig, zeros},
-    support::{config, legacy_append_message, ms, question_seconds},
-};
+use super::harness::{ClientFrame, Harness, HarnessConfig, zeros};
+use super::*;
 
 /// A step of the script: a client message, or time that passes.
 enum ScriptStep {

@@ -1,16 +1,8 @@
 //! Upstream failures: retries before the session opens, replacement of a lost upstream, and announced
 //! endings.
 
-use serde_json::json;
-use voxbridge::{session::Observation, simulator::SimulatorConfig};
-
-use super::{
-    harness::{Harness, HarnessConfig, zeros},
-    support::{
-        append_message, chat_message, config, connect_current, init_message, ms, newest_lane, open_session,
-        question_seconds, sent_texts,
-    },
-};
+use super::harness::{Harness, HarnessConfig, zeros};
+use super::*;
 
 #[test]
 fn failure_before_open_is_retried_silently() {

@@ -1,8 +1,6 @@
 //! The C++ back-end (mappings/notes/llama-cpp-omni.md#events): ordinary conversations with its message shapes, end
 //! reasons and persistent context.
 
-use voxbridge::simulator::Backend;
-
 use super::*;
 
 fn cpp_config(faults: &[&str]) -> HarnessConfig {
@@ -40,7 +38,7 @@ fn voice_sample_reaches_cpp_backend() {
         // A tone of 300 Hz: the simulated voice follows the pitch of its reference.
         let tone = (0..16_000).map(|at| ((f64::from(at) * 0.117_81).sin() * 9000.0) as i16);
         let tone: Vec<u8> = tone.flat_map(i16::to_le_bytes).collect();
-        let sample = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, tone);
+        let sample = base64::Engine::encode(&STANDARD, tone);
         let sample = if reference { json!(sample) } else { Value::Null };
         harness.send_json(&json!({"type": "tts.speak", "text": LONG, "ref_audio": sample}));
         harness.next_event("tts.speaking_end");

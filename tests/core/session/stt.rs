@@ -1,7 +1,5 @@
 //! The user's words: no loss, no repetition, in order, and in time where the upstream permits.
 
-use voxbridge::{session::Observation, simulator::SimulatorConfig, spelling::MappingKind};
-
 use super::*;
 
 /// Audio the gateway received, as int16.
@@ -145,7 +143,7 @@ fn stuck_queue_is_reported_after_fifteen_seconds() {
 #[test]
 fn frame_length_does_not_change_audio() {
     let input = [zeros(500), voice(1500), zeros(1000)].concat();
-    let bytes = harness::bytes_of(&input);
+    let bytes = bytes_of(&input);
     let with_frames = |sizes: &[usize]| {
         let mut harness = Harness::new(HarnessConfig::default());
         let (mut rest, mut sizes) = (bytes.as_slice(), sizes.iter().cycle());
@@ -199,11 +197,7 @@ fn listening_client_is_not_idle() {
 
 #[test]
 fn two_hundred_chat_sessions_share_one_worker() {
-    let mut harness = Harness::new(HarnessConfig {
-        simulator: SimulatorConfig { workers: 1, ..SimulatorConfig::default() },
-        latency: ms(5),
-        ..HarnessConfig::default()
-    });
+    let mut harness = Harness::new(HarnessConfig { latency: ms(5), ..HarnessConfig::default() }.workers(1));
     for _ in 0..100 {
         assert_transcribes(&mut harness);
         assert_speaks(&mut harness);
@@ -372,7 +366,7 @@ fn language_without_prompt_is_noted_once() {
 #[test]
 fn dropped_audio_is_reported_once_a_second_without_rounding_errors() {
     let mut harness = Harness::new(HarnessConfig::default());
-    harness.send_binary(&harness::bytes_of(&zeros(10_000)));
+    harness.send_binary(&bytes_of(&zeros(10_000)));
     for _ in 0..8_000 {
         harness.send_binary(&[0; 4]);
     }
@@ -383,7 +377,7 @@ fn dropped_audio_is_reported_once_a_second_without_rounding_errors() {
     assert_eq!(reported, [1, 999]);
     // The second one waits for a second, which the session does not last.
     for samples in [3_000, 4_000] {
-        harness.send_binary(&harness::bytes_of(&zeros(samples)));
+        harness.send_binary(&bytes_of(&zeros(samples)));
     }
     harness.send_json(&json!({"type": "session.close"}));
     let reported = harness.events("session.frames_dropped").into_iter();
@@ -395,7 +389,7 @@ fn dropped_audio_is_reported_once_a_second_without_rounding_errors() {
 fn audio_instead_of_a_transcript_does_not_put_off_the_error() {
     let mut harness = Harness::new(HarnessConfig::with_faults(&["never-answers,times=2"]));
     harness.stream(&utterance(), 40);
-    let audio = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, [0; 64]);
+    let audio = base64::Engine::encode(&STANDARD, [0; 64]);
     let audio = json!({"type": "response.output.delta", "kind": "audio", "audio": audio}).to_string();
     let from = harness.now();
     while errors(&harness).is_empty() && harness.now() < from + secs(170) {

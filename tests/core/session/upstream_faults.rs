@@ -2,16 +2,16 @@
 use voxbridge_test_support::cases::some_of;
 
 use super::*;
-use crate::harness::ClientFrame;
 
 /// Faults that only cost time.
-const INVISIBLE: [&str; 8] = [
+const INVISIBLE: [&str; 9] = [
     "queue-full,times=2",
     "busy,times=2",
     "403-after-queue=3",
     "slow-init=3,times=1",
     "die-before-created,times=2",
     "die-mid-answer=0,times=1",
+    "die-mid-answer=1,times=1",
     "drop-mid-answer=0,times=1",
     "never-answers,times=1",
 ];
@@ -165,13 +165,13 @@ fn rejecting_upstream_is_reported_and_session_recovers() {
 fn unspeakable_text_yields_error_and_closed_pair() {
     let silent = ["session.created", "error"];
     let interrupted = ["session.created", "tts.speaking_start", "binary", "error", "tts.speaking_end"];
-    for (fault, expected) in [
-        ("die-mid-answer=0,times=2", &silent[..]),
-        ("drop-mid-answer=0,times=2", &silent),
-        ("never-answers,times=2", &silent),
-        ("no-audio,times=1", &silent),
-        ("die-mid-answer=2,times=1", &interrupted),
-        ("drop-mid-answer=5,times=1", &interrupted),
+    for (fault, expected, words) in [
+        ("die-mid-answer=0,times=2", &silent[..], "the upstream "),
+        ("drop-mid-answer=0,times=2", &silent, "the upstream "),
+        ("never-answers,times=2", &silent, "the upstream "),
+        ("no-audio,times=1", &silent, "without audio"),
+        ("die-mid-answer=2,times=1", &interrupted, "the upstream "),
+        ("drop-mid-answer=5,times=1", &interrupted, "the upstream "),
     ] {
         let mut harness = Harness::new(HarnessConfig::with_faults(&[fault]));
         send_speak(&mut harness, LONG, "bad");
@@ -180,7 +180,7 @@ fn unspeakable_text_yields_error_and_closed_pair() {
         assert_eq!(harness.names(), expected, "{fault}");
         let (code, message) = &errors(&harness)[0];
         assert_eq!(code, "tts_worker_error", "{fault}");
-        assert!(message.len() > "TTS worker error: ".len(), "{fault}: {message}");
+        assert!(message.starts_with("TTS worker error: ") && message.contains(words), "{fault}: {message}");
         assert!(harness.events("tts.speaking_end").iter().all(|end| end["cancelled"] == false), "{fault}");
         assert_transcribes(&mut harness);
         assert_speaks(&mut harness);

@@ -1,12 +1,6 @@
 //! Calls in the profiles `conversation` and `speech`.
 
-use std::time::Duration;
-
-use serde_json::json;
-use voxbridge::session::Observation;
-
-use super::{Call, phone_recording};
-use crate::harness::ClientFrame;
+use super::*;
 
 /// One simulated turn, 2.6 s at 8 kHz.
 const TURN_BYTES: usize = 20_800;

@@ -1,23 +1,12 @@
 //! `transcribe` and `speak` keep a journal beside a file that is not complete; a later run reads it.
 
-use std::{
-    fs::{self, File},
-    path::Path,
-    process::Stdio,
-    time::{Duration, SystemTime},
-};
+use std::time::SystemTime;
 
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::TcpListener,
-    process::Child,
-    time::{sleep, timeout},
+use super::{
+    commands::{PATIENCE, Server, run, voxbridge},
+    interrupted_files::{sentences, simulator},
+    *,
 };
-use voxbridge_test_support::programs::send_signal;
-
-use crate::program::commands::{CommandOutput, PATIENCE, Server, run, voxbridge};
-use crate::program::files::{directory, names};
-use crate::program::interrupted_files::{sentences, simulator};
 
 /// Transcribes a folder as subtitles.
 async fn transcribe_folder(target: [&str; 2], folder: &Path) -> CommandOutput {

@@ -1,24 +1,7 @@
 //! `transcribe` and `speak` for files: through a bridge in the same process, and through the HTTP API of a server.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
-};
-
-use serde_json::Value;
-use tokio::{
-    net::TcpListener,
-    time::{sleep, timeout},
-};
-use voxbridge_test_support::bench::{profile_with_numbers, scratch, speech_dir};
-use voxbridge_test_support::programs::send_signal;
-
-use crate::program::{
-    commands::queue_exits::{BusyGateway, WAITS},
-    commands::{CommandOutput, PATIENCE, Server, assert_wav, run, simulator_and_bridge, voxbridge},
-};
+use super::commands::{PATIENCE, Server, queue_exits::BusyGateway, run, simulator_and_bridge, voxbridge};
+use super::*;
 
 async fn simulator() -> Server {
     Server::start(&["simulate", "--listen", "127.0.0.1:0"]).await

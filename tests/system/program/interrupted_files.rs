@@ -1,23 +1,7 @@
 //! `transcribe` and `speak` for many files, and for files that are interrupted: nothing that was transcribed is lost or asked twice.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
-};
-
-use serde_json::Value;
-use tokio::{
-    process::Child,
-    time::{sleep, timeout},
-};
-use voxbridge::audio::wav;
-use voxbridge_test_support::bench::recording;
-use voxbridge_test_support::programs::send_signal;
-
-use crate::program::commands::{PATIENCE, Server, run, voxbridge};
-use crate::program::files::{directory, names};
+use super::commands::{PATIENCE, Server, run, voxbridge};
+use super::*;
 
 pub(crate) async fn simulator(fault: &[&str]) -> Server {
     Server::start(&[&["simulate", "--listen", "127.0.0.1:0"], fault].concat()).await

@@ -8,20 +8,11 @@ mod compare;
 mod licences;
 mod monitoring;
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::{Mutex, PoisonError},
-};
+use std::{process::Command, sync::PoisonError};
 
-use serde_json::Value;
-use voxbridge::config::Config;
-use voxbridge_test_support::{
-    bench::scratch,
-    programs::{clear_settings, ensure, installed, set_up},
-};
+use voxbridge_test_support::programs::set_up;
+
+use super::*;
 
 /// Serialises the tests, because package installations conflict.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

@@ -1,26 +1,12 @@
 //! Shutdown: sessions finish their current work, new clients are rejected, the process ends in time, and the
 //! service manager is notified.
 
-use std::{
-    fs,
-    os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr},
-    path::Path,
-};
+use std::os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr};
 
-use crate::program::server_process::{PATIENCE, Server, config, empty_scratch, voxbridge};
-use serde_json::{Value, json};
-use tokio::{
-    net::{TcpStream, UnixDatagram},
-    time::timeout,
-};
-use voxbridge::simulator::{Fault, SimulatorConfig};
-use voxbridge_test_support::{
-    bench::{
-        Client, ClientFrame, RunningServer, assert_pairs_closed, bytes, dial, events, instant_simulator,
-        recording, start_simulator,
-    },
-    servers::unresponsive_upstream,
-};
+use tokio::net::UnixDatagram;
+use voxbridge_test_support::servers::unresponsive_upstream;
+
+use super::*;
 
 async fn upstream_with(simulator: SimulatorConfig) -> (String, RunningServer) {
     let simulator = SimulatorConfig { record: false, workers: 4, ..simulator };

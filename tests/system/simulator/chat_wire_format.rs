@@ -1,7 +1,6 @@
 //! Every event, field by field, compared with the captures (mappings/notes/minicpm-o.md#events,
 //! mappings/notes/minicpm-o.md#exchanges).
 
-use super::duplex::decode_audio;
 use super::*;
 
 const SENTENCE: &str = "I have a wrap up that I want to offer you now, a conclusion bye.";

@@ -2,8 +2,6 @@
 //! mappings/notes/minicpm-o-duplex.md#units and mappings/notes/llama-cpp-omni.md#events.
 
 use super::*;
-use voxbridge::simulator::{DuplexOpening, watermark_sample};
-use voxbridge_test_support::cases::assert_has;
 
 /// Loud enough to count as speech.
 const SPEECH_LEVEL: f32 = 0.1;

@@ -1,9 +1,6 @@
 //! Each full-duplex fault by its command-line name.
 
-use voxbridge::simulator::watermark_sample;
-
 use super::*;
-use crate::simulator::duplex::decode_audio;
 
 /// A session whose next silent second starts a turn.
 fn session_before_turn(faults: &[&str]) -> (TestGateway, ConnId) {
@@ -247,5 +244,5 @@ fn orphaned_chat_generation_corrupts_turn() {
     for _ in 0..4 {
         sim.send_second(conn, 0.0);
     }
-    assert!(sim.text_of(conn).starts_with(voxbridge::simulator::CORRUPTED_PREFIX));
+    assert!(sim.text_of(conn).starts_with(CORRUPTED_PREFIX));
 }

@@ -1,7 +1,6 @@
 //! Answers from speech engines, and the observations for recording.
 
 use super::*;
-use voxbridge::simulator::{CORRUPTED_PREFIX, EngineRequest};
 
 fn engine_gateway() -> TestGateway {
     TestGateway::new(SimulatorConfig { use_engines: true, record: true, ..SimulatorConfig::default() })

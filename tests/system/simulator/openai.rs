@@ -1,6 +1,6 @@
 //! OpenAI's Realtime protocol in virtual time, as OpenAI and as a turn deployment of vLLM-Omni speak it.
 
-use voxbridge::simulator::{RealtimeRefusal, RealtimeServer, SimDialect};
+use voxbridge::simulator::RealtimeRefusal;
 
 use super::*;
 

@@ -1,7 +1,5 @@
 //! The queue for a worker (mappings/notes/minicpm-o.md#queue).
 
-use voxbridge::simulator::SimDialect;
-
 use super::*;
 
 #[test]

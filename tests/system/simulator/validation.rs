@@ -2,7 +2,6 @@
 //! (mappings/notes/llama-cpp-omni.md#rejections).
 
 use super::*;
-use voxbridge_test_support::cases::assert_has;
 
 /// Sends the text as the first message.
 fn after_first_message(backend: Backend, text: &str) -> (TestGateway, ConnId) {

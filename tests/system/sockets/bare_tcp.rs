@@ -1,19 +1,8 @@
 //! Protocols on bare TCP: Wyoming and AudioSocket over real sockets, with broken, slow and refused clients.
 
-use std::time::Duration;
-
 use mdns_sd::{ServiceDaemon, ServiceEvent};
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::TcpStream,
-    time::{interval, timeout},
-};
-use voxbridge::{config::Config, simulator::SimulatorConfig};
-use voxbridge_test_support::{
-    bench::{Bench, bytes, instant_simulator, recording},
-    wait::wait_until,
-};
+
+use super::*;
 
 /// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,14 +1,14 @@
 //! Clients of speech services in the cloud: paths with a voice in them, keys in the service's own headers and parameters, and a
 //! page that takes the settings and answers a URL.
 
-use serde_json::{Value, json};
-use voxbridge::config::Config;
-use voxbridge_test_support::bench::{Bench, request, scratch};
+use voxbridge_test_support::bench::request;
+
+use super::*;
 
 async fn bench_with_key(name: &str) -> Bench {
     let dir = scratch(name);
     let keys = dir.join("keys.toml");
-    std::fs::write(&keys, "[[key]]\nname = \"app\"\nkey = \"app-s3cret\"\n").unwrap();
+    fs::write(&keys, "[[key]]\nname = \"app\"\nkey = \"app-s3cret\"\n").unwrap();
     let config: Config = toml::from_str(&format!("[access]\nkeys = {keys:?}\n")).unwrap();
     Bench::of(config).await
 }

@@ -1,8 +1,6 @@
 //! Handshakes: how clients spell a path, what the answer names, and the kind of messages that the protocol's own servers send.
 
-use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge_test_support::bench::{Bench, ClientFrame};
+use super::*;
 
 const GEMINI: &str = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent";
 

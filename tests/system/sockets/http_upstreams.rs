@@ -1,33 +1,12 @@
 //! Upstreams that are reached by HTTP requests: transcripts, speech and answers in turns, and how they fail.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::sync::atomic::AtomicU64;
 
-use futures_util::future::{BoxFuture, FutureExt as _};
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    sync::mpsc::{UnboundedReceiver, unbounded_channel},
-};
-use voxbridge::{
-    audio::wav,
-    config::{Config, UpstreamConfig},
-    simulator::{
-        HttpApi, SimTiming, SimulatorConfig,
-        engines::SpeechEngines,
-        socket::{InputRecorder, RecordedInput},
-    },
-};
-use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, events, http_upstream,
-    instant_simulator, is, profile_with_numbers, recording, scratch, start_simulator,
-};
+use futures_util::future::FutureExt as _;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use voxbridge::audio::wav;
+
+use super::*;
 
 const APIS: [HttpApi; 3] = [HttpApi::VllmOmni, HttpApi::SglangOmni, HttpApi::OpenaiAudio];
 
@@ -104,7 +83,7 @@ async fn utterances_and_texts_are_requests_to_each_server() {
 async fn voice_is_sent_with_the_request() {
     let dir = scratch("http_voice");
     let sample: Vec<i16> = (0..16_000).map(|at| ((at as f32 * 0.05).sin() * 8000.0) as i16).collect();
-    std::fs::write(dir.join("calm.wav"), wav::write_s16(&sample, 16_000)).unwrap();
+    fs::write(dir.join("calm.wav"), wav::write_s16(&sample, 16_000)).unwrap();
     for (api, place) in [(HttpApi::VllmOmni, "/ref_audio"), (HttpApi::SglangOmni, "/ref_audio")] {
         let voices = [("calm".to_owned(), dir.join("calm.wav"))].into();
         let bench = Bench::with_config(simulator(api), Config { voices, ..Config::default() }).await;
@@ -255,7 +234,7 @@ async fn cancelled_text_drops_its_request_and_the_next_one_is_spoken() {
         assert_eq!(client.wait_for_event("tts.speaking_end").await["cancelled"], true);
         let left = |input: &RecordedInput| matches!(input, RecordedInput::Disconnected(_));
         let has_left = || bench.recorder.all().iter().any(left);
-        voxbridge_test_support::wait::wait_until("the server sees the disconnect", has_left).await;
+        wait_until("the server sees the disconnect", has_left).await;
         let short = speak(&mut client, "Yes.").await;
         assert!(!audio(&short).is_empty() && events(&short, "error").is_empty(), "{api:?}");
         assert_pairs_closed(&client.close().await);
@@ -356,7 +335,7 @@ async fn answer_that_comes_byte_by_byte_is_whole() {
     let answer = chunked(&events.iter().map(String::as_str).collect::<Vec<_>>());
     let (upstream, mut requests) = scripted_server(leaked(format!("{STREAM_HEAD}{answer}"))).await;
     let dir = scratch("http_token");
-    std::fs::write(dir.join("token"), "secret-word\n").unwrap();
+    fs::write(dir.join("token"), "secret-word\n").unwrap();
     let upstream = UpstreamConfig { token_file: Some(dir.join("token")), ..upstream };
     let config = Config { upstream: vec![upstream], ..Config::default() };
     let bench = Bench::of(config).await;
@@ -519,16 +498,16 @@ async fn server_that_streams_nothing_ends_soon_and_delays_no_other_client() {
         let mut longest = Duration::ZERO;
         let waiting = async {
             loop {
-                let asked = tokio::time::Instant::now();
+                let asked = Instant::now();
                 neighbour.send_json(json!({"type": "no.such"})).await;
                 neighbour.wait_for_event("error").await;
                 longest = longest.max(asked.elapsed());
-                tokio::time::sleep(Duration::from_millis(2)).await;
+                sleep(Duration::from_millis(2)).await;
             }
         };
-        let started = tokio::time::Instant::now();
+        let started = Instant::now();
         let error = tokio::select! {
-            error = tokio::time::timeout(Duration::from_secs(20), asking) => error.expect("no error"),
+            error = timeout(Duration::from_secs(20), asking) => error.expect("no error"),
             () = waiting => unreachable!(),
         };
         let (took, sent) = (started.elapsed(), sent.load(Relaxed));

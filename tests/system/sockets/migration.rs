@@ -3,21 +3,7 @@
 
 use std::process::Command;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::{SimDialect, SimTiming, SimulatorConfig, read_watermark},
-};
-use voxbridge_test_support::{
-    PICTURE,
-    bench::{
-        Bench, Client, ClientFrame, RunningServer, events, recording, samples, speech_dir, start_simulator,
-        upstream_of,
-    },
-    servers::PackageServer,
-};
+use super::*;
 
 /// Samples of an answer of a scripted model.
 const ANSWER_SAMPLES: usize = 62_400;

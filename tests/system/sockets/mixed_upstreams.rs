@@ -1,28 +1,8 @@
 //! Upstreams of several dialects behind one address, and upstreams that serve only some purposes.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use voxbridge::vocabulary::LanePurpose;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use futures_util::{SinkExt as _, StreamExt as _, future::join_all};
-use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::{
-        ConnId, HttpApi, RealtimeServer, SimDialect, SimTiming, SimulatorConfig,
-        socket::{InputRecorder, RecordedInput},
-    },
-    vocabulary::LanePurpose,
-};
-use voxbridge_test_support::{
-    bench::{
-        Bench, Client, ClientFrame, KEPT_PORT, RunningServer, assert_pairs_closed, audio, closed_port,
-        conversation_profile_with, events, http_upstream, instant_simulator, recording, speech_dir,
-        start_simulator, upstream_of,
-    },
-    servers::PackageServer,
-};
+use super::*;
 
 fn simulator(dialect: SimDialect) -> SimulatorConfig {
     let timing = SimTiming { listen_step: Duration::from_millis(2), ..SimTiming::default() };
@@ -162,7 +142,7 @@ async fn older_gateway_is_found_by_the_session_that_it_begins_and_keeps_its_work
 
 /// A gateway of the current dialect that takes any mode.
 async fn gateway_that_checks_no_mode() -> SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -180,7 +160,7 @@ async fn gateway_that_checks_no_mode() -> SocketAddr {
                     stream.read_exact(&mut head[..length]).await.unwrap();
                     return stream.write_all(answer.as_bytes()).await.unwrap();
                 }
-                let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+                let mut socket = accept_async(stream).await.unwrap();
                 socket.send(Message::text(r#"{"type":"session.queue_done"}"#)).await.unwrap();
                 while let Some(Ok(message)) = socket.next().await {
                     if message.is_text() {
@@ -234,8 +214,7 @@ async fn relayed_client_passes_to_its_own_dialect_and_is_translated_to_another()
     client.send_json(json!({"type": "session.close"})).await;
     client.read_to_end().await;
     let errors = events(&client.received, "error");
-    let is_about_number =
-        |error: &serde_json::Value| error["error"]["message"].as_str().unwrap().contains("`number`");
+    let is_about_number = |error: &Value| error["error"]["message"].as_str().unwrap().contains("`number`");
     assert!(errors.len() == 1 && is_about_number(errors[0]), "{}", client.describe_received());
 }
 
@@ -390,7 +369,7 @@ async fn thirty_conversations_lose_no_sample_although_each_kind_of_server_is_kil
             // It hears the questions of this round.
             let is_of_round = |sample: f32| ((sample * 32_768.0) as i16 & 0x7f) >> 5 == round as i16;
             let hears = |unit: &[f32]| unit.iter().any(|sample| *sample != 0.0 && is_of_round(*sample));
-            voxbridge_test_support::wait::wait_until("the server hears a question", || {
+            wait_until("the server hears a question", || {
                 life.duplex_units().iter().any(|(_, unit)| hears(&unit.samples))
             })
             .await;
@@ -443,7 +422,7 @@ async fn say_in_json(client: &mut Client, samples: &[i16], until: &str) {
     let fast = samples.chunks_exact(2).flat_map(|pair| [pair[0], pair[0], pair[1]]);
     let fast: Vec<u8> = fast.flat_map(i16::to_le_bytes).collect();
     let mut chunks = fast.chunks_exact(4800);
-    let mut ticks = tokio::time::interval(Duration::from_millis(100));
+    let mut ticks = interval(Duration::from_millis(100));
     loop {
         tokio::select! {
             frame = client.next() => if frame.kind() == until { return },

@@ -1,15 +1,11 @@
 //! Pipecat's clients over real sockets: the page that tells them where to connect, keys, audio and messages in frames.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use tokio::time::{interval, timeout};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{config::Config, simulator::SimulatorConfig};
 use voxbridge_test_support::{
-    bench::{Bench, Client, ClientFrame, configuration, instant_simulator, recording, request, scratch},
+    bench::request,
     rtvi::{RtviFrame, audio_frame, field, message_frame},
 };
+
+use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -103,7 +99,7 @@ async fn start_page_names_the_socket() {
 #[tokio::test]
 async fn key_of_the_start_page_opens_the_socket() {
     let keys = scratch("pipecat-keys").join("keys.toml");
-    std::fs::write(&keys, "[[key]]\nname = \"app\"\nkey = \"app-k3y\"\n").unwrap();
+    fs::write(&keys, "[[key]]\nname = \"app\"\nkey = \"app-k3y\"\n").unwrap();
     let toml = format!("[access]\nkeys = {keys:?}\nquery_parameter = \"token\"\n");
     let bench = Bench::of(configuration(&toml)).await;
     let start = async |headers: &str| -> Value {

@@ -1,21 +1,8 @@
 //! Uploads that stall, trickle or never end: they hold no session slot, and other clients still come in.
 
-use std::time::Duration;
-
 use futures_util::future::select_all;
-use serde_json::json;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time::{advance, pause, resume, timeout},
-};
-use voxbridge::{
-    config::Config,
-    simulator::{Fault, SimTiming, SimulatorConfig},
-};
-use voxbridge_test_support::bench::{Bench, instant_simulator, recording};
 
-use crate::sockets::rest::{Answer, BEARER, PATIENCE, TRANSCRIPTIONS, form, request, speak, wav};
+use super::{rest::PATIENCE, *};
 
 /// A connection that has announced a form of this length.
 async fn announce(bench: &Bench, length: usize) -> TcpStream {

@@ -1,10 +1,6 @@
 //! REST requests whose upstream never has a worker for them: HTTP 503 in every form, never an empty result.
 
-use serde_json::json;
-use voxbridge::{config::Config, simulator::SimulatorConfig};
-use voxbridge_test_support::bench::{Bench, instant_simulator, profile_with_numbers};
-
-use crate::sockets::rest::{BEARER, SPEECH, request, two_utterances, upload, wav};
+use super::*;
 
 /// A bridge whose upstream's queue does not move.
 async fn stuck() -> Bench {

@@ -1,12 +1,8 @@
 //! REST in the forms of ElevenLabs, Cartesia, Speechmatics and AssemblyAI over real sockets.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
 use voxbridge::media::decode::{DecodeLimits, Decoder};
-use voxbridge_test_support::bench::Bench;
-use voxbridge_test_support::cases::assert_has;
 
-use crate::sockets::rest::{Answer, form, request, two_utterances, wav};
+use super::*;
 
 const TEXT: &str = "The quick brown fox jumps over the lazy dog.";
 

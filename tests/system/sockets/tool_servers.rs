@@ -1,25 +1,6 @@
 //! Tool servers: PyPI's server of the Model Context Protocol over both transports, and servers that fail in every way.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    time::Duration,
-};
-
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    time::{sleep, timeout},
-};
-use voxbridge::simulator::{SimulatorConfig, socket::RecordedInput};
-use voxbridge_test_support::{
-    bench::{Bench, Client, configuration, events, instant_simulator, scratch},
-    servers::PackageServer,
-};
+use super::*;
 
 /// Time for a server to be connected on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -33,7 +14,7 @@ fn call(tool: &str, arguments: &Value) -> String {
 async fn bench(name: &str, server: &str, answers: &[&str]) -> Bench {
     let mappings = scratch(name);
     let profile = "kind = \"profile\"\nname = \"butler\"\ntitle = \"-\"\nextends = \"assistant\"\n[answer.tools]\nmcp = [\"house\"]\n";
-    std::fs::write(mappings.join("butler.toml"), profile).unwrap();
+    fs::write(mappings.join("butler.toml"), profile).unwrap();
     let toml = format!(
         "profile = \"butler\"\nmappings = {:?}\n[mcp.house]\n{server}",
         mappings.display().to_string()
@@ -123,7 +104,7 @@ async fn check_tools(name: &str, server: &str, extra: (&str, Value, &str)) {
 fn unknown_server_of_a_profile_is_told_with_a_suggestion() {
     let mappings = scratch("mcp_unknown");
     let profile = "kind = \"profile\"\nname = \"butler\"\ntitle = \"-\"\nextends = \"assistant\"\n[answer.tools]\nmcp = [\"hous\"]\n";
-    std::fs::write(mappings.join("butler.toml"), profile).unwrap();
+    fs::write(mappings.join("butler.toml"), profile).unwrap();
     let head = format!(
         "profile = \"butler\"\nmappings = {:?}\n[[upstream]]\nurl = \"ws://a\"\n",
         mappings.display().to_string()
@@ -151,7 +132,7 @@ async fn http_server_is_called_with_the_operators_headers() {
     for options in [&[][..], &["--json"]] {
         let Some(server) = PackageServer::mcp(options) else { return };
         let token = scratch("mcp_token").join("token");
-        std::fs::write(&token, "secret-token\n").unwrap();
+        fs::write(&token, "secret-token\n").unwrap();
         let section =
             format!("url = \"http://{}/mcp\"\ntoken_file = {token:?}\ntimeout_ms = 1000\n", server.address());
         let extra = ("header", json!({"name": "authorization"}), "Bearer secret-token");

@@ -1,20 +1,8 @@
 //! Clients that leave while their lanes wait in an upstream's queue. Their sessions end at once, and no worker is lost.
 
-use std::{net::SocketAddr, time::Duration};
+use voxbridge_test_support::bench::gateway_status;
 
-use serde_json::{Value, json};
-use tokio::{
-    io::AsyncWriteExt as _,
-    net::TcpStream,
-    time::{sleep, timeout},
-};
-use voxbridge::config::Config;
-use voxbridge_test_support::{
-    bench::{
-        Bench, Client, RunningServer, dial, gateway_status, instant_simulator, start_simulator, upstream_at,
-    },
-    wait::wait_until,
-};
+use super::*;
 
 /// A gateway whose only worker another client holds, and a bridge in front of it.
 struct BusyGateway {

@@ -1,23 +1,10 @@
 //! Several upstreams behind one bridge: load balancing, failover and readmission.
 
-use std::{net::SocketAddr, time::Duration};
+use futures_util::future::join;
+use voxbridge::simulator::DuplexUnit;
+use voxbridge_test_support::bench::macaw_with_ten_minute_lead;
 
-use futures_util::future::{join, join_all};
-use serde_json::json;
-use tokio::time::Instant;
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::{
-        DuplexUnit, SimTiming, SimulatorConfig,
-        socket::{InputRecorder, RecordedInput},
-    },
-};
-use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, KEPT_PORT, RunningServer, assert_pairs_closed, conversation_profile_with,
-    events, instant_simulator, macaw_with_ten_minute_lead, profile_with_numbers, recording, start_simulator,
-    upstream_at,
-};
-use voxbridge_test_support::wait::wait_until;
+use super::*;
 
 const SESSIONS: usize = 50;
 /// Longer than a recovered upstream stays excluded in these tests on a busy machine.

@@ -1,13 +1,6 @@
 //! Webhooks of real sessions, at a receiver on a socket.
 
-use std::sync::{Arc, Mutex};
-
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
-};
-use voxbridge_test_support::bench::{Bench, configuration, recording, scratch};
+use super::*;
 
 type Received = Arc<Mutex<Vec<Value>>>;
 
@@ -42,7 +35,7 @@ async fn session_is_told_at_its_begin_after_its_turns_and_at_its_end_with_its_us
     let received = Received::default();
     tokio::spawn(receive(listener, received.clone()));
     let secret = scratch("webhooks").join("secret");
-    std::fs::write(&secret, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
+    fs::write(&secret, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
     let config = format!("profile = \"assistant\"\n[webhooks]\nurls = [{url:?}]\nsecret_file = {secret:?}\n");
     let bench = Bench::of(configuration(&config)).await;
     let mut client = bench.client("model=m").await;
@@ -54,7 +47,7 @@ async fn session_is_told_at_its_begin_after_its_turns_and_at_its_end_with_its_us
         if told.iter().any(|message| message["type"] == "session.ended") {
             break told;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
     };
     let of = |kind: &str| {
         told.iter().find(|message| message["type"] == kind).unwrap_or_else(|| panic!("{told:#?}"))

@@ -1,15 +1,8 @@
 //! xiaozhi devices over real sockets: the setup page, keys, headers, the three frame versions and the three modes.
 
-use std::time::Duration;
+use voxbridge_test_support::bench::request;
 
-use opus_pure::{Application, OpusEncoder};
-use serde_json::{Value, json};
-use tokio::time::interval;
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{audio::opus::packet_samples, simulator::SimulatorConfig};
-use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, configuration, events, instant_simulator, recording, request, scratch,
-};
+use super::*;
 
 const PACKET: Duration = Duration::from_millis(60);
 const PACKET_SAMPLES: usize = 960;
@@ -207,8 +200,8 @@ async fn allowed_pages_may_read_the_setup_page() {
 #[tokio::test]
 async fn known_device_gets_its_key_and_strangers_get_none() {
     let dir = scratch("xiaozhi-keys");
-    std::fs::write(dir.join("keys.toml"), "[[key]]\nname = \"kitchen\"\nkey = \"kitchen-k3y\"\n").unwrap();
-    std::fs::write(dir.join("devices.toml"), "\"AA:BB:CC:DD:EE:FF\" = \"kitchen-k3y\"\n").unwrap();
+    fs::write(dir.join("keys.toml"), "[[key]]\nname = \"kitchen\"\nkey = \"kitchen-k3y\"\n").unwrap();
+    fs::write(dir.join("devices.toml"), "\"AA:BB:CC:DD:EE:FF\" = \"kitchen-k3y\"\n").unwrap();
     let (keys, devices) = (dir.join("keys.toml"), dir.join("devices.toml"));
     let toml = format!(
         "[access]\nkeys = {keys:?}\ndevice_keys = {devices:?}\nquery_parameter = \"authorization\"\n"

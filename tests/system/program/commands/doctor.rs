@@ -1,39 +1,15 @@
 //! `voxbridge doctor` against healthy and broken servers: it names the failed step and the cause, and closes
 //! its sessions politely.
 
-use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
-
-use futures_util::{SinkExt as _, StreamExt as _};
 use rcgen::date_time_ymd;
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::{TcpListener, TcpStream},
-    process::Command,
-    time::timeout,
-};
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::{
-    accept_async, accept_hdr_async,
-    tungstenite::{
-        Message,
-        handshake::server::{Request, Response},
-    },
+    accept_hdr_async,
+    tungstenite::handshake::server::{Request, Response},
 };
-use voxbridge::{
-    config::Config,
-    simulator::{
-        Backend, RealtimeServer, SimDialect, SimTiming, SimulatorConfig,
-        socket::{InputRecorder, RecordedInput},
-    },
-};
-use voxbridge_test_support::bench::{
-    Bench, RunningServer, closed_port, dial, instant_simulator, scratch, speech_dir, start_simulator,
-};
-use voxbridge_test_support::certs::{acceptor, authority, serve_tls, signed_with};
-use voxbridge_test_support::programs::{clear_settings, send_signal};
+use voxbridge_test_support::certs::{acceptor, signed_with};
 
-use super::queue_exits::WAITS;
+use super::*;
 
 /// Longer than any check takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -273,11 +249,11 @@ async fn voice_is_checked_locally_and_on_server() {
     let wav = speech_dir().join("goforward_16k.wav");
     let mapping = include_str!("../../../../mappings/upstream/minicpm-o.toml");
     let small = mapping.replace("message_max_bytes = 134217728", "message_max_bytes = 100000");
-    std::fs::write(dir.join("small.toml"), small).unwrap();
+    fs::write(dir.join("small.toml"), small).unwrap();
     let config = |name: &str, url: &str, more: &str| {
         let path = scratch("doctor").join(name);
         let text = format!("{more}\n[[upstream]]\nurl = \"{url}\"\n[voices]\ndefault = {wav:?}\n");
-        std::fs::write(&path, text).unwrap();
+        fs::write(&path, text).unwrap();
         path.display().to_string()
     };
     let (url, _running, recorder) = start_simulated_server(&[], SimDialect::Current).await;
@@ -296,7 +272,7 @@ async fn voice_is_checked_locally_and_on_server() {
 }
 
 /// A client of the model's own protocol that holds a worker.
-async fn hold_worker(address: SocketAddr) -> voxbridge_test_support::bench::Client {
+async fn hold_worker(address: SocketAddr) -> Client {
     let mut client = dial(address, "/v1/realtime?mode=audio").await;
     client.wait_for_event("session.queue_done").await;
     client.send_json(json!({"type": "session.init", "payload": {}})).await;
@@ -330,12 +306,12 @@ async fn server_of_openais_protocol_is_found_checked_and_told_from_one_in_full_d
         let file = scratch("program").join(format!("doctor-{kind:?}.toml"));
         let model = if kind == RealtimeServer::Openai { "model = \"gpt-realtime\"\n" } else { "" };
         let upstream = format!("[[upstream]]\nurl = {url:?}\n{model}");
-        std::fs::write(&file, format!("profile = \"assistant\"\n{upstream}")).unwrap();
+        fs::write(&file, format!("profile = \"assistant\"\n{upstream}")).unwrap();
         for profile in ["speech", "assistant", "conversation"] {
             Report::run(&["--config", file.to_str().unwrap(), "--profile", profile]).await.assert_healthy();
         }
         if kind == RealtimeServer::Openai {
-            std::fs::write(&file, format!("profile = \"assistant\"\n[[upstream]]\nurl = {url:?}\n")).unwrap();
+            fs::write(&file, format!("profile = \"assistant\"\n[[upstream]]\nurl = {url:?}\n")).unwrap();
             let report = Report::run(&["--config", file.to_str().unwrap()]).await;
             report.assert_failed("init", &["missing_model", "Set `model`"]);
         } else {
@@ -359,7 +335,7 @@ async fn advice_names_the_start_options_of_the_server() {
     let url = serve_text(turn_based).await;
     let voice = speech_dir().join("goforward_16k.wav");
     let config = scratch("program").join("doctor-vllm.toml");
-    std::fs::write(&config, format!("[voices]\ndefault = {voice:?}\n")).unwrap();
+    fs::write(&config, format!("[voices]\ndefault = {voice:?}\n")).unwrap();
     let args = ["--upstream", &url, "--upstream-dialect", "vllm-omni", "--config", config.to_str().unwrap()];
     let report = Report::run(&[&args[..], &CONVERSATION_ARGS].concat()).await;
     report
@@ -466,7 +442,7 @@ fn certificate(name: &str, until_year: Option<i32>) -> (String, TlsAcceptor) {
 
 fn write_pem(name: &str, text: &str) -> String {
     let path: PathBuf = scratch("doctor").join(name);
-    std::fs::write(&path, text).unwrap();
+    fs::write(&path, text).unwrap();
     path.display().to_string()
 }
 
@@ -662,7 +638,7 @@ async fn late_session_is_closed_politely() {
             let sender = sender.clone();
             tokio::spawn(async move {
                 // Longer than the step timeout.
-                tokio::time::sleep(Duration::from_millis(2000)).await;
+                sleep(Duration::from_millis(2000)).await;
                 let Ok(mut socket) = accept_async(stream).await else { return };
                 let _ = socket.send(Message::text(r#"{"type": "session.queue_done"}"#)).await;
                 while let Some(Ok(message)) = socket.next().await {

@@ -1,23 +1,9 @@
 //! Commands that wait in a gateway's queue when they end: each stays until it has a worker, and then closes its session. The
 //! simulated gateway loses a worker, as the real ones do, when it assigns the worker to a client that has disconnected.
 
-use std::{fs, net::SocketAddr, process::Stdio, time::Duration};
+use voxbridge_test_support::{bench::gateway_status, programs::ignores_hangup};
 
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader, Lines},
-    process::{Child, ChildStderr},
-    time::{sleep, timeout},
-};
-use voxbridge::simulator::{SimTiming, SimulatorConfig};
-use voxbridge_test_support::{
-    bench::{
-        Client, RunningServer, dial, gateway_status, instant_simulator, scratch, speech_dir, start_simulator,
-    },
-    programs::{ignores_hangup, send_signal},
-};
-
-use super::{PATIENCE, voxbridge};
+use super::*;
 
 /// Words of the message about the queue.
 pub(crate) const WAITS: &str = "waiting in the upstream's queue, at most 30 min";

@@ -1,16 +1,9 @@
 //! A client in a room: its microphone streams continuously, and its speech consists of recordings.
 
-use std::{collections::VecDeque, time::Duration};
+use futures_util::Sink;
+use tokio::sync::mpsc;
 
-use futures_util::{Sink, SinkExt as _, StreamExt as _};
-use tokio::{
-    net::TcpStream,
-    sync::{mpsc, oneshot, watch},
-    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
-};
-use tokio_tungstenite::{client_async, tungstenite::Message};
-
-use super::observer::{ClientObserver, Observations};
+use super::{observer::ClientObserver, *};
 
 const FRAME: Duration = Duration::from_millis(20);
 const FRAME_SAMPLES: usize = 320;

@@ -1,9 +1,6 @@
 //! Every rejection before the upgrade, every way to send a key, and key reloads during sessions.
 
-use serde_json::json;
-use tokio_tungstenite::tungstenite::Message;
-
-use super::access_server::{AccessServer, HandshakeAnswer, MACAW, send_request};
+use super::*;
 
 const KEYS: &str = "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\n\
     [[key]]\nname = \"old\"\nkey = \"old-s3cret\"\nexpires = 2020-01-01\n\
@@ -156,7 +153,7 @@ async fn key_reload_keeps_live_sessions() {
     let server = server_with_keys("rotation").await;
     let mut live = server.connect(MACAW, &bearer("ann-s3cret")).await;
     let rotated = "[[key]]\nname = \"ann\"\nkey = \"ann-n3w\"\nsessions_max = 2\n";
-    std::fs::write(server.dir.join("keys.toml"), rotated).unwrap();
+    fs::write(server.dir.join("keys.toml"), rotated).unwrap();
     assert_eq!(
         server.connect(MACAW, &bearer("ann-n3w")).await.status,
         401,
@@ -170,7 +167,7 @@ async fn key_reload_keeps_live_sessions() {
     let third = server.connect(MACAW, &bearer("ann-n3w")).await;
     assert_eq!(third.status, 429, "older sessions count for the key name that opened them");
 
-    std::fs::write(server.dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = \"n3wer").unwrap();
+    fs::write(server.dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = \"n3wer").unwrap();
     let problem = server.reload(ACCESS_CONFIG).unwrap_err();
     assert!(problem.contains("keys.toml:3") && !problem.contains("n3wer"), "{problem}");
     second.assert_alive().await;

@@ -1,8 +1,6 @@
 //! Client secrets: who gets one, and what it opens.
 
-use serde_json::{Value, json};
-
-use super::access_server::{AccessServer, HandshakeAnswer, send_request};
+use super::*;
 
 const KEYS: &str = "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\nsessions_max = 1\nmodels = [\"gpt-*\"]\n\
     [[key]]\nname = \"bob\"\nkey = \"bob-s3cret\"\n";
@@ -152,7 +150,7 @@ async fn secret_ends_with_its_key() {
         let answer = server.connect("/v1/realtime?model=gpt-realtime", &bearer(&secret)).await;
         answer.status
     };
-    let write = |text: &str| std::fs::write(server.dir.join("keys.toml"), text).unwrap();
+    let write = |text: &str| fs::write(server.dir.join("keys.toml"), text).unwrap();
     write(&KEYS.replace("sessions_max = 1", "sessions_max = 9"));
     server.reload(ACCESS_CONFIG).unwrap();
     assert_eq!(status().await, 101, "the key has the same secret");

@@ -1,21 +1,6 @@
 //! Limits per key, per address and in total, and session time limits.
 
-use std::time::Duration;
-
-use futures_util::{SinkExt as _, StreamExt as _};
-use serde_json::json;
-use tokio::{
-    io::AsyncWriteExt as _,
-    net::{TcpSocket, TcpStream},
-    time::timeout,
-};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::simulator::{FaultKind, SimulatorConfig};
-use voxbridge_test_support::bench::{instant_simulator, start_simulator};
-
-use super::access_server::{
-    AccessServer, HandshakeAnswer, MACAW, PATIENCE, assert_disconnected, send_request,
-};
+use super::*;
 
 fn bearer(key: &str) -> String {
     format!("Authorization: Bearer {key}\r\n")

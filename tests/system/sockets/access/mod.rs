@@ -9,3 +9,7 @@ mod playground;
 mod rest;
 mod secrets;
 mod upstream_credentials;
+
+use access_server::{HandshakeAnswer, MACAW, PATIENCE, assert_disconnected, connect, send_request};
+
+use super::*;

@@ -1,8 +1,5 @@
 //! Sessions of OpenAI's Live protocol by WebRTC: their requests, a conversation, and a second connection.
 
-use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::cases::assert_has;
-
 use super::*;
 
 const JSON: &str = "Content-Type: application/json\r\n";

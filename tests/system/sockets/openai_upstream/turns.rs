@@ -1,18 +1,6 @@
 //! vLLM-Omni's own turn handler, and speech-to-speech's server, as upstreams of the profile `assistant`.
 
-use serde_json::{Value, json};
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::read_watermark,
-};
-use voxbridge_test_support::{
-    bench::{Bench, ClientFrame, assert_pairs_closed, events, recording},
-    servers::{PackageServer, recorded_samples},
-};
-
-use super::{
-    Answered, add_item, ask, bench_at, openai_client, realtime_upstream, respond, say, weather_tools,
-};
+use super::*;
 
 /// Every sample of the scripted answer, once and in order.
 #[track_caller]

@@ -1,16 +1,8 @@
 //! Rules of the protocol, as the package answers them.
 
-use std::{collections::BTreeMap, time::Duration};
+use voxbridge::audio::wav;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use futures_util::{SinkExt as _, StreamExt as _};
-use serde_json::{Value, json};
-use tokio::{net::TcpStream, time::timeout};
-use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
-use voxbridge::{audio::wav, simulator::VllmVersion};
-use voxbridge_test_support::cases::assert_has;
-
-use super::{Setup, VllmServer, servers};
+use super::*;
 
 /// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(20);
