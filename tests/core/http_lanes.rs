@@ -118,9 +118,7 @@ fn server_counts_tokens_and_says_that_an_answer_reached_its_bound() {
         }
         let client = ask(dialect, &json!({}), vec![delta("Very far")]);
         assert!(body(&client).get("temperature").is_none(), "{}", body(&client));
-        assert!(
-            client.events("response.done")[0]["response"]["usage"]["output_tokens"].as_u64().unwrap() > 0
-        );
+        assert!(client.events("response.done")[0]["response"]["usage"]["output_tokens"].as_u64() > Some(0));
     }
 }
 
@@ -190,12 +188,7 @@ fn text_without_an_end_is_cut_and_incomplete() {
         assert_eq!(done["status"], "incomplete", "{done}");
         let text = done["output"][0]["content"][0]["text"].as_str().unwrap();
         assert!((64_900..66_000).contains(&text.len()), "{} characters", text.len());
-        assert_eq!(
-            (client.requests.len(), client.events("error").len()),
-            (1, 0),
-            "{:?}",
-            client.events("error")
-        );
+        assert_eq!((client.requests.len(), client.events("error")), (1, Vec::new()));
         // An answer that ends within the bound is whole.
         let client = ask(dialect, &json!({}), endless()[..60].to_vec());
         assert_eq!(client.events("response.done")[0]["response"]["status"], "completed");

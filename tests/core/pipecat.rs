@@ -223,10 +223,7 @@ fn format_of_the_audio_may_change_with_each_frame() {
     assert_eq!(errors.len(), 2, "{errors:?}");
     for error in errors {
         assert_eq!(error["data"]["fatal"], false);
-        assert!(
-            error["data"]["error"].as_str().unwrap().starts_with("Invalid message: audio frame: "),
-            "{error}"
-        );
+        assert!(error["data"]["error"].as_str().unwrap().contains("Invalid message: audio frame"), "{error}");
     }
     assert_eq!(received(&client), before);
     client.say(&zeros(20), (16_000, 1));

@@ -327,9 +327,7 @@ fn conversation_leaves_a_picture_out_that_ended_its_session() {
 }
 
 fn unit_error(code: &str) -> Reply {
-    Reply::Message(
-        json!({"type": "error", "error": {"code": code, "message": "PersonaPlex: prefill missing"}}),
-    )
+    Reply::Message(json!({"type": "error", "error": {"code": code, "message": "Plex: prefill missing"}}))
 }
 
 /// vLLM-Omni with a plug-in that refuses every append (mappings/notes/vllm-omni.md#from-031-on).
@@ -342,19 +340,11 @@ fn server_that_refuses_every_append_is_reported_and_left() {
         session.stream(&vec![0; 16 * 3_500]);
         let errors = session.events("error");
         let words = errors.first().map_or("", |error| error["message"].as_str().unwrap());
-        assert!(
-            words.contains("3 seconds of audio") && words.contains("prefill missing"),
-            "{code}: {errors:?}"
-        );
+        assert!(words.contains("3 seconds of audio") && words.contains("prefill missing"), "{errors:?}");
         assert!(session.failures[0].contains("prefill missing"), "{code}: {:?}", session.failures);
         session.stream(&vec![0; 16 * 120_000]);
         let last = session.events("error").last().unwrap()["code"].clone();
-        assert_eq!(
-            last,
-            "worker_unavailable",
-            "{code}: the conversation ends, {:?}",
-            session.events("error")
-        );
+        assert_eq!(last, "worker_unavailable", "{code}: it ends, {:?}", session.events("error"));
     }
 }
 
@@ -468,11 +458,7 @@ fn answer_that_its_server_broke_off_ends_as_incomplete() {
         let context = format!("{ending:?}: {:#?}", session.events);
         let ends = session.events("tts.speaking_end");
         assert_eq!(ends.len(), 1, "{context}");
-        assert_eq!(
-            (&ends[0]["cancelled"], &ends[0]["audio_ms"]),
-            (&json!(is_cut), &json!(2000)),
-            "{context}"
-        );
+        assert_has(ends[0], json!({"/cancelled": is_cut, "/audio_ms": 2000}));
         let finals = session.events("transcript.final");
         assert_eq!(finals[0]["text"], words.concat(), "{context}");
     }

@@ -50,11 +50,7 @@ fn speech_arrives_whole_at_any_pace_of_reading() {
         assert!(!is_upstream_blamed(&harness), "{rate} bytes/s: {:?}", harness.observations);
         assert!(harness.events("error").is_empty());
         let bound = waits_max_bytes + (1 << 20);
-        assert!(
-            harness.reader.waited_bytes <= bound,
-            "{rate} bytes/s: {} bytes waited",
-            harness.reader.waited_bytes
-        );
+        assert!(harness.reader.waited_bytes <= bound, "{rate} bytes/s: too much waited");
     }
 }
 

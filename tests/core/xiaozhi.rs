@@ -179,6 +179,11 @@ fn typed_text_is_answered_and_abort_stops_the_answer() {
     assert!(
         matches!(device.harness.log.last(), Some((_, ClientFrame::Event(event))) if event["state"] == "stop")
     );
+    // Nothing of the first answer comes with the next one.
+    device.listen(&json!({"state": "detect", "text": "And now?"}));
+    device.wait_for_state("stop", 2);
+    assert_eq!(device.states(), ["start", "stop"].repeat(2));
+    assert_eq!(device.play().0.len(), 2);
 }
 
 #[test]

@@ -256,10 +256,7 @@ async fn transcription_services_receive_words() {
     for (name, came, bench) in running.join_all().await {
         assert_transcripts(&came, name);
         assert_eq!(came["errors"], json!([]), "{name}");
-        assert!(
-            answer_requests(&bench.recorder.all()).is_empty(),
-            "{name}: an answer that was not asked for"
-        );
+        assert!(answer_requests(&bench.recorder.all()).is_empty(), "{name}: an unasked answer");
     }
 }
 
@@ -316,11 +313,7 @@ async fn every_event_satisfies_openais_types() {
     for (name, came, _bench) in running.join_all().await {
         let came: Value = serde_json::from_str(&came).unwrap();
         assert_eq!(came["invalid"], json!([]), "{name}");
-        assert_eq!(
-            came["statuses"],
-            json!(["failed", "cancelled", "completed", "completed"]),
-            "{name}: responses"
-        );
+        assert_eq!(came["statuses"], json!(["failed", "cancelled", "completed", "completed"]), "{name}");
         // All events of a talk without voice activity, which the other tests check.
         assert!(came["kinds"].as_array().unwrap().len() >= 25, "{name}: {}", came["kinds"]);
     }

@@ -104,11 +104,7 @@ fn assert_order(shown: &Value) {
         r#"Toolvolume {"to":3}no0.20 s"#,
     ];
     assert_eq!(shown["tools"], json!(tools));
-    assert!(
-        shown["toolTime"].as_array().unwrap().contains(&json!("Call of a tool")),
-        "{}",
-        shown["toolTime"]
-    );
+    assert!(shown["toolTime"].as_array().unwrap().contains(&json!("Call of a tool")), "{shown}");
     let request = "to the model: input.append #0";
     assert_eq!(shown["modelsAnswer"], json!([request, "to the model: session.close #0"]));
     assert_eq!(shown["clientsAnswer"], json!(["to the client: response.created"]));

@@ -208,10 +208,7 @@ async fn bridge_does_not_increase_word_error_rate() {
         share(bridged) * 100.0,
         share(direct) * 100.0
     );
-    assert!(
-        share(bridged) <= share(direct) + ADDED_WER_MAX,
-        "{bridged} of {total} words wrong, directly {direct}"
-    );
+    assert!(share(bridged) <= share(direct) + ADDED_WER_MAX, "{bridged} of {total} wrong, directly {direct}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

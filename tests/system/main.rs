@@ -59,7 +59,8 @@ use voxbridge_test_support::{
     bench::{
         Bench, Client, ClientFrame, RunningServer, assert_pairs_closed, audio, bytes, closed_port,
         conversation_profile_with, dial, events, http_upstream, instant_simulator, open_websocket,
-        profile_with_numbers, recording, samples, scratch, speech_dir, start_simulator, upstream_of,
+        profile_with_numbers, recording, samples, scratch, serve_each, speech_dir, start_simulator,
+        upstream_of,
     },
     cases::assert_has,
     certs::{authority, self_signed, serve_tls, signed},

@@ -55,11 +55,7 @@ fn assert_session_ends(harness: &mut Harness) {
         harness.close_client();
     }
     harness.advance(secs(120));
-    assert!(
-        harness.finished && harness.connections() == 0,
-        "the session does not end: {:?}",
-        harness.names()
-    );
+    assert!(harness.finished && harness.connections() == 0, "the session goes on: {:?}", harness.names());
 }
 
 /// Checks that all audio sent was received and none was dropped.

@@ -134,7 +134,7 @@ impl InterruptionCase {
         assert_eq!((first.model_turn(), first.is_cancelled()), (1, true));
         assert!(
             later.iter().all(|spoken| !spoken.contains_turn(1)),
-            "audio of the interrupted turn is played later"
+            "a turn is played after its interruption"
         );
         let next = later.iter().find(|spoken| spoken.is_model_turn()).unwrap();
         assert_eq!((next.model_turn(), next.is_cancelled()), (2, false));

@@ -21,12 +21,7 @@ fn speak(harness: &mut Harness, microphone: &mut Microphone) -> [u64; 2] {
     for second in voices()[0].samples.chunks_exact(16_000).take(6) {
         let before = harness.units.len();
         microphone.record(harness, second);
-        assert_eq!(
-            harness.units.len(),
-            before + 1,
-            "{} Hz: a unit waits for the next frame",
-            microphone.rate_hz
-        );
+        assert_eq!(harness.units.len(), before + 1, "{} Hz: a unit waits for a frame", microphone.rate_hz);
     }
     let edges = ["vad.speech_start", "vad.speech_end"].map(|name| harness.events(name).remove(0));
     edges.map(|event| event["timestamp_ms"].as_u64().unwrap())

@@ -150,12 +150,7 @@ impl SpokenText {
     pub(crate) fn model_turn(&self) -> u64 {
         let turn = read_watermark(self.samples[0]).expect("model audio has a watermark").0;
         for (at, sample) in self.samples.iter().enumerate() {
-            assert_eq!(
-                read_watermark(*sample),
-                Some((turn, at % 8190)),
-                "sample {at} of {}",
-                self.request_id
-            );
+            assert_eq!(read_watermark(*sample), Some((turn, at % 8190)), "{at} of {}", self.request_id);
         }
         turn
     }

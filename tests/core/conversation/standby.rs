@@ -185,11 +185,7 @@ fn standby_does_not_take_over_in_the_middle_of_a_turn() {
         conversation.ask();
         let said = conversation.said();
         conversation.stream_silence(5_000);
-        assert_eq!(
-            (conversation.rollovers(), said.len()),
-            (vec![(ContextFull, 2_020, false)], 1),
-            "{backend:?}"
-        );
+        assert_eq!((conversation.rollovers(), said.len()), (vec![(ContextFull, 2_020, false)], 1));
         conversation.assert_prompt_contains(&said);
         conversation.close_and_check();
     }

@@ -5,7 +5,6 @@ use proptest::prelude::*;
 
 use super::{tools::aloud, *};
 
-const MS: Duration = Duration::from_millis(1);
 /// Audio of a letter: 60 ms, as the simulated voice speaks, and of a syllable of Chinese.
 const LETTER_SAMPLES: [usize; 2] = [24 * 60, 24 * 200];
 /// Levels of the audio of words, and of a call.

@@ -4,7 +4,6 @@ use voxbridge::vocabulary::{CallFailure, ListedTool, RemoteServer};
 
 use super::*;
 
-const MS: Duration = Duration::from_millis(1);
 const CALL: &str = r#"<tool_call>{"name": "light", "arguments": {"on": true}}</tool_call>"#;
 
 fn tool(name: &str, hints: Option<&str>) -> ListedTool {
@@ -156,7 +155,7 @@ fn call_waits_for_approval_and_a_denied_one_is_not_made() {
         client.check();
         let question = last_question(&client);
         assert!(
-            question.contains(if approve { "light: on" } else { "not approved this call: as I like" }),
+            question.contains(if approve { "light: on" } else { "not approved this call: as I" }),
             "{question}"
         );
     }

@@ -74,15 +74,10 @@ fn live_session_converses() {
     }
     assert!(audio_s(&harness) > 0.5, "{} s", audio_s(&harness));
     let words = harness.events("session.output_transcript.delta");
-    assert!(
-        !words.is_empty() && words.iter().all(|event| event["start_ms"].is_u64() && event["end_ms"].is_u64())
-    );
+    assert!(!words.is_empty() && words.iter().all(|it| it["start_ms"].is_u64() && it["end_ms"].is_u64()));
     harness.send_json(&json!({"type": "session.close"}));
     let closed = last(&mut harness, "session.closed");
-    assert_eq!(
-        (&closed["reason"], &closed["session"]["id"]),
-        (&json!("close_requested"), &started["session"]["id"])
-    );
+    assert_has(&closed, json!({"/reason": "close_requested", "/session/id": started["session"]["id"]}));
     assert!(closed["usage"]["seconds"].as_f64().unwrap() > 15.0);
     let ids: Vec<String> = harness
         .log
@@ -184,9 +179,8 @@ fn delegation_is_answered_although_the_model_delegates_nothing() {
     assert_eq!(updated["client_event_id"], "u");
     assert_eq!(updated["session"]["delegation"], json!({"type": "client", "acknowledgement_delay_ms": 50}));
     for _ in 0..2 {
-        harness.send_json(
-            &json!({"type": "session.commentary.append", "content": "hurry", "delegation_id": null}),
-        );
+        harness
+            .send_json(&json!({"type": "session.commentary.append", "content": "go", "delegation_id": null}));
         let appended = last(&mut harness, "session.commentary.appended");
         assert_eq!(appended["start_ms"], appended["end_ms"]);
     }

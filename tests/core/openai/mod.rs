@@ -32,6 +32,11 @@ use voxbridge::vocabulary::ServerCall;
 
 use super::*;
 
+const MS: Duration = Duration::from_millis(1);
+
+/// Servers of the protocol, as upstreams.
+const BOTH: [RealtimeServer; 2] = [RealtimeServer::Openai, RealtimeServer::VllmOmni];
+
 /// Samples of 100 ms at 24 kHz, the length of most clients' messages.
 const CHUNK_SAMPLES: usize = 2400;
 

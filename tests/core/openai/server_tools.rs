@@ -4,7 +4,6 @@ use voxbridge::vocabulary::ToolServer;
 
 use super::{tools::spoken, *};
 
-const MS: Duration = Duration::from_millis(1);
 const CALL: &str = r#"<tool_call>{"name": "light", "arguments": {"on": true}}</tool_call>"#;
 const PROFILE: &str = "[answer.tools]\nmcp = [\"home\"]\n";
 const PATIENT: &str = "[answer.tools]\nmcp = [\"home\"]\nwaiting_words = \"One moment, please.\"\n";

@@ -3,7 +3,6 @@
 
 use super::*;
 
-const MS: Duration = Duration::from_millis(1);
 const S: Duration = Duration::from_secs(1);
 
 /// A client that commits its audio and wants transcripts, behind others that keep every worker.

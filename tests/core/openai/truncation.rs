@@ -3,7 +3,6 @@
 
 use super::*;
 
-const MS: Duration = Duration::from_millis(1);
 const STORY: &str =
     "One two three four five six seven eight nine ten. Eleven twelve thirteen fourteen fifteen.";
 

@@ -2,9 +2,6 @@
 
 use super::*;
 
-const MS: Duration = Duration::from_millis(1);
-const BOTH: [RealtimeServer; 2] = [RealtimeServer::Openai, RealtimeServer::VllmOmni];
-
 fn connect(kind: RealtimeServer, faults: &[&str]) -> Realtime {
     Realtime::with_config(config("model=gpt-realtime").realtime(kind).faults(faults))
 }
@@ -32,19 +29,12 @@ fn typed_and_spoken_questions_are_answered_with_the_history() {
         assert_eq!(done["response"]["status"], "completed", "{kind:?}: {done}");
         client.check();
         let settings = sent(&client, "session.update");
-        assert!(
-            settings.iter().any(|update| update["session"]["instructions"] == "Be brief."),
-            "{settings:?}"
-        );
+        assert!(settings.iter().any(|it| it["session"]["instructions"] == "Be brief."), "{settings:?}");
         let commits = sent(&client, "input_audio_buffer.commit");
         assert_eq!(commits.len(), 1, "{kind:?}");
         let items = sent(&client, "conversation.item.create");
         let roles: Vec<_> = items.iter().map(|item| item["item"]["role"].as_str().unwrap()).collect();
-        assert_eq!(
-            roles,
-            ["user", "user", "assistant"],
-            "{kind:?}: the second question has the first answer"
-        );
+        assert_eq!(roles, ["user", "user", "assistant"], "{kind:?}: with the first answer");
     }
 }
 

@@ -3,9 +3,6 @@
 
 use super::*;
 
-const MS: Duration = Duration::from_millis(1);
-const BOTH: [RealtimeServer; 2] = [RealtimeServer::Openai, RealtimeServer::VllmOmni];
-
 fn conversation(kind: RealtimeServer, faults: &[&str]) -> HarnessConfig {
     let config = HarnessConfig { profile: "conversation", ..config("model=gpt-realtime") };
     config.realtime(kind).faults(faults)
@@ -34,10 +31,9 @@ fn session_is_replaced_with_its_history_before_it_expires() {
         let seen = &client.harness.observations;
         let reasons: Vec<RolloverReason> = seen
             .iter()
-            .filter_map(|seen| match seen {
-                Observation::RolledOver { reason, .. } => Some(*reason),
-                _ => None,
-            })
+            .filter_map(
+                |seen| if let Observation::RolledOver { reason, .. } = seen { Some(*reason) } else { None },
+            )
             .collect();
         assert_eq!(reasons, [RolloverReason::TimeLimit; 2], "{kind:?}");
         assert_eq!(answers(&client), 15, "{kind:?}: {:?}", client.types());

@@ -2,8 +2,6 @@
 
 use super::*;
 
-const MS: Duration = Duration::from_millis(1);
-
 /// A client whose first question the server does not answer by itself.
 fn connect() -> Realtime {
     let config = config("model=gpt-realtime").realtime(RealtimeServer::Openai);

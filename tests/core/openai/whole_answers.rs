@@ -163,11 +163,7 @@ impl Listener {
             }
         }
         let has_ended = self.wait_until(before, limit, "response.done");
-        assert!(
-            has_ended || self.client.harness.is_closed(),
-            "no end of {turn:?}: {:?}",
-            self.client.types()
-        );
+        assert!(has_ended || self.client.harness.is_closed(), "{turn:?}: {:?}", self.client.types());
         self.check_answer(before);
         // The client still plays the audio that was sent.
         self.client.pass(Duration::from_secs(turn.answer_s as u64 + 5));
@@ -211,18 +207,10 @@ impl Listener {
             .map(|event| event["delta"].as_str().unwrap())
             .collect();
         let (said, spoken) = self.model_answer();
-        assert!(
-            said.starts_with(words.trim()) || words.is_empty(),
-            "told {words:?}, the model said {said:?}"
-        );
+        assert!(said.starts_with(words.trim()) || words.is_empty(), "told {words:?} of {said:?}");
         let Some(done) = self.events_since(before, "response.done").last() else { return };
         let status = done["response"]["status"].as_str().unwrap();
-        assert!(
-            spoken.starts_with(&heard),
-            "{} bytes that are no beginning of {} bytes",
-            heard.len(),
-            spoken.len()
-        );
+        assert!(spoken.starts_with(&heard), "{} bytes do not begin {}", heard.len(), spoken.len());
         if status == "completed" {
             assert_eq!(words.trim(), said, "a completed answer lacks words");
             assert_eq!(heard.len(), spoken.len(), "a completed answer lacks audio");

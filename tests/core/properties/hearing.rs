@@ -98,10 +98,7 @@ impl Hearing {
             assert!(is_next || is_first, "delta {delta} of lane {lane} follows {last:?}");
             last = Some((lane, delta));
             let is_cut = at + 1 == runs.len() && is_cancelled && *count < samples;
-            assert!(
-                *count == samples || is_cut,
-                "{count} of {samples} samples of delta {delta} of lane {lane}"
-            );
+            assert!(*count == samples || is_cut, "{count} of {samples} of delta {delta} of lane {lane}");
         }
         let is_whole =
             last.is_none_or(|(lane, delta)| (i64::from(delta) + 1) % i64::from(self.answers[&lane].0) == 0);

@@ -168,9 +168,7 @@ fn send_step(message: &Value) -> ScriptStep {
 }
 
 fn session_update() -> ScriptStep {
-    send_step(
-        &json!({"type": "session.update", "session": {"instructions": "You are a helpful English assistant."}}),
-    )
+    send_step(&json!({"type": "session.update", "session": {"instructions": "You are helpful."}}))
 }
 
 /// An open session with a question and this many seconds of silence.
@@ -239,7 +237,7 @@ fn scripts() -> Vec<Script> {
         script(
             "no JSON",
             &[],
-            with(talk_steps(0), vec![ScriptStep::Send("{".to_owned()), ScriptStep::Wait(5000)]),
+            with(talk_steps(0), vec![ScriptStep::Send("{".into()), ScriptStep::Wait(5000)]),
         ),
         script("no room", &["queue-full"], vec![ScriptStep::Wait(60_000)]),
     ]

@@ -164,11 +164,7 @@ async fn remote_admin_needs_token() {
     // The server becomes ready when the upstream has answered.
     server.request_until("/readyz", |answer| answer.status == 200).await;
     for open in ["/healthz", "/readyz"] {
-        assert_eq!(
-            server.request_with("GET", open, "Host: 10.1.2.3\r\n", "").await.status,
-            200,
-            "probes need no token"
-        );
+        assert_eq!(server.request_with("GET", open, "Host: 10.1.2.3\r\n", "").await.status, 200, "a probe");
     }
     assert_eq!(server.request("GET", "/config").await.status, 401);
     fs::write(&file, "second-s3cr3t").unwrap();
@@ -327,11 +323,7 @@ async fn reload_reports_changes_and_rejects_bad_files() {
     let changed = json!({"changed": ["`language`"], "after_restart": ["`sessions_max`"]});
     assert_eq!(server.request("POST", "/reload").await.json(), changed);
     let shown = server.request("GET", "/config").await.json()["config"].clone();
-    assert_eq!(
-        (&shown["language"], &shown["sessions_max"]),
-        (&json!("zh"), &json!(1000)),
-        "in force: {shown}"
-    );
+    assert_eq!((&shown["language"], &shown["sessions_max"]), (&json!("zh"), &json!(1000)), "{shown}");
     // The change still waits for a restart.
     let pending = json!({"changed": [], "after_restart": ["`sessions_max`"]});
     assert_eq!(server.request("POST", "/reload").await.json(), pending);

@@ -252,11 +252,7 @@ async fn neighbours_do_not_wait_for_messages_that_cost_much() {
     };
     let openai = "/openai/v1/realtime";
     let attacks = [
-        (
-            "session.update of 60 kB",
-            openai,
-            update(json!({"type": "realtime", "instructions": "x ".repeat(30_000)})),
-        ),
+        ("update of 60 kB", openai, update(json!({"type": "realtime", "instructions": "x ".repeat(30_000)}))),
         (
             "100 tools",
             openai,

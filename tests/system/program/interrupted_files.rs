@@ -131,13 +131,8 @@ async fn folder_is_transcribed_beside_its_recordings_and_what_is_done_is_left_ou
     let text = fs::read_to_string(out.join("deep/b.json")).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
     let words = json["segments"][0]["words"].as_array().unwrap();
-    assert!(
-        words.len() == 6 && words[0]["word"] == " simulated" && words[0]["probability"].is_null(),
-        "{json}"
-    );
-    assert!(
-        words.iter().all(|word| word["estimated"] == true && word["start"].as_f64() <= word["end"].as_f64())
-    );
+    assert!(words.len() == 6 && words[0]["word"] == " simulated" && words[0]["probability"].is_null());
+    assert!(words.iter().all(|it| it["estimated"] == true && it["start"].as_f64() <= it["end"].as_f64()));
     fs::write(out.join("a.json"), "mine").unwrap();
     let second = run(&command).await;
     assert!(second.stderr.contains("2 of 2 recordings are transcribed already"), "{}", second.stderr);

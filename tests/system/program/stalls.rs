@@ -229,7 +229,7 @@ impl ServerPair {
         );
         assert!(
             after < kib + ALLOWANCE_KIB + count as u64 * stage.memory_limit_kib(),
-            "{stage:?}: {kib} -> {after} KiB"
+            "{kib} -> {after} KiB"
         );
         // A session that awaits a transcript has at most two lanes.
         assert!(
@@ -252,11 +252,7 @@ impl ServerPair {
             self.before.0, self.before.1
         );
         // The allocator keeps a few KiB of freed memory per connection.
-        assert!(
-            kib < self.before.0 + 2 * ALLOWANCE_KIB + 96 * count as u64,
-            "{} -> {kib} KiB",
-            self.before.0
-        );
+        assert!(kib < self.before.0 + 2 * ALLOWANCE_KIB + 96 * count as u64, "{kib} KiB");
     }
 }
 

@@ -84,11 +84,7 @@ fn resumes_fault_continues_interrupted_turn() {
     assert_eq!(send_forced_second(&mut sim, conn), ["listen"]);
     assert_eq!(sim.send_second(conn, 0.1), ["text", "audio"]);
     assert_ne!(sim.last_event(conn)["response_id"], turn);
-    assert_eq!(
-        decode_audio(&sim.last_event(conn))[0],
-        watermark_sample(1, 24_000),
-        "the turn resumes where it stopped"
-    );
+    assert_eq!(decode_audio(&sim.last_event(conn))[0], watermark_sample(1, 24_000), "where it stopped");
     assert_eq!(send_forced_second(&mut sim, conn), ["listen"]);
     sim.send_second(conn, 0.0);
     assert_eq!(decode_audio(&sim.last_event(conn))[0], watermark_sample(2, 0));

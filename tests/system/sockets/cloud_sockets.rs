@@ -70,10 +70,7 @@ async fn page_with_settings_answers_a_url_that_has_them() {
     let url = answer["url"].as_str().unwrap();
     let path = url.strip_prefix("ws://voice.local:8000").unwrap();
     assert!(answer["id"].is_string() && answer["created_at"].as_str().unwrap().ends_with('Z'), "{answer}");
-    assert!(
-        path.starts_with("/v2/live/socket?region=eu-west&") && path.ends_with("&token=app-s3cret"),
-        "{path}"
-    );
+    assert!(path.starts_with("/v2/live/socket?region=eu-west&") && path.ends_with("&token=app-s3cret"));
     let mut client = bench.dial(path).await;
     client.wait_for_event("start_recording").await;
     client.send_audio(&[0; 320], 320).await;

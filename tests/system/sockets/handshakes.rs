@@ -60,10 +60,7 @@ async fn deepgrams_request_has_one_uuid_in_handshake_and_messages() {
                 _ => None,
             });
             let ids_sent: Vec<&str> = ids_sent.collect();
-            assert!(
-                !ids_sent.is_empty() && ids_sent.iter().all(|sent| *sent == id),
-                "{path}: {id} {frames:?}"
-            );
+            assert!(!ids_sent.is_empty() && ids_sent.iter().all(|sent| *sent == id), "{path}: {id}");
             ids.push(id);
         }
         assert_ne!(ids[0], ids[1], "{path}");

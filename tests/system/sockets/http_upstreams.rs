@@ -57,11 +57,7 @@ async fn utterances_and_texts_are_requests_to_each_server() {
             assert_transcribed(&transcribe(&mut client).await);
             let frames = speak(&mut client, "Good morning, and a fine day to you.").await;
             // Fourteen characters a second, and the silence before.
-            assert!(
-                audio(&frames).len().abs_diff(24_000 * 36 / 14 + 2880) < 100,
-                "{api:?}: {}",
-                audio(&frames).len()
-            );
+            assert!(audio(&frames).len().abs_diff(24_000 * 36 / 14 + 2880) < 100, "{api:?}");
         }
         let frames = client.close().await;
         assert_pairs_closed(&frames);
@@ -129,10 +125,8 @@ struct RecordingEngines;
 
 impl SpeechEngines for RecordingEngines {
     fn recognise(&self, _: Vec<f32>) -> BoxFuture<'_, Result<String, String>> {
-        async {
-            Ok("go forward ten meters\n||{\"wer\": 0.0, \"reference\": \"go forward ten meters\"}".to_owned())
-        }
-        .boxed()
+        async { Ok("go forward\n|||{\"wer\": 0.0, \"reference\": \"go forward ten meters\"}".to_owned()) }
+            .boxed()
     }
 
     fn speak(&self, _: String) -> BoxFuture<'_, Result<Vec<f32>, String>> {
@@ -225,9 +219,7 @@ async fn cancelled_text_drops_its_request_and_the_next_one_is_spoken() {
         let bench = Bench::with_config(SimulatorConfig { timing, ..simulator(api) }, Config::default()).await;
         let mut client = bench.client("model=x").await;
         client
-            .send_json(
-                json!({"type": "tts.speak", "text": "Good morning, and a very fine day to all of you."}),
-            )
+            .send_json(json!({"type": "tts.speak", "text": "Good morning, and a fine day to all of you."}))
             .await;
         client.wait_for_event("tts.speaking_start").await;
         client.send_json(json!({"type": "tts.cancel"})).await;
@@ -263,21 +255,18 @@ async fn voice_of_the_configuration_speaks() {
 
 /// A server of one answer, written by hand; gives the heads and bodies of its requests.
 pub(crate) async fn scripted_server(answer: &'static str) -> (UpstreamConfig, UnboundedReceiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = http_upstream(HttpApi::VllmOmni, listener.local_addr().unwrap());
     let (sender, received) = unbounded_channel();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                // A connection that only shows that the server is there has no request.
-                let Some((request, stream)) = read_request(stream).await else { return };
-                let _over = sender.send(request);
-                send_by_bytes(stream, answer).await;
-            });
+    let address = serve_each(move |stream| {
+        let sender = sender.clone();
+        async move {
+            // A connection that only shows that the server is there has no request.
+            let Some((request, stream)) = read_request(stream).await else { return };
+            let _over = sender.send(request);
+            send_by_bytes(stream, answer).await;
         }
-    });
-    (upstream, received)
+    })
+    .await;
+    (http_upstream(HttpApi::VllmOmni, address), received)
 }
 
 /// Reads a request: its head and its body.
@@ -451,25 +440,22 @@ async fn request_that_misconfigured_upstreams_refuse_is_served_by_another() {
 
 /// A server that sends `head`, and then `unit` again and again as long as it is read; counts the bytes.
 async fn endless_server(head: &'static str, unit: &'static str) -> (UpstreamConfig, Arc<AtomicU64>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = http_upstream(HttpApi::VllmOmni, listener.local_addr().unwrap());
     let sent = Arc::<AtomicU64>::default();
     let count = sent.clone();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let count = count.clone();
-            tokio::spawn(async move {
-                let Some((_, mut stream)) = read_request(stream).await else { return };
-                let units = unit.repeat(16_384 / unit.len());
-                let mut bytes = head;
-                while stream.write_all(bytes.as_bytes()).await.is_ok() {
-                    count.fetch_add(bytes.len() as u64, Relaxed);
-                    bytes = &units;
-                }
-            });
+    let address = serve_each(move |stream| {
+        let count = count.clone();
+        async move {
+            let Some((_, mut stream)) = read_request(stream).await else { return };
+            let units = unit.repeat(16_384 / unit.len());
+            let mut bytes = head;
+            while stream.write_all(bytes.as_bytes()).await.is_ok() {
+                count.fetch_add(bytes.len() as u64, Relaxed);
+                bytes = &units;
+            }
         }
-    });
-    (upstream, sent)
+    })
+    .await;
+    (http_upstream(HttpApi::VllmOmni, address), sent)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

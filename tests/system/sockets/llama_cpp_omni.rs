@@ -35,11 +35,7 @@ fn messages(received: &[RecordedInput]) -> Vec<Value> {
 #[track_caller]
 fn opened_modes(received: &[RecordedInput]) -> Vec<String> {
     let messages = messages(received);
-    assert!(
-        messages
-            .iter()
-            .all(|message| ["session.init", "input.append"].contains(&message["type"].as_str().unwrap()))
-    );
+    assert!(messages.iter().all(|it| it["type"] == "session.init" || it["type"] == "input.append"));
     let opened = messages.iter().filter(|message| message["type"] == "session.init");
     opened.map(|init| init["payload"]["mode"].as_str().unwrap().to_owned()).collect()
 }

@@ -318,11 +318,7 @@ async fn text_without_words_is_silence_in_every_format() {
         let answer = speak(&bench, BEARER, &events).await;
         assert!(answer.status == 200 && answer.text().contains("speech.audio.done"), "{events}");
     }
-    assert_eq!(
-        speak(&bench, "", &json!({"model": "m", "input": "  "})).await.status,
-        400,
-        "as the real Macaw server"
-    );
+    assert_eq!(speak(&bench, "", &json!({"model": "m", "input": "  "})).await.status, 400, "as Macaw's");
     let errors = bench.metrics.render();
     let is_counted = |line: &&str| line.starts_with("voxbridge_errors_total{") && !line.ends_with(" 0");
     assert_eq!(errors.lines().find(is_counted), None);
@@ -524,11 +520,7 @@ async fn mutated_requests_are_answered() {
             mutate(&mut body, &mut rng);
             let answer = request(bench.address(), "POST", path, headers, &body).await;
             let is_known = [200, 400, 404, 413, 422].contains(&answer.status);
-            assert!(
-                is_known,
-                "{path} {answer:?} {:?}",
-                String::from_utf8_lossy(&body[..body.len().min(300)])
-            );
+            assert!(is_known, "{path} {answer:?}");
         }
     }
     let ends = async {

@@ -55,10 +55,12 @@ async fn finished_words_are_answered_when_the_upstream_fails() {
                 let message = body["incomplete"]["message"].as_str().unwrap();
                 assert!(message.starts_with("Nothing after "), "{message}");
             }
-            _ => assert!(
-                answer.text().contains(words) && answer.text().contains("the first words"),
-                "{answer:?}"
-            ),
+            _ => {
+                assert!(
+                    answer.text().contains(words) && answer.text().contains("the first words"),
+                    "{answer:?}"
+                )
+            }
         }
     }
 }

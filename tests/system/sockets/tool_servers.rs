@@ -161,15 +161,8 @@ async fn program_that_dies_in_a_call_is_started_again() {
 pub(super) async fn scripted(
     answer: impl Fn(&Value) -> (u16, String, String) + Send + Sync + 'static,
 ) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
     let answer = Arc::new(answer);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve_scripted(stream, answer.clone()));
-        }
-    });
-    address
+    serve_each(move |stream| serve_scripted(stream, answer.clone())).await
 }
 
 async fn serve_scripted(mut stream: TcpStream, answer: Arc<impl Fn(&Value) -> (u16, String, String)>) {
@@ -310,9 +303,5 @@ async fn server_that_is_down_at_the_start_is_offered_when_it_is_back() {
         }
     });
     wait_until(&bench, "its return", |is_connected, tools| is_connected && tools == 1).await;
-    assert_eq!(
-        ask(&bench, &mut client, "Light, please.").await.0,
-        "It is on.",
-        "the same session has its tools"
-    );
+    assert_eq!(ask(&bench, &mut client, "Light, please.").await.0, "It is on.", "in the same session");
 }

@@ -176,10 +176,7 @@ async fn upstream_killing_its_sessions_is_avoided() {
         // Three failures before exclusion and one at each readmission: at most one in 750 ms.
         let max_questions = 3 + (start.elapsed().as_secs_f64() / 0.75).ceil() as usize;
         let questions = dying.question_count();
-        assert!(
-            (3..=max_questions.min(9)).contains(&questions),
-            "{fault}: {questions} of at most {max_questions}"
-        );
+        assert!((3..=max_questions.min(9)).contains(&questions), "{questions} of {max_questions} at most");
         assert_eq!(working.question_count(), 20, "{fault}");
     }
 }
@@ -261,10 +258,7 @@ async fn conversations_survive_upstream_loss() {
     first.running.wait_for_end().await;
     join_all(clients.iter_mut().map(ask_question)).await;
     // On a slow machine, conversations roll over before the loss, so that any of them may have been there.
-    assert!(
-        clients.iter().any(|client| !events(&client.received, "error").is_empty()),
-        "nobody was notified"
-    );
+    assert!(clients.iter().any(|client| !events(&client.received, "error").is_empty()), "no error");
 
     // The upstream returns: new clients and rollovers use it.
     let first = Upstream::start(&first.address.to_string(), simulator_with_workers()).await;

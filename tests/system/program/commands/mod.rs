@@ -95,11 +95,7 @@ fn write_file(name: &str, text: &str) -> String {
 async fn help_describes_every_command() {
     let version = run(&["--version"]).await;
     // A release build adds the commit.
-    assert!(
-        version.stdout.starts_with(concat!("voxbridge ", env!("CARGO_PKG_VERSION"))),
-        "{}",
-        version.stdout
-    );
+    assert!(version.stdout.starts_with(concat!("voxbridge ", env!("CARGO_PKG_VERSION"))));
     let level = version.stdout.lines().find_map(|line| line.strip_prefix("vector instructions: "));
     assert!(
         level
@@ -155,11 +151,7 @@ async fn configuration_errors_name_line_and_key() {
             let failed = run(&[command, "--config", path]).await;
             assert_eq!(failed.code, 2, "{command} {path}: {}", failed.stderr);
             for words in &words {
-                assert!(
-                    failed.stderr.contains(words),
-                    "{command}: {:?} does not say {words:?}",
-                    failed.stderr
-                );
+                assert!(failed.stderr.contains(words), "{command}: {:?}, not {words:?}", failed.stderr);
             }
         }
     }
@@ -245,10 +237,7 @@ async fn check_warns_about_routes_and_protocols_that_are_never_served() {
 async fn completions_and_manual_pages_name_every_command() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(&["completions", shell]).await;
-        assert!(
-            script.code == 0 && script.stdout.contains("serve") && script.stdout.contains("upstream-ca"),
-            "{shell}"
-        );
+        assert!(script.code == 0 && script.stdout.contains("serve") && script.stdout.contains("upstream-ca"));
     }
     let bash = run(&["completions", "bash"]).await.stdout;
     let offered = |option: &str| {

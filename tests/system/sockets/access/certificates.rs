@@ -35,12 +35,7 @@ async fn session_works_over_tls() {
 
     let stream = connect_tls(&server, &connector(&ca, None)).await.unwrap();
     let page = send_request(stream, b"GET /v1/listen HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    assert!(
-        page.status == 426 && page.body.contains("wss://<host>/v1/listen"),
-        "{} {}",
-        page.status,
-        page.body
-    );
+    assert!(page.status == 426 && page.body.contains("wss://<host>/v1/listen"), "{}", page.body);
 
     let plain = send_request(server.tcp().await, b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert_eq!((plain.status, plain.code().as_str()), (400, "tls_required"));

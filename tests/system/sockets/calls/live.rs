@@ -108,12 +108,12 @@ async fn wrong_requests_for_live_sessions_name_their_parameter() {
         ("/v1/live/sessions", json!({ "session": good }), json!("transport")),
         (
             "/v1/live/sessions",
-            json!({ "session": good, "transport": { "type": "sip" } }),
+            json!({"session": good, "transport": {"type": "sip"}}),
             json!("transport.type"),
         ),
         (
             "/v1/live/sessions",
-            json!({ "session": good, "transport": { "type": "webrtc" } }),
+            json!({"session": good, "transport": {"type": "webrtc"}}),
             json!("transport.sdp"),
         ),
         ("/openai/v1/live/sessions", session_request(&sdp, &json!([])), json!("session")),

@@ -180,9 +180,8 @@ async fn large_pictures_and_texts_do_not_silence_a_call() {
     client.events.clear();
     let picture = [&[0xff, 0xd8, 0xff][..], &[0; 120_000]].concat();
     let url = format!("data:image/jpeg;base64,{}", STANDARD.encode(picture));
-    client.send(&add(
-        json!([{ "type": "input_image", "image_url": url }, { "type": "input_text", "text": "Hi" }]),
-    ));
+    client
+        .send(&add(json!([{"type": "input_image", "image_url": url}, {"type": "input_text", "text": "Hi"}])));
     let added = client.wait_for("conversation.item.added").await;
     assert_eq!(added["item"]["content"][0], json!({ "type": "input_image", "image_url": null }));
     client.send(&instructions(10));
