@@ -3,7 +3,6 @@
 use voxbridge::{
     recording::{AudioPart, RATE_HZ, Timeline},
     session::RecordedItem,
-    vocabulary::ClientEvent,
 };
 
 use super::*;

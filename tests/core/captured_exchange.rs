@@ -1,7 +1,5 @@
 //! One captured exchange: the client's messages with their times, and the real server's answers.
 
-use serde_json::Map;
-
 use super::*;
 
 /// Sample at which the speech recording starts to speak. Until 6.8 s its pauses are at most 0.1 s.

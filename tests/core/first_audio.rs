@@ -1,8 +1,8 @@
 //! Where the time until the first audio of an answer goes: sessions whose every stage is known.
 
-use voxbridge::trace::first_audio::{FirstAudio, SessionLatencies, Stage, Trigger, measure};
+use voxbridge::trace::first_audio::{SessionLatencies, Stage, measure};
 
-use super::{harness::ScriptedJudge, *};
+use super::*;
 
 /// A session of Macaw's client in this profile, whose trace has the user's audio. A model that judges ends of turns takes 150 ms.
 fn config(profile: &'static str) -> HarnessConfig {

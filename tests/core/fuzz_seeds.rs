@@ -1,7 +1,5 @@
 //! Runs every fuzz seed, and random changes of the seeds, through the targets' bodies, so that they are tested without a fuzzer.
 
-use std::path::PathBuf;
-
 use proptest::prelude::*;
 use voxbridge_test_support::fuzzing;
 

@@ -3,10 +3,10 @@
 //! `tests/golden/macaw*/` holds the exchanges. `tests/golden/differences.toml` lists the intended differences
 //! with reasons. A listed difference that does not occur is a failure, like an unlisted one.
 
-use serde_json::Map;
-
-use super::captured_exchange::{CapturedExchange, ClientAction, ServerItem, collapse_runs};
-use super::*;
+use super::{
+    captured_exchange::{CapturedExchange, ClientAction, ServerItem, collapse_runs},
+    *,
+};
 
 /// Sets of exchanges: an engine without partials, and one with them.
 const EXCHANGE_SETS: [&str; 2] = ["macaw", "macaw-partials"];

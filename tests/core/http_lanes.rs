@@ -2,7 +2,7 @@
 
 use voxbridge::vocabulary::HttpBody;
 
-use super::{harness::HttpScript, *};
+use super::*;
 
 /// Status and messages of an answer.
 type Answer = (u16, Vec<Value>);

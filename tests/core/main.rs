@@ -38,27 +38,41 @@ mod xiaozhi;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::OnceLock,
     time::{Duration, Instant},
 };
 
+use allocation_counter::measure;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use harness::{ClientFrame, Harness, HarnessConfig, Traffic, bytes_of, ms, recording, secs, voice, zeros};
+use bytes::Bytes;
+use harness::{
+    ClientFrame, Harness, HarnessConfig, HttpScript, ScriptedJudge, Traffic, bytes_of, ms, recording, secs,
+    two_seconds, utterance, voice, zeros,
+};
 use proptest::{collection::vec, sample::select, strategy::ValueTree as _, test_runner::TestRunner};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use voxbridge::{
     audio::{encoding::Encoding, pcm, wav},
     bridge::{Input, Output},
+    client::Codec,
     error::{Error, ErrorKind},
     media::decode::{DecodeLimits, Decoder},
-    session::{Observation, VoiceCatalog},
-    simulator::{Backend, RealtimeServer, SimDialect, SimulatorConfig},
+    session::{Measurement, Observation, SessionState, VoiceCatalog},
+    simulator::{
+        Backend, EngineAnswer, EngineRequest, RealtimeServer, SimDialect, SimulatorConfig, VllmVersion,
+    },
     spelling::{Library, MappingKind},
-    trace::{AudioRetention, Trace, replay::replay},
+    trace::{
+        AudioRetention, Trace,
+        first_audio::{FirstAudio, Trigger},
+        replay::replay,
+    },
+    upstream::Dialect,
     vocabulary::{
-        DisconnectReason, Frame, Lane, LanePurpose, Message, RolloverReason, ServerCallResult, Tool,
+        ClientEvent, DisconnectReason, Frame, Lane, LaneEvent, LanePurpose, Message, RolloverReason,
+        ServerCallResult, Tool, ToolServer, VoiceSample,
     },
 };
 use voxbridge_test_support::{

@@ -2,7 +2,7 @@
 
 use voxbridge_test_support::rtvi::{RtviFrame, audio_frame, field, message_frame};
 
-use super::{harness::two_seconds, *};
+use super::*;
 
 const FRAME: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -6,10 +6,9 @@
 
 use voxbridge::{
     audio::vad::Sensitivity,
-    client::{Codec, relay::RelayCodec},
-    upstream::Dialect,
+    client::relay::RelayCodec,
     vocabulary::{
-        ClientEvent, ClientRequest, LaneEvent, Mode, Setting, Speaker, SpeechModel,
+        ClientRequest, Mode, Setting, Speaker, SpeechModel,
         relay::{RelayEnd, RelayEndReason, RelayEventMeta, RelayInput, RelayOpening, RelayRequest},
     },
 };

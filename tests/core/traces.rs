@@ -3,8 +3,6 @@
 //! The traces come from the simulator in virtual time. `VOXBRIDGE_RECORD=1 cargo test --test core traces`
 //! records them anew. Do so only after an intended change.
 
-use std::path::PathBuf;
-
 use voxbridge::trace::{
     TraceRecord,
     record::{InputKind, OutputKind},

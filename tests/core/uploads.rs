@@ -1,7 +1,5 @@
 //! Uploads that are made to cost memory or work: what they announce is checked before anything is allocated for it.
 
-use allocation_counter::measure;
-use bytes::Bytes;
 use voxbridge::media::MediaError;
 use voxbridge_test_support::wait::thread_cpu_time;
 

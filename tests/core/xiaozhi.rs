@@ -5,7 +5,7 @@ mod tools;
 use opus_pure::{Application, OpusEncoder};
 use voxbridge::audio::opus::packet_samples;
 
-use super::{harness::two_seconds, *};
+use super::*;
 
 const PACKET: Duration = Duration::from_millis(60);
 /// Packets that a device can hold.

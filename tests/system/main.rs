@@ -67,5 +67,5 @@ use voxbridge_test_support::{
     programs::{clear_settings, send_signal},
     servers::PackageServer,
     tcp_proxy::TcpProxy,
-    wait::wait_until,
+    wait::{wait_until, wait_until_async},
 };

@@ -2,11 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use voxbridge::{
-    simulator::VllmVersion,
-    spelling::{Profile, UpstreamMapping, compatibility::check_compatible},
-    vocabulary::VoiceSample,
-};
+use voxbridge::spelling::{Profile, UpstreamMapping, compatibility::check_compatible};
 
 use super::*;
 

@@ -1,9 +1,11 @@
 //! Where the time until the first audio goes, in every profile on every kind of server.
 
-use voxbridge::trace::first_audio::{FirstAudio, Trigger, measure};
+use voxbridge::trace::first_audio::measure;
 
-use super::play::{Play, secs};
-use super::*;
+use super::{
+    play::{Play, secs},
+    *,
+};
 
 /// Clients whose sessions are measured: with binary audio, and with base64.
 const CLIENTS: [&str; 2] = ["macaw", "openai-realtime"];

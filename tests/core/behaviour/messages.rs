@@ -1,11 +1,7 @@
 //! Messages that a client should not send: the protocol's own error or close frame answers them, or nothing does, and the session
 //! goes on.
 
-use bytes::Bytes;
-use voxbridge::{
-    client::Codec,
-    spelling::client::{CommandSyntax, ExactMessage, Framing},
-};
+use voxbridge::spelling::client::{CommandSyntax, ExactMessage, Framing};
 
 use super::{play::*, words::say_words, *};
 

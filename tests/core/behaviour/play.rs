@@ -2,10 +2,7 @@
 
 use std::cell::{RefCell, RefMut};
 
-use voxbridge::{
-    upstream::{Dialect, lane::LaneCodec},
-    vocabulary::{LaneEvent, MessageMeta},
-};
+use voxbridge::{upstream::lane::LaneCodec, vocabulary::MessageMeta};
 use voxbridge_test_support::world::{
     client::FRAME_MS,
     received::{Content, Reading, Texts},

@@ -1,7 +1,5 @@
 //! Tools of the operator's servers: the model calls one, and the client hears the answer, whether or not its protocol has tools.
 
-use voxbridge::vocabulary::ToolServer;
-
 use super::{play::*, *};
 
 const CALL: &str = r#"<tool_call>{"name": "light", "arguments": {"on": true}}</tool_call>"#;

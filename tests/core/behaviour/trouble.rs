@@ -2,7 +2,7 @@
 //! later is done.
 
 use super::{play::*, *};
-use crate::harness::{HttpFailure, HttpScript};
+use crate::harness::HttpFailure;
 
 /// Every request has a result or an error after this time: a queue may last for 120 s, and a request is asked twice.
 const ANSWER_MAX: Duration = secs(300);

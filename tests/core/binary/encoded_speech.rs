@@ -1,7 +1,9 @@
 //! Speech in file formats: MP3, Opus in Ogg and WAV are whole, whatever is spoken after what.
 
-use super::plain_sockets::{messages, task};
-use super::*;
+use super::{
+    plain_sockets::{messages, task},
+    *,
+};
 
 const TEXTS: [&str; 2] = ["Good morning to all of you. ", "It is warm in here today. "];
 

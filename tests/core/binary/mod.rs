@@ -11,7 +11,7 @@ mod tts;
 mod voice_agents;
 mod word_times;
 
-use super::{harness::utterance, *};
+use super::*;
 
 /// Connects a client of this protocol with this query to a gateway with these faults.
 fn open_client(protocol: &'static str, query: &str, faults: &[&str]) -> Harness {

@@ -1,7 +1,9 @@
 //! Barge-in: immediate silence, no later audio of the interrupted turn, and a conversation that continues.
 
-use super::harness::{Harness, HarnessConfig, Traffic};
-use super::*;
+use super::{
+    harness::{Harness, HarnessConfig, Traffic},
+    *,
+};
 
 /// Time until the detector is certain of an utterance, in hops of 16 ms.
 const DECISION_TIME: Duration = ms(250 + 16);

@@ -1,7 +1,9 @@
 //! Barge-in with models that react wrongly and users who only seem to speak.
 
-use super::harness::{Harness, HarnessConfig};
-use super::*;
+use super::{
+    harness::{Harness, HarnessConfig},
+    *,
+};
 
 pub(crate) const BACKENDS: [ServerKind; 5] = ServerKind::ALL;
 

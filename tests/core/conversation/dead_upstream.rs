@@ -1,7 +1,9 @@
 //! Conversations that cannot continue: the upstream never answers, or voxbridge stops.
 
-use super::support::{Conversation, config, secs};
-use super::*;
+use super::{
+    support::{Conversation, config, secs},
+    *,
+};
 
 #[test]
 fn drain_does_not_wait_for_model_to_open() {

@@ -1,9 +1,9 @@
 //! Devices that hear themselves: a loudspeaker and a microphone in one simulated room.
 
-use voxbridge::simulator::{EngineAnswer, EngineRequest};
-
-use super::harness::{ClientFrame, Harness, HarnessConfig, recording};
-use super::*;
+use super::{
+    harness::{ClientFrame, Harness, HarnessConfig, recording},
+    *,
+};
 
 const FRAME_MS: usize = 20;
 const FRAME: usize = 16 * FRAME_MS;

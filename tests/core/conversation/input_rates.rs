@@ -1,7 +1,9 @@
 //! The user's audio at several rates: when its seconds leave, what they hold and where their words are.
 
-use super::harness::{Harness, HarnessConfig};
-use super::*;
+use super::{
+    harness::{Harness, HarnessConfig},
+    *,
+};
 
 /// Opens a conversation with a model that answers every unit at once.
 fn open(rate_hz: u32) -> Harness {

@@ -1,8 +1,6 @@
 //! Behaviour of legacy servers only: errors that end nothing, a full context that continues, undocumented
 //! voice encodings, and missing features.
 
-use voxbridge::vocabulary::VoiceSample;
-
 use super::{
     harness::{HarnessConfig, recording},
     support::*,

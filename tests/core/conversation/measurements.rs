@@ -1,9 +1,11 @@
 //! Measurements of a session, in virtual time: the reported figures match the events.
 
-use voxbridge::session::{AudioOrigin, BargeInStage, EndReason, Measurement, SessionState};
+use voxbridge::session::{AudioOrigin, BargeInStage, EndReason};
 
-use super::harness::{Harness, HarnessConfig, recording, zeros};
-use super::*;
+use super::{
+    harness::{Harness, HarnessConfig, recording, zeros},
+    *,
+};
 
 fn collect_measurements<T>(harness: &Harness, wanted: impl Fn(Measurement) -> Option<T>) -> Vec<T> {
     harness.measurements().into_iter().filter_map(wanted).collect()

@@ -1,7 +1,9 @@
 //! A client whose microphone never stops, and the model's turns as the client plays them.
 
-use super::harness::{ClientFrame, Harness, recording};
-use super::*;
+use super::{
+    harness::{ClientFrame, Harness, recording},
+    *,
+};
 
 /// Sends frames of one size in real time. Each frame arrives after its last sample.
 #[derive(Debug)]

@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::harness::{Harness, HarnessConfig, Traffic, zeros};
-use super::*;
+use super::{
+    harness::{Harness, HarnessConfig, Traffic, zeros},
+    *,
+};
 
 #[derive(Debug, Clone)]
 enum ClientAction {

@@ -1,7 +1,5 @@
 //! Servers that refuse all audio, with an error after which their session goes on.
 
-use voxbridge::simulator::VllmVersion;
-
 use super::{support::*, *};
 
 #[test]

@@ -8,8 +8,10 @@
 use voxbridge::simulator::watermark_sample;
 use voxbridge_test_support::hot::with_noise;
 
-use super::harness::{ClientFrame, Harness, HarnessConfig, Traffic, recording};
-use super::*;
+use super::{
+    harness::{ClientFrame, Harness, HarnessConfig, Traffic, recording},
+    *,
+};
 
 pub(crate) use super::harness::{ms, secs};
 

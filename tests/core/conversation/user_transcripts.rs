@@ -1,7 +1,9 @@
 //! Transcripts of the user in a conversation: a second lane hears the user, if the profile enables it.
 
-use super::harness::{Harness, HarnessConfig};
-use super::*;
+use super::{
+    harness::{Harness, HarnessConfig},
+    *,
+};
 
 /// A conversation with user transcripts.
 fn open_conversation(backend: ServerKind, workers: usize, latency_ms: u64) -> (Harness, Microphone) {

@@ -216,7 +216,9 @@ fn barge_in_before_the_client_reads_discards_the_audio_and_keeps_every_event() {
 #[test]
 fn client_cancel_is_told_apart_and_a_second_one_is_an_error() {
     let mut client = Realtime::connect("model=gpt-realtime");
-    client.send(&json!({"type": "response.create", "response": {"instructions": "Say hello to all."}}));
+    client.send(
+        &json!({"type": "response.create", "response": {"instructions": "Say hello to everybody here."}}),
+    );
     client.wait_for("response.output_audio.delta");
     client.send(&json!({"type": "response.cancel"}));
     let done = client.of_type("response.done")[0].clone();

@@ -105,8 +105,7 @@ fn items_and_requests_have_bounds() {
     let text = |bytes: usize| json!({"type": "input_text", "text": "a".repeat(bytes)});
     let response = |fields: Value| json!({"type": "response.create", "response": fields});
     let metadata = |key: usize, value: usize| json!({"metadata": {"k".repeat(key): "v".repeat(value)}});
-    let pairs: serde_json::Map<String, Value> =
-        (0..17).map(|number| (number.to_string(), "v".into())).collect();
+    let pairs: Map<String, Value> = (0..17).map(|number| (number.to_string(), "v".into())).collect();
     let message = |content: Value| json!({"type": "message", "role": "user", "content": content});
     for (request, param) in [
         (user_item(json!(vec![text(1); 65])), "item.content"),

@@ -1,7 +1,5 @@
 //! Tools of the operator's servers, with OpenAI's clients: what the model is offered, calls within an answer, and faults.
 
-use voxbridge::vocabulary::ToolServer;
-
 use super::{tools::spoken, *};
 
 const CALL: &str = r#"<tool_call>{"name": "light", "arguments": {"on": true}}</tool_call>"#;

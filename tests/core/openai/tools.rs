@@ -1,7 +1,5 @@
 //! Tools of OpenAI's clients: calls and results, choices, mistakes of the model, interruptions, and what is spoken.
 
-use voxbridge::session::SessionState;
-
 use super::*;
 
 const CALL: &str =
@@ -180,12 +178,8 @@ fn spoken_question_is_answered_by_the_simulated_models_own_call() {
     let mut config = config_with(&[]);
     config.simulator.use_engines = true;
     config.engines = Some(|request| match request {
-        voxbridge::simulator::EngineRequest::Recognise(_) => {
-            voxbridge::simulator::EngineAnswer::Transcript(Ok("What is the weather in Rome".to_owned()))
-        }
-        voxbridge::simulator::EngineRequest::Speak(text) => {
-            voxbridge::simulator::EngineAnswer::Speech(Ok(vec![0.1; text.len() * 1500]))
-        }
+        EngineRequest::Recognise(_) => EngineAnswer::Transcript(Ok("What is the weather in Rome".to_owned())),
+        EngineRequest::Speak(text) => EngineAnswer::Speech(Ok(vec![0.1; text.len() * 1500])),
     });
     let mut client = connect_with(config);
     client.say_question();

@@ -1,7 +1,9 @@
 //! One lane's upstream: replies as its [`Upstream`] describes, with audio that identifies its lane.
 
-use super::script::{Reaction, STRAY_LINES, Stage};
-use super::*;
+use super::{
+    script::{Reaction, STRAY_LINES, Stage},
+    *,
+};
 
 /// An event that reaches the bridge after this many ms.
 #[derive(Debug, Clone)]

@@ -1,8 +1,10 @@
 //! Errors of a client of the current dialect, and the answers to them (mappings/notes/minicpm-o.md#connect,
 //! mappings/notes/minicpm-o.md#rejections).
 
-use super::harness::{Harness, zeros};
-use super::*;
+use super::{
+    harness::{Harness, zeros},
+    *,
+};
 
 fn run_to_closed_event(harness: &mut Harness) -> Value {
     harness.advance(ms(10_000));

@@ -1,8 +1,10 @@
 //! Clients of the model's own protocol on an upstream whose dialect has no messages of a relay, so that its lane's codec gets
 //! the commands of a conversation.
 
-use super::harness::{Harness, HarnessConfig, zeros};
-use super::*;
+use super::{
+    harness::{Harness, HarnessConfig, zeros},
+    *,
+};
 
 /// The current dialect's file under another name, without its messages for relays.
 fn commands_file() -> String {

@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::harness::{Harness, HarnessConfig, zeros};
-use super::*;
+use super::{
+    harness::{Harness, HarnessConfig, zeros},
+    *,
+};
 
 fn connect_legacy(config: HarnessConfig) -> Harness {
     Harness::new_relay(config, &["minicpm-o-legacy"])

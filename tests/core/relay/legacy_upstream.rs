@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::harness::{Harness, HarnessConfig, zeros};
-use super::*;
+use super::{
+    harness::{Harness, HarnessConfig, zeros},
+    *,
+};
 
 fn legacy_config(query: &str, documented: bool, faults: &[&str]) -> HarnessConfig {
     let mut config = HarnessConfig { upstream: "minicpm-o-legacy", ..config(query, faults) };

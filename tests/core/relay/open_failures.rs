@@ -1,7 +1,9 @@
 //! Failures before a session opens or between two upstreams. Each one ends with a message to the client.
 
-use super::harness::{Harness, HarnessConfig, zeros};
-use super::*;
+use super::{
+    harness::{Harness, HarnessConfig, zeros},
+    *,
+};
 
 fn session_update(prompt: &str) -> Value {
     json!({"type": "session.update", "session": {"instructions": prompt}})

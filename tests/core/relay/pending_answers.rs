@@ -3,8 +3,10 @@
 
 use proptest::prelude::*;
 
-use super::harness::{Harness, Traffic};
-use super::*;
+use super::{
+    harness::{Harness, Traffic},
+    *,
+};
 
 /// A session with this many pending questions, and this far into their answers.
 fn harness_with_questions(count: usize, after: u64) -> Harness {

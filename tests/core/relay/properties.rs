@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::harness::{Harness, HarnessConfig};
-use super::*;
+use super::{
+    harness::{Harness, HarnessConfig},
+    *,
+};
 
 #[derive(Debug, Clone)]
 enum ClientAction {

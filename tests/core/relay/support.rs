@@ -1,7 +1,9 @@
 //! A relayed client: the messages it sends and receives.
 
-use super::harness::{Harness, HarnessConfig, Traffic, recording, zeros};
-use super::*;
+use super::{
+    harness::{Harness, HarnessConfig, Traffic, recording, zeros},
+    *,
+};
 
 pub(crate) use super::harness::ms;
 

@@ -4,8 +4,10 @@
 use voxbridge::simulator::{ConnId, SimInput, SimOutput};
 use voxbridge_test_support::world::gateway::VirtualGateway;
 
-use super::harness::{ClientFrame, Harness, HarnessConfig, zeros};
-use super::*;
+use super::{
+    harness::{ClientFrame, Harness, HarnessConfig, zeros},
+    *,
+};
 
 /// A step of the script: a client message, or time that passes.
 enum ScriptStep {
@@ -168,7 +170,9 @@ fn send_step(message: &Value) -> ScriptStep {
 }
 
 fn session_update() -> ScriptStep {
-    send_step(&json!({"type": "session.update", "session": {"instructions": "You are helpful."}}))
+    send_step(
+        &json!({"type": "session.update", "session": {"instructions": "You are a helpful English assistant."}}),
+    )
 }
 
 /// An open session with a question and this many seconds of silence.

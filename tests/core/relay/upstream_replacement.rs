@@ -1,8 +1,10 @@
 //! Upstream failures: retries before the session opens, replacement of a lost upstream, and announced
 //! endings.
 
-use super::harness::{Harness, HarnessConfig, zeros};
-use super::*;
+use super::{
+    harness::{Harness, HarnessConfig, zeros},
+    *,
+};
 
 #[test]
 fn failure_before_open_is_retried_silently() {

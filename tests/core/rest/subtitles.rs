@@ -5,13 +5,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use voxbridge::{
-    media::transcript::{
-        Segment,
-        cues::{Cue, CueRules, cues_of},
-        segments::divided,
-    },
-    simulator::{EngineAnswer, EngineRequest},
+use voxbridge::media::transcript::{
+    Segment,
+    cues::{Cue, CueRules, cues_of},
+    segments::divided,
 };
 
 use super::*;

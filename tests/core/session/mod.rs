@@ -12,7 +12,7 @@ mod upstream_faults;
 
 use voxbridge::simulator::CORRUPTED_PREFIX;
 
-use super::{harness::utterance, *};
+use super::*;
 
 /// About five seconds of speech.
 const LONG: &str = "The quick brown fox jumps over the lazy dog, and the dog does not mind at all.";

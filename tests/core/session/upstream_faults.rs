@@ -142,6 +142,7 @@ fn rejecting_upstream_is_reported_and_session_recovers() {
         let (error_code, message) = errors(&harness)[0].clone();
         assert_eq!(error_code, code, "{fault}");
         assert!(message.contains(words) && message.contains("attempts"), "{fault}: {message}");
+        assert!(message.contains("utterance 0 was not transcribed"), "{fault}: {message}");
         harness.advance(secs(1));
         assert_eq!(errors(&harness).len(), 1, "{fault}: reported more than once");
         send_speak(&mut harness, LONG, "no");

@@ -167,7 +167,12 @@ fn caller_is_muted_until_the_provider_confirms_the_mark() {
 fn another_text_clears_the_providers_buffer() {
     for provider in &PROVIDERS {
         let mut harness = open(provider.client, "");
-        start(&mut harness, provider, provider.formats[0], "This text is cut by another one.");
+        start(
+            &mut harness,
+            provider,
+            provider.formats[0],
+            "This text is cut by another one, because it is long.",
+        );
         harness.run_until(|harness| !audio(harness, provider).is_empty(), Duration::from_secs(20));
         assert!(!harness.texts.iter().any(|text| text == provider.clear), "{}", provider.client);
         start(&mut harness, provider, provider.formats[0], "Stop.");

@@ -9,10 +9,10 @@ mod properties;
 
 use voxbridge::session::{
     EarlyQuestionResult::{self, Asked},
-    Measurement, TurnDecision,
+    TurnDecision,
 };
 
-use super::{harness::ScriptedJudge, *};
+use super::*;
 
 /// Names of profiles, what they extend, and what is different.
 const PROFILES: [[&str; 3]; 7] = [

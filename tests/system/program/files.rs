@@ -173,12 +173,7 @@ async fn interrupted_speech_leaves_no_file() {
         .unwrap();
     // The part grows while the model speaks.
     let has_audio = || fs::read_dir(&out).unwrap().any(|entry| entry.unwrap().metadata().unwrap().len() > 44);
-    let begun = async {
-        while !has_audio() {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, begun).await.expect("no audio is written");
+    wait_until("audio is written", has_audio).await;
     send_signal(process.id().unwrap(), "-INT");
     let ended =
         timeout(PATIENCE, process.wait_with_output()).await.expect("the command does not end").unwrap();

@@ -28,12 +28,7 @@ fn starts_ms(srt: &str) -> Vec<u64> {
 async fn transcribe_until(cues: usize, arguments: &[&str], output: &Path) -> Child {
     let process = voxbridge(arguments).stderr(Stdio::piped()).spawn().unwrap();
     let has_cues = || fs::read_to_string(output).is_ok_and(|srt| srt.matches(" --> ").count() >= cues);
-    let wait = async {
-        while !has_cues() {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(PATIENCE, wait).await.expect("no cues are written");
+    wait_until("cues are written", has_cues).await;
     process
 }
 

@@ -411,12 +411,7 @@ async fn client_that_hangs_up_ends_its_session() {
     };
     timeout(PATIENCE, waits).await.expect("no session");
     drop(stream);
-    let ends = async {
-        while !bench.sessions.is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(PATIENCE, ends).await.expect("the session goes on");
+    wait_until("the sessions end", || bench.sessions.is_empty()).await;
 }
 
 #[tokio::test]
@@ -523,11 +518,6 @@ async fn mutated_requests_are_answered() {
             assert!(is_known, "{path} {answer:?}");
         }
     }
-    let ends = async {
-        while !bench.sessions.is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(PATIENCE, ends).await.expect("a session goes on");
+    wait_until("the sessions end", || bench.sessions.is_empty()).await;
     assert_eq!(request(bench.address(), "GET", "/health", "", b"").await.status, 200);
 }

@@ -115,12 +115,7 @@ async fn client_that_hangs_up_after_more_bytes_ends_its_session() {
     };
     timeout(PATIENCE, waits).await.expect("no session");
     drop(stream);
-    let ends = async {
-        while !bench.sessions.is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(Duration::from_secs(10), ends).await.expect("the session goes on");
+    wait_until("the sessions end", || bench.sessions.is_empty()).await;
 }
 
 /// Requests that follow each other at once are answered in turn.

@@ -481,18 +481,12 @@ async fn client_that_never_reads_is_closed() {
     advance_time(Duration::from_secs(121)).await;
     // Its slot is free again: two more clients fit.
     let mut clients = Vec::new();
-    timeout(Duration::from_secs(10), async {
-        while clients.len() < 2 {
-            let (head, client) = bench.open_websocket("/v1/realtime?model=x", "").await;
-            if head.starts_with("HTTP/1.1 101 ") {
-                clients.push(client);
-            } else {
-                sleep(Duration::from_millis(20)).await;
-            }
-        }
+    wait_until_async("the slot is freed", async || {
+        let (head, client) = bench.open_websocket("/v1/realtime?model=x", "").await;
+        clients.extend(head.starts_with("HTTP/1.1 101 ").then_some(client));
+        clients.len() == 2
     })
-    .await
-    .expect("the slot is not freed");
+    .await;
     assert_speaks(&mut clients[1]).await;
     assert!(byte_counter.to_clients.load(Relaxed) < BUFFERED_MAX_BYTES);
     assert!(matches!(slow.read_to_end().await.last(), Some(ClientFrame::End(_))));

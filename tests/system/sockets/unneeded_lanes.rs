@@ -30,12 +30,8 @@ impl BusyGateway {
     }
 
     async fn wait_for_queue_length(&self, length: usize) {
-        let reached = async {
-            while gateway_status(self.gateway).await["queue_length"] != length {
-                sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(Duration::from_secs(40), reached).await.expect("the queue has another length");
+        let has_length = async || gateway_status(self.gateway).await["queue_length"] == length;
+        wait_until_async("the queue has this length", has_length).await;
     }
 
     /// Lanes that wait in the queue although nothing needs them, according to the metrics.
@@ -108,26 +104,18 @@ async fn client_in_one_queue_gets_the_first_worker_of_any_gateway() {
         let mut client = bench.client("model=x").await;
         client.send_json(json!({"type": "tts.speak", "text": "In time."})).await;
         let waits = async |gateway: SocketAddr| gateway_status(gateway).await["queue_length"] != 0;
-        timeout(Duration::from_secs(20), async {
-            while !(waits(held[0].0).await || waits(held[1].0).await) {
-                sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await
-        .expect("the client waits in a queue");
+        let is_queued = async || waits(held[0].0).await || waits(held[1].0).await;
+        wait_until_async("the client waits in a queue", is_queued).await;
         held[first].1.send_json(json!({"type": "session.close"})).await;
         client.wait_for_event("tts.speaking_end").await;
         client.close().await;
         held[1 - first].1.send_json(json!({"type": "session.close"})).await;
         for (gateway, ..) in &held {
-            timeout(Duration::from_secs(40), async {
-                let is_idle = |status: &Value| status["idle_workers"] == 1 && status["queue_length"] == 0;
-                while !is_idle(&gateway_status(*gateway).await) {
-                    sleep(Duration::from_millis(5)).await;
-                }
+            wait_until_async("no worker is lost", async || {
+                let status = gateway_status(*gateway).await;
+                status["idle_workers"] == 1 && status["queue_length"] == 0
             })
-            .await
-            .unwrap_or_else(|_| panic!("{first}: a worker is lost"));
+            .await;
         }
     }
 }

@@ -42,13 +42,9 @@ async fn session_is_told_at_its_begin_after_its_turns_and_at_its_end_with_its_us
     client.send_utterance(&recording("goforward")).await;
     client.wait_for_event("tts.speaking_end").await;
     client.close().await;
-    let told = loop {
-        let told = received.lock().unwrap().clone();
-        if told.iter().any(|message| message["type"] == "session.ended") {
-            break told;
-        }
-        sleep(Duration::from_millis(10)).await;
-    };
+    let has_ended = || received.lock().unwrap().iter().any(|message| message["type"] == "session.ended");
+    wait_until("the end is told", has_ended).await;
+    let told = received.lock().unwrap().clone();
     let of = |kind: &str| {
         told.iter().find(|message| message["type"] == kind).unwrap_or_else(|| panic!("{told:#?}"))
     };

@@ -41,12 +41,7 @@ impl BusyGateway {
     }
 
     async fn wait_for_queue(&self) {
-        let waiting = async {
-            while self.status().await["queue_length"] == 0 {
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(PATIENCE, waiting).await.expect("nobody is in the queue");
+        wait_until_async("a client is queued", async || self.status().await["queue_length"] != 0).await;
     }
 
     /// Starts the command, and waits until it is in the queue.

@@ -78,7 +78,11 @@ const INVALID_FIELDS: [(Protocol, &str, Expected); 22] = [
     (Current, r#"{"type": "input.append", "input": {"audio": {"data": {"data": []}}}}"#, Closed(1000)),
     (Legacy, r#"{"type": "session.update", "session": []}"#, ModelOutput("invalid_payload")),
     (Legacy, r#"{"type": "session.update"}"#, ModelOutput("missing_field")),
-    (Legacy, r#"{"type": "session.update", "session": {"ref_audio": "/"}}"#, ModelOutput("invalid_payload")),
+    (
+        Legacy,
+        r#"{"type": "session.update", "session": {"ref_audio": "///"}}"#,
+        ModelOutput("invalid_payload"),
+    ),
     (Legacy, r#"{"type": "input_audio_buffer.append"}"#, ModelOutput("missing_field")),
     (Legacy, r#"{"type": "input_audio_buffer.append", "audio": 7}"#, ModelOutput("invalid_payload")),
     (Vosk, r#"{"config": 5}"#, Closed(1008)),
