@@ -140,7 +140,10 @@ fn noises() -> Vec<(&'static str, Vec<i16>)> {
         ("door knock", bursts(1200, &[0, 260, 500], 35.0, 14_000.0)),
         ("breath", breath(700, 4000.0, 0.4)),
         ("loud breath", breath(1200, 8000.0, 0.2)),
-        ("stepping noise", stepping_noise(150, &[200.0, 2000.0, 600.0, 5000.0, 300.0, 3000.0, 1000.0])),
+        (
+            "stepping noise",
+            stepping_noise(150, &[200.0, 2000.0, 600.0, 5000.0, 300.0, 3000.0, 1000.0, 8000.0]),
+        ),
         ("rising noise", stepping_noise(300, &[100.0, 300.0, 1000.0, 3000.0, 10_000.0])),
         ("cough", voices()[0].samples[voices()[0].onset..][..16 * 200].to_vec()),
     ]
