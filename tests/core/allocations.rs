@@ -2,11 +2,9 @@
 //!
 //! An ordinary frame of 20 ms decides nothing and completes no unit. Once the buffers have their size, it allocates nothing.
 
-use std::time::Duration;
+use voxbridge::audio::SPEECH_RATE_HZ;
 
-use voxbridge::audio::{SPEECH_RATE_HZ, pcm, wav};
-
-use crate::harness::{BridgeStep, Harness, HarnessConfig, bytes_of, recording};
+use super::{harness::BridgeStep, *};
 
 /// Frames before the count. They begin with speech, at which the detector allocates its state.
 const WARM_UP_FRAMES: usize = 50 * 6;

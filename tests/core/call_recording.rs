@@ -1,15 +1,11 @@
 //! Recordings of whole sessions: each side is where the client heard it.
 
-use std::time::Duration;
-
-use serde_json::json;
 use voxbridge::{
     recording::{AudioPart, RATE_HZ, Timeline},
     session::RecordedItem,
-    vocabulary::ClientEvent,
 };
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, recording, zeros};
+use super::*;
 
 /// Most samples between a recording and the client's own capture: 20 ms.
 const BOUND: isize = RATE_HZ as isize / 50;

@@ -1,11 +1,6 @@
 //! One captured exchange: the client's messages with their times, and the real server's answers.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
-
-use serde::Deserialize;
-use serde_json::{Map, Value};
-
-use crate::harness::{bytes_of, recording};
+use super::*;
 
 /// Sample at which the speech recording starts to speak. Until 6.8 s its pauses are at most 0.1 s.
 const SPEECH_START: usize = 16 * 200;
@@ -124,13 +119,13 @@ impl CapturedExchange {
     /// Every exchange in a folder, by name.
     pub(crate) fn all(folder: &str) -> BTreeMap<String, Self> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder);
-        let read = |entry: std::io::Result<std::fs::DirEntry>| {
+        let read = |entry: std::io::Result<fs::DirEntry>| {
             let path = entry.unwrap().path();
-            let exchange = serde_json::from_str(&std::fs::read_to_string(&path).unwrap());
+            let exchange = serde_json::from_str(&fs::read_to_string(&path).unwrap());
             let name = path.file_stem().unwrap().to_string_lossy().into_owned();
             (name, exchange.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
         };
-        std::fs::read_dir(&folder).unwrap().map(read).collect()
+        fs::read_dir(&folder).unwrap().map(read).collect()
     }
 
     /// The client's actions and their times.

@@ -1,9 +1,9 @@
 //! `mappings/pages`: a page for each client protocol, and the table of stock clients. They say what the mapping files say, and each
 //! stock client has a test.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use voxbridge::spelling::{explain::page, tested_with::TestedClient};
 
-use voxbridge::spelling::{Library, explain::page, tested_with::TestedClient};
+use super::*;
 
 fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

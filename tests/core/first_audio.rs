@@ -1,28 +1,16 @@
 //! Where the time until the first audio of an answer goes: sessions whose every stage is known.
 
-use std::time::Duration;
+use voxbridge::trace::first_audio::{SessionLatencies, Stage, measure};
 
-use serde_json::json;
-use voxbridge::{
-    simulator::SimulatorConfig,
-    spelling::Library,
-    trace::{
-        AudioRetention, Trace,
-        first_audio::{FirstAudio, SessionLatencies, Stage, Trigger, measure},
-    },
-};
-use voxbridge_test_support::world::session::epoch;
-
-use crate::harness::{Harness, HarnessConfig, ScriptedJudge, ms, secs, voice, zeros};
+use super::*;
 
 /// A session of Macaw's client in this profile, whose trace has the user's audio. A model that judges ends of turns takes 150 ms.
 fn config(profile: &'static str) -> HarnessConfig {
     let mut config = HarnessConfig {
         profile,
         record: Some(AudioRetention::Client),
-        simulator: SimulatorConfig { workers: 2, record: true, ..SimulatorConfig::default() },
         judge: Some(ScriptedJudge { takes: ms(150), verdict: Box::new(|_| Some(0.99)) }),
-        ..HarnessConfig::default()
+        ..HarnessConfig::default().workers(2)
     };
     config.add_profile("judged", "assistant", "[listen]\nturn_end = \"semantic\"");
     config.add_profile("eager", "judged", "[answer]\neager = true");

@@ -1,12 +1,9 @@
 //! Runs every fuzz seed, and random changes of the seeds, through the targets' bodies, so that they are tested without a fuzzer.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-
 use proptest::prelude::*;
 use voxbridge_test_support::fuzzing;
+
+use super::*;
 
 /// Inputs of a target with their names: written by hand, and found by fuzzers (`tests/fuzz/pack`).
 fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
@@ -43,7 +40,7 @@ fn run_seeds(target: &str, body: fn(&[u8])) {
 fn changed_seed(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
     let seeds: Vec<Vec<u8>> = seeds(target).into_iter().map(|(_, seed)| seed).collect();
     let change = (any::<prop::sample::Index>(), 0usize..4, any::<u8>());
-    (prop::sample::select(seeds), prop::collection::vec(change, 1..12)).prop_map(|(mut bytes, changes)| {
+    (select(seeds), vec(change, 1..12)).prop_map(|(mut bytes, changes)| {
         for (at, kind, byte) in changes {
             let at = at.index(bytes.len() + 1);
             match kind {
@@ -57,153 +54,70 @@ fn changed_seed(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
     })
 }
 
-proptest! {
-    #![proptest_config(crate::properties::config())]
+/// A property for each body: it accepts changed seeds of its target.
+macro_rules! accept_changed_seeds {
+    ($($test:ident: $target:ident),+ $(,)?) => {
+        proptest! {
+            #![proptest_config(crate::properties::config())]
+            $(
+                #[test]
+                fn $test(bytes in changed_seed(stringify!($target))) {
+                    fuzzing::$target(&bytes);
+                }
+            )+
+        }
+    };
+}
 
-    #[test]
-    fn client_decoder_accepts_changed_seeds(bytes in changed_seed("client_decoder")) {
-        fuzzing::client_decoder(&bytes);
-    }
+/// A test for each line: the bodies accept their targets' seeds.
+macro_rules! accept_seeds {
+    ($($test:ident: $($target:ident),+;)+) => {
+        $(
+            #[test]
+            fn $test() {
+                $(run_seeds(stringify!($target), fuzzing::$target);)+
+            }
+        )+
+    };
+}
 
-    #[test]
-    fn opus_decoder_accepts_changed_seeds(bytes in changed_seed("opus")) {
-        fuzzing::opus(&bytes);
-    }
-
-    #[test]
-    fn lanes_accept_changed_seeds(bytes in changed_seed("lane_frames")) {
-        fuzzing::lane_frames(&bytes);
-    }
-
-    #[test]
-    fn clients_accept_changed_seeds(bytes in changed_seed("client_frames")) {
-        fuzzing::client_frames(&bytes);
-    }
-
-    #[test]
-    fn forms_accept_changed_seeds(bytes in changed_seed("upload_form")) {
-        fuzzing::upload_form(&bytes);
-    }
-
-    #[test]
-    fn tcp_streams_accept_changed_seeds(bytes in changed_seed("tcp_stream")) {
-        fuzzing::tcp_stream(&bytes);
-    }
-
-    #[test]
-    fn decoder_of_uploads_accepts_changed_seeds(bytes in changed_seed("container")) {
-        fuzzing::container(&bytes);
-    }
-
-    #[test]
-    fn bridge_inputs_accept_changed_seeds(bytes in changed_seed("bridge_inputs")) {
-        fuzzing::bridge_inputs(&bytes);
-    }
-
-    #[test]
-    fn sessions_accept_changed_seeds(bytes in changed_seed("any_session")) {
-        fuzzing::any_session(&bytes);
-    }
+accept_changed_seeds! {
+    client_decoder_accepts_changed_seeds: client_decoder,
+    opus_decoder_accepts_changed_seeds: opus,
+    lanes_accept_changed_seeds: lane_frames,
+    clients_accept_changed_seeds: client_frames,
+    forms_accept_changed_seeds: upload_form,
+    tcp_streams_accept_changed_seeds: tcp_stream,
+    decoder_of_uploads_accepts_changed_seeds: container,
+    bridge_inputs_accept_changed_seeds: bridge_inputs,
+    sessions_accept_changed_seeds: any_session,
 }
 
 #[cfg(feature = "webrtc")]
-proptest! {
-    #![proptest_config(crate::properties::config())]
-
-    #[test]
-    fn calls_accept_changed_offers(bytes in changed_seed("call_offer")) {
-        fuzzing::call_offer(&bytes);
-    }
-
-    #[test]
-    fn calls_accept_changed_packets(bytes in changed_seed("call_packets")) {
-        fuzzing::call_packets(&bytes);
-    }
-
-    #[test]
-    fn calls_accept_changed_audio(bytes in changed_seed("call_audio")) {
-        fuzzing::call_audio(&bytes);
-    }
+accept_changed_seeds! {
+    calls_accept_changed_offers: call_offer,
+    calls_accept_changed_packets: call_packets,
+    calls_accept_changed_audio: call_audio,
 }
 
 #[cfg(feature = "webrtc")]
-#[test]
-fn calls_accept_seeds() {
-    run_seeds("call_offer", fuzzing::call_offer);
-    run_seeds("call_packets", fuzzing::call_packets);
-    run_seeds("call_audio", fuzzing::call_audio);
+accept_seeds! {
+    calls_accept_seeds: call_offer, call_packets, call_audio;
 }
 
-#[test]
-fn client_decoder_accepts_seeds() {
-    run_seeds("client_decoder", fuzzing::client_decoder);
-}
-
-#[test]
-fn upstream_decoder_accepts_seeds() {
-    run_seeds("upstream_decoder", fuzzing::upstream_decoder);
-}
-
-#[test]
-fn bridge_inputs_accept_seeds() {
-    run_seeds("bridge_inputs", fuzzing::bridge_inputs);
-}
-
-#[test]
-fn sessions_accept_seeds() {
-    run_seeds("any_session", fuzzing::any_session);
-}
-
-#[test]
-fn mapping_file_reader_accepts_seeds() {
-    run_seeds("mapping_file", fuzzing::mapping_file);
-}
-
-#[test]
-fn wav_reader_accepts_seeds() {
-    run_seeds("wav", fuzzing::wav);
-}
-
-#[test]
-fn opus_decoder_accepts_seeds() {
-    run_seeds("opus", fuzzing::opus);
-}
-
-#[test]
-fn trace_context_reader_accepts_seeds() {
-    run_seeds("trace_context", fuzzing::trace_context);
-}
-
-#[test]
-fn access_checks_accept_seeds() {
-    run_seeds("access", fuzzing::access);
-}
-
-#[test]
-fn lanes_accept_seeds() {
-    run_seeds("lane_frames", fuzzing::lane_frames);
-    run_seeds("event_stream", fuzzing::event_stream);
-}
-
-#[test]
-fn clients_in_a_row_accept_seeds() {
-    run_seeds("client_frames", fuzzing::client_frames);
-    run_seeds("protobuf", fuzzing::protobuf);
-    run_seeds("sideband", fuzzing::sideband);
-}
-
-#[test]
-fn streams_before_a_session_accept_seeds() {
-    run_seeds("upload_form", fuzzing::upload_form);
-    run_seeds("tcp_stream", fuzzing::tcp_stream);
-}
-
-#[test]
-fn decoder_of_uploads_accepts_seeds() {
-    run_seeds("container", fuzzing::container);
-}
-
-#[test]
-fn trace_reader_accepts_seeds() {
-    run_seeds("trace", fuzzing::trace);
+accept_seeds! {
+    client_decoder_accepts_seeds: client_decoder;
+    upstream_decoder_accepts_seeds: upstream_decoder;
+    bridge_inputs_accept_seeds: bridge_inputs;
+    sessions_accept_seeds: any_session;
+    mapping_file_reader_accepts_seeds: mapping_file;
+    wav_reader_accepts_seeds: wav;
+    opus_decoder_accepts_seeds: opus;
+    trace_context_reader_accepts_seeds: trace_context;
+    access_checks_accept_seeds: access;
+    lanes_accept_seeds: lane_frames, event_stream;
+    clients_in_a_row_accept_seeds: client_frames, protobuf, sideband;
+    streams_before_a_session_accept_seeds: upload_form, tcp_stream;
+    decoder_of_uploads_accepts_seeds: container;
+    trace_reader_accepts_seeds: trace;
 }

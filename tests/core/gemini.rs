@@ -1,12 +1,8 @@
 //! Clients of Gemini Live in virtual time: turns, interruptions, tools, the client's own detection of activity, and ends.
 
-use std::time::Duration;
+use base64::engine::general_purpose::URL_SAFE;
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE};
-use serde_json::{Value, json};
-use voxbridge::simulator::SimulatorConfig;
-
-use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording, zeros};
+use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const LONG: &str =
@@ -18,9 +14,7 @@ struct Gemini {
 
 impl Gemini {
     fn connect(answers: &[&str], setup: Value) -> Self {
-        let answers = answers.iter().map(|answer| (*answer).to_owned()).collect();
-        let simulator = SimulatorConfig { record: true, answers, workers: 2, ..SimulatorConfig::default() };
-        let config = HarnessConfig { simulator, ..HarnessConfig::of("gemini-live", "assistant", "") };
+        let config = HarnessConfig::of("gemini-live", "assistant", "").answers(answers).workers(2);
         let mut client = Self { harness: Harness::new(config) };
         assert!(client.all().is_empty(), "the client speaks first");
         let mut message = json!({"setup": {
@@ -218,7 +212,7 @@ fn written_answers_have_no_audio() {
     client.wait_for("/serverContent/turnComplete", 1);
     assert_eq!(client.names(1), ["modelTurn", "generationComplete", "turnComplete"]);
     assert!(
-        client.all().iter().all(|it| it.pointer("/serverContent/modelTurn/parts/0/inlineData").is_none())
+        client.all().iter().all(|it| it["serverContent"]["modelTurn"]["parts"][0]["inlineData"].is_null())
     );
 }
 

@@ -3,18 +3,9 @@
 //! `tests/golden/macaw*/` holds the exchanges. `tests/golden/differences.toml` lists the intended differences
 //! with reasons. A listed difference that does not occur is a failure, like an unlisted one.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
-
-use crate::captured_exchange::{CapturedExchange, ClientAction, ServerItem, collapse_runs};
-use crate::harness::{ClientFrame, Harness, HarnessConfig};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
-use voxbridge::{
-    error::{Error, ErrorKind},
-    session::VoiceCatalog,
+use super::{
+    captured_exchange::{CapturedExchange, ClientAction, ServerItem, collapse_runs},
+    *,
 };
 
 /// Sets of exchanges: an engine without partials, and one with them.
@@ -221,7 +212,7 @@ fn judge_exchange(
             }
         }
     }
-    findings.problems.extend(crate::protocol_checks::find_violations(harness));
+    findings.problems.extend(protocol_checks::find_violations(harness));
     findings
 }
 

@@ -1,7 +1,9 @@
 //! The harness of `voxbridge-test-support` with the allocations of every step, which this program's allocator counts.
 
-use allocation_counter::{AllocationInfo, measure};
+use allocation_counter::AllocationInfo;
 use voxbridge_test_support::world::harness::{self, StepMeter};
+
+use super::*;
 pub(crate) use voxbridge_test_support::world::{
     bytes_of,
     config::{HarnessConfig, ScriptedJudge},

@@ -1,17 +1,8 @@
 //! Lanes of HTTP requests in virtual time: their traces replay, and a full server is named.
 
-use std::time::Duration;
+use voxbridge::vocabulary::HttpBody;
 
-use serde_json::{Value, json};
-use voxbridge::{
-    spelling::Library,
-    trace::{AudioRetention, Trace, replay::replay},
-    vocabulary::HttpBody,
-};
-use voxbridge_test_support::cases::assert_has;
-use voxbridge_test_support::world::session::epoch;
-
-use crate::harness::{Harness, HarnessConfig, HttpScript, recording, zeros};
+use super::*;
 
 /// Status and messages of an answer.
 type Answer = (u16, Vec<Value>);
@@ -167,9 +158,7 @@ fn server_counts_tokens_and_says_that_an_answer_reached_its_bound() {
         }
         let client = ask(dialect, &json!({}), vec![delta("Very far")]);
         assert!(body(&client).get("temperature").is_none(), "{}", body(&client));
-        assert!(
-            client.events("response.done")[0]["response"]["usage"]["output_tokens"].as_u64().unwrap() > 0
-        );
+        assert!(client.events("response.done")[0]["response"]["usage"]["output_tokens"].as_u64() > Some(0));
     }
 }
 
@@ -239,12 +228,7 @@ fn text_without_an_end_is_cut_and_incomplete() {
         assert_eq!(done["status"], "incomplete", "{done}");
         let text = done["output"][0]["content"][0]["text"].as_str().unwrap();
         assert!((64_900..66_000).contains(&text.len()), "{} characters", text.len());
-        assert_eq!(
-            (client.requests.len(), client.events("error").len()),
-            (1, 0),
-            "{:?}",
-            client.events("error")
-        );
+        assert_eq!((client.requests.len(), client.events("error")), (1, Vec::new()));
         // An answer that ends within the bound is whole.
         let client = ask(dialect, &json!({}), endless()[..60].to_vec());
         assert_eq!(client.events("response.done")[0]["response"]["status"], "completed");

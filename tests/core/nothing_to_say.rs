@@ -1,15 +1,8 @@
 //! Texts to speak without a word in them: each ends in the protocol's ordinary way, without audio and without an error.
 
-use std::time::Duration;
+use voxbridge::error::Origin;
 
-use serde_json::{Value, json};
-use voxbridge::{
-    error::{Error, Origin},
-    session::Observation,
-};
-use voxbridge_test_support::cases::rows;
-
-use crate::harness::{ClientFrame, Harness, HarnessConfig};
+use super::*;
 
 const WORDLESS: [&str; 12] = [
     "\u{1F604}",

@@ -1,12 +1,7 @@
 //! A protocol in one file that is not part of the program (`examples/mappings/voice-agent.toml`): conditions on values, words of its own,
 //! and Unix times.
 
-use std::time::Duration;
-
-use serde_json::json;
-use voxbridge::{simulator::SimulatorConfig, spelling::Library};
-
-use crate::harness::{ClientFrame, Harness, HarnessConfig, recording, zeros};
+use super::*;
 
 const FILE: &str = include_str!("../../examples/mappings/voice-agent.toml");
 const MINUTE: Duration = Duration::from_secs(60);
@@ -16,10 +11,8 @@ const LONG: &str =
 fn connect() -> Harness {
     let mut library = Library::embedded().unwrap();
     library.add("voice-agent.toml", FILE).unwrap();
-    let answers = vec![LONG.to_owned(), "Yes?".to_owned()];
-    let simulator = SimulatorConfig { answers, workers: 2, ..SimulatorConfig::default() };
-    let config = HarnessConfig { library, simulator, ..HarnessConfig::of("voice-agent", "assistant", "") };
-    Harness::new(config)
+    let config = HarnessConfig { library, ..HarnessConfig::of("voice-agent", "assistant", "") };
+    Harness::new(config.answers(&[LONG, "Yes?"]).workers(2))
 }
 
 #[test]

@@ -1,12 +1,8 @@
 //! A Pipecat client in virtual time: RTVI messages and audio in protobuf frames.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use voxbridge::simulator::SimulatorConfig;
 use voxbridge_test_support::rtvi::{RtviFrame, audio_frame, field, message_frame};
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, two_seconds, zeros};
+use super::*;
 
 const FRAME: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -227,10 +223,7 @@ fn format_of_the_audio_may_change_with_each_frame() {
     assert_eq!(errors.len(), 2, "{errors:?}");
     for error in errors {
         assert_eq!(error["data"]["fatal"], false);
-        assert!(
-            error["data"]["error"].as_str().unwrap().starts_with("Invalid message: audio frame: "),
-            "{error}"
-        );
+        assert!(error["data"]["error"].as_str().unwrap().contains("Invalid message: audio frame"), "{error}");
     }
     assert_eq!(received(&client), before);
     client.say(&zeros(20), (16_000, 1));

@@ -10,20 +10,13 @@ mod script;
 mod test_audio;
 mod upstream;
 
-use std::{collections::BTreeMap, time::Duration};
-
-use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
-use voxbridge::{
-    bridge::Output,
-    session::Observation,
-    spelling::Library,
-    trace::{Trace, replay::replay},
-    vocabulary::Message,
-};
-
 use driver::Driver;
-use script::Step;
+use proptest::prelude::*;
+use script::{Script, Step, UnitReply, Upstream};
 use test_audio::Sound;
+use upstream::{LEVELS, UpstreamEvent, lane_sample};
+
+use super::*;
 
 /// Sessions for each property unless `PROPTEST_CASES` says otherwise: a few seconds of run time in all.
 const CASES: u32 = 16;
@@ -115,9 +108,9 @@ proptest! {
 
     #[test]
     fn audio_framing_does_not_change_questions(
-        rate_hz in prop::sample::select(vec![8_000u32, 16_000, 24_000, 44_100, 48_000]),
+        rate_hz in select(vec![8_000u32, 16_000, 24_000, 44_100, 48_000]),
         channels in 1u16..=2,
-        cuts in prop::collection::vec(prop_oneof![700usize..5_000, Just(1), Just(640)], 1..20),
+        cuts in vec(prop_oneof![700usize..5_000, Just(1), Just(640)], 1..20),
     ) {
         // Cut at single bytes now and then, but not the whole clip.
         let cuts: Vec<usize> = cuts.into_iter().chain([2_001]).collect();
@@ -177,7 +170,7 @@ proptest! {
 }
 
 /// Counts each kind of output by name.
-fn count_outputs(script: &script::Script, counts: &mut BTreeMap<String, u32>) -> Driver {
+fn count_outputs(script: &Script, counts: &mut BTreeMap<String, u32>) -> Driver {
     let driver = Driver::play(script);
     let mut count = |what: &str| *counts.entry(what.to_owned()).or_default() += 1;
     for (_, output) in &driver.log {

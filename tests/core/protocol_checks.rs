@@ -1,10 +1,6 @@
 //! Rules for everything a client sees: pairs alternate and close, audio stays inside them, times agree.
 
-use std::{collections::BTreeMap, time::Duration};
-
-use serde_json::Value;
-
-use crate::harness::{ClientFrame, Harness};
+use super::*;
 
 /// All violations in the client's messages.
 pub(crate) fn find_violations(harness: &Harness) -> Vec<String> {

@@ -1,23 +1,12 @@
 //! Clients of Qwen-Omni-Realtime in virtual time: formats, pictures, and the announced end.
 
-use std::time::Duration;
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::PICTURE;
-
-use crate::harness::{Harness, HarnessConfig, bytes_of, recording, zeros};
+use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn connect() -> Harness {
-    let simulator = SimulatorConfig { record: true, workers: 2, ..SimulatorConfig::default() };
-    let config = HarnessConfig {
-        simulator,
-        ..HarnessConfig::of("qwen-omni-realtime", "assistant", "model=qwen3-omni-flash-realtime")
-    };
-    Harness::new(config)
+    let query = "model=qwen3-omni-flash-realtime";
+    Harness::new(HarnessConfig::of("qwen-omni-realtime", "assistant", query).workers(2))
 }
 
 fn update(harness: &mut Harness, session: &Value) -> Value {

@@ -1,9 +1,7 @@
 //! Read window: how long client audio may stay unread. Never longer than until the audio can change a
 //! decision or a caller asks for its result.
 
-use serde_json::json;
-
-use crate::harness::{Harness, HarnessConfig, ms, recording, zeros};
+use super::*;
 
 const FRAME_MS: u64 = 20;
 

@@ -1,24 +1,9 @@
 //! Refusals in virtual time: a refused request is sent once, and the server's words reach the client. A server
 //! that fails is asked again.
 
-use std::{collections::VecDeque, time::Duration};
+use proptest::prelude::*;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use proptest::{collection::vec, prelude::*, sample::select};
-use serde_json::{Value, json};
-use voxbridge::{
-    bridge::{Input, Output},
-    session::Observation,
-    spelling::Library,
-    vocabulary::{DisconnectReason, Frame, Lane, Message},
-};
-use voxbridge_test_support::{
-    PICTURE,
-    cases::assert_has,
-    world::session::{Opening, VirtualSession},
-};
-
-use crate::harness::{bytes_of, recording, zeros};
+use super::*;
 
 /// The server's reaction to a question.
 #[derive(Debug, Clone)]
@@ -342,9 +327,7 @@ fn conversation_leaves_a_picture_out_that_ended_its_session() {
 }
 
 fn unit_error(code: &str) -> Reply {
-    Reply::Message(
-        json!({"type": "error", "error": {"code": code, "message": "PersonaPlex: prefill missing"}}),
-    )
+    Reply::Message(json!({"type": "error", "error": {"code": code, "message": "Plex: prefill missing"}}))
 }
 
 /// vLLM-Omni with a plug-in that refuses every append (mappings/notes/vllm-omni.md#from-031-on).
@@ -357,19 +340,11 @@ fn server_that_refuses_every_append_is_reported_and_left() {
         session.stream(&vec![0; 16 * 3_500]);
         let errors = session.events("error");
         let words = errors.first().map_or("", |error| error["message"].as_str().unwrap());
-        assert!(
-            words.contains("3 seconds of audio") && words.contains("prefill missing"),
-            "{code}: {errors:?}"
-        );
+        assert!(words.contains("3 seconds of audio") && words.contains("prefill missing"), "{errors:?}");
         assert!(session.failures[0].contains("prefill missing"), "{code}: {:?}", session.failures);
         session.stream(&vec![0; 16 * 120_000]);
         let last = session.events("error").last().unwrap()["code"].clone();
-        assert_eq!(
-            last,
-            "worker_unavailable",
-            "{code}: the conversation ends, {:?}",
-            session.events("error")
-        );
+        assert_eq!(last, "worker_unavailable", "{code}: it ends, {:?}", session.events("error"));
     }
 }
 
@@ -483,11 +458,7 @@ fn answer_that_its_server_broke_off_ends_as_incomplete() {
         let context = format!("{ending:?}: {:#?}", session.events);
         let ends = session.events("tts.speaking_end");
         assert_eq!(ends.len(), 1, "{context}");
-        assert_eq!(
-            (&ends[0]["cancelled"], &ends[0]["audio_ms"]),
-            (&json!(is_cut), &json!(2000)),
-            "{context}"
-        );
+        assert_has(ends[0], json!({"/cancelled": is_cut, "/audio_ms": 2000}));
         let finals = session.events("transcript.final");
         assert_eq!(finals[0]["text"], words.concat(), "{context}");
     }
@@ -501,7 +472,7 @@ fn any_reply() -> impl Strategy<Value = (Reply, bool)> {
 }
 
 proptest! {
-    #![proptest_config(crate::properties::config())]
+    #![proptest_config(properties::config())]
 
     /// Whatever a server refuses, the pool hears of its own failures only, and each request has an end.
     #[test]

@@ -1,13 +1,7 @@
 //! Clients that read slowly, and models that are far faster than playback: every sample arrives, or the answer ends where the
 //! audio broke off. No upstream is blamed for its client.
 
-use std::time::Duration;
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::json;
-use voxbridge::session::Observation;
-
-use crate::harness::{Harness, HarnessConfig, secs};
+use super::*;
 
 /// Bytes of a second of speech, as this many clients read it.
 const PLAYBACK_BYTES: u64 = 48_000;
@@ -56,11 +50,7 @@ fn speech_arrives_whole_at_any_pace_of_reading() {
         assert!(!is_upstream_blamed(&harness), "{rate} bytes/s: {:?}", harness.observations);
         assert!(harness.events("error").is_empty());
         let bound = waits_max_bytes + (1 << 20);
-        assert!(
-            harness.reader.waited_bytes <= bound,
-            "{rate} bytes/s: {} bytes waited",
-            harness.reader.waited_bytes
-        );
+        assert!(harness.reader.waited_bytes <= bound, "{rate} bytes/s: too much waited");
     }
 }
 
@@ -164,8 +154,7 @@ fn long_answers_are_heard_whole_at_any_speed_of_the_model() {
     let cases =
         [90, 180, 300].into_iter().flat_map(|sentences| [1.0, 3.0, 100.0].map(|speed| (sentences, speed)));
     for (sentences, speed) in cases {
-        let config = assistant(speed, sentences);
-        let mut harness = Harness::new(config);
+        let mut harness = Harness::new(assistant(speed, sentences));
         ask(&mut harness, "Tell a long story.");
         // Only a limit of the rate follows.
         let done = |harness: &Harness| {
@@ -194,9 +183,7 @@ fn empty_output_does_not_keep_an_answer_alive() {
         json!({"type": "response.output.delta", "kind": "audio", "audio": ""}),
         json!({"type": "response.output.delta", "kind": "listen"}),
     ] {
-        let mut config = assistant(1.0, 1);
-        config.simulator.faults = vec!["never-answers".parse().unwrap()];
-        let mut harness = Harness::new(config);
+        let mut harness = Harness::new(assistant(1.0, 1).faults(&["never-answers"]));
         ask(&mut harness, "Are you there?");
         for _ in 0..60 {
             harness.advance(secs(5));

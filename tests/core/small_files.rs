@@ -1,9 +1,7 @@
 //! Small files of every container and codec, joined, edited and with wrong headers: the length, and the level of each 100 ms, as
 //! ffmpeg decodes them (`tests/media/corpus/make`).
 
-use std::path::Path;
-
-use voxbridge::media::decode::{DecodeLimits, Decoder};
+use super::*;
 
 /// Samples of 10 ms.
 const STEP: usize = 160;
@@ -16,7 +14,7 @@ const TOLERANCE_DB: f64 = 1.5;
 const SILENCE_DB: f64 = -50.0;
 
 fn decode(file: &Path) -> Vec<i16> {
-    let bytes = std::fs::read(file).unwrap();
+    let bytes = fs::read(file).unwrap();
     let mut decoder = Decoder::open(bytes.into(), DecodeLimits::default()).unwrap();
     std::iter::from_fn(|| decoder.next_chunk()).flat_map(Result::unwrap).collect()
 }
@@ -49,7 +47,7 @@ fn check(name: &str, samples: &[i16], expected: &[f64]) {
 #[test]
 fn files_of_all_containers_have_the_length_and_the_levels_that_ffmpeg_decodes() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/media/corpus");
-    let levels = std::fs::read_to_string(dir.join("levels.txt")).unwrap();
+    let levels = fs::read_to_string(dir.join("levels.txt")).unwrap();
     assert!(levels.lines().count() > 50);
     for line in levels.lines() {
         let (name, numbers) = line.split_once(' ').unwrap();

@@ -3,22 +3,13 @@
 //! The traces come from the simulator in virtual time. `VOXBRIDGE_RECORD=1 cargo test --test core traces`
 //! records them anew. Do so only after an intended change.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
+use voxbridge::trace::{
+    TraceRecord,
+    record::{InputKind, OutputKind},
+    replay::{ReplayOutcome, replay_with_mapping},
 };
 
-use crate::harness::{Harness, HarnessConfig, recording, secs, zeros};
-use serde_json::json;
-use voxbridge::{
-    spelling::{Library, MappingKind},
-    trace::{
-        AudioRetention, Trace, TraceRecord,
-        record::{InputKind, OutputKind},
-        replay::{ReplayOutcome, replay, replay_with_mapping},
-    },
-};
+use super::*;
 
 fn traces_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces")
@@ -37,7 +28,7 @@ fn downsample_to_8_khz(samples: &[i16]) -> Vec<i16> {
 /// The microphone at 8 kHz, in real time.
 fn stream_at_8_khz(harness: &mut Harness, samples: &[i16]) {
     for frame in downsample_to_8_khz(samples).chunks(800) {
-        harness.send_binary(&crate::harness::bytes_of(frame));
+        harness.send_binary(&bytes_of(frame));
         harness.advance(Duration::from_millis(100));
     }
 }
@@ -110,9 +101,8 @@ fn sessions() -> [(&'static str, RecordSession); 7] {
             close_and_take_trace(harness)
         }),
         ("upstream-dies", || {
-            let mut config = trace_config("speech", AudioRetention::None);
-            config.simulator.faults = vec!["die-mid-answer=2,times=1".parse().unwrap()];
-            let mut harness = Harness::new(config);
+            let config = trace_config("speech", AudioRetention::None);
+            let mut harness = Harness::new(config.faults(&["die-mid-answer=2,times=1"]));
             harness.send_json(&json!({"type": "tts.speak", "text": "It dies in the middle of this text.", "request_id": "a"}));
             run_until_event(&mut harness, "tts.speaking_end");
             close_and_take_trace(harness)
@@ -209,10 +199,7 @@ fn trace_of_an_older_version_is_replayed_without_its_observations() {
     let text = fs::read_to_string(traces_dir().join("version-1.jsonl")).unwrap();
     let (trace, outcome) = read_and_replay(&text);
     assert!(trace.records.iter().any(|record| record.content().contains("LaneReady {")));
-    assert!(
-        outcome.is_same() && outcome.not_judged.iter().any(|note| note.contains("older")),
-        "{outcome:#?}"
-    );
+    assert!(outcome.is_same() && outcome.not_judged.iter().any(|note| note.contains("older")));
     let without =
         text.lines().filter(|line| !line.contains("LaneReady {")).collect::<Vec<_>>().join("\n") + "\n";
     assert!(!read_and_replay(&without).1.is_same(), "a missing observation is a difference");
@@ -296,9 +283,7 @@ fn custom_mappings_are_recorded_in_trace() {
     let (trace, outcome) = read_and_replay(&close_and_take_trace(harness));
     assert_eq!(trace.header.mappings.len(), 1);
     assert!(outcome.is_same(), "{outcome:#?}");
-    assert!(
-        trace.records.iter().any(|line| line.text.as_ref().is_some_and(|text| text.contains("You plus me.")))
-    );
+    assert!(trace.records.iter().any(|line| line.content().contains("You plus me.")));
 }
 
 #[test]

@@ -1,11 +1,9 @@
 //! Uploads that are made to cost memory or work: what they announce is checked before anything is allocated for it.
 
-use allocation_counter::measure;
-use bytes::Bytes;
-use voxbridge::audio::wav;
 use voxbridge::media::MediaError;
-use voxbridge::media::decode::{DecodeLimits, Decoder};
 use voxbridge_test_support::wait::thread_cpu_time;
+
+use super::*;
 
 const RECORDER_WEBM: &[u8] = include_bytes!("../media/recorder.webm");
 const HYBRID_OGG: &[u8] = include_bytes!("../media/hybrid.ogg");
@@ -390,10 +388,10 @@ fn changed(file: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
 fn changed_files_cost_little_memory_and_time_for_the_audio_they_have() {
     let mut random = fastrand::Rng::with_seed(7);
     let (mut worst, mut audio_s) = (0.0_f64, 0.0);
-    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/media")).unwrap() {
+    for entry in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/media")).unwrap() {
         let path = entry.unwrap().path();
         let Some(name) = path.file_name().filter(|_| path.extension().is_some()) else { continue };
-        let file = std::fs::read(&path).unwrap();
+        let file = fs::read(&path).unwrap();
         for _ in 0..CHANGES_OF_EACH_FILE {
             let file = changed(&file, &mut random);
             let memory_max = 10 * file.len() as u64 + 16_000_000;

@@ -2,13 +2,10 @@
 
 mod tools;
 
-use std::time::Duration;
-
 use opus_pure::{Application, OpusEncoder};
-use serde_json::{Value, json};
 use voxbridge::audio::opus::packet_samples;
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, two_seconds, zeros};
+use super::*;
 
 const PACKET: Duration = Duration::from_millis(60);
 /// Packets that a device can hold.
@@ -182,6 +179,11 @@ fn typed_text_is_answered_and_abort_stops_the_answer() {
     assert!(
         matches!(device.harness.log.last(), Some((_, ClientFrame::Event(event))) if event["state"] == "stop")
     );
+    // Nothing of the first answer comes with the next one.
+    device.listen(&json!({"state": "detect", "text": "And now?"}));
+    device.wait_for_state("stop", 2);
+    assert_eq!(device.states(), ["start", "stop"].repeat(2));
+    assert_eq!(device.play().0.len(), 2);
 }
 
 #[test]

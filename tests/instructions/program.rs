@@ -13,6 +13,7 @@ mod simulation;
 
 use std::process::ExitCode;
 
+use audio_input::{quiet_room, speech, speech_then_quiet};
 use figures::Figures;
 use simulation::{Scenario, StepKind, count_steps};
 
@@ -35,6 +36,10 @@ const APPENDS_PER_SECOND: Option<f64> = Some(10.0);
 const HOPS_PER_SECOND: Option<f64> = Some(62.5);
 const UNITS_PER_SECOND: Option<f64> = Some(1.0);
 
+/// A frame of the client; an utterance or a unit for the model; a second of the model's audio, to the client.
+const FRAME: [StepKind; 1] = [StepKind::ClientFrame];
+const UNIT: [StepKind; 1] = [StepKind::UpstreamAudio];
+const DELTA: [StepKind; 2] = [StepKind::ModelDelta, StepKind::PlayoutSent];
 /// A second of the model's answer, with all its messages.
 const ANSWER: [StepKind; 3] = [StepKind::ModelDelta, StepKind::ModelEvent, StepKind::PlayoutSent];
 
@@ -48,146 +53,65 @@ const SECOND: [StepKind; 6] = [
     StepKind::Other,
 ];
 
+/// The steps of these kinds in a scenario.
+macro_rules! steps {
+    ($name:literal, $per_second:expr, $kinds:expr, $scene:ident $($more:tt)*) => {
+        benchmark($name, $per_second, || count_steps(Scenario::$scene $($more)*, &$kinds))
+    };
+}
+
+/// The frames of the client in a scenario.
+macro_rules! frames {
+    ($name:literal, $($scene:tt)*) => {
+        steps!($name, FRAMES_PER_SECOND, FRAME, $($scene)*)
+    };
+}
+
 /// Frames are 20 ms of int16 at 48 kHz, or at 24 kHz where the name says so and for clients of OpenAI's protocol; units and
 /// deltas are one second.
 static BENCHMARKS: [Benchmark; 49] = [
-    benchmark("speech-frame-quiet", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::transcription(audio_input::quiet_room), &[StepKind::ClientFrame])
-    }),
-    benchmark("speech-frame-spoken", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::transcription(audio_input::speech), &[StepKind::ClientFrame])
-    }),
-    benchmark("16k-macaw-frame-quiet", FRAMES_PER_SECOND, || {
-        count_steps(
-            Scenario::transcription(audio_input::quiet_room).at_16k_of("macaw"),
-            &[StepKind::ClientFrame],
-        )
-    }),
-    benchmark("16k-macaw-frame-spoken", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::transcription(audio_input::speech).at_16k_of("macaw"), &[StepKind::ClientFrame])
-    }),
-    benchmark("16k-funasr-frame-quiet", FRAMES_PER_SECOND, || {
-        count_steps(
-            Scenario::transcription(audio_input::quiet_room).at_16k_of("funasr"),
-            &[StepKind::ClientFrame],
-        )
-    }),
-    benchmark("16k-funasr-frame-spoken", FRAMES_PER_SECOND, || {
-        count_steps(
-            Scenario::transcription(audio_input::speech).at_16k_of("funasr"),
-            &[StepKind::ClientFrame],
-        )
-    }),
-    benchmark("16k-whisper-live-frame-quiet", FRAMES_PER_SECOND, || {
-        count_steps(
-            Scenario::transcription(audio_input::quiet_room).at_16k_of("whisper-live"),
-            &[StepKind::ClientFrame],
-        )
-    }),
-    benchmark("16k-whisper-live-frame-spoken", FRAMES_PER_SECOND, || {
-        count_steps(
-            Scenario::transcription(audio_input::speech).at_16k_of("whisper-live"),
-            &[StepKind::ClientFrame],
-        )
-    }),
-    benchmark("16k-speechmatics-frame-quiet", FRAMES_PER_SECOND, || {
-        count_steps(
-            Scenario::transcription(audio_input::quiet_room).at_16k_of("speechmatics"),
-            &[StepKind::ClientFrame],
-        )
-    }),
-    benchmark("16k-speechmatics-frame-spoken", FRAMES_PER_SECOND, || {
-        count_steps(
-            Scenario::transcription(audio_input::speech).at_16k_of("speechmatics"),
-            &[StepKind::ClientFrame],
-        )
-    }),
-    benchmark("speech-question", None, || {
-        count_steps(Scenario::transcription(audio_input::speech_then_quiet), &[StepKind::UpstreamAudio])
-    }),
-    benchmark("speech-delta", UNITS_PER_SECOND, || {
-        count_steps(Scenario::read_aloud(), &[StepKind::ModelDelta])
-    }),
-    benchmark("talk-frame-quiet", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::quiet_room), &[StepKind::ClientFrame])
-    }),
-    benchmark("talk-frame-spoken", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::speech), &[StepKind::ClientFrame])
-    }),
-    benchmark("talk-frame-answered", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::model_turn(), &[StepKind::ClientFrame])
-    }),
-    benchmark("talk-unit", UNITS_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::quiet_room), &[StepKind::UpstreamAudio])
-    }),
-    benchmark("talk-delta", UNITS_PER_SECOND, || {
-        count_steps(Scenario::model_turn(), &[StepKind::ModelDelta, StepKind::PlayoutSent])
-    }),
-    benchmark("talk-answer", UNITS_PER_SECOND, || count_steps(Scenario::model_turn(), &ANSWER)),
-    benchmark("sglang-talk-frame-quiet", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::quiet_room).on_sglang(), &[StepKind::ClientFrame])
-    }),
-    benchmark("sglang-talk-unit", UNITS_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::quiet_room).on_sglang(), &[StepKind::UpstreamAudio])
-    }),
-    benchmark("sglang-talk-answer", UNITS_PER_SECOND, || {
-        count_steps(Scenario::model_turn().on_sglang(), &ANSWER)
-    }),
-    benchmark("vllm-talk-frame-quiet", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::quiet_room).on_vllm(), &[StepKind::ClientFrame])
-    }),
-    benchmark("vllm-talk-unit", UNITS_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::quiet_room).on_vllm(), &[StepKind::UpstreamAudio])
-    }),
-    benchmark("vllm-talk-answer", UNITS_PER_SECOND, || {
-        count_steps(Scenario::model_turn().on_vllm(), &ANSWER)
-    }),
-    benchmark("second-demo", UNITS_PER_SECOND, || count_steps(Scenario::seconds(), &SECOND)),
-    benchmark("second-sglang", UNITS_PER_SECOND, || count_steps(Scenario::seconds().on_sglang(), &SECOND)),
-    benchmark("second-vllm", UNITS_PER_SECOND, || count_steps(Scenario::seconds().on_vllm(), &SECOND)),
-    benchmark("second-vllm-turns", UNITS_PER_SECOND, || {
-        count_steps(Scenario::seconds().on_vllm_turns(), &SECOND)
-    }),
-    benchmark("second-openai", UNITS_PER_SECOND, || count_steps(Scenario::seconds().on_openai(), &SECOND)),
-    benchmark("talk-24k-frame-quiet", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::quiet_room).at_24k(), &[StepKind::ClientFrame])
-    }),
-    benchmark("talk-24k-frame-spoken", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::speech).at_24k(), &[StepKind::ClientFrame])
-    }),
-    benchmark("openai-frame-quiet", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::assistant(audio_input::quiet_room).openai(20), &[StepKind::ClientFrame])
-    }),
-    benchmark("openai-frame-spoken", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::assistant(audio_input::speech).openai(20), &[StepKind::ClientFrame])
-    }),
-    benchmark("openai-append-quiet", APPENDS_PER_SECOND, || {
-        count_steps(Scenario::assistant(audio_input::quiet_room).openai(100), &[StepKind::ClientFrame])
-    }),
-    benchmark("openai-append-spoken", APPENDS_PER_SECOND, || {
-        count_steps(Scenario::assistant(audio_input::speech).openai(100), &[StepKind::ClientFrame])
-    }),
-    benchmark("openai-delta", UNITS_PER_SECOND, || {
-        count_steps(Scenario::answer().openai(100), &[StepKind::ModelDelta, StepKind::PlayoutSent])
-    }),
-    benchmark("openai-talk-frame-quiet", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::quiet_room).openai(20), &[StepKind::ClientFrame])
-    }),
-    benchmark("openai-talk-frame-spoken", FRAMES_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::speech).openai(20), &[StepKind::ClientFrame])
-    }),
-    benchmark("openai-talk-append-quiet", APPENDS_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::quiet_room).openai(100), &[StepKind::ClientFrame])
-    }),
-    benchmark("openai-talk-append-spoken", APPENDS_PER_SECOND, || {
-        count_steps(Scenario::conversation(audio_input::speech).openai(100), &[StepKind::ClientFrame])
-    }),
-    benchmark("openai-talk-delta", UNITS_PER_SECOND, || {
-        count_steps(Scenario::model_turn().openai(100), &[StepKind::ModelDelta, StepKind::PlayoutSent])
-    }),
-    benchmark("hop-quiet", HOPS_PER_SECOND, || {
-        components::count_hops(&audio_input::quiet_room(audio_input::RATE_HZ))
-    }),
+    frames!("speech-frame-quiet", transcription(quiet_room)),
+    frames!("speech-frame-spoken", transcription(speech)),
+    frames!("16k-macaw-frame-quiet", transcription(quiet_room).at_16k_of("macaw")),
+    frames!("16k-macaw-frame-spoken", transcription(speech).at_16k_of("macaw")),
+    frames!("16k-funasr-frame-quiet", transcription(quiet_room).at_16k_of("funasr")),
+    frames!("16k-funasr-frame-spoken", transcription(speech).at_16k_of("funasr")),
+    frames!("16k-whisper-live-frame-quiet", transcription(quiet_room).at_16k_of("whisper-live")),
+    frames!("16k-whisper-live-frame-spoken", transcription(speech).at_16k_of("whisper-live")),
+    frames!("16k-speechmatics-frame-quiet", transcription(quiet_room).at_16k_of("speechmatics")),
+    frames!("16k-speechmatics-frame-spoken", transcription(speech).at_16k_of("speechmatics")),
+    steps!("speech-question", None, UNIT, transcription(speech_then_quiet)),
+    steps!("speech-delta", UNITS_PER_SECOND, [StepKind::ModelDelta], read_aloud()),
+    frames!("talk-frame-quiet", conversation(quiet_room)),
+    frames!("talk-frame-spoken", conversation(speech)),
+    frames!("talk-frame-answered", model_turn()),
+    steps!("talk-unit", UNITS_PER_SECOND, UNIT, conversation(quiet_room)),
+    steps!("talk-delta", UNITS_PER_SECOND, DELTA, model_turn()),
+    steps!("talk-answer", UNITS_PER_SECOND, ANSWER, model_turn()),
+    frames!("sglang-talk-frame-quiet", conversation(quiet_room).on_sglang()),
+    steps!("sglang-talk-unit", UNITS_PER_SECOND, UNIT, conversation(quiet_room).on_sglang()),
+    steps!("sglang-talk-answer", UNITS_PER_SECOND, ANSWER, model_turn().on_sglang()),
+    frames!("vllm-talk-frame-quiet", conversation(quiet_room).on_vllm()),
+    steps!("vllm-talk-unit", UNITS_PER_SECOND, UNIT, conversation(quiet_room).on_vllm()),
+    steps!("vllm-talk-answer", UNITS_PER_SECOND, ANSWER, model_turn().on_vllm()),
+    steps!("second-demo", UNITS_PER_SECOND, SECOND, seconds()),
+    steps!("second-sglang", UNITS_PER_SECOND, SECOND, seconds().on_sglang()),
+    steps!("second-vllm", UNITS_PER_SECOND, SECOND, seconds().on_vllm()),
+    steps!("second-vllm-turns", UNITS_PER_SECOND, SECOND, seconds().on_vllm_turns()),
+    steps!("second-openai", UNITS_PER_SECOND, SECOND, seconds().on_openai()),
+    frames!("talk-24k-frame-quiet", conversation(quiet_room).at_24k()),
+    frames!("talk-24k-frame-spoken", conversation(speech).at_24k()),
+    frames!("openai-frame-quiet", assistant(quiet_room).openai(20)),
+    frames!("openai-frame-spoken", assistant(speech).openai(20)),
+    steps!("openai-append-quiet", APPENDS_PER_SECOND, FRAME, assistant(quiet_room).openai(100)),
+    steps!("openai-append-spoken", APPENDS_PER_SECOND, FRAME, assistant(speech).openai(100)),
+    steps!("openai-delta", UNITS_PER_SECOND, DELTA, answer().openai(100)),
+    frames!("openai-talk-frame-quiet", conversation(quiet_room).openai(20)),
+    frames!("openai-talk-frame-spoken", conversation(speech).openai(20)),
+    steps!("openai-talk-append-quiet", APPENDS_PER_SECOND, FRAME, conversation(quiet_room).openai(100)),
+    steps!("openai-talk-append-spoken", APPENDS_PER_SECOND, FRAME, conversation(speech).openai(100)),
+    steps!("openai-talk-delta", UNITS_PER_SECOND, DELTA, model_turn().openai(100)),
+    benchmark("hop-quiet", HOPS_PER_SECOND, || components::count_hops(&quiet_room(audio_input::RATE_HZ))),
     benchmark("hop-spoken", HOPS_PER_SECOND, || components::count_hops(&audio_input::recording_16k())),
     benchmark("resample-frame", FRAMES_PER_SECOND, components::count_resample),
     benchmark("decode-delta", UNITS_PER_SECOND, components::count_decode_delta),

@@ -1,15 +1,10 @@
 //! Calls by WebRTC: OpenAI's agents library, unmodified, in headless Chromium with a recording as its microphone, and aiortc.
 
 use futures_util::future::join_all;
-use serde_json::{Value, json};
-use voxbridge::{
-    config::{Config, WebRtcConfig},
-    server::route::RouteConfig,
-    simulator::SimulatorConfig,
-};
-use voxbridge_test_support::{bench::Bench, wait::wait_until};
+use voxbridge::config::WebRtcConfig;
+use voxbridge_test_support::wait::wait_until;
 
-use crate::client_programs::{ClientWeight, installed_clients, node, python, recording, run, run_in_turn};
+use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_library_talks_and_interrupts_in_a_browser() {

@@ -1,12 +1,7 @@
 //! Unmodified public client libraries of other protocols, on the `speech` profile with real engines:
 //! transcripts and spoken texts are right.
 
-use crate::client_programs::{ClientWeight, node, project, python, recording, run_in_turn};
-use crate::engines::word_error_rate;
-use crate::readme_rows::{page_row, row};
-use crate::rest_clients::start_bench;
-use serde_json::Value;
-use tokio::{process::Command, task::JoinSet};
+use super::{rest_clients::start_bench, *};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const EXPECTED_WORDS: &str = "he was not an ill disposed young man";

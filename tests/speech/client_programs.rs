@@ -1,18 +1,11 @@
 //! Public clients for tests: their installation and their execution.
 
-use std::{
-    path::{Path, PathBuf},
-    process::{Output, Stdio},
-    sync::OnceLock,
-    time::Duration,
-};
+use std::process::Output;
 
-use tokio::{
-    process::Command,
-    sync::{Semaphore, SemaphorePermit},
-    time::timeout,
-};
-use voxbridge_test_support::programs::{self, installed, set_up};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use voxbridge_test_support::programs::{self, set_up};
+
+use super::*;
 
 /// Longer than any client takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(100);

@@ -1,27 +1,17 @@
 //! Unmodified public clients of OpenAI's Realtime API let the simulated model call a function: each gets the call, returns a result
 //! and hears an answer.
 
-use serde_json::{Value, json};
-use tokio::task::JoinSet;
-use voxbridge::{
-    config::Config,
-    simulator::{RealtimeServer, SimDialect, SimulatorConfig},
-};
-use voxbridge_test_support::{
-    bench::{Bench, instant_simulator, scratch, upstream_of},
-    certs,
-    servers::PackageServer,
-};
+use voxbridge::simulator::{RealtimeServer, SimDialect};
+use voxbridge_test_support::{bench::upstream_of, servers::PackageServer};
 
-use crate::client_programs::{installed_clients, node, python, run};
-use crate::readme_rows::{ReadmeRow, page_row, row};
+use super::{readme_rows::ReadmeRow, *};
 
 const WRONG_CALL: &str = "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"town\": \"Rome\"}}";
 const CALL: &str = "```json\n<tool_call>{\"name\": \"get_weather\", \"arguments\": \"{\\\"city\\\": \\\"Rome\\\"}\"}</tool_call>\n```";
 const ANSWER: &str = "It is sunny in Rome.";
 
 /// The library, its row in README or on the page of its protocol, its driver, and whether it always uses TLS.
-fn clients() -> Vec<(&'static str, ReadmeRow, tokio::process::Command, bool)> {
+fn clients() -> Vec<(&'static str, ReadmeRow, Command, bool)> {
     let pipecat = &["pipecat", "openai", "aiohttp"];
     let livekit = &["livekit", "openai", "aiohttp", "pipecat"];
     vec![

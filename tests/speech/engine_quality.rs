@@ -1,15 +1,13 @@
 //! Quality of the real speech engines: transcription of the shipped recordings, round trips, and errors after
 //! a crash.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use crate::engines::{engines_dir, normalise, own_engines, shared_engines, word_error_rate, word_errors};
 use serde::Deserialize;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use voxbridge::simulator::process::{EngineError, find_engines};
-use voxbridge_test_support::programs::send_signal;
-use voxbridge_test_support::wait::wait_until;
+use voxbridge_test_support::{programs::send_signal, wait::wait_until};
+
+use super::engines::{engines_dir, own_engines};
+use super::*;
 
 /// One of 94 words is wrong ("clubs" becomes "cloves"). Other processors round differently, so three more may
 /// be wrong.

@@ -1,20 +1,25 @@
 //! Real speech engines for tests: their installation, and the word error rate.
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
-use std::thread;
+use std::{
+    process::Command,
+    sync::{LazyLock, Mutex},
+    thread,
+};
 
 use futures_util::future::{BoxFuture, try_join_all};
-use tokio::runtime::Runtime;
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
-use voxbridge::simulator::engines::SpeechEngines;
-use voxbridge::simulator::process::{EngineError, EngineProcess};
-use voxbridge::verify::words::WordErrors;
-pub(crate) use voxbridge::verify::words::{normalise, word_errors};
-use voxbridge_test_support::programs::{installed, set_up};
+use tokio::{
+    runtime::Runtime,
+    sync::{OnceCell, OwnedSemaphorePermit, Semaphore, SemaphorePermit},
+};
+use voxbridge::{
+    simulator::process::{EngineError, EngineProcess},
+    verify::words::WordErrors,
+};
+use voxbridge_test_support::programs::set_up;
 
-use crate::client_programs::{installed_clients, project};
+use super::*;
+
+pub(crate) use voxbridge::verify::words::{normalise, word_errors};
 
 /// A directory with working engines, installed on first use (about 10 s and 240 MB; needs npm, pip and apt). `None` skips
 /// the test.

@@ -5,32 +5,17 @@
 //! clients has a family for each: `NAME CLIENT`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::process::Stdio;
-use std::sync::Arc;
-use std::time::Duration;
 
-use serde_json::Value;
-use tokio::{process::Command, task::JoinSet, time::timeout};
 use voxbridge::{
-    audio::pcm,
-    config::{Config, TcpConfig},
-    media::decode::{DecodeLimits, Decoder},
-    server::route::RouteConfig,
-    simulator::SimulatorConfig,
+    config::TcpConfig,
     spelling::{
         Library,
         tested_with::{TestCell, TestedClient},
     },
 };
-use voxbridge_test_support::{
-    bench::{Bench, Options, scratch},
-    certs,
-    programs::{ensure, fetch_packages, installed, python},
-};
+use voxbridge_test_support::programs::{fetch_packages, python};
 
-use crate::client_programs::{ClientWeight, client_turn, installed_clients, project, recording};
-use crate::engines::{SharedEngines, shared_engines, word_error_rate};
+use super::{client_programs::client_turn, *};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const RECORDED_WORDS: &str = "he was not an ill disposed young man";

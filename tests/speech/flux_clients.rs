@@ -1,17 +1,9 @@
 //! Deepgram's own client for Flux, unmodified, on the `speech` profile with real engines: turns with their words, by the fixed
 //! silence and by the end-of-turn model.
 
-use serde_json::{Value, json};
-use voxbridge::{config::Config, simulator::SimulatorConfig};
+use super::*;
 #[cfg(feature = "turn-model")]
 use voxbridge_test_support::bench::profile_with_numbers;
-use voxbridge_test_support::bench::{Bench, Options};
-
-use crate::{
-    client_programs::{ClientWeight, python, recording, run_in_turn},
-    engines::{shared_engines_for_clients, word_error_rate},
-    readme_rows::row,
-};
 
 /// A sentence, and a command that sounds finished.
 const SENTENCE: (&str, &str) = ("librivox_0880_16k.wav", "he was not an ill disposed young man");
@@ -73,7 +65,7 @@ async fn deepgrams_flux_client_takes_turns_that_a_fixed_silence_ends() {
 #[cfg(feature = "turn-model")]
 #[tokio::test(flavor = "multi_thread")]
 async fn deepgrams_flux_client_takes_turns_that_the_end_of_turn_model_judges() {
-    let Some(engines) = crate::engines::engines_dir() else { return };
+    let Some(engines) = engines::engines_dir() else { return };
     // A silence that is long enough for a model that a debug build runs.
     let mappings = profile_with_numbers("flux-profile", &[("end_ms", 300, 2500)]);
     let config = Config {

@@ -1,29 +1,20 @@
 //! Unmodified public clients of the Macaw protocol: the `macaw` command line, the demo page's WebSocket code,
 //! and common WebSocket libraries.
 
-use std::{net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
-
-use crate::client_programs::{clients_dir, installed_clients, node, python, recording, run};
-use crate::engines::{shared_engines_for_clients, word_error_rate};
-use crate::readme_rows::page_row;
-use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
     process::{Child, ChildStdout},
     sync::oneshot,
-    task::{JoinHandle, JoinSet},
-    time::timeout,
+    task::JoinHandle,
 };
 use voxbridge::{
-    config::{Config, UpstreamConfig},
-    server::{Server, route::RouteConfig},
-    simulator::{
-        SimulatorConfig,
-        engines::SpeechEngines,
-        socket::{self, InputRecorder, RecordedInput},
-    },
+    config::UpstreamConfig,
+    server::Server,
+    simulator::socket::{self, InputRecorder, RecordedInput},
 };
 use voxbridge_test_support::programs::send_signal;
+
+use super::{client_programs::clients_dir, *};
 
 const PATIENCE: Duration = Duration::from_secs(40);
 /// Limit for reactions that need no computation but the client's own.

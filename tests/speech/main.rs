@@ -28,3 +28,32 @@ mod turn_model;
 mod uploaded_speech;
 mod word_accuracy;
 mod xiaozhi_clients;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use client_programs::{ClientWeight, installed_clients, node, project, python, recording, run, run_in_turn};
+use engines::{
+    SharedEngines, normalise, shared_engines, shared_engines_for_clients, word_error_rate, word_errors,
+};
+use media_files::ffmpeg;
+use readme_rows::{page_row, row};
+use serde_json::{Value, json};
+use tokio::{process::Command, task::JoinSet, time::timeout};
+use voxbridge::{
+    audio::{pcm, wav},
+    config::Config,
+    media::decode::{DecodeLimits, Decoder},
+    server::route::RouteConfig,
+    simulator::{SimulatorConfig, engines::SpeechEngines},
+};
+use voxbridge_test_support::{
+    bench::{Bench, Options, instant_simulator, scratch},
+    certs,
+    programs::{ensure, installed},
+};

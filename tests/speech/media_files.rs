@@ -1,14 +1,11 @@
 //! Uploads and answers against ffmpeg: decodes what its encoders write, and lets it decode what ours write.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::process::Command;
+
 use voxbridge::audio::encode::{AudioFormat, Encoder};
-use voxbridge::audio::{pcm, wav};
-use voxbridge::media::decode::{DecodeLimits, Decoder};
-use voxbridge_test_support::programs::{ensure, installed};
 use voxbridge_test_support::wait::thread_cpu_time;
+
+use super::*;
 
 const RECORDINGS: [&str; 3] = ["cards_005_16k.wav", "goforward_16k.wav", "librivox_0880_16k.wav"];
 

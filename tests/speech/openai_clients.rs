@@ -1,20 +1,9 @@
 //! Unmodified public clients of OpenAI's Realtime and Live APIs, with real engines. On the profile `assistant`, each asks three
 //! questions, and the third interrupts the second answer. On `conversation`, the second question interrupts the first answer.
 
-use std::sync::Arc;
+use voxbridge::simulator::socket::RecordedInput;
 
-use serde_json::{Value, json};
-use tokio::{process::Command, task::JoinSet};
-use voxbridge::simulator::{SimulatorConfig, socket::RecordedInput};
-use voxbridge::{config::Config, server::route::RouteConfig};
-use voxbridge_test_support::{
-    bench::{Bench, Options, instant_simulator, scratch},
-    certs,
-};
-
-use crate::client_programs::{ClientWeight, installed_clients, node, python, recording, run, run_in_turn};
-use crate::engines::{SharedEngines, shared_engines_for_clients, word_error_rate};
-use crate::readme_rows::{page_row, row};
+use super::*;
 
 /// Recordings, and the words in them.
 const QUESTIONS: [(&str, &str); 3] = [
@@ -267,10 +256,7 @@ async fn transcription_services_receive_words() {
     for (name, came, bench) in running.join_all().await {
         assert_transcripts(&came, name);
         assert_eq!(came["errors"], json!([]), "{name}");
-        assert!(
-            answer_requests(&bench.recorder.all()).is_empty(),
-            "{name}: an answer that was not asked for"
-        );
+        assert!(answer_requests(&bench.recorder.all()).is_empty(), "{name}: an unasked answer");
     }
 }
 
@@ -327,11 +313,7 @@ async fn every_event_satisfies_openais_types() {
     for (name, came, _bench) in running.join_all().await {
         let came: Value = serde_json::from_str(&came).unwrap();
         assert_eq!(came["invalid"], json!([]), "{name}");
-        assert_eq!(
-            came["statuses"],
-            json!(["failed", "cancelled", "completed", "completed"]),
-            "{name}: responses"
-        );
+        assert_eq!(came["statuses"], json!(["failed", "cancelled", "completed", "completed"]), "{name}");
         // All events of a talk without voice activity, which the other tests check.
         assert!(came["kinds"].as_array().unwrap().len() >= 25, "{name}: {}", came["kinds"]);
     }

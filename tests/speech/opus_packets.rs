@@ -1,11 +1,12 @@
 //! Opus packets against libopus, by way of ffmpeg: ours of its packets, and its of ours.
 
-use std::{io::Cursor, path::Path, process::Command};
+use std::{io::Cursor, process::Command};
 
 use opus_pure::{OggOpusReader, OggOpusWriter, OpusHead};
 use voxbridge::audio::opus::{PacketDecoder, PacketEncoder, PacketOptions};
 
-use super::media_files::{ffmpeg, has_ffmpeg, recording};
+use super::media_files::{has_ffmpeg, recording};
+use super::*;
 
 /// Samples of a file, decoded by libopus to 48 kHz.
 fn decode_with_libopus(path: &Path) -> Vec<f32> {
@@ -33,7 +34,7 @@ fn snr_db(heard: &[f32], expected: &[f32]) -> f64 {
     10.0 * (power(&mut expected.iter().copied()) / noise.max(1e-9)).log10()
 }
 
-fn scratch() -> std::path::PathBuf {
+fn scratch() -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("opus");
     std::fs::create_dir_all(&dir).unwrap();
     dir

@@ -1,14 +1,6 @@
 //! Phone calls with real speech and real engines: pipecat's unmodified TwilioFrameSerializer is the other side.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
-
-use serde_json::{Value, json};
-use voxbridge::{audio::wav, config::Config, simulator::SimulatorConfig};
-use voxbridge_test_support::bench::{Bench, Options, scratch};
-
-use crate::client_programs::{python, recording, run};
-use crate::engines::{SharedEngines, shared_engines_for_clients, word_error_rate};
-use crate::readme_rows::row;
+use super::*;
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const WORDS: &str = "he was not an ill disposed young man";

@@ -1,16 +1,8 @@
 //! Pipecat's own clients, unmodified: pipecat-ai's WebsocketClientTransport, and the SDK for browsers in headless Chromium.
 
-use serde_json::{Value, json};
-use voxbridge::{
-    audio::wav,
-    config::{Config, WebRtcConfig},
-    simulator::SimulatorConfig,
-};
-use voxbridge_test_support::bench::{Bench, Options, scratch};
+use voxbridge::config::WebRtcConfig;
 
-use crate::client_programs::{ClientWeight, installed_clients, node, python, recording, run, run_in_turn};
-use crate::engines::{shared_engines_for_clients, word_error_rate};
-use crate::readme_rows::row;
+use super::*;
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const WORDS: &str = "he was not an ill disposed young man";
@@ -22,7 +14,7 @@ const HEARD_WER: f64 = 0.3;
 const PACKAGES: &[&str] = &["pipecat", "openai", "aiohttp", "livekit"];
 
 /// Runs the client at the address that README shows; returns what came and the file with what was heard.
-async fn talk(bench: &Bench, mode: &str) -> (Value, std::path::PathBuf) {
+async fn talk(bench: &Bench, mode: &str) -> (Value, PathBuf) {
     let heard = scratch(&format!("pipecat-{mode}")).join("heard.wav");
     let url = row("Pipecat").program_for(bench.address());
     let url = url.lines().find(|line| line.ends_with("/ws-client")).unwrap().to_owned();
@@ -58,8 +50,7 @@ async fn pipecat_transport_is_answered_in_turns() {
         came["messages"].as_array().unwrap().iter().filter(|it| it["type"] == "error-response").collect();
     assert_eq!(failed.len(), 1, "{came}");
     assert_eq!(failed[0]["id"], "custom-1");
-    let (samples, _) =
-        wav::read(&std::fs::read(&heard).unwrap(), std::time::Duration::from_secs(120)).unwrap();
+    let (samples, _) = wav::read(&std::fs::read(&heard).unwrap(), Duration::from_secs(120)).unwrap();
     let words = engines.recognise(samples).await.unwrap();
     let said = texts(&came, "bot-output");
     let first = said.split_inclusive('.').next().unwrap();

@@ -1,19 +1,12 @@
 //! The playground in a browser: headless Chromium with a recording as its microphone, and real engines behind the model.
 
-use std::{path::Path, sync::Arc};
-
-use serde_json::{Value, json};
 use voxbridge::{
-    config::{AccessConfig, Config, WebRtcConfig},
-    server::route::RouteConfig,
-    simulator::{SimulatorConfig, engines::SpeechEngines},
+    config::{AccessConfig, WebRtcConfig},
     spelling::Library,
     trace::{Trace, replay::replay},
 };
-use voxbridge_test_support::bench::{Bench, Options, scratch};
 
-use crate::client_programs::{ClientWeight, node, project, recording, run_in_turn};
-use crate::engines::{shared_engines_for_clients, word_error_rate};
+use super::*;
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const WORDS: &str = "he was not an ill disposed young man";
@@ -111,11 +104,7 @@ fn assert_order(shown: &Value) {
         r#"Toolvolume {"to":3}no0.20 s"#,
     ];
     assert_eq!(shown["tools"], json!(tools));
-    assert!(
-        shown["toolTime"].as_array().unwrap().contains(&json!("Call of a tool")),
-        "{}",
-        shown["toolTime"]
-    );
+    assert!(shown["toolTime"].as_array().unwrap().contains(&json!("Call of a tool")), "{shown}");
     let request = "to the model: input.append #0";
     assert_eq!(shown["modelsAnswer"], json!([request, "to the model: session.close #0"]));
     assert_eq!(shown["clientsAnswer"], json!(["to the client: response.created"]));

@@ -1,21 +1,11 @@
 //! How tests run Python: `tests/support/run_python` does what `python3 SCRIPT` does, and imports packages once.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Stdio,
-};
+use std::fs;
 
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    process::Command,
-};
-use voxbridge_test_support::{
-    bench::scratch,
-    programs::{ensure, installed, python},
-    wait::wait_until,
-};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use voxbridge_test_support::{programs::python, wait::wait_until};
+
+use super::*;
 
 /// Says which process imported its packages, and what it got; then ends, fails or waits, as it is told.
 const SCRIPT: &str = r#"

@@ -1,12 +1,9 @@
 //! The client table of README, and those of the pages in `mappings/pages`. Tests run each client with the code of its row, so
 //! that no row shows code that fails.
 
-use std::{fs, net::SocketAddr};
+use std::fs;
 
-use serde_json::json;
-use voxbridge_test_support::bench::Bench;
-
-use crate::client_programs::{clients_dir, project};
+use super::{client_programs::clients_dir, *};
 
 /// Addresses that the rows show.
 const SHOWN_ADDRESSES: [&str; 2] = ["127.0.0.1:8000", "localhost:8000"];

@@ -1,13 +1,8 @@
 //! Unmodified public clients of REST APIs, with real engines: recordings become words, and texts become audio.
 
-use serde_json::{Value, json};
-use tokio::{process::Command, task::JoinSet};
-use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::bench::{Bench, Options, recording as samples_of};
+use voxbridge_test_support::bench::recording as samples_of;
 
-use crate::client_programs::{ClientWeight, node, python, recording, run, run_in_turn};
-use crate::engines::{shared_engines_for_clients, word_error_rate};
-use crate::readme_rows::{ReadmeRow, page_row, row};
+use super::{readme_rows::ReadmeRow, *};
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const EXPECTED_WORDS: &str = "he was not an ill disposed young man";

@@ -5,7 +5,7 @@ use voxbridge::{
     telemetry::metrics::{Metrics, scrape::ServerSnapshot},
 };
 
-use crate::engines::engines_dir;
+use super::engines::engines_dir;
 
 /// Probabilities that pipecat-ai 1.14.0 computes with onnxruntime 1.31.1: for each recording, of its first fifth, two fifths, and
 /// so on.

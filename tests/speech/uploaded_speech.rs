@@ -1,19 +1,12 @@
 //! Words of uploaded recordings, with real engines: quiet speech, and speech that goes on for longer than the model hears at a time.
 
-use std::{net::SocketAddr, sync::Arc};
-
-use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
-use voxbridge::{
-    audio::{pcm, wav},
-    simulator::SimulatorConfig,
-};
-use voxbridge_test_support::bench::{Bench, Options, instant_simulator, recording};
+use voxbridge_test_support::bench::recording;
 
-use crate::engines::{SharedEngines, normalise, shared_engines, word_errors};
+use super::*;
 
 /// Texts of one sentence each, with few places to pause.
 const SENTENCES: [&str; 4] = [

@@ -2,26 +2,17 @@
 //!
 //! `sockets/audio_fidelity.rs` covers errors that transcripts do not show: aliasing, small gaps, gain.
 
-use std::{sync::Arc, time::Duration};
-
-use crate::engines::{SharedEngines, normalise, shared_engines, word_errors};
 use futures_util::future::join_all;
 use serde::Deserialize;
-use serde_json::json;
-use tokio::{
-    task::JoinSet,
-    time::{Instant, interval, sleep_until, timeout},
-};
+use tokio::time::{Instant, interval, sleep_until};
 use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{
-    audio::wav::resample_all,
-    config::Config,
-    simulator::{HttpApi, SimulatorConfig},
-};
+use voxbridge::{audio::wav::resample_all, simulator::HttpApi};
 use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, bytes, conversation_profile_with,
-    events, instant_simulator, profile_with_numbers, scratch, speech_dir,
+    Client, ClientFrame, assert_pairs_closed, audio, bytes, conversation_profile_with, events,
+    profile_with_numbers, speech_dir,
 };
+
+use super::*;
 
 /// Increase of the word error rate allowed to the bridge, over all recordings and formats: two words by
 /// chance.
@@ -217,10 +208,7 @@ async fn bridge_does_not_increase_word_error_rate() {
         share(bridged) * 100.0,
         share(direct) * 100.0
     );
-    assert!(
-        share(bridged) <= share(direct) + ADDED_WER_MAX,
-        "{bridged} of {total} words wrong, directly {direct}"
-    );
+    assert!(share(bridged) <= share(direct) + ADDED_WER_MAX, "{bridged} of {total} wrong, directly {direct}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,12 +1,6 @@
 //! PyPI's xiaozhi-sdk, unmodified, finds the server by its setup page and talks with the assistant.
 
-use serde_json::{Value, json};
-use voxbridge::{audio::wav, config::Config, simulator::SimulatorConfig};
-use voxbridge_test_support::bench::{Bench, Options, instant_simulator, scratch};
-
-use crate::client_programs::{installed_clients, python, recording, run};
-use crate::engines::{shared_engines_for_clients, word_error_rate};
-use crate::readme_rows::page_row;
+use super::*;
 
 const RECORDING: &str = "librivox_0880_16k.wav";
 const WORDS: &str = "he was not an ill disposed young man";
@@ -43,8 +37,7 @@ async fn device_talks(mode: &str) {
     let states = messages.iter().filter(|message| message["type"] == "tts").map(|message| &message["state"]);
     let states: Vec<_> = states.filter(|state| *state != "sentence_start").collect();
     assert_eq!(states, ["start", "stop", "start", "stop"], "{mode}: {came}");
-    let (samples, _) =
-        wav::read(&std::fs::read(&heard).unwrap(), std::time::Duration::from_secs(120)).unwrap();
+    let (samples, _) = wav::read(&std::fs::read(&heard).unwrap(), Duration::from_secs(120)).unwrap();
     let words = engines.recognise(samples).await.unwrap();
     assert!(word_error_rate(WORDS, &words) <= WER, "{mode}: {words}");
 }

@@ -17,7 +17,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpStream, ToSocketAddrs},
+    net::{TcpListener, TcpStream, ToSocketAddrs},
     sync::oneshot,
     task::JoinHandle,
     time::{interval, timeout},
@@ -261,6 +261,21 @@ pub fn configuration(toml: &str) -> Config {
 /// True for frames of this kind.
 pub fn is(kind: &'static str) -> impl Fn(&ClientFrame) -> bool {
     move |frame| frame.kind() == kind
+}
+
+/// Handles each connection to a new port on a task of its own; returns its address.
+pub async fn serve_each<F>(mut handle: impl FnMut(TcpStream) -> F + Send + 'static) -> SocketAddr
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(handle(stream));
+        }
+    });
+    address
 }
 
 /// Where a server listens that comes back at its port. Connections come from 127.0.0.1, so that none takes the port meanwhile.

@@ -10,11 +10,10 @@ use rustls::{
     crypto::ring::default_provider,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, TcpStream},
-};
+use tokio::{io::copy_bidirectional, net::TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::bench::serve_each;
 
 /// A certificate authority.
 pub type Authority = CertifiedIssuer<'static, KeyPair>;
@@ -93,18 +92,14 @@ pub fn acceptor(shown: &CertificateAndKey) -> TlsAcceptor {
 
 /// Runs TLS in front of a plain server and returns its address.
 pub async fn serve_tls(plain: SocketAddr, acceptor: TlsAcceptor) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                // A client that does not trust the certificate disconnects; some tests check exactly that.
-                let Ok(mut stream) = acceptor.accept(stream).await else { return };
-                let mut upstream = TcpStream::connect(plain).await.unwrap();
-                let _ = copy_bidirectional(&mut stream, &mut upstream).await;
-            });
+    serve_each(move |stream| {
+        let acceptor = acceptor.clone();
+        async move {
+            // A client that does not trust the certificate disconnects; some tests check exactly that.
+            let Ok(mut stream) = acceptor.accept(stream).await else { return };
+            let mut upstream = TcpStream::connect(plain).await.unwrap();
+            let _ = copy_bidirectional(&mut stream, &mut upstream).await;
         }
-    });
-    address
+    })
+    .await
 }

@@ -14,30 +14,27 @@ use futures_util::SinkExt as _;
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
 };
 use tokio_tungstenite::{accept_async, tungstenite::Message};
 
-use crate::programs::{self, fetch_packages, installed};
+use crate::{
+    bench::serve_each,
+    programs::{self, fetch_packages, installed},
+};
 
 /// A server that accepts sessions and answers nothing, not even a close.
 pub async fn unresponsive_upstream() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let Ok(mut socket) = accept_async(stream).await else { return };
-                for reply in
-                    [r#"{"type": "session.queue_done"}"#, r#"{"type": "session.created", "session_id": "s"}"#]
-                {
-                    socket.send(Message::text(reply)).await.unwrap();
-                }
-                std::future::pending::<()>().await;
-            });
+    serve_each(move |stream| async move {
+        let Ok(mut socket) = accept_async(stream).await else { return };
+        for reply in
+            [r#"{"type": "session.queue_done"}"#, r#"{"type": "session.created", "session_id": "s"}"#]
+        {
+            socket.send(Message::text(reply)).await.unwrap();
         }
-    });
-    address
+        std::future::pending::<()>().await;
+    })
+    .await
 }
 
 /// A server that ends with the test.

@@ -11,8 +11,13 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits until the condition holds. Panics after 40 s with what was waited for.
 pub async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    wait_until_async(what, async || condition()).await;
+}
+
+/// Like [`wait_until`], for a condition that is asked of a server.
+pub async fn wait_until_async(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let holds = async {
-        while !condition() {
+        while !condition().await {
             sleep(CHECK_INTERVAL).await;
         }
     };

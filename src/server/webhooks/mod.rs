@@ -129,7 +129,7 @@ impl Webhooks {
 impl Deliveries {
     /// Sends messages until the future is dropped.
     pub(crate) async fn run(self) {
-        let targets: Vec<WebhookTarget> = self.0.iter().map(|delivery| delivery.target.clone()).collect();
+        let targets: Vec<RequestTarget> = self.0.iter().map(|delivery| delivery.target.clone()).collect();
         if let Some(dir) = self.0.first().and_then(|delivery| delivery.spool.clone()) {
             tokio::task::spawn_blocking(move || spool::warn_of_unknown_urls(&dir, &targets));
         }

@@ -14,8 +14,8 @@ use std::{
 use bytes::Bytes;
 use tracing::warn;
 
-use super::{WebhookTarget, message::WebhookMessage};
-use crate::{server::unix_now, trace::redact::fnv1a_digest};
+use super::message::WebhookMessage;
+use crate::{net::http_request::RequestTarget, server::unix_now, trace::redact::fnv1a_digest};
 
 /// Most messages of a URL, and their bytes. What comes then is dropped.
 const FILES_MAX: usize = 10_000;
@@ -59,8 +59,8 @@ impl Spool {
     ///
     /// # Errors
     /// The directory cannot be made or read.
-    pub(super) fn open(dir: &Path, target: &WebhookTarget) -> io::Result<(Self, Vec<SpooledMessage>)> {
-        let dir = dir.join(target.spool_name());
+    pub(super) fn open(dir: &Path, target: &RequestTarget) -> io::Result<(Self, Vec<SpooledMessage>)> {
+        let dir = dir.join(spool_name(target));
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         let (mut messages, mut usage) = (Vec::new(), Usage::default());
         for entry in fs::read_dir(&dir)? {
@@ -167,16 +167,14 @@ impl SpooledMessage {
     }
 }
 
-impl WebhookTarget {
-    /// Name of the directory of its messages: another URL gets none of them.
-    fn spool_name(&self) -> String {
-        fnv1a_digest(format!("{}{}", self.endpoint.authority, self.path).as_bytes())
-    }
+/// Name of the directory of a URL's messages: another URL gets none of them.
+fn spool_name(target: &RequestTarget) -> String {
+    fnv1a_digest(format!("{}{}", target.endpoint.authority, target.path).as_bytes())
 }
 
 /// Warns of messages for URLs that are not configured any more.
-pub(super) fn warn_of_unknown_urls(dir: &Path, targets: &[WebhookTarget]) {
-    let known: Vec<String> = targets.iter().map(WebhookTarget::spool_name).collect();
+pub(super) fn warn_of_unknown_urls(dir: &Path, targets: &[RequestTarget]) {
+    let known: Vec<String> = targets.iter().map(spool_name).collect();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let is_known = known.iter().any(|name| entry.file_name() == **name);
         let messages = fs::read_dir(entry.path()).map_or(0, Iterator::count);
@@ -194,9 +192,9 @@ mod tests {
         server::webhooks::tests::scratch,
     };
 
-    fn target(path: &str) -> WebhookTarget {
-        let uri = websocket_uri("http://127.0.0.1:9/").unwrap();
-        WebhookTarget { endpoint: Endpoint::from_uri(&uri, None).unwrap(), path: path.to_owned() }
+    fn target(path: &str) -> RequestTarget {
+        let uri = websocket_uri(&format!("http://127.0.0.1:9{path}")).unwrap();
+        RequestTarget::new(Endpoint::from_uri(&uri, None).unwrap(), &uri, Vec::new())
     }
 
     fn message(number: usize) -> WebhookMessage {

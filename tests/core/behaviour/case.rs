@@ -1,20 +1,10 @@
 //! The cases: each client protocol with the profiles and servers that serve it.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, OnceLock},
-};
+use std::{fmt, sync::Arc};
 
-use voxbridge::{
-    session::VoiceCatalog,
-    simulator::{Backend, RealtimeServer, SimDialect, VllmVersion},
-    spelling::{ClientMapping, Library, Profile, UpstreamMapping, compatibility::check_compatible},
-    vocabulary::VoiceSample,
-};
-use voxbridge_test_support::world::client::MappedClient;
+use voxbridge::spelling::{Profile, UpstreamMapping, compatibility::check_compatible};
 
-use crate::harness::HarnessConfig;
+use super::*;
 
 /// A kind of server.
 #[derive(Debug)]

@@ -1,20 +1,11 @@
 //! Ends of a session, from either side; and the replacement of a conversation's upstream session.
 
-use std::time::Duration;
-
 use voxbridge::{
     spelling::client::{EventSlot, ReportedAs, Verb},
-    vocabulary::{CloseReason, EventName, Slot},
+    vocabulary::{CloseReason, Slot},
 };
 
-use super::{
-    Checks, case,
-    play::*,
-    run,
-    speech::{Request, made_samples, wait_for_silence},
-    words::{are_told, made_words},
-};
-use crate::harness::Harness;
+use super::{play::*, speech::made_samples, *};
 
 /// A session without work ends within this time; with work, within the drain time.
 const END_MAX: Duration = secs(60);

@@ -1,21 +1,10 @@
 //! Where the time until the first audio goes, in every profile on every kind of server.
 
-use std::time::Duration;
-
-use voxbridge::{
-    spelling::Library,
-    trace::{
-        AudioRetention, Trace,
-        first_audio::{FirstAudio, Trigger, measure},
-    },
-};
-use voxbridge_test_support::world::session::epoch;
+use voxbridge::trace::first_audio::measure;
 
 use super::{
-    case,
-    case::Case,
     play::{Play, secs},
-    speech::{Request, wait_for_silence},
+    *,
 };
 
 /// Clients whose sessions are measured: with binary audio, and with base64.

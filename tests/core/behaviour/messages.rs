@@ -1,24 +1,9 @@
 //! Messages that a client should not send: the protocol's own error or close frame answers them, or nothing does, and the session
 //! goes on.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use bytes::Bytes;
-use serde_json::json;
-use voxbridge::{
-    client::Codec,
-    error::{Error, ErrorKind},
-    spelling::client::{CommandSyntax, ExactMessage, Framing},
-    vocabulary::{Frame, Message},
-};
+use voxbridge::spelling::client::{CommandSyntax, ExactMessage, Framing};
 
-use super::{
-    Checks,
-    case::{self, Case},
-    play::*,
-    run,
-    speech::{Request, wait_for_silence},
-    words::say_words,
-};
+use super::{play::*, words::say_words, *};
 
 /// The error of a message that a session of this case refuses.
 fn refusal(case: &Case, messages: &[Message], message: &Message) -> Option<Error> {

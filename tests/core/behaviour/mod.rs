@@ -19,7 +19,16 @@ mod words;
 
 use std::fmt::Write as _;
 
-use self::case::Case;
+use case::Case;
+use speech::{Request, wait_for_silence};
+use voxbridge::{
+    spelling::{ClientMapping, client::LockStep},
+    vocabulary::EventName,
+};
+use voxbridge_test_support::world::client::MappedClient;
+use words::{are_told, made_words};
+
+use super::*;
 
 /// Cells that fail, and why: client, server, part of the cell's name, reason. One that passes must leave the list.
 const KNOWN: &[(&str, &str, &str, &str)] = &[];

@@ -1,10 +1,6 @@
 //! The pages of what passed: for each client, the cells and the kinds of servers.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
-};
+use super::*;
 
 /// Client, server and cell.
 type Passed = (String, String, String);

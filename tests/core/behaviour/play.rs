@@ -1,29 +1,16 @@
 //! A session of a case: what the client does, what it received, and what the model made.
 
-use std::{
-    cell::{RefCell, RefMut},
-    collections::BTreeMap,
-    fmt::Write as _,
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
+use std::cell::{RefCell, RefMut};
 
-use serde_json::Value;
-use voxbridge::{
-    error::Error,
-    session::Observation,
-    spelling::{ClientMapping, client::LockStep},
-    upstream::{Dialect, lane::LaneCodec},
-    vocabulary::{Frame, Lane, LaneEvent, LanePurpose, Message, MessageMeta},
-};
+use voxbridge::{upstream::lane::LaneCodec, vocabulary::MessageMeta};
 use voxbridge_test_support::world::{
-    client::{FRAME_MS, MappedClient},
+    client::FRAME_MS,
     received::{Content, Reading, Texts},
 };
 
-use super::case::Case;
+use super::*;
+
 pub(super) use crate::harness::secs;
-use crate::harness::{Harness, HarnessConfig, Traffic, recording};
 
 /// Time between looks at what has come.
 const STEP: Duration = Duration::from_millis(500);

@@ -1,14 +1,6 @@
 //! The model's voice: every sample reaches the client, however slowly it reads, and stops at a cancel or an interruption.
 
-use std::time::Duration;
-
-use voxbridge::{
-    audio::encoding::Encoding,
-    vocabulary::{EventName, LanePurpose, Message},
-};
-
-use super::{Checks, case, case::Case, play::*, run};
-use crate::harness::HarnessConfig;
+use super::{play::*, *};
 
 /// A text of 4 s.
 const TEXT: &str = "The first text is of no great length, but it is heard.";

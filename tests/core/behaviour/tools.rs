@@ -1,18 +1,6 @@
 //! Tools of the operator's servers: the model calls one, and the client hears the answer, whether or not its protocol has tools.
 
-use std::time::Duration;
-
-use serde_json::json;
-use voxbridge::vocabulary::{ServerCallResult, Tool, ToolServer};
-use voxbridge_test_support::world::config::ScriptedTools;
-
-use super::{
-    case,
-    play::*,
-    run,
-    speech::{Request, wait_for_silence},
-};
-use crate::harness::HarnessConfig;
+use super::{play::*, *};
 
 const CALL: &str = r#"<tool_call>{"name": "light", "arguments": {"on": true}}</tool_call>"#;
 const ANSWER: &str = "The light in the hall is on now, as you wished.";

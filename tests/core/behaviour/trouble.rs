@@ -1,17 +1,8 @@
 //! Servers in trouble: stuck, refusing, dying, slow. The client gets a result or an error within a bound, and what it asks for
 //! later is done.
 
-use std::time::Duration;
-
-use super::{
-    Checks,
-    case::{self, Case},
-    play::*,
-    run,
-    speech::Request,
-    words::{are_told, made_words},
-};
-use crate::harness::{Harness, HarnessConfig, HttpFailure, HttpScript};
+use super::{play::*, *};
+use crate::harness::HttpFailure;
 
 /// Every request has a result or an error after this time: a queue may last for 120 s, and a request is asked twice.
 const ANSWER_MAX: Duration = secs(300);

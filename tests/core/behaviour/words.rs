@@ -1,8 +1,6 @@
 //! The user's words: interim and final, of two turns.
 
-use voxbridge::{spelling::client::LockStep, vocabulary::LanePurpose};
-
-use super::{Checks, case, play::*, run};
+use super::{play::*, *};
 
 #[test]
 fn words_arrive_interim_and_final_in_two_turns() {

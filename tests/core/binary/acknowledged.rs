@@ -1,7 +1,6 @@
 //! Protocols that acknowledge each message with audio.
 
 use super::*;
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 #[test]
 fn each_message_with_audio_is_acknowledged_in_order() {

@@ -1,10 +1,5 @@
 //! Speech in file formats: MP3, Opus in Ogg and WAV are whole, whatever is spoken after what.
 
-use std::collections::BTreeMap;
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use voxbridge::media::decode::{DecodeLimits, Decoder};
-
 use super::{
     plain_sockets::{messages, task},
     *,

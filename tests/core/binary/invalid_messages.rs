@@ -74,7 +74,7 @@ fn unexpected_or_oversized_binary_frames_close_connection() {
 }
 
 fn any_message() -> impl Strategy<Value = String> {
-    let known = prop::sample::select(vec![
+    let known = select(vec![
         r#"{"type":"Finalize"}"#,
         r#"{"type":"KeepAlive"}"#,
         r#"{"type":"CloseStream"}"#,
@@ -100,9 +100,9 @@ proptest! {
 
     #[test]
     fn arbitrary_client_input_always_ends(
-        protocol in prop::sample::select(&PROTOCOLS[..]),
-        profile in prop::sample::select(vec!["speech", "speech", "conversation"]),
-        script in prop::collection::vec((any_message(), 0usize..9000, 0u64..3000), 0..20),
+        protocol in select(&PROTOCOLS[..]),
+        profile in select(vec!["speech", "speech", "conversation"]),
+        script in vec((any_message(), 0usize..9000, 0u64..3000), 0..20),
         query in "[a-z_=&%0-9]{0,40}",
         broken in 0usize..20,
     ) {

@@ -147,7 +147,7 @@ proptest! {
 
     #[test]
     fn every_request_gets_exactly_one_answer(
-        actions in prop::collection::vec(action(), 0..12), frame in 200usize..20_000, slow in any::<bool>(),
+        actions in vec(action(), 0..12), frame in 200usize..20_000, slow in any::<bool>(),
     ) {
         let mut harness = open_vosk_client(if slow { &["slow-init=3,times=2"] } else { &[] });
         let (mut asked, mut sent) = (0, 0);

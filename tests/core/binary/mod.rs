@@ -11,10 +11,7 @@ mod tts;
 mod voice_agents;
 mod word_times;
 
-use crate::harness::{
-    ClientFrame, Harness, HarnessConfig, bytes_of, ms, recording, secs, utterance, voice, zeros,
-};
-use serde_json::{Value, json};
+use super::*;
 
 /// Connects a client of this protocol with this query to a gateway with these faults.
 fn open_client(protocol: &'static str, query: &str, faults: &[&str]) -> Harness {
@@ -58,11 +55,7 @@ fn assert_session_ends(harness: &mut Harness) {
         harness.close_client();
     }
     harness.advance(secs(120));
-    assert!(
-        harness.finished && harness.connections() == 0,
-        "the session does not end: {:?}",
-        harness.names()
-    );
+    assert!(harness.finished && harness.connections() == 0, "the session goes on: {:?}", harness.names());
 }
 
 /// Checks that all audio sent was received and none was dropped.

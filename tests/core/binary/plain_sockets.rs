@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use voxbridge_test_support::cases::assert_has;
 
 /// All messages of the client so far, with plain text as JSON strings.
 pub(super) fn messages(harness: &Harness) -> Vec<Value> {
@@ -51,10 +50,7 @@ fn funasr_client_gets_its_results_and_a_last_message_for_each_utterance() {
     let all = messages(&harness);
     assert!(all.iter().all(|it| it["wav_name"] == "a.wav"), "{all:?}");
     let finals: Vec<_> = all.iter().filter(|it| it["mode"] == "2pass-offline").collect();
-    assert_eq!(
-        finals.iter().map(|it| it["is_final"] == true).collect::<Vec<_>>(),
-        [false, true, false, true]
-    );
+    assert_eq!(finals.iter().map(|it| &it["is_final"]).collect::<Vec<_>>(), [false, true, false, true]);
     let mut so_far = String::new();
     for message in &all {
         match message["mode"].as_str() {
@@ -272,11 +268,11 @@ fn dashscope_speaks_a_complete_sentence_before_the_text_ends() {
 }
 
 proptest! {
-    #![proptest_config(crate::properties::config())]
+    #![proptest_config(properties::config())]
 
     /// A message that repeats or lacks parts ends no session badly: the last message still comes.
     #[test]
-    fn odd_messages_do_not_stop_a_funasr_session(odd in prop::collection::vec("[ -~]{0,40}|\\{\"is_speaking\": (true|1|null|\"no\"|[0-9]{20}), \"mode\": (\"online\"|7)\\}", 0..5)) {
+    fn odd_messages_do_not_stop_a_funasr_session(odd in vec("[ -~]{0,40}|\\{\"is_speaking\": (true|1|null|\"no\"|[0-9]{20}), \"mode\": (\"online\"|7)\\}", 0..5)) {
         let mut harness = funasr("2pass");
         for message in &odd {
             harness.send_text(message);

@@ -1,18 +1,13 @@
 //! Protocols that voice agents dial: turns that only the client ends, texts to speak in turns, and whole agents.
 
 use super::*;
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use voxbridge::simulator::SimulatorConfig;
 
 const LONG: &str =
     "This is an answer of many words, so that it is heard for some seconds and can be interrupted.";
 
 /// Connects a client that asks in turns, to a model with these answers.
 fn open_agent(protocol: &'static str, answers: &[&str]) -> Harness {
-    let answers = answers.iter().map(|answer| (*answer).to_owned()).collect();
-    let simulator = SimulatorConfig { record: true, answers, workers: 2, ..SimulatorConfig::default() };
-    let query = String::new();
-    Harness::new(HarnessConfig { simulator, ..HarnessConfig::of(protocol, "assistant", &query) })
+    Harness::new(HarnessConfig::of(protocol, "assistant", "").answers(answers).workers(2))
 }
 
 /// The value at `key` of all events, without repetitions; `audio` for binary frames.

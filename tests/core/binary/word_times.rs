@@ -1,7 +1,6 @@
 //! Estimated word times: off by default, in seconds of the client's audio, for clients that want them.
 
 use super::*;
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 /// Opens a client of this protocol with a profile that estimates word times.
 fn open_estimating(protocol: &'static str, query: &str) -> Harness {

@@ -1,17 +1,8 @@
 //! Barge-in: immediate silence, no later audio of the interrupted turn, and a conversation that continues.
 
-use std::time::Duration;
-
-use serde_json::json;
-use voxbridge::vocabulary::Lane;
-use voxbridge_test_support::cases::some_of;
-
 use super::{
-    detection::Detection,
     harness::{Harness, HarnessConfig, Traffic},
-    microphone::{Microphone, ask, spoken_texts, turns_heard, voices},
-    ms, protocol_checks,
-    server_kind::ServerKind,
+    *,
 };
 
 /// Time until the detector is certain of an utterance, in hops of 16 ms.
@@ -145,7 +136,7 @@ impl InterruptionCase {
         assert_eq!((first.model_turn(), first.is_cancelled()), (1, true));
         assert!(
             later.iter().all(|spoken| !spoken.contains_turn(1)),
-            "audio of the interrupted turn is played later"
+            "a turn is played after its interruption"
         );
         let next = later.iter().find(|spoken| spoken.is_model_turn()).unwrap();
         assert_eq!((next.model_turn(), next.is_cancelled()), (2, false));
@@ -186,7 +177,7 @@ impl InterruptionCase {
     }
 
     /// The client sends a command, and the audio stops before anything else happens.
-    fn send_and_check(&self, harness: &mut Harness, command: &serde_json::Value) {
+    fn send_and_check(&self, harness: &mut Harness, command: &Value) {
         harness.advance(ms(self.seed % 10));
         let ended = harness.now();
         harness.send_json(command);

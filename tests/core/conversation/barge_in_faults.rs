@@ -1,16 +1,8 @@
 //! Barge-in with models that react wrongly and users who only seem to speak.
 
-use std::time::Duration;
-
-use serde_json::json;
-use voxbridge::{session::Observation, vocabulary::RolloverReason};
-use voxbridge_test_support::cases::some_of;
-
 use super::{
     harness::{Harness, HarnessConfig},
-    microphone::{Microphone, SpokenText, ask, spoken_texts, turns_heard, voices},
-    ms, protocol_checks,
-    server_kind::ServerKind,
+    *,
 };
 
 pub(crate) const BACKENDS: [ServerKind; 5] = ServerKind::ALL;

@@ -1,16 +1,11 @@
 //! Sounds in the room while the model speaks: noise must not end an answer, and speech must.
 
-use std::{f64::consts::TAU, time::Duration};
-
-use voxbridge::session::Observation;
+use std::f64::consts::TAU;
 
 use super::{
     barge_in::assert_speech_start_precedes_cancel,
-    barge_in_faults::close_and_check,
-    detection::Detection,
     harness::{Harness, HarnessConfig},
-    microphone::{Microphone, ask, spoken_texts, voices},
-    server_kind::ServerKind,
+    *,
 };
 
 /// Samples of the simulated answer: 6.6 s.
@@ -52,11 +47,7 @@ fn play(sound: &[i16], after_ms: u64) -> Outcome {
         assert_speech_start_precedes_cancel(&harness);
         assert_eq!(detection.decided, Some(ended), "cut by another frame than the deciding one");
     } else {
-        assert_eq!(
-            (first.model_turn(), first.samples.len()),
-            (1, ANSWER_SAMPLES),
-            "part of the answer is lost"
-        );
+        assert_eq!((first.model_turn(), first.samples.len()), (1, ANSWER_SAMPLES), "a part is lost");
         assert_eq!(first.end["audio_ms"], ANSWER_SAMPLES / 24);
     }
     close_and_check(harness);

@@ -1,10 +1,8 @@
 //! Conversations that cannot continue: the upstream never answers, or voxbridge stops.
 
-use super::server_kind::ServerKind;
-
 use super::{
-    protocol_checks,
     support::{Conversation, config, secs},
+    *,
 };
 
 #[test]
@@ -31,7 +29,7 @@ fn queue_is_reported_every_few_seconds() {
     assert_eq!(times, [2, 7, 12]);
     let notice = conversation.harness.events("session.hold")[0].clone();
     assert_eq!(
-        [&notice["queue_position"], &notice["timestamp_ms"], &notice["hold_timeout_ms"]],
+        ["queue_position", "timestamp_ms", "hold_timeout_ms"].map(|key| &notice[key]),
         [1, 2000, 120_000]
     );
     assert_eq!(conversation.errors(), []);

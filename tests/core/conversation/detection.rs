@@ -1,14 +1,8 @@
 //! Voice activity in the audio of a microphone, computed apart from the bridge.
 
-use std::time::Duration;
+use voxbridge::audio::vad::{Edge, Segmenter, VadConfig, VoiceActivity};
 
-use voxbridge::audio::{
-    encoding::Encoding,
-    input_converter::InputConverter,
-    vad::{Edge, Segmenter, VadConfig, VoiceActivity},
-};
-
-use super::microphone::Microphone;
+use super::*;
 
 /// The profile's `start_ms` of `[barge_in]`.
 const SUSPICION_MS: u32 = 100;

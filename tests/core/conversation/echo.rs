@@ -1,14 +1,9 @@
 //! Devices that hear themselves: a loudspeaker and a microphone in one simulated room.
 
-use std::{collections::VecDeque, time::Duration};
-
-use voxbridge::{
-    audio::{encoding::Encoding, input_converter::InputConverter},
-    simulator::{EngineAnswer, EngineRequest},
-    spelling::MappingKind,
+use super::{
+    harness::{ClientFrame, Harness, HarnessConfig, recording},
+    *,
 };
-
-use super::harness::{ClientFrame, Harness, HarnessConfig, recording};
 
 const FRAME_MS: usize = 20;
 const FRAME: usize = 16 * FRAME_MS;

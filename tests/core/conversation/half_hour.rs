@@ -5,11 +5,7 @@
 //! order. Every question is answered. A rollover costs nothing with a standby session, and the close and
 //! initialisation times without one. A standby needs a server that initialises faster than the user asks.
 
-use super::server_kind::ServerKind;
-use serde_json::json;
-use voxbridge_test_support::{PICTURE, cases::some_of};
-
-use super::support::*;
+use super::{support::*, *};
 
 /// From `session.close` to the next `session.created`. The initialisation time is as measured
 /// (mappings/notes/minicpm-o-duplex.md#rollover).

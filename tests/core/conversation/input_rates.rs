@@ -1,11 +1,8 @@
 //! The user's audio at several rates: when its seconds leave, what they hold and where their words are.
 
-use voxbridge::audio::{encoding::Encoding, input_converter::InputConverter, pcm};
-
 use super::{
     harness::{Harness, HarnessConfig},
-    microphone::{Microphone, voices},
-    ms,
+    *,
 };
 
 /// Opens a conversation with a model that answers every unit at once.
@@ -26,12 +23,7 @@ fn speak(harness: &mut Harness, microphone: &mut Microphone) -> [u64; 2] {
     for second in voices()[0].samples.chunks_exact(16_000).take(6) {
         let before = harness.units.len();
         microphone.record(harness, second);
-        assert_eq!(
-            harness.units.len(),
-            before + 1,
-            "{} Hz: a unit waits for the next frame",
-            microphone.rate_hz
-        );
+        assert_eq!(harness.units.len(), before + 1, "{} Hz: a unit waits for a frame", microphone.rate_hz);
     }
     let edges = ["vad.speech_start", "vad.speech_end"].map(|name| harness.events(name).remove(0));
     edges.map(|event| event["timestamp_ms"].as_u64().unwrap())

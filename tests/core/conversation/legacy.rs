@@ -1,23 +1,10 @@
 //! Behaviour of legacy servers only: errors that end nothing, a full context that continues, undocumented
 //! voice encodings, and missing features.
 
-use std::collections::BTreeMap;
-
-use serde_json::json;
-use voxbridge::{
-    session::{Observation, VoiceCatalog},
-    spelling::MappingKind,
-    vocabulary::{
-        RolloverReason::{ContextFull, UpstreamLost},
-        VoiceSample,
-    },
-};
-use voxbridge_test_support::cases::some_of;
-
 use super::{
     harness::{HarnessConfig, recording},
-    server_kind::ServerKind,
     support::*,
+    *,
 };
 
 fn lane_retry_count(conversation: &Conversation) -> usize {
@@ -52,11 +39,7 @@ fn failed_units_do_not_block_conversation() {
                 (times, vec![], vec![])
             );
             let (asked_at, answered_at) = conversation.questions[1];
-            assert!(
-                answered_at - asked_at < secs(8),
-                "{server_kind:?}: it waited {:?}",
-                answered_at - asked_at
-            );
+            assert!(answered_at - asked_at < secs(8), "{server_kind:?}: {asked_at:?} {answered_at:?}");
             conversation.assert_turns_complete(3);
             conversation.assert_continues();
         }

@@ -1,18 +1,10 @@
 //! Measurements of a session, in virtual time: the reported figures match the events.
 
-use std::time::Duration;
-
-use serde_json::json;
-use voxbridge::{
-    session::{AudioOrigin, BargeInStage, EndReason, Measurement, SessionState},
-    vocabulary::LanePurpose,
-};
+use voxbridge::session::{AudioOrigin, BargeInStage, EndReason};
 
 use super::{
     harness::{Harness, HarnessConfig, recording, zeros},
-    microphone::{Microphone, ask, spoken_texts, voices},
-    ms,
-    server_kind::ServerKind,
+    *,
 };
 
 fn collect_measurements<T>(harness: &Harness, wanted: impl Fn(Measurement) -> Option<T>) -> Vec<T> {

@@ -1,11 +1,9 @@
 //! A client whose microphone never stops, and the model's turns as the client plays them.
 
-use std::{collections::VecDeque, sync::OnceLock, time::Duration};
-
-use serde_json::Value;
-use voxbridge::simulator::read_watermark;
-
-use super::harness::{ClientFrame, Harness, recording};
+use super::{
+    harness::{ClientFrame, Harness, recording},
+    *,
+};
 
 /// Sends frames of one size in real time. Each frame arrives after its last sample.
 #[derive(Debug)]
@@ -154,12 +152,7 @@ impl SpokenText {
     pub(crate) fn model_turn(&self) -> u64 {
         let turn = read_watermark(self.samples[0]).expect("model audio has a watermark").0;
         for (at, sample) in self.samples.iter().enumerate() {
-            assert_eq!(
-                read_watermark(*sample),
-                Some((turn, at % 8190)),
-                "sample {at} of {}",
-                self.request_id
-            );
+            assert_eq!(read_watermark(*sample), Some((turn, at % 8190)), "{at} of {}", self.request_id);
         }
         turn
     }

@@ -27,6 +27,14 @@ mod support;
 mod tts;
 mod user_transcripts;
 
-use crate::harness;
-use crate::harness::ms;
-use crate::protocol_checks;
+use barge_in_faults::{assert_complete_turn, close_and_check, rollover_reasons};
+use detection::Detection;
+use microphone::{Microphone, SpokenText, ask, spoken_texts, turns_heard, voices};
+use server_kind::ServerKind;
+use voxbridge::{
+    audio::input_converter::InputConverter,
+    simulator::read_watermark,
+    vocabulary::RolloverReason::{ContextFull, UpstreamLost},
+};
+
+use super::*;

@@ -1,11 +1,7 @@
 //! Quirks of the real back-ends: thoughts, control tokens, duplicate ends, duplicate text, slow units, and
 //! half a minute of speech at once.
 
-use serde_json::json;
-use voxbridge::session::Observation;
-use voxbridge_test_support::cases::some_of;
-
-use super::{harness::ClientFrame, support::*};
+use super::{harness::ClientFrame, support::*, *};
 
 /// Texts of the model's turns.
 fn finals(conversation: &Conversation) -> Vec<&str> {
@@ -144,10 +140,7 @@ fn final_transcript_of_an_interrupted_burst_has_the_words_that_were_heard() {
         assert!((3_500..5_000).contains(&heard_ms), "{backend:?}: {end}");
         assert!(all.starts_with(heard) && !heard.is_empty(), "{backend:?}: {heard:?} of {all:?}");
         let heard_share = heard.len() as f64 / all.len() as f64;
-        assert!(
-            heard_share <= heard_ms as f64 / 34_600.0,
-            "{backend:?}: {heard:?} of {all:?} in {heard_ms} ms"
-        );
+        assert!(heard_share <= heard_ms as f64 / 34_600.0, "{backend:?}: {heard:?} in {heard_ms} ms");
         conversation.stream_silence(3_000);
         conversation.send_question();
         conversation.stream_until_answered(1);

@@ -1,13 +1,12 @@
 //! Operator orders for one session, and the drain of a stopping server: neither interrupts a question or
 //! answer.
 
-use serde_json::json;
 use voxbridge::vocabulary::RolloverReason::OperatorRequest;
 
 use super::{
     harness::{Harness, HarnessConfig, recording, zeros},
-    protocol_checks,
     support::*,
+    *,
 };
 
 #[test]
@@ -73,10 +72,7 @@ fn drain_answers_pending_question_first() {
                 );
             }
             let ends = conversation.harness.events("tts.speaking_end");
-            assert!(
-                ends.len() == 2 && ends.iter().all(|end| end["cancelled"] == false),
-                "{backend:?}: {ends:?}"
-            );
+            assert!(ends.len() == 2 && ends.iter().all(|end| end["cancelled"] == false), "{ends:?}");
             let (reason, close) =
                 if operator { ("operator_request", "close 1001") } else { ("server_shutdown", "close 1012") };
             assert_eq!(conversation.harness.events("session.closed")[0]["reason"], reason);

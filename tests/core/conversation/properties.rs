@@ -1,16 +1,10 @@
 //! The guarantees hold for random clients and failures in conversations.
 
-use std::{collections::BTreeMap, time::Duration};
-
 use proptest::prelude::*;
-use voxbridge::{simulator::read_watermark, vocabulary::Lane};
-use voxbridge_test_support::hot::contains;
 
 use super::{
     harness::{Harness, HarnessConfig, Traffic, zeros},
-    microphone::{spoken_texts, voices},
-    ms, protocol_checks,
-    server_kind::ServerKind,
+    *,
 };
 
 #[derive(Debug, Clone)]
@@ -80,7 +74,7 @@ fn any_action() -> impl Strategy<Value = ClientAction> {
         8 => (300u64..4000).prop_map(ClientAction::Silence),
         2 => (0u64..3000).prop_map(ClientAction::Wait),
         1 => (10_000u64..40_000).prop_map(ClientAction::Wait),
-        6 => prop::sample::select(&COMMANDS[..]).prop_map(ClientAction::Send),
+        6 => select(&COMMANDS[..]).prop_map(ClientAction::Send),
         1 => (0usize..5000).prop_map(ClientAction::Binary),
         1 => Just(ClientAction::BreakLanes),
         1 => prop_oneof![12 => Just(ClientAction::Wait(1)), 1 => Just(ClientAction::Drain), 1 => Just(ClientAction::Close), 2 => Just(ClientAction::RollOver)],
@@ -105,11 +99,11 @@ struct Scenario {
 fn any_scenario(actions: usize) -> impl Strategy<Value = Scenario> {
     let setup = (
         prop::sample::subsequence(&FAULTS[..], 0..4),
-        prop::sample::select(vec!["conversation", "video", "everything"]),
-        prop::sample::select(ServerKind::ALL.to_vec()),
+        select(vec!["conversation", "video", "everything"]),
+        select(ServerKind::ALL.to_vec()),
     );
     let environment = (1usize..4, 0u64..120, 10u64..120, any::<u64>(), prop::bool::weighted(0.2));
-    (prop::collection::vec(any_action(), 1..actions), setup, environment).prop_map(
+    (vec(any_action(), 1..actions), setup, environment).prop_map(
         |(actions, (faults, profile, backend), (workers, latency_ms, frame_ms, seed, is_chained))| Scenario {
             actions,
             faults,

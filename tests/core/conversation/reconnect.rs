@@ -1,13 +1,10 @@
 //! Lost upstream sessions: the client is notified, every pair is closed and the next session gets the user's
 //! audio. After a minute without an upstream the conversation ends with an error.
 
-use serde_json::json;
-use voxbridge::vocabulary::RolloverReason::UpstreamLost;
-
 use super::{
     harness::{ClientFrame, Harness, HarnessConfig},
-    server_kind::ServerKind,
     support::*,
+    *,
 };
 
 const INTERRUPTED: &str = "worker_crash";
@@ -170,7 +167,7 @@ fn assert_ends_with_error(mut harness: Harness) {
     assert_eq!(last, ["error", "session.closed", "close 1011"]);
     let error = *harness.events("error").last().unwrap();
     assert_eq!(error["recoverable"], false, "{error}");
-    assert_eq!(super::protocol_checks::find_violations(&harness), [""; 0]);
+    assert_eq!(protocol_checks::find_violations(&harness), [""; 0]);
 }
 
 #[test]

@@ -1,11 +1,6 @@
 //! Servers that refuse all audio, with an error after which their session goes on.
 
-use voxbridge::{
-    session::Observation,
-    simulator::{SimDialect, VllmVersion},
-};
-
-use super::{server_kind::ServerKind, support::*};
+use super::{support::*, *};
 
 #[test]
 fn refusals_of_all_audio_are_logged_and_told_in_the_server_s_words() {
@@ -21,10 +16,7 @@ fn refusals_of_all_audio_are_logged_and_told_in_the_server_s_words() {
         conversation.stream_silence(20_000);
         let told = conversation.harness.events("error");
         let names_words = |text: &str| text.contains(words);
-        assert!(
-            told.iter().any(|error| names_words(error["message"].as_str().unwrap())),
-            "{fault}: {told:?}"
-        );
+        assert!(told.iter().any(|error| names_words(error["message"].as_str().unwrap())), "{told:?}");
         let is_logged = |observation: &Observation| matches!(observation, Observation::LaneFailed { words, .. } if names_words(words));
         assert!(conversation.harness.observations.iter().any(is_logged), "{fault}");
     }

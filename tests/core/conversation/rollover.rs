@@ -1,14 +1,9 @@
 //! Rollover of a conversation to the next upstream session: its causes, its moment, the carried history and
 //! the standby session.
 
-use serde_json::json;
-use voxbridge::{
-    spelling::MappingKind,
-    vocabulary::RolloverReason::{ContextFull, TimeLimit, UpstreamLost},
-};
-use voxbridge_test_support::{PICTURE, cases::some_of};
+use voxbridge::vocabulary::RolloverReason::TimeLimit;
 
-use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};
+use super::{harness::HarnessConfig, support::*, *};
 
 /// An upstream that does not report its context length.
 fn without_metrics(mut config: HarnessConfig) -> HarnessConfig {
@@ -61,11 +56,7 @@ fn initially_full_sessions_do_not_cause_rollover_storm() {
     let mut conversation = Conversation::new(with_init(config(ServerKind::Pytorch, &["kv=8100"]), 500));
     conversation.stream_silence(120_000);
     let ends = conversation.harness.events("error");
-    assert_eq!(
-        ends.last().map(|error| &error["recoverable"]),
-        Some(&json!(false)),
-        "the session ends with an error"
-    );
+    assert_eq!(ends.last().map(|error| &error["recoverable"]), Some(&json!(false)), "the session ends");
     assert!(
         conversation.harness.openings.len() < 30,
         "{} sessions in a minute",
@@ -220,11 +211,7 @@ fn next_session_receives_history() {
     assert!(said.chars().count() <= 122 && lines.len() == 2, "{said}");
     assert!(lines.iter().all(|line| line.starts_with("Assistant: I heard ")), "{said}");
     let finals = conversation.harness.events("transcript.final");
-    assert_eq!(
-        lines[1],
-        format!("Assistant: {}", finals[5]["text"].as_str().unwrap()),
-        "the newest line is last"
-    );
+    assert_eq!(lines[1], format!("Assistant: {}", finals[5]["text"].as_str().unwrap()), "the newest");
     assert_eq!(lines[0], format!("Assistant: {}", finals[4]["text"].as_str().unwrap()));
     conversation.close_and_check();
 }

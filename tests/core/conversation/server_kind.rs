@@ -1,9 +1,7 @@
 //! The servers a conversation runs on: the current dialect's two back-ends, the real legacy server, and the
 //! legacy server as documented, and SGLang-Omni.
 
-use voxbridge::simulator::{Backend, SimDialect};
-
-use super::harness::HarnessConfig;
+use super::{harness::HarnessConfig, *};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerKind {

@@ -1,10 +1,10 @@
 //! Ends of a conversation: no client audio, a stopping voxbridge, or a client that disconnects.
 use voxbridge_test_support::cases::some_of;
 
-use super::{harness::Harness, protocol_checks, support::*};
+use super::{harness::Harness, support::*, *};
 
 /// A conversation in the middle of a turn of 30 s.
-fn start_long_turn(backend: super::server_kind::ServerKind, after_ms: u64) -> Conversation {
+fn start_long_turn(backend: ServerKind, after_ms: u64) -> Conversation {
     let mut conversation = Conversation::new(config(backend, &["burst=34"]));
     conversation.send_question();
     while conversation.harness.events("tts.speaking_start").is_empty() {

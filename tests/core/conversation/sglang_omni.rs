@@ -1,9 +1,6 @@
 //! SGLang-Omni: it reports no use of its context, and ends a session whose context is full.
 
-use voxbridge::vocabulary::RolloverReason;
-use voxbridge_test_support::cases::some_of;
-
-use super::{server_kind::ServerKind, support::*};
+use super::{support::*, *};
 
 #[test]
 fn context_that_is_full_at_any_unit_loses_nothing() {
@@ -16,7 +13,7 @@ fn context_that_is_full_at_any_unit_loses_nothing() {
         }
         conversation.stream_silence(6_000);
         assert_eq!(conversation.errors(), [], "{context_max}: a limit is no failure");
-        let [(RolloverReason::ContextFull, gap, false)] = conversation.rollovers()[..] else {
+        let [(ContextFull, gap, false)] = conversation.rollovers()[..] else {
             panic!("{context_max}: {:?}", conversation.rollovers())
         };
         assert!((800..1_100).contains(&gap), "{context_max}: {gap} ms");

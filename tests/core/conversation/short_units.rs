@@ -1,18 +1,7 @@
 //! Models with shorter units than MiniCPM-o's, which send audio all the time: how soon they hear the user, and how often a session wakes
 //! up for them.
 
-use std::time::{Duration, Instant};
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use voxbridge::{
-    bridge::{Input, Output},
-    spelling::Library,
-    vocabulary::{Frame, Lane, Message},
-};
-use voxbridge_test_support::world::session::{Opening, VirtualSession};
-
-use crate::harness::bytes_of;
+use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -1,11 +1,7 @@
 //! The standby session on a second worker: no free worker, a dying standby, and a standby outdated by new
 //! turns.
 
-use serde_json::json;
-use voxbridge::vocabulary::RolloverReason::{ContextFull, UpstreamLost};
-use voxbridge_test_support::cases::{assert_has, some_of};
-
-use super::{harness::HarnessConfig, server_kind::ServerKind, support::*};
+use super::{harness::HarnessConfig, support::*, *};
 
 /// A conversation with a nearly full context, standby enabled, and this many workers.
 fn standby_conversation(backend: ServerKind, workers: usize, kv: u32) -> Conversation {
@@ -189,11 +185,7 @@ fn standby_does_not_take_over_in_the_middle_of_a_turn() {
         conversation.ask();
         let said = conversation.said();
         conversation.stream_silence(5_000);
-        assert_eq!(
-            (conversation.rollovers(), said.len()),
-            (vec![(ContextFull, 2_020, false)], 1),
-            "{backend:?}"
-        );
+        assert_eq!((conversation.rollovers(), said.len()), (vec![(ContextFull, 2_020, false)], 1));
         conversation.assert_prompt_contains(&said);
         conversation.close_and_check();
     }

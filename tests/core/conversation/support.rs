@@ -5,26 +5,15 @@
 //! lost, doubled or swapped sample shows. In the other direction, the simulator's watermark numbers the
 //! model's samples.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    time::Duration,
-};
+use voxbridge::simulator::watermark_sample;
+use voxbridge_test_support::hot::with_noise;
 
-use serde_json::{Value, json};
-use voxbridge::{
-    session::Observation,
-    simulator::{read_watermark, watermark_sample},
-    spelling::Library,
-    vocabulary::{Lane, RolloverReason},
+use super::{
+    harness::{ClientFrame, Harness, HarnessConfig, Traffic, recording},
+    *,
 };
 
 pub(crate) use super::harness::{ms, secs};
-use super::{
-    harness::{ClientFrame, Harness, HarnessConfig, Traffic, recording},
-    protocol_checks,
-    server_kind::ServerKind,
-};
-use voxbridge_test_support::hot::{contains, with_noise};
 
 /// RMS 37 of 32768: below the speech threshold of bridge and simulator.
 const NOISE: i16 = 64;

@@ -1,17 +1,10 @@
 //! Texts inside a conversation: they are played at once, the model hears silence meanwhile, and the
 //! conversation continues.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use voxbridge::{session::Observation, vocabulary::RolloverReason};
-
 use super::{
-    barge_in_faults::{ask_and_await_answer, assert_complete_turn, close_and_check, rollover_reasons},
+    barge_in_faults::ask_and_await_answer,
     harness::{Harness, HarnessConfig, Traffic},
-    microphone::{Microphone, SpokenText, ask, spoken_texts, turns_heard, voices},
-    ms,
-    server_kind::ServerKind,
+    *,
 };
 
 /// About five seconds of speech.
@@ -101,17 +94,10 @@ fn text_in_silence_is_spoken_with_microphone_silenced() {
         let (unit, hushed) = (harness.units.len(), harness.bridge().uplink_counts().unwrap().silenced);
         microphone.record(&mut harness, &quiet_hum(2500));
         assert!(is_audible(&harness), "the text was too short for this test");
-        assert!(
-            samples_from_unit(&harness, unit).iter().all(|sample| *sample == 0),
-            "the model hears the hum"
-        );
+        assert!(samples_from_unit(&harness, unit).iter().all(|sample| *sample == 0), "a hum is heard");
         // With one worker the model returns only after synthesis.
         let min_units = if workers == 2 { 2 } else { 1 };
-        assert!(
-            harness.units.len() >= unit + min_units,
-            "{} units: the conversation stalls",
-            harness.units.len() - unit
-        );
+        assert!(harness.units.len() >= unit + min_units, "{}", harness.units.len());
         microphone.wait_until(&mut harness, |harness| !is_audible(harness), 10_000);
         microphone.silence(&mut harness, 40);
         let now_hushed = harness.bridge().uplink_counts().unwrap().silenced - hushed;
@@ -152,11 +138,7 @@ fn model_turn_during_text_is_suppressed() {
         let all = spoken_texts(&harness);
         assert!(all.len() == 1 && !all[0].is_model_turn(), "{:?}", harness.names());
         microphone.silence(&mut harness, 12_000);
-        assert!(
-            spoken_texts(&harness).iter().skip(1).all(|spoken| !spoken.is_cancelled()),
-            "{:?}",
-            harness.names()
-        );
+        assert!(spoken_texts(&harness).iter().skip(1).all(|spoken| !spoken.is_cancelled()));
         ask_and_await_answer(&mut harness, &mut microphone);
         close_and_check(harness);
     });
@@ -312,8 +294,8 @@ fn burst_is_sent_unpaced_when_pacing_is_off() {
 
 #[test]
 fn audio_leaves_when_the_microphone_wakes_the_session() {
-    let mut config = HarnessConfig { profile: "conversation", ..HarnessConfig::default() };
-    config.simulator.faults = vec!["burst=10,times=1".parse().unwrap()];
+    let config =
+        HarnessConfig { profile: "conversation", ..HarnessConfig::default() }.faults(&["burst=10,times=1"]);
     let (mut harness, mut microphone) = (Harness::new(config), Microphone::of_ms(20));
     microphone.silence(&mut harness, 3000);
     ask_and_await_answer(&mut harness, &mut microphone);

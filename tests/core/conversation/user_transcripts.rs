@@ -1,13 +1,8 @@
 //! Transcripts of the user in a conversation: a second lane hears the user, if the profile enables it.
 
-use super::server_kind::ServerKind;
-use serde_json::{Value, json};
-
 use super::{
-    barge_in_faults::{assert_complete_turn, close_and_check, rollover_reasons},
     harness::{Harness, HarnessConfig},
-    microphone::{Microphone, ask, spoken_texts, turns_heard},
-    ms,
+    *,
 };
 
 /// A conversation with user transcripts.

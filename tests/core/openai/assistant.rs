@@ -1,13 +1,6 @@
 //! Answers in turns: the order of events, history, barge-in, pictures, cancels and out-of-band responses.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use voxbridge_test_support::PICTURE;
-
-use super::{Realtime, config, speech};
-
-const MS: Duration = Duration::from_millis(1);
+use super::*;
 
 /// Asserts that these types occur in this order.
 fn assert_order(client: &Realtime, expected: &[&str]) {
@@ -38,8 +31,7 @@ fn spoken_question_is_answered_in_openais_order() {
         "type": "realtime", "instructions": "Be brief.",
         "audio": {"input": {"transcription": {"model": "gpt-4o-transcribe"}}},
     }));
-    client.say(&speech());
-    client.say_silence(900);
+    client.say_question();
     client.wait_for("response.done");
     client.pass(2000 * MS);
     client.check();
@@ -99,8 +91,7 @@ fn second_turn_has_the_history_in_words() {
     client
         .update(&json!({"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}}));
     for _ in 0..2 {
-        client.say(&speech());
-        client.say_silence(900);
+        client.say_question();
         client.wait_for("response.done");
         client.pass(1000 * MS);
     }
@@ -251,15 +242,11 @@ fn written_answers_metadata_and_out_of_band_responses() {
     client.wait_for("response.done");
     client.check();
     let created = &client.of_type("response.created")[0]["response"];
-    assert_eq!(
-        (&created["metadata"], &created["conversation_id"]),
-        (&json!({"topic": "classification"}), &Value::Null)
-    );
+    assert_has(created, json!({"/metadata": {"topic": "classification"}, "/conversation_id": null}));
     assert_eq!(client.of_type("response.output_text.done")[0]["text"], "simulated answer to: Which one?");
     assert_eq!(client.audio_s(), 0.0);
     assert!(client.of_type("conversation.item.added").is_empty(), "it belongs to no conversation");
-    client.send(&json!({"type": "response.create"}));
-    client.wait_for("response.done");
+    client.respond();
     assert_eq!(client.harness.answer_requests()[1].as_array().unwrap().len(), 2, "no history of it");
 }
 
@@ -268,8 +255,7 @@ fn written_answers_metadata_and_out_of_band_responses() {
 fn response_names_a_voice_that_was_given_as_an_object() {
     let mut client = Realtime::connect("model=gpt-realtime");
     client.update(&json!({"type": "realtime", "audio": {"output": {"voice": {"id": "voice_1"}}}}));
-    client.send(&json!({"type": "response.create"}));
-    client.wait_for("response.done");
+    client.respond();
     let session = &client.of_type("session.updated")[0]["session"];
     assert_eq!(session["audio"]["output"]["voice"], json!({"id": "voice_1"}));
     for kind in ["response.created", "response.done"] {
@@ -287,8 +273,7 @@ fn pictures_reach_the_next_answer_only() {
         {"type": "input_text", "text": "What is this?"}]}}),
     );
     for _ in 0..2 {
-        client.send(&json!({"type": "response.create"}));
-        client.wait_for("response.done");
+        client.respond();
     }
     let types = |request: &Value| -> Vec<String> {
         let parts = request[1]["content"].as_array().unwrap();
@@ -311,8 +296,7 @@ fn committed_audio_without_turn_detection_is_one_turn() {
     client.say(&speech());
     assert_eq!(client.types().len(), 2, "no voice activity is told: {:?}", client.types());
     client.send(&json!({"type": "input_audio_buffer.commit"}));
-    client.send(&json!({"type": "response.create"}));
-    client.wait_for("response.done");
+    client.respond();
     client.check();
     assert_eq!(client.of_type("input_audio_buffer.committed").len(), 1);
     let audio = client.harness.answer_requests()[0][1]["content"][0]["data"].as_str().unwrap().len();
@@ -327,8 +311,7 @@ fn committed_audio_without_turn_detection_is_one_turn() {
 #[test]
 fn item_store_answers_retrieve_truncate_and_delete() {
     let mut client = Realtime::connect("model=gpt-realtime");
-    client.send(&json!({"type": "response.create"}));
-    client.wait_for("response.done");
+    client.respond();
     let item = client.of_type("response.output_item.done")[0]["item"]["id"].clone();
     client.send(&json!({"type": "conversation.item.truncate", "item_id": item, "content_index": 0, "audio_end_ms": 500}));
     assert_eq!(client.of_type("conversation.item.truncated")[0]["audio_end_ms"], 500);
@@ -338,8 +321,7 @@ fn item_store_answers_retrieve_truncate_and_delete() {
     let kept = client.of_type("conversation.item.retrieved")[0]["item"]["content"][0]["transcript"].clone();
     let kept = kept.as_str().unwrap().to_owned();
     assert!(said.starts_with(&kept) && kept.len() < said.len(), "{kept:?} of {said:?}");
-    client.send(&json!({"type": "response.create"}));
-    client.wait_for("response.done");
+    client.respond();
     let requests = client.harness.answer_requests();
     let history = requests[1].to_string();
     assert!(!history.contains(&said), "the model is told of words that nobody heard: {history}");
@@ -351,8 +333,7 @@ fn item_store_answers_retrieve_truncate_and_delete() {
 
 #[test]
 fn lost_upstream_fails_the_response_and_the_session_goes_on() {
-    let mut config = config("model=gpt-realtime");
-    config.simulator.faults = vec!["die-mid-answer,times=1".parse().unwrap()];
+    let config = config("model=gpt-realtime").faults(&["die-mid-answer,times=1"]);
     let mut client = Realtime::with_config(config);
     client.send(&json!({"type": "response.create"}));
     let failed = client.wait_for("response.done");
@@ -405,13 +386,10 @@ fn speech_cut_off_by_manual_commits_gets_its_end() {
 
 #[test]
 fn single_worker_answers_before_it_transcribes() {
-    let mut config = config("model=gpt-realtime");
-    config.simulator.workers = 1;
-    let mut client = Realtime::with_config(config);
+    let mut client = Realtime::with_config(config("model=gpt-realtime").workers(1));
     client
         .update(&json!({"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}}));
-    client.say(&speech());
-    client.say_silence(900);
+    client.say_question();
     client.wait_for("conversation.item.input_audio_transcription.completed");
     client.wait_for("response.done");
     client.check();
@@ -425,9 +403,7 @@ fn single_worker_answers_before_it_transcribes() {
 #[test]
 fn single_worker_answers_a_request_before_it_transcribes() {
     for detection in [Value::Null, json!({"type": "server_vad", "create_response": false})] {
-        let mut config = config("model=gpt-realtime");
-        config.simulator.workers = 1;
-        let mut client = Realtime::with_config(config);
+        let mut client = Realtime::with_config(config("model=gpt-realtime").workers(1));
         client.update(&json!({"type": "realtime", "audio": {"input": {
             "transcription": {"model": "whisper-1"}, "turn_detection": detection}}}));
         client.say(&speech());

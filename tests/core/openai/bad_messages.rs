@@ -1,10 +1,6 @@
 //! Bad input: OpenAI's own error codes, the client's name for the message, and a session that goes on.
 
-use serde_json::{Value, json};
-use voxbridge::session::Observation;
-use voxbridge_test_support::cases::{assert_has, rows};
-
-use super::{Realtime, speech};
+use super::*;
 
 /// A message, OpenAI's code of the error, and words of it.
 const BAD_MESSAGES: &str = r#"
@@ -56,8 +52,7 @@ fn bad_messages_get_openais_errors_and_the_session_goes_on() {
         }
     }
     client.check();
-    client.say(&speech());
-    client.say_silence(900);
+    client.say_question();
     assert_eq!(client.wait_for("response.done")["response"]["status"], "completed");
 }
 
@@ -167,8 +162,7 @@ fn thousand_items_and_odd_audio_are_bounded() {
     }
     assert!(client.of_type("error").is_empty());
     client.update(&json!({"type": "realtime", "output_modalities": ["text"]}));
-    client.send(&json!({"type": "response.create"}));
-    client.wait_for("response.done");
+    client.respond();
     let request = client.harness.answer_requests()[0].to_string();
     assert!(request.len() < 60_000, "{} bytes", request.len());
     assert!(request.contains("item 1199") && !request.contains("item 1,"), "the newest are kept");
@@ -183,7 +177,7 @@ fn long_items_and_instructions_are_refused_and_pictures_are_not_kept() {
     let messages: Vec<_> =
         client.of_type("error").iter().map(|error| error["error"]["message"].as_str().unwrap()).collect();
     assert!(messages[0].contains("262144") && messages[1].contains("65536"), "{messages:?}");
-    let url = format!("data:image/jpeg;base64,{}", voxbridge_test_support::PICTURE);
+    let url = format!("data:image/jpeg;base64,{}", PICTURE);
     client.send(&json!({"type": "conversation.item.create", "item": {"id": "look", "type": "message",
         "role": "user", "content": [{"type": "input_image", "image_url": url}]}}));
     assert_eq!(client.of_type("conversation.item.added")[0]["item"]["content"][0]["image_url"], url);
@@ -196,7 +190,7 @@ fn long_items_and_instructions_are_refused_and_pictures_are_not_kept() {
 
 #[test]
 fn requests_for_answers_in_a_conversation_fail_without_an_error() {
-    let mut config = super::config("model=gpt-realtime");
+    let mut config = config("model=gpt-realtime");
     config.profile = "conversation";
     let mut client = Realtime::with_config(config);
     for number in 0..40 {
@@ -208,16 +202,16 @@ fn requests_for_answers_in_a_conversation_fail_without_an_error() {
     assert!(client.of_type("error").is_empty(), "several clients end at an error");
     let (created, done) = (client.of_type("response.created"), client.of_type("response.done"));
     assert_eq!((created.len(), done.len()), (40, 40));
-    let ids: std::collections::BTreeSet<_> = done.iter().map(|it| it["response"]["id"].to_string()).collect();
+    let ids: BTreeSet<_> = done.iter().map(|it| it["response"]["id"].to_string()).collect();
     assert_eq!(ids.len(), 40);
     for (number, (created, done)) in created.iter().zip(&done).enumerate() {
         let response = &done["response"];
         assert_eq!(created["response"]["id"], response["id"]);
         assert_eq!(response["metadata"]["number"], number.to_string());
         let error = &response["status_details"]["error"];
-        assert_eq!(
-            (&response["status"], &error["type"]),
-            (&json!("failed"), &json!("invalid_request_error"))
+        assert_has(
+            response,
+            json!({"/status": "failed", "/status_details/error/type": "invalid_request_error"}),
         );
         assert!(error["message"].as_str().is_some_and(|message| message.contains("`assistant`")), "{error}");
     }
@@ -225,7 +219,7 @@ fn requests_for_answers_in_a_conversation_fail_without_an_error() {
 
 #[test]
 fn tools_without_effect_are_a_warning_and_a_demanded_call_is_an_error() {
-    let mut config = super::config("model=gpt-realtime");
+    let mut config = config("model=gpt-realtime");
     config.profile = "conversation";
     let mut client = Realtime::with_config(config);
     let tools = json!([{"type": "function", "name": "look_up", "parameters": {}}]);

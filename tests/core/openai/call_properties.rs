@@ -1,17 +1,10 @@
 //! Property: a call of a tool is never heard and is in no transcript, however the model's text is cut into deltas and however
 //! early its audio comes.
 
-use std::time::Duration;
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use proptest::prelude::*;
-use serde_json::{Value, json};
-use voxbridge::{simulator::SimulatorConfig, vocabulary::Lane};
 
-use super::{Realtime, config, tools::aloud};
-use crate::harness::{HarnessConfig, Traffic};
+use super::{tools::aloud, *};
 
-const MS: Duration = Duration::from_millis(1);
 /// Audio of a letter: 60 ms, as the simulated voice speaks, and of a syllable of Chinese.
 const LETTER_SAMPLES: [usize; 2] = [24 * 60, 24 * 200];
 /// Levels of the audio of words, and of a call.
@@ -45,10 +38,8 @@ fn answer() -> impl Strategy<Value = Vec<(&'static str, bool)>> {
 }
 
 fn connect(profile: &'static str) -> Realtime {
-    let faults = vec!["never-answers".parse().unwrap()];
-    let simulator = SimulatorConfig { workers: 4, faults, ..SimulatorConfig::default() };
-    let mut client =
-        Realtime::with_config(HarnessConfig { profile, simulator, ..aloud(config("model=gpt-realtime")) });
+    let config = HarnessConfig { profile, ..aloud(config("model=gpt-realtime")) };
+    let mut client = Realtime::with_config(config.workers(4).faults(&["never-answers"]));
     client.update(&json!({"tools": [{"type": "function", "name": "get_weather", "parameters": {
         "type": "object", "properties": {"city": {"type": "string"}}}}]}));
     client.send(&json!({"type": "response.create"}));
@@ -132,7 +123,7 @@ proptest! {
     fn call_is_never_heard_nor_read(
         parts in answer(),
         asks_aloud in any::<bool>(),
-        cuts in prop::collection::vec((1_usize..12, 0_usize..40), 1..12),
+        cuts in vec((1_usize..12, 0_usize..40), 1..12),
     ) {
         let mut client = connect(if asks_aloud { "aloud" } else { "assistant" });
         for _ in 0..2 {

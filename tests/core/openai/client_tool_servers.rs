@@ -1,22 +1,9 @@
 //! Tool servers that OpenAI's clients name: lists, calls, approval, names and faults.
 
-use std::time::Duration;
+use voxbridge::vocabulary::{CallFailure, ListedTool, RemoteServer};
 
-use serde_json::{Value, json};
-use voxbridge::{
-    spelling::Library,
-    trace::{AudioRetention, Trace, replay::replay},
-    vocabulary::{CallFailure, ListedTool, RemoteServer, ServerCall, ServerCallResult, Tool},
-};
-use voxbridge_test_support::world::{config::ScriptedTools, session::epoch};
+use super::*;
 
-use super::{
-    Realtime,
-    tools::{config_with, questions, text_of},
-};
-use crate::harness::HarnessConfig;
-
-const MS: Duration = Duration::from_millis(1);
 pub(super) const CALL: &str = r#"<tool_call>{"name": "light", "arguments": {"on": true}}</tool_call>"#;
 
 fn tool(name: &str, hints: Option<&str>) -> ListedTool {
@@ -146,8 +133,7 @@ fn call_waits_for_approval_and_a_denied_one_is_not_made() {
         let more = json!({"require_approval": null});
         let mut client =
             connect(config(&[CALL, "Well."], two_tools, |_| Some(result("light: on", None))), &more);
-        client.ask("Switch the light on.");
-        client.wait_for("response.done");
+        client.answer("Switch the light on.");
         client.pass(1000 * MS);
         assert!(client.harness.called.is_empty(), "not without approval");
         let request = client.of_type("conversation.item.done").last().unwrap()["item"].clone();
@@ -165,12 +151,11 @@ fn call_waits_for_approval_and_a_denied_one_is_not_made() {
         assert_eq!(item["approval_request_id"], request["id"]);
         client.send(&decision(&request["id"]));
         assert_eq!(client.of_type("error").len(), 2, "answered once");
-        client.send(&json!({"type": "response.create"}));
-        client.wait_for("response.done");
+        client.respond();
         client.check();
         let question = last_question(&client);
         assert!(
-            question.contains(if approve { "light: on" } else { "not approved this call: as I like" }),
+            question.contains(if approve { "light: on" } else { "not approved this call: as I" }),
             "{question}"
         );
     }
@@ -190,8 +175,7 @@ fn approval_is_as_the_client_wants_it() {
             let call = CALL.replace("light", name);
             let more = json!({"require_approval": wanted});
             let mut client = connect(config(&[&call], two_tools, |_| Some(result("well", None))), &more);
-            client.ask("Please.");
-            client.wait_for("response.done");
+            client.answer("Please.");
             assert_eq!(client.harness.called.is_empty(), needs_approval, "{wanted}: {name}");
         }
     }
@@ -218,8 +202,7 @@ fn faults_of_a_server_are_reported_and_the_session_goes_on() {
     name_servers(&mut client, &[server("house", &json!({}))]);
     let failed = client.wait_for("mcp_list_tools.failed");
     assert_eq!(failed["error"]["message"], "connection refused");
-    client.ask("Hello?");
-    client.wait_for("response.done");
+    client.answer("Hello?");
     client.check();
     assert_eq!(client.of_type("error").len(), 0);
 }
@@ -247,8 +230,7 @@ fn recorded_session_replays_identically() {
     let mut client = connect(config, &json!({}));
     client.ask("Switch the light on.");
     client.wait_for("response.mcp_call.completed");
-    client.send(&json!({"type": "response.create"}));
-    client.wait_for("response.done");
+    client.respond();
     let outcome =
         replay(&Trace::parse(client.harness.trace()).unwrap(), Library::embedded().unwrap(), epoch())
             .unwrap();
@@ -274,8 +256,7 @@ fn named_servers_are_kept_replaced_and_left() {
         assert_eq!(connected(&client), expected, "{tools:?}");
         assert_eq!(client.of_type("mcp_list_tools.completed").len(), lists, "{tools:?}");
     }
-    client.ask("Hello.");
-    client.wait_for("response.done");
+    client.answer("Hello.");
     assert!(!last_question(&client).contains("<tools>"));
 }
 

@@ -1,10 +1,6 @@
 //! Much audio in one message, and formats that change.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::json;
-
-use super::{Realtime, speech};
-use crate::harness::bytes_of;
+use super::*;
 
 /// OpenAI's limit of one append: 15 MB.
 const APPEND_MAX_BYTES: usize = 15 * 1024 * 1024;
@@ -46,28 +42,27 @@ fn too_large_an_append_is_an_error_and_nothing_of_it_is_heard() {
 #[test]
 fn format_may_change_between_utterances() {
     let mut client = Realtime::connect("intent=transcription");
-    client.say(&speech());
-    client.say_silence(900);
+    client.say_question();
     let first = client.wait_for("conversation.item.input_audio_transcription.completed");
     client.update(&json!({"type": "transcription", "audio": {"input": {"format": {"type": "audio/pcmu"}}}}));
     let mulaw: Vec<u8> = speech()
         .chunks(3)
         .flat_map(|chunk| {
             let mut byte = Vec::new();
-            voxbridge::audio::encoding::Encoding::Mulaw.encode(&[f32::from(chunk[0]) / 32768.0], &mut byte);
+            Encoding::Mulaw.encode(&[f32::from(chunk[0]) / 32768.0], &mut byte);
             byte
         })
         .collect();
     for chunk in mulaw.chunks(800) {
         client.send(&json!({"type": "input_audio_buffer.append", "audio": STANDARD.encode(chunk)}));
-        client.pass(std::time::Duration::from_millis(100));
+        client.pass(Duration::from_millis(100));
     }
     let quiet = STANDARD.encode([0xff; 800]);
     for _ in 0..10 {
         client.send(&json!({"type": "input_audio_buffer.append", "audio": quiet}));
-        client.pass(std::time::Duration::from_millis(100));
+        client.pass(Duration::from_millis(100));
     }
     let second = client.wait_for("conversation.item.input_audio_transcription.completed");
-    let seconds = |event: &serde_json::Value| event["usage"]["seconds"].as_f64().unwrap();
+    let seconds = |event: &Value| event["usage"]["seconds"].as_f64().unwrap();
     assert!((seconds(&first) - seconds(&second)).abs() < 0.3, "{first} {second}");
 }

@@ -1,10 +1,6 @@
 //! Time that voxbridge itself adds between the end of speech and the first audio: none, in virtual time.
 
-use std::time::Duration;
-
-use crate::harness::Traffic;
-
-use super::{Realtime, config, speech};
+use super::*;
 
 /// Times of one spoken question and its answer.
 #[derive(Debug)]
@@ -19,8 +15,7 @@ fn answer(latency: Duration) -> Answer {
     let mut config = config("model=gpt-realtime");
     config.latency = latency;
     let mut client = Realtime::with_config(config);
-    client.say(&speech());
-    client.say_silence(900);
+    client.say_question();
     client.wait_for("response.output_audio.delta");
     let event_time = |kind: &str| client.events.iter().find(|(_, event)| event["type"] == kind).unwrap().0;
     let traffic_time = |is_it: &dyn Fn(&Traffic) -> bool| {
@@ -48,12 +43,10 @@ fn answer_is_requested_at_the_end_of_speech_and_played_as_it_arrives() {
 
 /// Time between the end of a question and the first audio of its answer, with one bridge or two.
 fn answer_time(is_spoken: bool, has_second_bridge: bool) -> Duration {
-    let mut config = config("model=gpt-realtime").chained(has_second_bridge);
-    config.simulator.workers = 4;
+    let config = config("model=gpt-realtime").chained(has_second_bridge).workers(4);
     let mut client = Realtime::with_config(config);
     if is_spoken {
-        client.say(&speech());
-        client.say_silence(900);
+        client.say_question();
     } else {
         client.ask("Hello?");
     }

@@ -1,13 +1,6 @@
 //! Bounds of what a client can make a session keep, and what it costs to read.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-
-use voxbridge::{session::Observation, simulator::SimulatorConfig};
-
-use super::{Realtime, call_properties::asked_lane, config};
-use crate::harness::HarnessConfig;
+use super::*;
 
 /// Bound of all stored items, bytes.
 const STORE_MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -45,9 +38,7 @@ fn refusal(client: &mut Realtime, message: &Value, param: &str) -> String {
 #[test]
 fn endless_answer_with_tools_is_bounded_and_counted() {
     for (choice, modality) in [("auto", "audio"), ("required", "text")] {
-        let faults = vec!["never-answers".parse().unwrap()];
-        let simulator = SimulatorConfig { faults, ..SimulatorConfig::default() };
-        let mut client = Realtime::with_config(HarnessConfig { simulator, ..config("model=gpt-realtime") });
+        let mut client = Realtime::with_config(config("model=gpt-realtime").faults(&["never-answers"]));
         client.update(&json!({"tool_choice": choice, "output_modalities": [modality],
             "tools": [{"type": "function", "name": "stop"}]}));
         client.send(&json!({"type": "response.create"}));
@@ -114,8 +105,7 @@ fn items_and_requests_have_bounds() {
     let text = |bytes: usize| json!({"type": "input_text", "text": "a".repeat(bytes)});
     let response = |fields: Value| json!({"type": "response.create", "response": fields});
     let metadata = |key: usize, value: usize| json!({"metadata": {"k".repeat(key): "v".repeat(value)}});
-    let pairs: serde_json::Map<String, Value> =
-        (0..17).map(|number| (number.to_string(), "v".into())).collect();
+    let pairs: Map<String, Value> = (0..17).map(|number| (number.to_string(), "v".into())).collect();
     let message = |content: Value| json!({"type": "message", "role": "user", "content": content});
     for (request, param) in [
         (user_item(json!(vec![text(1); 65])), "item.content"),

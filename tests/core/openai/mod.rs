@@ -27,15 +27,16 @@ mod usage;
 mod user_words;
 mod whole_answers;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use call_properties::asked_lane;
+use tools::{config_with, questions, text_of};
+use voxbridge::vocabulary::ServerCall;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
+use super::*;
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording};
+const MS: Duration = Duration::from_millis(1);
+
+/// Servers of the protocol, as upstreams.
+const BOTH: [RealtimeServer; 2] = [RealtimeServer::Openai, RealtimeServer::VllmOmni];
 
 /// Samples of 100 ms at 24 kHz, the length of most clients' messages.
 const CHUNK_SAMPLES: usize = 2400;
@@ -87,6 +88,18 @@ impl Realtime {
         self.send(&json!({"type": "response.create"}));
     }
 
+    /// Asks in writing; returns the response when it is done.
+    fn answer(&mut self, text: &str) -> Value {
+        self.write(text);
+        self.respond()
+    }
+
+    /// Asks for a response; returns it when it is done.
+    fn respond(&mut self) -> Value {
+        self.send(&json!({"type": "response.create"}));
+        self.wait_for("response.done")["response"].clone()
+    }
+
     fn append(&mut self, samples: &[i16]) {
         let audio = STANDARD.encode(bytes_of(samples));
         self.send(&json!({"type": "input_audio_buffer.append", "audio": audio}));
@@ -98,6 +111,12 @@ impl Realtime {
             self.append(chunk);
             self.pass(Duration::from_millis(chunk.len() as u64 / 24));
         }
+    }
+
+    /// Says something, and the silence that ends it.
+    fn say_question(&mut self) {
+        self.say(&speech());
+        self.say_silence(900);
     }
 
     fn say_silence(&mut self, ms: usize) {

@@ -1,8 +1,6 @@
 //! The guarantees hold for random clients, random failures, and both ways to answer.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
+use proptest::prelude::*;
 
 use super::*;
 
@@ -76,8 +74,8 @@ fn any_action() -> impl Strategy<Value = Action> {
         2 => (0u64..3000).prop_map(Action::Wait),
         1 => (10_000u64..40_000).prop_map(Action::Wait),
         1 => (0usize..5000).prop_map(Action::Bytes),
-        10 => (prop::sample::select(&MESSAGES[..]), 0usize..4).prop_map(|(text, back)| Action::Send(text, back)),
-        2 => prop::sample::select(&TURNS[..]).prop_map(|text| Action::Send(text, 0)),
+        10 => (select(&MESSAGES[..]), 0usize..4).prop_map(|(text, back)| Action::Send(text, back)),
+        2 => select(&TURNS[..]).prop_map(|text| Action::Send(text, 0)),
         1 => Just(Action::BreakLanes),
         1 => Just(Action::TruncateAnswer),
         1 => (100u64..3000).prop_map(Action::SpeechUnread),
@@ -99,10 +97,10 @@ struct Session {
 
 fn any_session() -> impl Strategy<Value = Session> {
     (
-        prop::collection::vec(any_action(), 1..20),
+        vec(any_action(), 1..20),
         prop::sample::subsequence(&FAULTS[..], 0..3),
-        prop::sample::select(vec!["assistant", "assistant", "conversation"]),
-        prop::sample::select(vec![16_000, 24_000]),
+        select(vec!["assistant", "assistant", "conversation"]),
+        select(vec![16_000, 24_000]),
         1usize..3,
         0u64..60,
         prop::bool::weighted(0.3),

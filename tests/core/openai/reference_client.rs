@@ -4,9 +4,7 @@
 //! appends each part that is added to the item's content, and appends each delta to the part at its `content_index` and to the
 //! words that applications show.
 
-use serde_json::{Value, json};
-
-use super::{Realtime, config};
+use super::*;
 
 /// An item as the reference client keeps it.
 #[derive(Debug, Default)]

@@ -1,22 +1,7 @@
 //! Tools of the operator's servers, with OpenAI's clients: what the model is offered, calls within an answer, and faults.
 
-use std::time::Duration;
+use super::{tools::spoken, *};
 
-use serde_json::{Value, json};
-use voxbridge::{
-    spelling::Library,
-    trace::{AudioRetention, Trace, replay::replay},
-    vocabulary::{ServerCall, ServerCallResult, Tool, ToolServer},
-};
-use voxbridge_test_support::world::{config::ScriptedTools, session::epoch};
-
-use super::{
-    Realtime,
-    tools::{config_with, questions, spoken, text_of},
-};
-use crate::harness::HarnessConfig;
-
-const MS: Duration = Duration::from_millis(1);
 const CALL: &str = r#"<tool_call>{"name": "light", "arguments": {"on": true}}</tool_call>"#;
 const PROFILE: &str = "[answer.tools]\nmcp = [\"home\"]\n";
 const PATIENT: &str = "[answer.tools]\nmcp = [\"home\"]\nwaiting_words = \"One moment, please.\"\n";
@@ -92,8 +77,7 @@ fn call_is_made_within_the_answer_and_its_result_is_spoken() {
     assert!(question[0].contains(r#""name": "light""#), "{question:?}");
     assert!(question[2].starts_with("assistant: <tool_call>"), "{question:?}");
     assert!(question[3].contains("light: on"), "{question:?}");
-    client.ask("And now?");
-    client.wait_for("response.done");
+    client.answer("And now?");
     let history = last_question(&client);
     assert!(history[3].contains("light: on") && history[4].contains("It is on."), "{history:?}");
 }
@@ -153,13 +137,11 @@ fn interrupted_call_keeps_its_effect_and_its_place_in_the_history() {
     client.send(&json!({"type": "response.cancel"}));
     let done = client.wait_for("response.done");
     assert_eq!(done["response"]["status"], "cancelled");
-    client.ask("What are you doing?");
-    client.wait_for("response.done");
+    client.answer("What are you doing?");
     let history = last_question(&client);
     assert!(history[3].contains("still running"), "{history:?}");
     client.pass(4000 * MS);
-    client.ask("Thanks.");
-    client.wait_for("response.done");
+    client.answer("Thanks.");
     client.check();
     assert_eq!(client.harness.called.len(), 1);
     let history = last_question(&client);
@@ -191,8 +173,7 @@ fn recorded_calls_replay_identically() {
     let mut config = config(&[CALL, "It is on."], PATIENT, 2000 * MS, |_| Some(result("light: on")));
     config.record = Some(AudioRetention::All);
     let mut client = connect(config);
-    client.ask("Switch the light on.");
-    client.wait_for("response.done");
+    client.answer("Switch the light on.");
     let text = client.harness.trace();
     assert!(text.contains(r#""in":"tool_result""#) && text.contains(r#""out":"call_tool""#), "{text}");
     let outcome = replay(&Trace::parse(text).unwrap(), Library::embedded().unwrap(), epoch()).unwrap();
@@ -203,12 +184,10 @@ fn recorded_calls_replay_identically() {
 fn changed_list_is_followed() {
     let mut client = connect(config(&["One.", "Two."], PROFILE, 100 * MS, |_| None));
     let offers = |client: &Realtime| last_question(client)[0].contains("<tools>");
-    client.ask("Hello.");
-    client.wait_for("response.done");
+    client.answer("Hello.");
     assert!(offers(&client));
     client.harness.set_tool_servers(Vec::new());
-    client.ask("Hello again.");
-    client.wait_for("response.done");
+    client.answer("Hello again.");
     client.check();
     assert!(!offers(&client));
 }

@@ -1,12 +1,6 @@
 //! Settings that are refused because of their type or range, the shapes of the protocol, and the user's silence.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use voxbridge_test_support::cases::{assert_has, rows};
-
-use super::{Realtime, speech};
-use crate::harness::HarnessConfig;
+use super::*;
 
 fn error_of(client: &mut Realtime, session: &Value) -> Option<Value> {
     let errors = client.of_type("error").len();
@@ -55,8 +49,7 @@ fn settings_have_a_type_and_a_range_even_without_an_effect() {
     };
     for profile in ["assistant", "conversation"] {
         for [key, good, bad] in rows(SETTINGS) {
-            let mut client =
-                Realtime::with_config(HarnessConfig { profile, ..super::config("model=gpt-realtime") });
+            let mut client = Realtime::with_config(HarnessConfig { profile, ..config("model=gpt-realtime") });
             for value in list(good) {
                 let error = error_of(&mut client, &session(key, &value));
                 assert_eq!(error, None, "{profile}: {key}: {value}");
@@ -98,11 +91,7 @@ fn field_of_the_beta_shape_is_unknown_in_a_session_of_the_present_one() {
         assert_eq!(error["message"], format!("Unknown parameter: 'session.{key}'."));
         client.update(&json!({"type": "realtime"}));
         let session = &client.of_type("session.updated").last().unwrap()["session"];
-        assert_eq!(
-            (&session["type"], &session["instructions"]),
-            (&json!("realtime"), &json!("Be brief.")),
-            "{key}"
-        );
+        assert_has(session, json!({"/type": "realtime", "/instructions": "Be brief."}));
         assert!(session["modalities"].is_null() && session["output_modalities"].is_array(), "{session}");
         // Clients of the beta shape have no type.
         let mut client = Realtime::connect("model=gpt-realtime");
@@ -170,8 +159,7 @@ fn silence_after_an_answer_is_answered_after_the_idle_timeout() {
 #[test]
 fn speech_and_missing_audio_are_no_silence() {
     let mut client = with_idle_timeout(5000);
-    client.send(&json!({"type": "response.create"}));
-    client.wait_for("response.done");
+    client.respond();
     // The client sends no audio.
     client.pass(Duration::from_secs(20));
     assert!(client.of_type("input_audio_buffer.timeout_triggered").is_empty());

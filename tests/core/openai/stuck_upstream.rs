@@ -1,14 +1,8 @@
 //! An upstream that never assigns a worker: the client is read, its commands are answered, and waiting transcripts fail with
 //! their item's id.
 
-use std::time::Duration;
+use super::*;
 
-use serde_json::json;
-
-use super::{CHUNK_SAMPLES, Realtime, config, speech};
-use crate::harness::HarnessConfig;
-
-const MS: Duration = Duration::from_millis(1);
 const S: Duration = Duration::from_secs(1);
 
 /// A client that commits its audio and wants transcripts, behind others that keep every worker.
@@ -75,8 +69,7 @@ fn answer_in_a_stuck_queue_is_announced_and_fails_with_a_code() {
 fn transcription_client_gets_no_error_while_its_request_still_waits() {
     let base = config("intent=transcription");
     let mut client = Realtime::with_config(HarnessConfig { taken_workers: 1, ..base });
-    client.say(&speech());
-    client.say_silence(900);
+    client.say_question();
     client.pass(60 * S);
     assert!(client.of_type("error").is_empty(), "LiveKit's transcription ends at any error");
     client.pass(70 * S);
@@ -119,8 +112,7 @@ fn utterance_is_answered_although_sixteen_requests_of_the_client_wait() {
     for _ in 0..20 {
         client.send(&json!({"type": "response.create", "response": {"conversation": "none"}}));
     }
-    client.say(&speech());
-    client.say_silence(900);
+    client.say_question();
     client.harness.release_workers();
     client.pass(300 * S);
     let refused =
@@ -131,9 +123,7 @@ fn utterance_is_answered_although_sixteen_requests_of_the_client_wait() {
 
 #[test]
 fn question_whose_session_dies_without_an_answer_is_asked_again_and_then_fails() {
-    let mut base = config("model=gpt-realtime");
-    base.simulator.faults = vec!["never-answers".parse().unwrap()];
-    let mut client = Realtime::with_config(base);
+    let mut client = Realtime::with_config(config("model=gpt-realtime").faults(&["never-answers"]));
     client.send(&json!({"type": "response.create"}));
     let died = json!({"type": "session.closed", "reason": "backend_error",
         "diagnostic": {"message": "torch.cat(): expected a non-empty list of Tensors"}});

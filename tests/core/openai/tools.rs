@@ -1,18 +1,7 @@
 //! Tools of OpenAI's clients: calls and results, choices, mistakes of the model, interruptions, and what is spoken.
 
-use std::time::Duration;
+use super::*;
 
-use serde_json::{Value, json};
-use voxbridge::{
-    session::{Observation, SessionState},
-    simulator::{Backend, SimulatorConfig},
-};
-use voxbridge_test_support::cases::assert_has;
-
-use super::{Realtime, call_properties::asked_lane, config, speech};
-use crate::harness::HarnessConfig;
-
-const MS: Duration = Duration::from_millis(1);
 const CALL: &str =
     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>";
 
@@ -26,9 +15,7 @@ fn clock() -> Value {
 }
 
 pub(super) fn config_with(answers: &[&str]) -> HarnessConfig {
-    let answers = answers.iter().map(|answer| (*answer).to_owned()).collect();
-    let simulator = SimulatorConfig { record: true, answers, ..SimulatorConfig::default() };
-    HarnessConfig { simulator, ..config("model=gpt-realtime") }
+    config("model=gpt-realtime").answers(answers)
 }
 
 /// A client with two tools, whose model gives these answers.
@@ -103,8 +90,7 @@ fn types_from(client: &Realtime, first: &str) -> Vec<String> {
 #[test]
 fn call_comes_in_openais_order_and_its_result_is_spoken() {
     let mut client = connect(&[CALL, "It is sunny in Rome. Take a hat."]);
-    client.ask("How is it in Rome?");
-    let done = client.wait_for("response.done")["response"].clone();
+    let done = client.answer("How is it in Rome?");
     assert_eq!(
         types_from(&client, "response.created"),
         [
@@ -131,8 +117,7 @@ fn call_comes_in_openais_order_and_its_result_is_spoken() {
 
     let call_id = item["call_id"].clone();
     give_result(&mut client, &call_id, "{\"sky\": \"clear\"}");
-    client.send(&json!({"type": "response.create"}));
-    let done = client.wait_for("response.done")["response"].clone();
+    let done = client.respond();
     client.check();
     assert_unheard(&client);
     assert_eq!(done["output"][0]["content"][0]["transcript"], "It is sunny in Rome. Take a hat.");
@@ -174,8 +159,7 @@ fn beta_shape_has_calls_too() {
     config.query = "model=gpt-realtime&shape=beta".to_owned();
     let mut client = Realtime::with_config(config);
     client.update(&json!({"modalities": ["text", "audio"], "tools": [weather()]}));
-    client.ask("How is it in Rome?");
-    client.wait_for("response.done");
+    client.answer("How is it in Rome?");
     assert_eq!(
         types_from(&client, "response.created")[..6],
         [
@@ -194,23 +178,17 @@ fn spoken_question_is_answered_by_the_simulated_models_own_call() {
     let mut config = config_with(&[]);
     config.simulator.use_engines = true;
     config.engines = Some(|request| match request {
-        voxbridge::simulator::EngineRequest::Recognise(_) => {
-            voxbridge::simulator::EngineAnswer::Transcript(Ok("What is the weather in Rome".to_owned()))
-        }
-        voxbridge::simulator::EngineRequest::Speak(text) => {
-            voxbridge::simulator::EngineAnswer::Speech(Ok(vec![0.1; text.len() * 1500]))
-        }
+        EngineRequest::Recognise(_) => EngineAnswer::Transcript(Ok("What is the weather in Rome".to_owned())),
+        EngineRequest::Speak(text) => EngineAnswer::Speech(Ok(vec![0.1; text.len() * 1500])),
     });
     let mut client = connect_with(config);
-    client.say(&speech());
-    client.say_silence(900);
+    client.say_question();
     let done = client.wait_for("response.done");
     let call = &done["response"]["output"][0];
     assert_eq!((&call["name"], &call["arguments"]), (&json!("get_weather"), &json!("{\"city\":\"Rome\"}")));
     let call_id = call["call_id"].clone();
     give_result(&mut client, &call_id, "sunny");
-    client.send(&json!({"type": "response.create"}));
-    client.wait_for("response.done");
+    client.respond();
     client.check();
     assert_eq!(
         client.of_type("response.output_audio_transcript.done")[0]["transcript"],
@@ -224,13 +202,12 @@ fn parallel_calls_are_items_of_their_own_and_only_the_first_is_kept_without() {
     for (is_parallel, expected) in [(true, vec!["get_weather", "get_time"]), (false, vec!["get_weather"])] {
         let mut client = connect(&[&two, "Done."]);
         client.update(&json!({"parallel_tool_calls": is_parallel}));
-        client.ask("How is it in Rome, and when?");
-        let done = client.wait_for("response.done")["response"].clone();
+        let done = client.answer("How is it in Rome, and when?");
         client.check();
         let output = done["output"].as_array().unwrap();
         let names: Vec<_> = output.iter().map(|item| item["name"].as_str().unwrap()).collect();
         assert_eq!(names, expected);
-        let ids: std::collections::BTreeSet<_> =
+        let ids: BTreeSet<_> =
             output.iter().flat_map(|item| [item["id"].to_string(), item["call_id"].to_string()]).collect();
         assert_eq!(ids.len(), 2 * expected.len(), "ids are unique");
         let asked = text_of(&questions(&client)[0].0[0]);
@@ -239,8 +216,7 @@ fn parallel_calls_are_items_of_their_own_and_only_the_first_is_kept_without() {
             assert_eq!(client.of_type("response.output_item.added")[at]["output_index"], at);
             give_result(&mut client, &item["call_id"].clone(), "noon");
         }
-        client.send(&json!({"type": "response.create"}));
-        client.wait_for("response.done");
+        client.respond();
         let history = &questions(&client)[1].0;
         assert_eq!(text_of(&history[2]).matches("<tool_call>").count(), expected.len());
         assert_eq!(text_of(&history[3]).matches("<tool_response>").count(), expected.len());
@@ -254,8 +230,7 @@ fn mistake_in_a_second_call_costs_the_first_nothing() {
         let time = format!("{CALL}\n<tool_call>{{\"name\": \"get_time\"}}</tool_call>");
         let mut client = connect(&[&two, &time]);
         client.update(&json!({"parallel_tool_calls": is_parallel}));
-        client.ask("How is it in Rome, and when?");
-        let done = client.wait_for("response.done")["response"].clone();
+        let done = client.answer("How is it in Rome, and when?");
         client.check();
         let asked = questions(&client);
         assert_eq!(
@@ -268,8 +243,7 @@ fn mistake_in_a_second_call_costs_the_first_nothing() {
     }
     let mut client = connect(&[&CALL.repeat(40)]);
     client.update(&json!({"parallel_tool_calls": false}));
-    client.ask("How is it in Rome?");
-    let done = client.wait_for("response.done")["response"].clone();
+    let done = client.answer("How is it in Rome?");
     assert_eq!((&done["status"], done["output"].as_array().unwrap().len()), (&json!("completed"), 1));
 }
 
@@ -277,8 +251,7 @@ fn mistake_in_a_second_call_costs_the_first_nothing() {
 fn words_before_a_call_are_heard_before_it() {
     let answer = format!("Let me look. {CALL}");
     let mut client = connect(&[&answer]);
-    client.ask("How is it in Rome?");
-    let done = client.wait_for("response.done")["response"].clone();
+    let done = client.answer("How is it in Rome?");
     client.check();
     assert_unheard(&client);
     assert_eq!(done["output"][0]["content"][0]["transcript"], "Let me look.");
@@ -293,8 +266,7 @@ fn words_before_a_call_are_heard_before_it() {
 fn text_answers_are_text_and_are_not_spoken() {
     let mut client = connect(&["It is sunny.", CALL]);
     client.update(&json!({"output_modalities": ["text"]}));
-    client.ask("How is it?");
-    client.wait_for("response.done");
+    client.answer("How is it?");
     assert_eq!(client.of_type("response.output_text.done")[0]["text"], "It is sunny.");
     client.ask("How is it in Rome?");
     let done = client.wait_for("response.done");
@@ -355,8 +327,7 @@ fn no_tool_is_offered_with_choice_none_and_a_call_is_not_heard() {
     let mut client = connect(&["Just words.", &format!("Well. {CALL}"), CALL, "Words again."]);
     client.update(&json!({"tool_choice": "none"}));
     for words in ["Just words.", "Well.", "Words again."] {
-        client.ask("How is it in Rome?");
-        let done = client.wait_for("response.done")["response"].clone();
+        let done = client.answer("How is it in Rome?");
         assert_eq!(done["output"].as_array().unwrap().len(), 1);
         assert_eq!(done["output"][0]["content"][0]["transcript"], words);
     }
@@ -372,8 +343,7 @@ fn no_tool_is_offered_with_choice_none_and_a_call_is_not_heard() {
 fn mistake_is_repaired_by_a_second_question() {
     let wrong = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"town\": \"Rome\"}}\n</tool_call>";
     let mut client = connect(&[wrong, CALL]);
-    client.ask("How is it in Rome?");
-    let done = client.wait_for("response.done")["response"].clone();
+    let done = client.answer("How is it in Rome?");
     client.check();
     assert_has(&done, json!({"/status": "completed", "/output/0/arguments": "{\"city\": \"Rome\"}"}));
     assert_eq!(client.of_type("response.function_call_arguments.delta").len(), 1);
@@ -394,15 +364,13 @@ fn words_of(done: &Value) -> Vec<String> {
 fn words_in_place_of_a_repaired_call_follow_those_before_the_mistake() {
     let wrong = "Let me check. <tool_call>{bad}</tool_call>";
     let mut client = connect(&[wrong, "I need the day as well. Which day?"]);
-    client.ask("How is it in Rome?");
-    let done = client.wait_for("response.done")["response"].clone();
+    let done = client.answer("How is it in Rome?");
     client.check();
     assert_eq!(done["status"], "completed");
     assert_eq!(words_of(&done).join(" "), "Let me check. I need the day as well. Which day?");
     assert!(spoken(&client).concat().contains("Which day"), "{:?}", spoken(&client));
     let mut client = connect(&[wrong, &format!("Let me check. {CALL}")]);
-    client.ask("How is it in Rome?");
-    let done = client.wait_for("response.done")["response"].clone();
+    let done = client.answer("How is it in Rome?");
     assert_eq!(
         (words_of(&done).join(" "), &done["output"][1]["name"]),
         ("Let me check.".to_owned(), &json!("get_weather"))
@@ -412,8 +380,7 @@ fn words_in_place_of_a_repaired_call_follow_those_before_the_mistake() {
 #[test]
 fn lane_that_fails_on_the_second_question_costs_no_words() {
     for modality in ["text", "audio"] {
-        let mut config = config_with(&["Let me check. <tool_call>{bad}</tool_call>", CALL, CALL]);
-        config.simulator.workers = 3;
+        let mut config = config_with(&["Let me check. <tool_call>{bad}</tool_call>", CALL, CALL]).workers(3);
         config.simulator.timing.first_delta = Duration::from_secs(1);
         let mut client = connect_with(config);
         client.update(&json!({"output_modalities": [modality]}));
@@ -436,8 +403,7 @@ fn lane_that_fails_on_the_second_question_costs_no_words() {
 fn second_mistake_is_the_failed_response() {
     let mut client =
         connect(&["<tool_call>{broken", "<tool_call>{\"name\": \"fly\"}</tool_call>", "It is late."]);
-    client.ask("How is it in Rome?");
-    let done = client.wait_for("response.done")["response"].clone();
+    let done = client.answer("How is it in Rome?");
     assert_eq!((&done["status"], &done["output"]), (&json!("failed"), &json!([])));
     let error = &done["status_details"]["error"];
     let message = error["message"].as_str().unwrap();
@@ -500,10 +466,7 @@ fn barge_in_during_the_spoken_answer_keeps_what_was_heard() {
     );
     let history = questions(&client).last().unwrap().0.clone();
     let heard = text_of(&history[2]);
-    assert!(
-        story.starts_with(&heard) && heard.starts_with("One goes first.") && heard.len() < 70,
-        "{heard:?}"
-    );
+    assert!(story.starts_with(&heard) && heard.starts_with("One goes first.") && heard.len() < 70);
 }
 
 /// An upstream that speaks in real time has made little of a long sentence when it is interrupted.
@@ -530,21 +493,16 @@ fn barge_in_within_a_long_sentence_keeps_the_words_that_were_heard() {
 
 #[test]
 fn upstream_failures_are_repeated_until_audio_was_heard() {
-    let mut config = config_with(&["It is sunny in Rome. Take a hat with you."]);
-    config.simulator.workers = 2;
-    config.simulator.faults = vec!["drop-mid-answer=1,times=1".parse().unwrap()];
-    let mut client = connect_with(config);
-    client.ask("How is it in Rome?");
-    let done = client.wait_for("response.done")["response"].clone();
+    let config = config_with(&["It is sunny in Rome. Take a hat with you."]);
+    let mut client = connect_with(config.workers(2).faults(&["drop-mid-answer=1,times=1"]));
+    let done = client.answer("How is it in Rome?");
     client.check();
     assert_eq!(done["status"], "completed");
     // The question was asked again, and the script has no second answer.
     assert!(done["output"][0]["content"][0]["transcript"].as_str().unwrap().len() > 5, "{done}");
-    let mut config = config_with(&["It is sunny in Rome. Take a hat with you."]);
-    config.simulator.faults = vec!["no-audio".parse().unwrap()];
-    let mut client = connect_with(config);
-    client.ask("How is it in Rome?");
-    let done = client.wait_for("response.done")["response"].clone();
+    let config = config_with(&["It is sunny in Rome. Take a hat with you."]);
+    let mut client = connect_with(config.faults(&["no-audio"]));
+    let done = client.answer("How is it in Rome?");
     let words = &done["output"][0]["content"][0]["transcript"];
     assert_eq!((words.as_str(), client.audio_s()), (Some("It is sunny in Rome. Take a hat with you."), 0.0));
 }
@@ -563,11 +521,10 @@ fn out_of_band_response_has_tools_and_leaves_no_trace() {
     assert!(client.of_type("conversation.item.added").is_empty());
     let asked = &questions(&client)[0].0;
     assert!(
-        text_of(&asked[2]).contains("{\"city\": \"Oslo\"}") && text_of(&asked[3]).contains("rain"),
+        text_of(&asked[2]).contains(r#"{"city": "Oslo"}"#) && text_of(&asked[3]).contains("rain"),
         "{asked:?}"
     );
-    client.ask("Hello.");
-    client.wait_for("response.done");
+    client.answer("Hello.");
     client.check();
     assert!(!questions(&client)[1].0.iter().any(|message| text_of(message).contains("tool")));
 }
@@ -622,11 +579,9 @@ pub(super) fn aloud(config: HarnessConfig) -> HarnessConfig {
 fn words_whose_audio_was_dropped_with_a_call_are_cut() {
     let words = "Let me look at the map of the city for a moment.";
     let mut client = connect_with(aloud(config_with(&[&format!("{words} {CALL}"), CALL, "Hello."])));
-    client.ask("How is it?");
-    let done = client.wait_for("response.done")["response"].clone();
+    let done = client.answer("How is it?");
     let audio_s = client.audio_s();
-    client.ask("And now?");
-    client.wait_for("response.done");
+    client.answer("And now?");
     client.check();
     assert_unheard(&client);
     let history = questions(&client).last().unwrap().0.clone();
@@ -653,13 +608,11 @@ fn words_of_the_second_answer_are_written_although_the_first_ones_were_cut() {
     let second = "It is sunny.";
     let wrong = format!("{first} <tool_call>{{bad}}</tool_call>");
     let mut client = connect_with(aloud(config_with(&[&wrong, second, "Yes."])));
-    client.ask("How is it?");
-    let done = client.wait_for("response.done")["response"].clone();
+    let done = client.answer("How is it?");
     client.check();
     assert_eq!(done["status"], "completed");
     assert_written(&client, &done, &format!("{first} {second}"));
-    client.ask("And now?");
-    client.wait_for("response.done");
+    client.answer("And now?");
     let history = questions(&client).last().unwrap().0.clone();
     assert!(history.iter().any(|message| text_of(message).contains(second)), "{history:?}");
 }
@@ -679,8 +632,7 @@ fn arguments_whose_check_takes_too_long_are_passed_on_with_a_note() {
     let mut client = Realtime::with_config(config_with(&[&call]));
     client.update(&json!({"type": "realtime", "output_modalities": ["text"], "tools": [
         {"type": "function", "name": "f", "parameters": schema}]}));
-    client.send(&json!({"type": "response.create"}));
-    let done = client.wait_for("response.done")["response"].clone();
+    let done = client.respond();
     assert_eq!((&done["status"], &done["output"][0]["type"]), (&json!("completed"), &json!("function_call")));
     let is_note = |observation: &&Observation| observation.to_string().contains("passed on unchecked");
     assert_eq!(client.harness.observations.iter().filter(is_note).count(), 1);
@@ -737,8 +689,7 @@ fn history_without_a_system_message_begins_with_the_user() {
     client.update(&json!({"instructions": "", "tool_choice": "none", "output_modalities": ["text"]}));
     client.send(&json!({"type": "conversation.item.create", "item": {
         "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}}));
-    client.ask("How is it?");
-    client.wait_for("response.done");
+    client.answer("How is it?");
     let messages = &questions(&client)[0].0;
     assert_eq!((&messages[0]["role"], messages.len()), (&json!("user"), 1), "{messages:?}");
 }
@@ -793,13 +744,8 @@ fn deleted_call_is_forgotten_with_its_item() {
     client.send(&json!({"type": "conversation.item.delete", "item_id": call["id"]}));
     give_result(&mut client, &call["call_id"].clone(), "sunny");
     assert_eq!(client.of_type("error")[0]["error"]["code"], "invalid_tool_call_id");
-    client.send(&json!({"type": "response.create"}));
-    client.wait_for("response.done");
+    client.respond();
     client.pass(100 * MS);
     let history = questions(&client)[1].0.clone();
-    assert!(
-        !history
-            .iter()
-            .any(|message| text_of(message).contains("<tool_call>") && message["role"] != "system")
-    );
+    assert!(!history.iter().any(|it| text_of(it).contains("<tool_call>") && it["role"] != "system"));
 }

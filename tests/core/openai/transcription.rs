@@ -1,8 +1,6 @@
 //! Sessions that only transcribe.
 
-use serde_json::{Value, json};
-
-use super::{Realtime, speech};
+use super::*;
 
 #[test]
 fn transcription_session_has_words_and_no_answer() {
@@ -36,11 +34,9 @@ fn transcription_session_has_words_and_no_answer() {
 
 #[test]
 fn failed_transcription_is_told_with_its_item() {
-    let mut config = super::config("intent=transcription");
-    config.simulator.faults = vec!["die-mid-answer,times=2".parse().unwrap()];
+    let config = config("intent=transcription").faults(&["die-mid-answer,times=2"]);
     let mut client = Realtime::with_config(config);
-    client.say(&speech());
-    client.say_silence(900);
+    client.say_question();
     let failed = client.wait_for("conversation.item.input_audio_transcription.failed");
     assert_eq!(failed["item_id"], client.of_type("input_audio_buffer.committed")[0]["item_id"]);
     assert_eq!(failed["error"]["type"], "server_error");
@@ -53,8 +49,7 @@ fn beta_shape_has_flat_fields_and_older_names() {
     assert_eq!(client.of_type("session.created")[0]["session"]["input_audio_format"], "pcm16");
     client.update(&json!({"modalities": ["text", "audio"], "voice": "alloy", "input_audio_format": "pcm16",
         "input_audio_transcription": {"model": "whisper-1"}, "turn_detection": {"type": "server_vad"}}));
-    client.say(&speech());
-    client.say_silence(900);
+    client.say_question();
     client.wait_for("response.done");
     let types = client.types();
     for kind in ["conversation.item.created", "response.audio.delta", "response.audio_transcript.done"] {

@@ -1,23 +1,15 @@
 //! Conversation after incomplete answers: truncation by the client, before and after the answer's end, and cancelled written
 //! answers.
 
-use std::time::Duration;
+use super::*;
 
-use serde_json::{Value, json};
-use voxbridge::simulator::SimulatorConfig;
-
-use super::{Realtime, config};
-use crate::harness::HarnessConfig;
-
-const MS: Duration = Duration::from_millis(1);
 const STORY: &str =
     "One two three four five six seven eight nine ten. Eleven twelve thirteen fourteen fifteen.";
 
 fn connect(answers: &[&str]) -> Realtime {
-    let answers = answers.iter().map(|answer| (*answer).to_owned()).collect();
-    let mut simulator = SimulatorConfig { record: true, answers, ..SimulatorConfig::default() };
-    simulator.timing.speech_second = Duration::from_millis(200);
-    Realtime::with_config(HarnessConfig { simulator, ..config("model=gpt-realtime") })
+    let mut config = config("model=gpt-realtime").answers(answers);
+    config.simulator.timing.speech_second = Duration::from_millis(200);
+    Realtime::with_config(config)
 }
 
 fn truncate(client: &mut Realtime, item_id: &Value, fields: &Value) -> Result<Value, Value> {
@@ -33,8 +25,7 @@ fn truncate(client: &mut Realtime, item_id: &Value, fields: &Value) -> Result<Va
 
 /// The assistant's earlier words in the model's next prompt.
 fn history(client: &mut Realtime) -> String {
-    client.send(&json!({"type": "response.create"}));
-    client.wait_for("response.done");
+    client.respond();
     let requests = client.harness.answer_requests();
     let messages = requests.last().unwrap().as_array().unwrap().clone();
     let said = messages.iter().filter(|message| message["role"] == "assistant");
@@ -48,8 +39,7 @@ fn truncation_that_openai_refuses_is_an_error_and_changes_nothing() {
         "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}}));
     client.send(&json!({"type": "conversation.item.create", "item": {"id": "theirs", "type": "message",
         "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}}));
-    client.send(&json!({"type": "response.create"}));
-    client.wait_for("response.done");
+    client.respond();
     let item = client.of_type("response.output_item.done")[0]["item"]["id"].clone();
     let length_ms = (client.audio_s() * 1000.0) as u64;
     let end = |ms: i64| json!({"audio_end_ms": ms});
@@ -71,8 +61,7 @@ fn truncation_that_openai_refuses_is_an_error_and_changes_nothing() {
     }
     assert!(history(&mut client).contains(STORY), "nothing was cut");
     client.update(&json!({"type": "realtime", "output_modalities": ["text"]}));
-    client.send(&json!({"type": "response.create"}));
-    client.wait_for("response.done");
+    client.respond();
     let written = client.of_type("response.output_item.done").last().unwrap()["item"]["id"].clone();
     assert_eq!(truncate(&mut client, &written, &end(0)).unwrap_err()["param"], "item_id");
     let cut = truncate(&mut client, &item, &end(length_ms as i64)).unwrap();

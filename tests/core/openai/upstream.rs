@@ -1,29 +1,9 @@
 //! OpenAI's Realtime API on both sides: clients on servers of their own protocol, in OpenAI's order and in vLLM-Omni's.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use voxbridge::{
-    session::Observation,
-    simulator::{RealtimeServer, SimDialect, SimulatorConfig},
-};
-use voxbridge_test_support::cases::assert_has;
-
-use super::{Realtime, config, speech};
-use crate::harness::HarnessConfig;
-
-const MS: Duration = Duration::from_millis(1);
-const BOTH: [RealtimeServer; 2] = [RealtimeServer::Openai, RealtimeServer::VllmOmni];
+use super::*;
 
 fn connect(kind: RealtimeServer, faults: &[&str]) -> Realtime {
-    let simulator = SimulatorConfig {
-        dialect: SimDialect::OpenaiRealtime(kind),
-        workers: 2,
-        faults: faults.iter().map(|text| text.parse().unwrap()).collect(),
-        ..SimulatorConfig::default()
-    };
-    let config = HarnessConfig { upstream: "openai-realtime", simulator, ..config("model=gpt-realtime") };
-    Realtime::with_config(config)
+    Realtime::with_config(config("model=gpt-realtime").realtime(kind).faults(faults))
 }
 
 /// Messages of this type that went to the upstream.
@@ -44,25 +24,17 @@ fn typed_and_spoken_questions_are_answered_with_the_history() {
         let done = client.wait_for("response.done");
         assert_eq!(done["response"]["status"], "completed", "{kind:?}: {done}");
         client.pass(3000 * MS);
-        client.say(&speech());
-        client.say_silence(900);
+        client.say_question();
         let done = client.wait_for("response.done");
         assert_eq!(done["response"]["status"], "completed", "{kind:?}: {done}");
         client.check();
         let settings = sent(&client, "session.update");
-        assert!(
-            settings.iter().any(|update| update["session"]["instructions"] == "Be brief."),
-            "{settings:?}"
-        );
+        assert!(settings.iter().any(|it| it["session"]["instructions"] == "Be brief."), "{settings:?}");
         let commits = sent(&client, "input_audio_buffer.commit");
         assert_eq!(commits.len(), 1, "{kind:?}");
         let items = sent(&client, "conversation.item.create");
         let roles: Vec<_> = items.iter().map(|item| item["item"]["role"].as_str().unwrap()).collect();
-        assert_eq!(
-            roles,
-            ["user", "user", "assistant"],
-            "{kind:?}: the second question has the first answer"
-        );
+        assert_eq!(roles, ["user", "user", "assistant"], "{kind:?}: with the first answer");
     }
 }
 
@@ -130,15 +102,8 @@ const STORY: &str = "One two three four five six seven eight nine ten. Eleven tw
                      Sixteen seventeen eighteen nineteen twenty. This is the end of the story.";
 
 fn connect_with(kind: RealtimeServer, faults: &[&str], answers: &[&str]) -> Realtime {
-    let mut simulator = SimulatorConfig {
-        dialect: SimDialect::OpenaiRealtime(kind),
-        workers: 2,
-        faults: faults.iter().map(|text| text.parse().unwrap()).collect(),
-        answers: answers.iter().map(|answer| (*answer).to_owned()).collect(),
-        ..SimulatorConfig::default()
-    };
-    simulator.timing.speech_second = 1000 * MS;
-    let config = HarnessConfig { upstream: "openai-realtime", simulator, ..config("model=gpt-realtime") };
+    let mut config = config("model=gpt-realtime").realtime(kind).faults(faults).answers(answers);
+    config.simulator.timing.speech_second = 1000 * MS;
     Realtime::with_config(config)
 }
 
@@ -153,8 +118,7 @@ fn history(client: &Realtime) -> String {
 fn session_that_expires_before_the_answer_is_replaced_without_a_loss() {
     for kind in BOTH {
         let mut client = connect_with(kind, &["timeout=0.05,times=1"], &["Yes.", "No."]);
-        client.ask("Hello?");
-        let first = client.wait_for("response.done")["response"].clone();
+        let first = client.answer("Hello?");
         assert_eq!(first["status"], "completed", "{kind:?}: {first}");
         client.ask("And now?");
         let done = client.wait_for("response.done");
@@ -168,8 +132,7 @@ fn session_that_expires_before_the_answer_is_replaced_without_a_loss() {
 fn session_that_expires_in_an_answer_ends_it_with_an_error_and_its_words_stay_in_the_history() {
     for (kind, told) in [(RealtimeServer::Openai, "session_expired"), (RealtimeServer::VllmOmni, "1012")] {
         let mut client = connect_with(kind, &["timeout=3,times=1"], &[STORY, "Yes."]);
-        client.ask("Tell me something long");
-        let response = client.wait_for("response.done")["response"].clone();
+        let response = client.answer("Tell me something long");
         assert_eq!(response["status"], "failed", "{kind:?}: {response}");
         let error = &response["status_details"]["error"];
         assert!(error["code"].as_str().is_some_and(|code| !code.is_empty()), "{kind:?}: {error}");
@@ -253,8 +216,7 @@ fn voice_of_the_client_is_asked_for_and_a_server_without_it_speaks_in_its_own() 
         for voice in ["ash", "af_heart"] {
             let mut client = connect(kind, &[]);
             client.update(&json!({"type": "realtime", "audio": {"output": {"voice": voice}}}));
-            client.ask("Hello?");
-            let response = client.wait_for("response.done")["response"].clone();
+            let response = client.answer("Hello?");
             assert_eq!(response["status"], "completed", "{kind:?} {voice}: {response}");
             assert!(client.audio_s() > 1.0, "{kind:?} {voice}");
             assert!(client.of_type("error").is_empty(), "{kind:?} {voice}");

@@ -1,30 +1,11 @@
 //! Conversations on servers of OpenAI's Realtime API, which decide when the user's turn is over: sessions that expire, and servers
 //! that are stuck.
 
-use std::time::Duration;
-
-use voxbridge::{
-    session::Observation,
-    simulator::{RealtimeServer, SimDialect, SimulatorConfig},
-    spelling::MappingKind,
-    vocabulary::RolloverReason,
-};
-
-use super::{Realtime, config, speech};
-use crate::harness::HarnessConfig;
-
-const MS: Duration = Duration::from_millis(1);
-const BOTH: [RealtimeServer; 2] = [RealtimeServer::Openai, RealtimeServer::VllmOmni];
+use super::*;
 
 fn conversation(kind: RealtimeServer, faults: &[&str]) -> HarnessConfig {
-    let simulator = SimulatorConfig {
-        dialect: SimDialect::OpenaiRealtime(kind),
-        workers: 2,
-        faults: faults.iter().map(|text| text.parse().unwrap()).collect(),
-        ..SimulatorConfig::default()
-    };
-    let upstream = "openai-realtime";
-    HarnessConfig { upstream, simulator, profile: "conversation", ..config("model=gpt-realtime") }
+    let config = HarnessConfig { profile: "conversation", ..config("model=gpt-realtime") };
+    config.realtime(kind).faults(faults)
 }
 
 /// The user says something, and listens for so long.
@@ -50,10 +31,9 @@ fn session_is_replaced_with_its_history_before_it_expires() {
         let seen = &client.harness.observations;
         let reasons: Vec<RolloverReason> = seen
             .iter()
-            .filter_map(|seen| match seen {
-                Observation::RolledOver { reason, .. } => Some(*reason),
-                _ => None,
-            })
+            .filter_map(
+                |seen| if let Observation::RolledOver { reason, .. } = seen { Some(*reason) } else { None },
+            )
             .collect();
         assert_eq!(reasons, [RolloverReason::TimeLimit; 2], "{kind:?}");
         assert_eq!(answers(&client), 15, "{kind:?}: {:?}", client.types());

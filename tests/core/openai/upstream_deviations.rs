@@ -1,26 +1,11 @@
 //! Servers of OpenAI's Realtime API that deviate from its documents, and what a client gets from them.
 
-use std::time::Duration;
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use voxbridge::simulator::{RealtimeServer, SimDialect, SimulatorConfig};
-
-use super::{Realtime, config};
-use crate::harness::{HarnessConfig, bytes_of};
-
-const MS: Duration = Duration::from_millis(1);
+use super::*;
 
 /// A client whose first question the server does not answer by itself.
 fn connect() -> Realtime {
-    let simulator = SimulatorConfig {
-        dialect: SimDialect::OpenaiRealtime(RealtimeServer::Openai),
-        workers: 2,
-        faults: vec!["never-answers,times=1".parse().unwrap()],
-        ..SimulatorConfig::default()
-    };
-    let config = HarnessConfig { upstream: "openai-realtime", simulator, ..config("model=gpt-realtime") };
-    Realtime::with_config(config)
+    let config = config("model=gpt-realtime").realtime(RealtimeServer::Openai);
+    Realtime::with_config(config.faults(&["never-answers,times=1"]))
 }
 
 /// Asks, and lets the server send these messages.

@@ -1,9 +1,6 @@
 //! Tokens of answers: estimated where the server counts none, as it reports them where it does.
 
-use serde_json::{Value, json};
-use voxbridge_test_support::PICTURE;
-
-use super::{Realtime, config, speech};
+use super::*;
 
 /// Tokens of a response: of its input by text, audio, pictures and cached, and of its output by text and audio.
 type Tokens = ([u64; 4], [u64; 2]);
@@ -27,8 +24,7 @@ fn chat_turn_has_an_estimate_of_text_audio_and_pictures() {
     for query in ["model=gpt-realtime", "model=gpt-4o-realtime-preview&shape=beta"] {
         let mut client = Realtime::connect(query);
         client.update(&json!({"instructions": "Answer in one short sentence, please."}));
-        client.say(&speech());
-        client.say_silence(900);
+        client.say_question();
         let (input, output) = counts(&client.wait_for("response.done"));
         assert!((5..200).contains(&input[0]) && input[3] == 0, "{input:?}");
         // About three seconds of speech.

@@ -1,8 +1,6 @@
 //! The words of the user beside a conversation in full duplex: for a client that asks for them, in order, each with its item.
 
-use serde_json::{Value, json};
-
-use super::{Realtime, config, speech};
+use super::*;
 
 const COMPLETED: &str = "conversation.item.input_audio_transcription.completed";
 

@@ -1,15 +1,9 @@
 //! Transcripts, statuses and histories match the audio that the client received: random answers of 1 s to 8 min, made at any
 //! speed, by upstreams that break off, read at any pace, and cancelled or truncated by the client at any time.
 
-use std::{collections::BTreeMap, time::Duration};
+use proptest::prelude::*;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use proptest::{collection::vec, prelude::*, sample::select};
-use serde_json::{Value, json};
-use voxbridge::session::Observation;
-
-use super::{Realtime, config};
-use crate::harness::Traffic;
+use super::*;
 
 /// Longest time from a request to its end beside the audio itself: dial, queue, init, and the deadlines of an upstream that
 /// fails.
@@ -110,8 +104,7 @@ struct Listener {
 
 impl Listener {
     fn play(session: &Session) {
-        let mut config = config("model=gpt-realtime");
-        config.simulator.workers = 2;
+        let mut config = config("model=gpt-realtime").workers(2);
         config.simulator.timing.speech_second = Duration::from_millis(session.speech_second_ms);
         config.simulator.faults = session.faults.iter().map(|fault| fault.parse().unwrap()).collect();
         config.simulator.answers =
@@ -170,11 +163,7 @@ impl Listener {
             }
         }
         let has_ended = self.wait_until(before, limit, "response.done");
-        assert!(
-            has_ended || self.client.harness.is_closed(),
-            "no end of {turn:?}: {:?}",
-            self.client.types()
-        );
+        assert!(has_ended || self.client.harness.is_closed(), "{turn:?}: {:?}", self.client.types());
         self.check_answer(before);
         // The client still plays the audio that was sent.
         self.client.pass(Duration::from_secs(turn.answer_s as u64 + 5));
@@ -218,18 +207,10 @@ impl Listener {
             .map(|event| event["delta"].as_str().unwrap())
             .collect();
         let (said, spoken) = self.model_answer();
-        assert!(
-            said.starts_with(words.trim()) || words.is_empty(),
-            "told {words:?}, the model said {said:?}"
-        );
+        assert!(said.starts_with(words.trim()) || words.is_empty(), "told {words:?} of {said:?}");
         let Some(done) = self.events_since(before, "response.done").last() else { return };
         let status = done["response"]["status"].as_str().unwrap();
-        assert!(
-            spoken.starts_with(&heard),
-            "{} bytes that are no beginning of {} bytes",
-            heard.len(),
-            spoken.len()
-        );
+        assert!(spoken.starts_with(&heard), "{} bytes do not begin {}", heard.len(), spoken.len());
         if status == "completed" {
             assert_eq!(words.trim(), said, "a completed answer lacks words");
             assert_eq!(heard.len(), spoken.len(), "a completed answer lacks audio");
@@ -271,7 +252,7 @@ impl Listener {
                         let samples = STANDARD.decode(data).unwrap();
                         let samples =
                             samples.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap()));
-                        let samples = samples.map(voxbridge::audio::pcm::to_i16).flat_map(i16::to_le_bytes);
+                        let samples = samples.map(pcm::to_i16).flat_map(i16::to_le_bytes);
                         audio.extend(samples);
                     }
                 }

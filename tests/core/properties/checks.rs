@@ -1,22 +1,8 @@
 //! Invariants of every session, checked as it runs. Each check panics with the violation.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
-};
+use voxbridge::session::SampleCounts;
 
-use serde_json::Value;
-use voxbridge::{
-    audio::pcm,
-    session::SampleCounts,
-    vocabulary::{Lane, Message},
-};
-use voxbridge_test_support::hot::contains;
-
-use super::{
-    hearing::Hearing,
-    upstream::{LEVELS, UpstreamEvent, lane_sample},
-};
+use super::{hearing::Hearing, *};
 
 /// Limit of open lanes that do not wait in a queue: one hears, one speaks, one drains, and two close while the last is dialled.
 const MAX_LANES: usize = 5;

@@ -1,27 +1,14 @@
 //! Connects a bridge to a script's client and its upstreams, in virtual time: no socket, no sleep, no task.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
-
-use voxbridge::{
-    bridge::{Input, Output},
-    spelling::Library,
-    trace::AudioRetention,
-    vocabulary::{DisconnectReason, Frame, Lane, LanePurpose, Message, SpeechId},
-};
-use voxbridge_test_support::world::{
-    bytes_of,
-    reader::Reader,
-    session::{Opening, VirtualSession, epoch},
-};
+use voxbridge::vocabulary::SpeechId;
+use voxbridge_test_support::world::{bytes_of, reader::Reader};
 
 use super::{
     checks::{Checks, LaneMessage},
-    script::{CANCELS, SPEAKS_NOTHING, Script, Step, Trouble, Upstream},
-    test_audio::{Microphone, Sound},
-    upstream::{UpstreamEvent, UpstreamEvents, lane_sample},
+    script::{CANCELS, SPEAKS_NOTHING, Trouble},
+    test_audio::Microphone,
+    upstream::UpstreamEvents,
+    *,
 };
 
 /// Outputs after one input above which the bridge is in an endless loop. The longest burst makes far fewer.
@@ -53,8 +40,8 @@ pub(crate) struct Driver {
 
 /// The profile's source; with `noise_is_speech`, everything above the hiss counts as speech.
 pub(crate) fn profile_source(interim: bool, noise_is_speech: bool) -> String {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("mappings/profile/speech.toml");
-    let mut source = std::fs::read_to_string(path).unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mappings/profile/speech.toml");
+    let mut source = fs::read_to_string(path).unwrap();
     let mut change = |from: &str, to: &str| {
         assert!(source.contains(from), "{from}");
         source = source.replace(from, to);
@@ -70,9 +57,9 @@ pub(crate) fn profile_source(interim: bool, noise_is_speech: bool) -> String {
 
 /// A conversation profile with the listening settings of the speech profile.
 fn conversation_profile_source(name: &str, speech: &str) -> String {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("mappings/profile/{name}.toml"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("mappings/profile/{name}.toml"));
     let listen = speech.find("[listen]").zip(speech.find("[hear]")).map(|(from, to)| &speech[from..to]);
-    std::fs::read_to_string(path).unwrap() + "\n" + listen.unwrap()
+    fs::read_to_string(path).unwrap() + "\n" + listen.unwrap()
 }
 
 impl Driver {

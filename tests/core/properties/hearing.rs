@@ -1,11 +1,6 @@
 //! The audio that a client has read: its audio is all that it was told of, in order and without gaps, up to where it ends.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use serde_json::Value;
-use voxbridge::vocabulary::Message;
-
-use super::upstream::LEVELS;
+use super::*;
 
 /// Samples of a millisecond that the client plays.
 const SAMPLES_PER_MS: u64 = 24;
@@ -103,10 +98,7 @@ impl Hearing {
             assert!(is_next || is_first, "delta {delta} of lane {lane} follows {last:?}");
             last = Some((lane, delta));
             let is_cut = at + 1 == runs.len() && is_cancelled && *count < samples;
-            assert!(
-                *count == samples || is_cut,
-                "{count} of {samples} samples of delta {delta} of lane {lane}"
-            );
+            assert!(*count == samples || is_cut, "{count} of {samples} of delta {delta} of lane {lane}");
         }
         let is_whole =
             last.is_none_or(|(lane, delta)| (i64::from(delta) + 1) % i64::from(self.answers[&lane].0) == 0);

@@ -1,15 +1,6 @@
 //! Sessions that once broke a guarantee, and guarantees that need a special session.
 
-use std::time::Duration;
-
-use serde_json::Value;
-use voxbridge::{audio::pcm, bridge::Output, vocabulary::Message};
-
-use super::{
-    driver::{Driver, profile_source},
-    script::{Reaction::*, Script, Step, UnitReply, Upstream},
-    test_audio::{Sound, recordings},
-};
+use super::{driver::profile_source, script::Reaction::*, test_audio::recordings, *};
 
 const CORRECT_UPSTREAM: Upstream = Upstream {
     dialled: Correct(5),
@@ -340,7 +331,7 @@ pub(super) fn questions_for_clip(rate_hz: u32, channels: u16, clip_ms: usize, cu
     // At higher rates the speech is slower. The detector takes all loud audio for speech.
     let speech = recordings().iter().take(groups * 4 / 5).copied().chain(std::iter::repeat(0)).take(groups);
     let clip: Vec<i16> = speech.flat_map(|sample| std::iter::repeat_n(sample, channels.into())).collect();
-    let audio = crate::harness::bytes_of(&clip);
+    let audio = bytes_of(&clip);
     let query = format!("model=m&sample_rate={rate_hz}&channels={channels}");
     let mut driver = Driver::new(&profile_source(false, true), vec![CORRECT_UPSTREAM], &query);
     driver.checks.formats_change = true;

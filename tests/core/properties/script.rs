@@ -1,11 +1,8 @@
 //! Sessions as data: the client's steps, and each lane's upstream with its reactions.
 
-use std::time::Duration;
+use proptest::prelude::*;
 
-use proptest::{collection::vec, prelude::*, sample::select};
-use voxbridge::vocabulary::LanePurpose;
-
-use super::test_audio::Sound;
+use super::*;
 
 /// A planned session.
 #[derive(Debug, Clone)]

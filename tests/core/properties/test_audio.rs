@@ -1,8 +1,6 @@
 //! Microphone audio in which every stretch is unique, so that a piece can be located.
 
-use std::{path::Path, sync::OnceLock, time::Duration};
-
-use voxbridge::audio::{pcm, wav};
+use super::*;
 
 /// The sound of a stretch of audio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +46,7 @@ pub(crate) fn recordings() -> &'static [i16] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/speech");
         let names = ["jfk_16k", "goforward_16k", "arctic_a0007_16k", "librivox_0880_16k"];
         let clip = |name: &&str| {
-            let bytes = std::fs::read(folder.join(format!("{name}.wav"))).unwrap();
+            let bytes = fs::read(folder.join(format!("{name}.wav"))).unwrap();
             let (samples, rate_hz) = wav::read(&bytes, Duration::from_secs(60)).unwrap();
             assert_eq!(rate_hz, 16_000);
             let quiet = std::iter::repeat_n(0, 8_000);

@@ -1,9 +1,9 @@
 //! One lane's upstream: replies as its [`Upstream`] describes, with audio that identifies its lane.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-
-use super::script::{Reaction, STRAY_LINES, Stage, UnitReply, Upstream};
-use voxbridge::vocabulary::DisconnectReason;
+use super::{
+    script::{Reaction, STRAY_LINES, Stage},
+    *,
+};
 
 /// An event that reaches the bridge after this many ms.
 #[derive(Debug, Clone)]

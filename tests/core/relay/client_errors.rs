@@ -1,11 +1,9 @@
 //! Errors of a client of the current dialect, and the answers to them (mappings/notes/minicpm-o.md#connect,
 //! mappings/notes/minicpm-o.md#rejections).
 
-use serde_json::{Value, json};
-
 use super::{
     harness::{Harness, zeros},
-    support::{append_message, config, connect_current, init_message, ms, open_session, sent_texts},
+    *,
 };
 
 fn run_to_closed_event(harness: &mut Harness) -> Value {
@@ -34,11 +32,7 @@ fn invalid_init_ends_session_with_backend_error() {
         let mut harness = connect_current(config("mode=audio", &[]));
         harness.send_text(text);
         let closed = run_to_closed_event(&mut harness);
-        assert_eq!(
-            (&closed["reason"], &closed["session_id"]),
-            (&json!("backend_error"), &json!(null)),
-            "{text}"
-        );
+        assert_has(&closed, json!({"/reason": "backend_error", "/session_id": null}));
     }
 }
 

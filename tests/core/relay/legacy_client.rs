@@ -1,16 +1,10 @@
 //! A legacy client on a current upstream, and how its messages are translated.
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
-use voxbridge::{session::Observation, simulator::Backend};
-use voxbridge_test_support::PICTURE;
 
 use super::{
     harness::{Harness, HarnessConfig, zeros},
-    support::{
-        any_script, base64_of, config, cpp_config, legacy_append_message, ms, opened_with, question_seconds,
-        received_texts, sent_texts, text_and_audio, unique_second,
-    },
+    *,
 };
 
 fn connect_legacy(config: HarnessConfig) -> Harness {
@@ -127,7 +121,7 @@ fn session_update_is_translated_to_session_init() {
     let mut writer = hound::WavWriter::new(&mut wav, spec).unwrap();
     samples.iter().for_each(|sample| writer.write_sample(*sample).unwrap());
     writer.finalize().unwrap();
-    let wav = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, wav.into_inner());
+    let wav = base64::Engine::encode(&STANDARD, wav.into_inner());
     for voice in [&raw, &wav] {
         let mut harness = connect_legacy(config("mode=video", &[]));
         let update = json!({"type": "session.update", "session": {

@@ -1,17 +1,11 @@
 //! Failures before a session opens or between two upstreams. Each one ends with a message to the client.
 
-use serde_json::json;
-use voxbridge::{
-    session::Observation,
-    simulator::{SimDialect, SimulatorConfig},
-};
-
 use super::{
     harness::{Harness, HarnessConfig, zeros},
-    support::{base64_of, config, connect_current, init_message, ms, newest_lane, open_session, sent_texts},
+    *,
 };
 
-fn session_update(prompt: &str) -> serde_json::Value {
+fn session_update(prompt: &str) -> Value {
     json!({"type": "session.update", "session": {"instructions": prompt}})
 }
 

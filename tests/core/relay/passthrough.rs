@@ -1,21 +1,8 @@
 //! A client and an upstream of one dialect: every message passes unchanged in both directions.
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
-use voxbridge::{
-    bridge::{Input, Output},
-    spelling::Library,
-    vocabulary::{DisconnectReason, Frame, Message},
-};
-use voxbridge_test_support::world::session::Opening;
 
-use super::{
-    harness::zeros,
-    support::{
-        append_message, chat_message, config, connect_current, cpp_config, init_message, ms, newest_lane,
-        open_session, question_seconds, received_texts, sent_texts,
-    },
-};
+use super::{harness::zeros, *};
 
 #[test]
 fn audio_session_passes_unchanged() {
@@ -112,7 +99,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     ];
     leaf.prop_recursive(4, 32, 6, |inner| {
         prop_oneof![
-            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            vec(inner.clone(), 0..6).prop_map(Value::from),
             prop::collection::btree_map(any::<String>(), inner, 0..6)
                 .prop_map(|map| Value::Object(map.into_iter().collect())),
         ]
@@ -128,8 +115,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn arbitrary_json_objects_pass_unchanged(
-        up in prop::collection::vec((any_object(), 0..4usize), 1..6),
-        down in prop::collection::vec((any_object(), 0..5usize), 1..6),
+        up in vec((any_object(), 0..4usize), 1..6),
+        down in vec((any_object(), 0..5usize), 1..6),
     ) {
         let mut harness = open_session(config("mode=audio", &[]));
         let lane = newest_lane(&harness);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::{
     harness::{Harness, Traffic},
-    support::{chat_message, config, ms, open_session, received_texts, sent_texts},
+    *,
 };
 
 /// A session with this many pending questions, and this far into their answers.

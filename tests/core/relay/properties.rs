@@ -1,12 +1,10 @@
 //! Random clients, upstreams and networks: nothing panics or hangs, and every session ends without leaks.
 
 use proptest::prelude::*;
-use serde_json::json;
-use voxbridge::simulator::{Backend, SimDialect};
 
 use super::{
     harness::{Harness, HarnessConfig},
-    support::{append_message, base64_of, chat_message, config, init_message, ms, unique_second},
+    *,
 };
 
 #[derive(Debug, Clone)]
@@ -72,7 +70,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
     fn every_session_ends(
-        actions in prop::collection::vec(any_action(), 1..30),
+        actions in vec(any_action(), 1..30),
         (clients, server, mode, fault) in (0..3usize, 0..4usize, 0..3usize, 0..FAULTS.len()),
     ) {
         let clients = [&["minicpm-o"][..], &["minicpm-o-legacy"], &["minicpm-o", "minicpm-o-legacy"]][clients];

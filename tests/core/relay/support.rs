@@ -1,11 +1,11 @@
 //! A relayed client: the messages it sends and receives.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use voxbridge::{simulator::Backend, vocabulary::Lane};
+use super::{
+    harness::{Harness, HarnessConfig, Traffic, recording, zeros},
+    *,
+};
 
 pub(crate) use super::harness::ms;
-use super::harness::{Harness, HarnessConfig, Traffic, recording, zeros};
 
 /// A relay on the current gateway with these faults.
 pub(crate) fn config(query: &str, faults: &[&str]) -> HarnessConfig {
@@ -102,10 +102,7 @@ pub(crate) fn any_script() -> impl proptest::strategy::Strategy<Value = Vec<Scri
     use proptest::prelude::*;
     let second =
         (prop::bool::weighted(0.3), prop::bool::weighted(0.1), prop_oneof![Just(1000u64), 0..2000u64]);
-    prop::collection::vec(
-        second.prop_map(|(loud, forced, pause_ms)| ScriptSecond { loud, forced, pause_ms }),
-        1..24,
-    )
+    vec(second.prop_map(|(loud, forced, pause_ms)| ScriptSecond { loud, forced, pause_ms }), 1..24)
 }
 
 /// A second of audio that is unique in its script.

@@ -1,24 +1,12 @@
 //! A legacy client, two chained bridges and a legacy server. The client must see what it sees on the server
 //! itself, except for the differences that `differences.toml` lists with reasons.
 
-use std::{collections::BTreeSet, time::Duration};
-
-use serde::Deserialize;
-use serde_json::{Value, json};
-use voxbridge::{
-    bridge::{Input, Output},
-    simulator::{ConnId, SimDialect, SimInput, SimOutput, SimulatorConfig},
-    spelling::Library,
-    vocabulary::{DisconnectReason, Frame, Lane, Message},
-};
-use voxbridge_test_support::world::{
-    gateway::VirtualGateway,
-    session::{Opening, VirtualSession, epoch},
-};
+use voxbridge::simulator::{ConnId, SimInput, SimOutput};
+use voxbridge_test_support::world::gateway::VirtualGateway;
 
 use super::{
     harness::{ClientFrame, Harness, HarnessConfig, zeros},
-    support::{config, legacy_append_message, ms, question_seconds},
+    *,
 };
 
 /// A step of the script: a client message, or time that passes.
@@ -253,7 +241,7 @@ fn scripts() -> Vec<Script> {
         script(
             "no JSON",
             &[],
-            with(talk_steps(0), vec![ScriptStep::Send("{".to_owned()), ScriptStep::Wait(5000)]),
+            with(talk_steps(0), vec![ScriptStep::Send("{".into()), ScriptStep::Wait(5000)]),
         ),
         script("no room", &["queue-full"], vec![ScriptStep::Wait(60_000)]),
     ]

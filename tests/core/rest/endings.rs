@@ -1,9 +1,6 @@
 //! Every request ends with its result or an error. The absence of an error is never success.
 
-use serde_json::{Value, json};
-
-use super::{assert_finishes, open_request, sentence, upload};
-use crate::harness::{Harness, HarnessConfig, zeros};
+use super::*;
 
 /// Codes of the errors of a session.
 fn codes(harness: &Harness) -> Vec<&str> {
@@ -80,7 +77,7 @@ fn answer_that_begins_and_then_ends_like_an_empty_one_is_asked_for_again() {
     let mut harness = open_request(1, &["never-answers,times=1"]);
     upload(&mut harness, &sentence());
     let asked = |harness: &Harness| harness.sent_containing("\"input.append\"").len() == 1;
-    harness.run_until(asked, super::secs(60)).expect("a question");
+    harness.run_until(asked, secs(60)).expect("a question");
     let lane = harness.lanes()[0];
     for message in [
         json!({"type": "response.output.delta", "kind": "text", "text": "Half a"}),
@@ -99,9 +96,9 @@ fn stuck_queue_is_reported_by_a_notice_and_then_by_an_error() {
     let mut harness =
         Harness::new(HarnessConfig { taken_workers: 1, ..HarnessConfig::of("rest", "speech", "") });
     upload(&mut harness, &sentence());
-    harness.advance(super::secs(60));
+    harness.advance(secs(60));
     assert_eq!(codes(&harness), ["queue_stuck"]);
-    harness.advance(super::secs(61));
+    harness.advance(secs(61));
     assert_eq!(codes(&harness), ["queue_stuck", "queue_timeout"]);
     assert_eq!(harness.events("transcript").len(), 0);
 }

@@ -1,7 +1,5 @@
 //! Long recordings: every sentence in order and at its time, on all workers, without a model for the silence.
 
-use std::ops::Range;
-
 use voxbridge::audio::vad::rms_dbfs;
 
 use super::*;

@@ -8,10 +8,9 @@ mod speech;
 mod subtitles;
 mod transcription;
 
-use std::time::Duration;
+use std::ops::Range;
 
-use crate::harness::{ClientFrame, Harness, HarnessConfig, bytes_of, recording, secs, zeros};
-use serde_json::json;
+use super::*;
 
 /// A session of a REST request, on a gateway with this many workers and these faults.
 fn open_request(workers: usize, faults: &[&str]) -> Harness {

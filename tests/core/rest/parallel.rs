@@ -1,9 +1,6 @@
 //! Several utterances at a time: on as many workers as are free, and in the order of speech.
 
-use voxbridge::session::Observation;
-
 use super::*;
-use crate::harness::Traffic;
 
 /// Sentences with a pause after each.
 fn sentences(count: usize) -> Vec<i16> {
@@ -90,7 +87,7 @@ fn place_in_the_queue_is_reported_for_the_first_lane_only() {
     let mut served = open_slow(1, 1000, &[]);
     upload(&mut served, &sentences(4));
     assert_finishes(&mut served);
-    let waited = |event: &&serde_json::Value| event["waited_ms"].as_u64().unwrap() > 100;
+    let waited = |event: &&Value| event["waited_ms"].as_u64().unwrap() > 100;
     assert!(!served.events("queued").iter().any(waited), "{:?}", served.events("queued"));
 }
 

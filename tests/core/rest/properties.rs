@@ -1,8 +1,6 @@
 //! The guarantees hold for random recordings and random failures.
 
-use std::collections::BTreeSet;
-
-use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
+use proptest::prelude::*;
 
 use super::*;
 
@@ -53,10 +51,10 @@ struct Request {
 
 fn any_request() -> impl Strategy<Value = Request> {
     (
-        prop::collection::vec(any_part(), 1..16),
+        vec(any_part(), 1..16),
         prop::sample::subsequence(&FAULTS[..], 0..3),
-        prop::sample::select(vec![0, 1, 2, 4, 4, 6]),
-        prop::sample::select(vec![0, 1, 1000]),
+        select(vec![0, 1, 2, 4, 4, 6]),
+        select(vec![0, 1, 1000]),
         0u64..60,
         1usize..40_000,
     )
@@ -77,8 +75,8 @@ impl Request {
             client: "rest",
             query: String::new(),
             ..HarnessConfig::with_faults(&self.faults)
-        };
-        config.simulator.workers = self.workers;
+        }
+        .workers(self.workers);
         config.simulator.queue_limit = self.queue_limit;
         config.latency = Duration::from_millis(self.latency_ms);
         let mut harness = Harness::new(config);

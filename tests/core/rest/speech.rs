@@ -1,7 +1,6 @@
 //! Text to speech: as fast as the model makes it, complete, and stopped when the client leaves.
 
 use super::*;
-use crate::harness::Traffic;
 
 /// A text of several parts, about 1 000 characters.
 fn long_text() -> String {

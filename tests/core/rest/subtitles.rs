@@ -3,26 +3,15 @@
 //! The simulated model returns the words that were spoken in the audio of each question. `word_times.json` has their times in the
 //! recordings, by forced alignment.
 
-use std::{
-    collections::BTreeMap,
-    ops::Range,
-    sync::{
-        OnceLock,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use voxbridge::{
-    media::transcript::{
-        Segment,
-        cues::{Cue, CueRules, cues_of},
-        segments::divided,
-    },
-    simulator::{EngineAnswer, EngineRequest},
+use voxbridge::media::transcript::{
+    Segment,
+    cues::{Cue, CueRules, cues_of},
+    segments::divided,
 };
 
 use super::*;
-use crate::harness::voice;
 
 /// Goals: share of the cues within the limits, and mean distance of their starts from those of their words.
 const WITHIN_LIMITS_MIN: f64 = 0.99;

@@ -21,8 +21,8 @@ fn recording_gives_segments_with_times_and_a_close() {
     }
     for (start, transcript) in harness.events("speech_start").into_iter().zip(harness.events("transcript")) {
         assert_eq!(
-            (&start["segment_id"], &start["start_ms"]),
-            (&transcript["segment_id"], &transcript["start_ms"])
+            ["segment_id", "start_ms"].map(|key| &start[key]),
+            ["segment_id", "start_ms"].map(|key| &transcript[key])
         );
     }
 }

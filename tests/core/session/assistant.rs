@@ -1,10 +1,6 @@
 //! Profile `assistant` for a client of the Macaw protocol: answers in turns, with the user's words and the model's.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-
-use crate::harness::{Harness, HarnessConfig, recording, zeros};
+use super::*;
 
 fn connect() -> Harness {
     Harness::new(HarnessConfig { profile: "assistant", ..HarnessConfig::default() })
@@ -77,10 +73,7 @@ fn final_transcript_of_an_answer_waits_for_its_playback_and_has_the_words_that_w
     let (text, all) = (cut["text"].as_str().unwrap(), whole["text"].as_str().unwrap());
     assert_eq!(cut["end_ms"], end["audio_ms"]);
     let share = end["audio_ms"].as_f64().unwrap() / whole_ms.as_f64().unwrap();
-    assert!(
-        all.starts_with(text) && text.len() as f64 <= share * all.len() as f64,
-        "{share}: {text:?} of {all:?}"
-    );
+    assert!(all.starts_with(text) && text.len() as f64 <= share * all.len() as f64, "{share}: {text:?}");
     ask(&mut harness);
     let asked = harness.answer_requests().last().unwrap().to_string();
     assert!(!asked.contains(all) && (text.is_empty() || asked.contains(text)), "{text:?} in {asked}");
@@ -113,7 +106,7 @@ fn finished_session_gives_back_every_worker() {
 fn queue_is_reported_while_an_answer_waits_for_it() {
     let mut harness =
         Harness::new(HarnessConfig { profile: "assistant", taken_workers: 1, ..HarnessConfig::default() });
-    harness.stream(&super::voice(20_000), 20);
+    harness.stream(&voice(20_000), 20);
     assert_eq!((harness.events("error").len(), harness.events("session.hold").len()), (0, 0));
     harness.stream(&zeros(4000), 20);
     let notice = harness.events("session.hold")[0].clone();

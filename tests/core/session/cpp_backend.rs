@@ -1,8 +1,6 @@
 //! The C++ back-end (mappings/notes/llama-cpp-omni.md#events): ordinary conversations with its message shapes, end
 //! reasons and persistent context.
 
-use voxbridge::simulator::Backend;
-
 use super::*;
 
 fn cpp_config(faults: &[&str]) -> HarnessConfig {
@@ -26,10 +24,7 @@ fn cpp_backend_transcribes_and_speaks() {
     assert_transcribes(&mut harness);
     assert_speaks(&mut harness);
     assert_eq!(errors(&harness), []);
-    assert_eq!(
-        harness.received_count("client_closed") as u64,
-        harness.received_count("session.closed") as u64
-    );
+    assert_eq!(harness.received_count("client_closed"), harness.received_count("session.closed"));
     assert_closes_cleanly(harness);
 }
 
@@ -40,7 +35,7 @@ fn voice_sample_reaches_cpp_backend() {
         // A tone of 300 Hz: the simulated voice follows the pitch of its reference.
         let tone = (0..16_000).map(|at| ((f64::from(at) * 0.117_81).sin() * 9000.0) as i16);
         let tone: Vec<u8> = tone.flat_map(i16::to_le_bytes).collect();
-        let sample = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, tone);
+        let sample = base64::Engine::encode(&STANDARD, tone);
         let sample = if reference { json!(sample) } else { Value::Null };
         harness.send_json(&json!({"type": "tts.speak", "text": LONG, "ref_audio": sample}));
         harness.next_event("tts.speaking_end");

@@ -1,12 +1,6 @@
 //! The floor: a requested text beside an answer, in both orders, with upstreams lost in between.
 
-use std::time::Duration;
-use voxbridge_test_support::cases::some_of;
-
-use super::{LONG, ms, send_speak, voice};
-use voxbridge::simulator::CORRUPTED_PREFIX;
-
-use crate::harness::{ClientFrame, Harness, HarnessConfig, zeros};
+use super::{ms, voice, *};
 
 /// Virtual time until every conversation of these tests is at rest.
 const REST: Duration = Duration::from_secs(25);
@@ -16,8 +10,8 @@ fn connect() -> Harness {
 }
 
 fn connect_with(workers: usize) -> Harness {
-    let mut config = HarnessConfig { profile: "assistant", latency: ms(5), ..HarnessConfig::default() };
-    config.simulator.workers = workers;
+    let config =
+        HarnessConfig { profile: "assistant", latency: ms(5), ..HarnessConfig::default() }.workers(workers);
     Harness::new(config)
 }
 

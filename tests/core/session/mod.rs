@@ -10,13 +10,9 @@ mod stt;
 mod tts;
 mod upstream_faults;
 
-use crate::harness;
-use crate::protocol_checks;
+use voxbridge::simulator::CORRUPTED_PREFIX;
 
-use std::time::Duration;
-
-use crate::harness::{Harness, HarnessConfig, Traffic, ms, recording, secs, utterance, voice, zeros};
-use serde_json::{Value, json};
+use super::*;
 
 /// About five seconds of speech.
 const LONG: &str = "The quick brown fox jumps over the lazy dog, and the dog does not mind at all.";

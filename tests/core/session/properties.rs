@@ -1,7 +1,6 @@
 //! The guarantees hold for random clients and random failures.
 
 use proptest::prelude::*;
-use voxbridge::simulator::CORRUPTED_PREFIX;
 
 use super::*;
 
@@ -50,7 +49,7 @@ fn any_action() -> impl Strategy<Value = ClientAction> {
         4 => (100u64..1500).prop_map(ClientAction::Silence),
         2 => (0u64..3000).prop_map(ClientAction::Wait),
         1 => (10_000u64..40_000).prop_map(ClientAction::Wait),
-        8 => prop::sample::select(&COMMANDS[..]).prop_map(ClientAction::Send),
+        8 => select(&COMMANDS[..]).prop_map(ClientAction::Send),
         1 => (0usize..5000).prop_map(ClientAction::Binary),
         1 => Just(ClientAction::BreakLanes),
     ]
@@ -65,9 +64,7 @@ fn play_session(
     is_chained: bool,
 ) -> Harness {
     let config = HarnessConfig { latency: ms(latency_ms), seed, ..HarnessConfig::with_faults(faults) };
-    let mut config = config.chained(is_chained);
-    config.simulator.workers = workers;
-    let mut harness = Harness::new(config);
+    let mut harness = Harness::new(config.chained(is_chained).workers(workers));
     for action in actions {
         if harness.is_closed() {
             break;
@@ -89,7 +86,7 @@ proptest! {
 
     #[test]
     fn any_session_closes_its_pairs_and_accounts_for_samples(
-        actions in prop::collection::vec(any_action(), 1..24),
+        actions in vec(any_action(), 1..24),
         faults in prop::sample::subsequence(&FAULTS[..], 0..3),
         workers in 1usize..3,
         latency_ms in 0u64..60,
@@ -139,7 +136,7 @@ proptest! {
         let mut harness = Harness::new(config);
         harness.stream(&[voice(speech_ms), zeros(800)].concat(), 40);
         harness.advance(secs(60));
-        let mut lengths: std::collections::BTreeMap<u64, usize> = std::collections::BTreeMap::new();
+        let mut lengths: BTreeMap<u64, usize> = BTreeMap::new();
         for partial in harness.events("transcript.partial") {
             let length = partial["text"].as_str().unwrap().len();
             let before = lengths.insert(partial["segment_id"].as_u64().unwrap(), length);
@@ -149,7 +146,7 @@ proptest! {
 
     #[test]
     fn same_inputs_give_same_outputs(
-        actions in prop::collection::vec(any_action(), 1..12),
+        actions in vec(any_action(), 1..12),
         faults in prop::sample::subsequence(&FAULTS[..], 0..3),
         seed in any::<u64>(),
         is_chained in any::<bool>(),

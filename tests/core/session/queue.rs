@@ -1,14 +1,12 @@
 //! A lane that nothing needs any more stays in the upstream's queue until it has a worker. Both real gateways lose the
 //! worker for ever otherwise.
 
-use voxbridge::vocabulary::Lane;
-
 use super::*;
 
 /// A session of this client and profile, on a gateway with three workers that other clients hold.
 fn open_behind_others(client: &'static str, profile: &'static str) -> Harness {
-    let mut config = HarnessConfig { client, profile, taken_workers: 3, ..HarnessConfig::default() };
-    config.simulator.workers = 3;
+    let mut config =
+        HarnessConfig { client, profile, taken_workers: 3, ..HarnessConfig::default() }.workers(3);
     match profile {
         "relay" => {
             config.query = "mode=audio".to_owned();
@@ -32,7 +30,7 @@ fn join_queue(harness: &mut Harness, client: &str, profile: &str) {
     match (client, profile) {
         ("macaw", "speech") => send_speak(harness, LONG, "waits"),
         ("rest", _) => {
-            harness.send_binary(&harness::bytes_of(&utterance()));
+            harness.send_binary(&bytes_of(&utterance()));
             harness.send_json(&json!({"type": "finish"}));
         }
         _ => harness.stream(&[0; 1600].map(|_: i16| 0), 20),

@@ -1,7 +1,5 @@
 //! Changes of settings in a session.
 
-use voxbridge::session::Observation;
-
 use super::*;
 
 /// Number of utterances of two words with a second of silence between them.

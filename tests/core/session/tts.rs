@@ -1,7 +1,5 @@
 //! Spoken texts: one start and one end each, immediate stop, and an open microphone after every outcome.
 
-use voxbridge::{simulator::CORRUPTED_PREFIX, spelling::MappingKind};
-
 use super::*;
 
 #[test]

@@ -1,13 +1,7 @@
 //! Abilities of mappings that Twilio does not need: ids that are generated or counted, several messages and verbs, frames of fixed
 //! length, empty commands. Each case changes Twilio's own file.
 
-use std::time::Duration;
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use voxbridge::spelling::{Library, MappingKind};
-
-use crate::harness::{Harness, HarnessConfig};
+use super::*;
 
 const TWILIO: &str = include_str!("../../../mappings/client/twilio.toml");
 
@@ -60,7 +54,7 @@ fn ids_are_generated_and_counted_per_message_turn_and_session() {
     let ids = members(&harness, "media", "/id");
     assert!(ids.iter().all(|id| id.as_str().unwrap().starts_with("event_")), "{ids:?}");
     assert_eq!(ids, members(&harness, "media", "/again"), "one value in one message");
-    let distinct: std::collections::BTreeSet<String> = ids.iter().map(Value::to_string).collect();
+    let distinct: BTreeSet<String> = ids.iter().map(Value::to_string).collect();
     assert_eq!(distinct.len(), ids.len(), "another value in each message");
     let numbers: Vec<Value> = (1..=ids.len()).map(|number| number.to_string().into()).collect();
     assert_eq!(members(&harness, "media", "/n"), numbers);
@@ -133,8 +127,8 @@ fn command_may_have_several_verbs_with_conditions() {
         "verb = [\"audio\", { verb = \"finalize\", when = \"/last\" }]",
     );
     let mut harness = open(&[replaced]);
-    let speech = super::phone_recording("goforward_16k.wav");
-    let frames: Vec<&[u8]> = speech[..20_000].chunks(super::FRAME_SAMPLES).collect();
+    let speech = phone_recording("goforward_16k.wav");
+    let frames: Vec<&[u8]> = speech[..20_000].chunks(FRAME_SAMPLES).collect();
     for (at, frame) in frames.iter().enumerate() {
         let payload = STANDARD.encode(frame);
         harness.send_json(

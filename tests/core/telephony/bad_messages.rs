@@ -1,12 +1,6 @@
 //! Messages that Twilio would not send, or might.
 
-use std::time::Duration;
-
-use serde_json::json;
-use voxbridge::{error::ErrorKind, session::Observation};
-
-use super::{Call, STREAM, phone_recording};
-use crate::harness::HarnessConfig;
+use super::*;
 
 fn errors(call: &Call) -> Vec<(ErrorKind, String)> {
     let told = call.harness.observations.iter().filter_map(|it| match it {
@@ -68,8 +62,7 @@ fn harmless_oddities_are_accepted() {
 
 #[test]
 fn last_stream_id_is_echoed() {
-    let config = HarnessConfig::of("twilio", "speech", "");
-    let mut call = Call::before_start(config);
+    let mut call = Call::before_start(HarnessConfig::of("twilio", "speech", ""));
     call.harness.send_text(r#"{"event":"start","streamSid":"MZold","start":{"customParameters":{}}}"#);
     call.start(&json!({"say": "Hello."}));
     call.listen_until(|call| call.marks.len() == 1);

@@ -9,13 +9,7 @@ mod bad_messages;
 mod calls;
 mod providers;
 
-use std::{collections::VecDeque, time::Duration};
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use voxbridge::audio::{encoding::Encoding, wav};
-
-use crate::harness::{ClientFrame, Harness, HarnessConfig, recording};
+use super::*;
 
 /// Samples of 20 ms at 8 kHz, the length of Twilio's messages.
 const FRAME_SAMPLES: usize = 160;
@@ -50,8 +44,7 @@ struct Call {
 impl Call {
     /// Connects a call with these `<Parameter>` elements.
     fn connect(profile: &'static str, parameters: &Value) -> Self {
-        let config = HarnessConfig::of("twilio", profile, "");
-        let mut call = Self::before_start(config);
+        let mut call = Self::before_start(HarnessConfig::of("twilio", profile, ""));
         call.send("connected", json!({"protocol": "Call", "version": "1.0.0"}));
         call.start(parameters);
         call

@@ -1,12 +1,7 @@
 //! The other providers' media streams: each is one mapping file. The first message chooses the format, a text is spoken, marked and
 //! cleared in the provider's words, and an unknown format ends the call.
 
-use std::time::Duration;
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::Value;
-
-use crate::harness::{ClientFrame, Harness, HarnessConfig};
+use super::*;
 
 /// How a provider spells a call.
 struct Provider {
@@ -257,7 +252,7 @@ fn plivo_names_its_format_in_every_message() {
     let start = r#"{"event":"start","start":{"streamId":"S","mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000}}}"#;
     harness.send_text(start);
     let say = |audio: &[u8], harness: &mut Harness| {
-        for frame in audio.chunks(super::FRAME_SAMPLES) {
+        for frame in audio.chunks(FRAME_SAMPLES) {
             let payload = STANDARD.encode(frame);
             harness.send_text(&format!(
                 r#"{{"event":"media","media":{{"track":"inbound","payload":"{payload}"}}}}"#
@@ -265,23 +260,17 @@ fn plivo_names_its_format_in_every_message() {
             run(harness, 20);
         }
     };
-    say(&super::silence(Duration::from_secs(2)), &mut harness);
-    say(&super::phone_recording("goforward_16k.wav"), &mut harness);
-    say(&super::silence(Duration::from_secs(8)), &mut harness);
+    say(&silence(Duration::from_secs(2)), &mut harness);
+    say(&phone_recording("goforward_16k.wav"), &mut harness);
+    say(&silence(Duration::from_secs(8)), &mut harness);
     let messages: Vec<Value> = harness.texts.iter().map(|text| serde_json::from_str(text).unwrap()).collect();
     let audio: Vec<&Value> = messages.iter().filter(|message| message["event"] == "playAudio").collect();
     assert!(!audio.is_empty(), "{messages:?}");
     for message in audio {
-        assert_eq!(
-            (&message["streamId"], &message["media"]["contentType"]),
-            (&"S".into(), &"audio/x-mulaw".into())
-        );
+        assert_has(message, json!({"/streamId": "S", "/media/contentType": "audio/x-mulaw"}));
         assert_eq!(message["media"]["sampleRate"], 8000);
     }
-    assert_eq!(
-        messages.last().unwrap(),
-        &serde_json::json!({"event": "checkpoint", "streamId": "S", "name": "0"})
-    );
+    assert_eq!(messages.last().unwrap(), &json!({"event": "checkpoint", "streamId": "S", "name": "0"}));
 }
 
 #[test]

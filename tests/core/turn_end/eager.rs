@@ -1,10 +1,8 @@
 //! Questions to the model in a pause of the user's speech, before the turn is certain to be over.
 
-use serde_json::{Value, json};
-use voxbridge::session::EarlyQuestionResult::{Asked, Used, Withdrawn};
+use voxbridge::session::EarlyQuestionResult::{Used, Withdrawn};
 
 use super::*;
-use crate::harness::Traffic;
 
 /// Times of the questions that asked for an answer, and their messages.
 fn questions(harness: &Harness) -> Vec<(Duration, Value)> {
@@ -82,10 +80,7 @@ fn question_is_withdrawn_unheard_when_the_user_goes_on() {
     assert_eq!(early_questions(&harness), [Asked, Withdrawn]);
     harness.stream(&zeros(4000), 20);
     harness.next_event("tts.speaking_end");
-    assert!(
-        !before.iter().any(|name| name.starts_with("tts.") || name.starts_with("transcript")),
-        "{before:?}"
-    );
+    assert!(!before.iter().any(|name| name.starts_with("tts.") || name.starts_with("transcript")));
     assert_eq!(harness.events("tts.speaking_start").len(), 1);
     let questions = questions(&harness);
     let last = &questions.last().unwrap().1;
@@ -176,8 +171,7 @@ fn early_question_drops_the_same_audio_of_the_history_as_the_usual_one() {
 
 #[test]
 fn single_worker_ends_early_questions_after_the_first_was_withdrawn() {
-    let mut single = config("judged-eager", Some(0.1));
-    single.simulator.workers = 1;
+    let single = config("judged-eager", Some(0.1)).workers(1);
     let mut harness = after_speech(single);
     harness.stream(&zeros(500), 20);
     assert_eq!(early_questions(&harness), [Asked]);

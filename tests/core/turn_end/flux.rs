@@ -1,15 +1,11 @@
 //! Deepgram Flux: turns with their likely ends, in the order that its state machine prescribes.
 
-use serde_json::{Value, json};
-use voxbridge::session::Observation;
-
 use super::*;
 
 /// A client with these parameters. The judge takes 80 ms; without one, the fixed silence ends turns.
 fn open(query: &str, judge: Option<ScriptedJudge>) -> Harness {
-    let simulator = SimulatorConfig { workers: 2, record: true, ..SimulatorConfig::default() };
-    let query = format!("model=flux-general-en&{query}");
-    Harness::new(HarnessConfig { simulator, judge, ..HarnessConfig::of("deepgram-flux", "speech", &query) })
+    let config = HarnessConfig::of("deepgram-flux", "speech", &format!("model=flux-general-en&{query}"));
+    Harness::new(HarnessConfig { judge, ..config.workers(2) })
 }
 
 /// A judge that always gives this probability.
@@ -322,6 +318,6 @@ fn session_with_likely_ends_is_replayed_identically() {
     assert!(turn_names(&harness).contains(&"TurnResumed"));
     let trace = Trace::parse(harness.trace()).unwrap();
     #[expect(clippy::disallowed_methods, reason = "an instant has no other source; only differences count")]
-    let outcome = replay(&trace, Library::embedded().unwrap(), std::time::Instant::now()).unwrap();
+    let outcome = replay(&trace, Library::embedded().unwrap(), Instant::now()).unwrap();
     assert!(outcome.is_same(), "{:?}", outcome.differences);
 }

@@ -4,9 +4,8 @@
 //! `tests/clients/pipecat_turns.py` reads the sentences, pauses and time of an inference from this file, and prints the same
 //! table for a Pipecat pipeline.
 
-use std::{path::Path, process::Command};
+use std::process::Command;
 
-use serde_json::{Value, json};
 use voxbridge::{
     server::turn_judge::TurnJudge,
     simulator::SimTiming,
@@ -15,7 +14,6 @@ use voxbridge::{
 use voxbridge_test_support::programs::{installed, set_up};
 
 use super::*;
-use crate::harness::{Traffic, recording};
 
 /// A sentence.
 struct Sentence {

@@ -1,12 +1,5 @@
 //! Ends of turns that a model judges.
 
-use serde_json::json;
-use voxbridge::{
-    session::{Observation, TurnDecision},
-    spelling::Library,
-    trace::{AudioRetention, Trace, replay::replay},
-};
-
 use super::*;
 
 /// Silence that ends an utterance in this profile, and how it was decided.
@@ -127,7 +120,7 @@ fn openai_session(judge: Option<ScriptedJudge>) -> Harness {
     })
 }
 
-fn set_detection(harness: &mut Harness, detection: &serde_json::Value) {
+fn set_detection(harness: &mut Harness, detection: &Value) {
     harness.send_json(&json!({"type": "session.update", "session": {
         "type": "realtime",
         "output_modalities": ["text"],
@@ -142,7 +135,7 @@ fn stopped_at(harness: &Harness) -> Option<u64> {
 }
 
 /// Sets the turn detection of OpenAI's client, then sends speech. Returns the silence before the end of the utterance.
-fn openai(judge_probability: Option<Option<f32>>, detection: &serde_json::Value) -> (u64, Harness) {
+fn openai(judge_probability: Option<Option<f32>>, detection: &Value) -> (u64, Harness) {
     let mut harness = openai_session(judge_probability.map(|it| judge(80, move |_| it)));
     set_detection(&mut harness, detection);
     say(&mut harness, &voice(1500));
@@ -262,6 +255,6 @@ fn session_with_verdicts_is_replayed_identically() {
 }
 
 #[expect(clippy::disallowed_methods, reason = "an instant has no other source; only differences count")]
-fn epoch() -> std::time::Instant {
-    std::time::Instant::now()
+fn epoch() -> Instant {
+    Instant::now()
 }

@@ -7,16 +7,12 @@ mod gain;
 mod judged;
 mod properties;
 
-use std::time::Duration;
-
-use serde_json::json;
-
-use crate::harness::{ClientFrame, Harness, HarnessConfig, ScriptedJudge, bytes_of, voice, zeros};
-use voxbridge::{
-    session::{EarlyQuestionResult, Measurement, TurnDecision},
-    simulator::SimulatorConfig,
-    spelling::Library,
+use voxbridge::session::{
+    EarlyQuestionResult::{self, Asked},
+    TurnDecision,
 };
+
+use super::*;
 
 /// Names of profiles, what they extend, and what is different.
 const PROFILES: [[&str; 3]; 7] = [
@@ -33,9 +29,8 @@ const PROFILES: [[&str; 3]; 7] = [
 fn config(profile: &'static str, probability: Option<f32>) -> HarnessConfig {
     let mut config = HarnessConfig {
         profile,
-        simulator: SimulatorConfig { workers: 2, record: true, ..SimulatorConfig::default() },
         judge: Some(judge(80, move |_| probability)),
-        ..HarnessConfig::default()
+        ..HarnessConfig::default().workers(2)
     };
     PROFILES.iter().for_each(|[name, extends, toml]| config.add_profile(name, extends, toml));
     config
@@ -61,7 +56,7 @@ fn say(harness: &mut Harness, samples: &[i16]) {
     for chunk in samples.chunks(320) {
         let fast: Vec<i16> =
             chunk.chunks(2).flat_map(|pair| [pair[0], pair[0], *pair.last().unwrap()]).collect();
-        let audio = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes_of(&fast));
+        let audio = base64::Engine::encode(&STANDARD, bytes_of(&fast));
         harness.send_json(&json!({"type": "input_audio_buffer.append", "audio": audio}));
         harness.advance(Duration::from_millis(20));
     }

@@ -1,16 +1,13 @@
 //! Properties of sessions with judged pauses and early questions, over arbitrary speech, pauses and verdicts.
 
 use proptest::prelude::*;
-use serde_json::json;
-use voxbridge::session::EarlyQuestionResult::Asked;
 
 use super::*;
-use crate::protocol_checks;
 
 /// Speech and the pause after it, ms, and the verdict on the pause.
 fn turns() -> impl Strategy<Value = Vec<(u64, u64, Option<f32>)>> {
     let verdict = prop_oneof![Just(None), (0.0f32..1.0).prop_map(Some)];
-    prop::collection::vec((300u64..1500, 60u64..1500, verdict), 1..5)
+    vec((300u64..1500, 60u64..1500, verdict), 1..5)
 }
 
 proptest! {
@@ -20,13 +17,12 @@ proptest! {
     #[test]
     fn sessions_with_pauses_keep_the_protocol_and_every_worker(
         turns in turns(),
-        profile in prop::sample::select(vec!["eager", "judged-eager", "judged-assistant", "judged-speech"]),
+        profile in select(vec!["eager", "judged-eager", "judged-assistant", "judged-speech"]),
         takes_ms in 0u64..600,
         workers in 1usize..4,
         has_free_worker in any::<bool>(),
     ) {
-        let mut config = HarnessConfig { has_free_worker, ..config(profile, None) };
-        config.simulator.workers = workers;
+        let mut config = HarnessConfig { has_free_worker, ..config(profile, None) }.workers(workers);
         let mut verdicts = turns.iter().map(|(.., verdict)| *verdict).collect::<Vec<_>>().into_iter().cycle();
         config.judge = Some(judge(takes_ms, move |_| verdicts.next().flatten()));
         let mut harness = Harness::new(config);

@@ -1,12 +1,6 @@
 //! The device's own tools: listed by the Model Context Protocol, called by the model, and what a device may do wrong.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use voxbridge::simulator::SimulatorConfig;
-
-use super::Device;
-use crate::harness::HarnessConfig;
+use super::*;
 
 /// Pages of tools, as firmware lists them.
 fn pages() -> Value {
@@ -129,8 +123,7 @@ fn model_calls_a_tool_of_the_device_and_speaks_its_result() {
 
 #[test]
 fn only_tools_that_the_model_can_write_are_offered_and_each_once() {
-    let simulator = SimulatorConfig { record: true, ..SimulatorConfig::default() };
-    let config = HarnessConfig { profile: "assistant", simulator, ..HarnessConfig::default() };
+    let config = HarnessConfig { profile: "assistant", ..HarnessConfig::default() };
     let mut firmware = Firmware::with_config(config, pages());
     firmware.ask("Hello.");
     firmware.device.wait_for_state("stop", 1);

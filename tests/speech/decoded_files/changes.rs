@@ -1,6 +1,6 @@
 //! Files as the world has them: joined, cut off, damaged, with other bytes around them, wrong counts and edits.
 
-use std::collections::BTreeMap;
+use super::*;
 
 /// Files by their names.
 pub(super) type Files = BTreeMap<String, Vec<u8>>;

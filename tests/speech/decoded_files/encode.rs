@@ -1,9 +1,9 @@
 //! Encodes speech with public encoders: containers and codecs, at several rates and with one and two channels.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::media_files::{ffmpeg, recording};
+use super::*;
+use crate::media_files::recording;
 
 /// Names, and arguments of ffmpeg.
 const FORMATS: [(&str, &str); 62] = [

@@ -6,16 +6,14 @@ mod changes;
 mod compare;
 mod encode;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
-use self::changes::Files;
-use crate::media_files::ffmpeg;
-use voxbridge::media::decode::{DecodeLimits, Decoder};
-use voxbridge_test_support::programs::{ensure, installed};
+use changes::Files;
+
+use super::*;
 
 /// Files whose recordings are damaged or cut off, by the beginning of their names: decoded so far, and reported.
 const DAMAGED: [&str; 2] = ["cut_", "count_more_"];

@@ -310,11 +310,7 @@ impl FuzzDriver {
                     panic!("a question about a pause")
                 }
                 Output::OpenLane(lane, ..) => {
-                    assert_eq!(
-                        self.lanes.insert(lane, LaneTransport::Dialled),
-                        None,
-                        "{lane:?} is used twice"
-                    );
+                    assert_eq!(self.lanes.insert(lane, LaneTransport::Dialled), None, "{lane:?} again");
                 }
                 Output::ReopenLane(lane, ..) => panic!("{lane:?} has a dialect that resumes nothing"),
                 Output::Request(lane, _) => panic!("{lane:?} has a WebSocket"),
@@ -328,10 +324,7 @@ impl FuzzDriver {
                 }
                 Output::CloseLane(lane) => {
                     let at = self.lanes.insert(lane, LaneTransport::Gone);
-                    assert!(
-                        matches!(at, Some(LaneTransport::Up | LaneTransport::Dialled)),
-                        "{lane:?} was {at:?}"
-                    );
+                    assert!(matches!(at, Some(LaneTransport::Up | LaneTransport::Dialled)), "{at:?}");
                 }
                 Output::Observe(_) => {}
                 Output::Record(_) => unreachable!("nothing is recorded"),
@@ -360,10 +353,7 @@ impl FuzzDriver {
                     self.speaking = speaking;
                 }
                 let is_delta = is("response.output_audio.delta") || is("response.output_text.delta");
-                assert!(
-                    self.speaking || !is_delta || !self.sends_json,
-                    "a delta outside of a response: {json}"
-                );
+                assert!(self.speaking || !is_delta || !self.sends_json, "outside of a response: {json}");
             }
         }
     }

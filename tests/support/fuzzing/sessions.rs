@@ -261,7 +261,7 @@ impl SessionDriver {
         let is_over = |at: &Transport| matches!(at, Transport::Gone);
         assert!(
             !self.upstream.is_http() || self.lanes.values().all(is_over),
-            "a request never ends: {:?}",
+            "it never ends: {:?}",
             self.lanes
         );
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use voxbridge::{
     session::VoiceCatalog,
-    simulator::{EngineAnswer, EngineRequest, SimulatorConfig},
+    simulator::{EngineAnswer, EngineRequest, RealtimeServer, SimDialect, SimulatorConfig},
     spelling::{Library, MappingKind},
     trace::AudioRetention,
     vocabulary::{ListedTool, RemoteServer, ServerCall, ServerCallResult, ToolServer},
@@ -87,9 +87,7 @@ impl HarnessConfig {
     /// A conversation in full duplex, on two workers, whose profile also transcribes the user.
     pub fn transcribed_conversation() -> Self {
         let toml = "mode = \"audio\"\n[converse]\ntranscribe_user = true\n";
-        let mut config = Self::default().with_profile("transcribed", "conversation", toml);
-        config.simulator.workers = 2;
-        config
+        Self::default().with_profile("transcribed", "conversation", toml).workers(2)
     }
 
     /// Adds a profile that extends another, and uses it. The first lines of `toml` may be keys, such as `mode`.
@@ -153,8 +151,35 @@ impl HarnessConfig {
 
     /// The default with these gateway faults (`NAME[=VALUE][,times=N]`).
     pub fn with_faults(faults: &[&str]) -> Self {
-        let mut config = Self::default();
-        config.simulator.faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
+        Self::default().faults(faults)
+    }
+
+    /// The same with these gateway faults.
+    #[must_use]
+    pub fn faults(mut self, faults: &[&str]) -> Self {
+        self.simulator.faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
+        self
+    }
+
+    /// The same with a model that gives these answers.
+    #[must_use]
+    pub fn answers(mut self, answers: &[&str]) -> Self {
+        self.simulator.answers = answers.iter().map(|answer| (*answer).to_owned()).collect();
+        self
+    }
+
+    /// The same with this many workers.
+    #[must_use]
+    pub const fn workers(mut self, workers: usize) -> Self {
+        self.simulator.workers = workers;
+        self
+    }
+
+    /// The same with a server of OpenAI's Realtime API, which has two workers.
+    #[must_use]
+    pub fn realtime(self, kind: RealtimeServer) -> Self {
+        let mut config = Self { upstream: "openai-realtime", ..self }.workers(2);
+        config.simulator.dialect = SimDialect::OpenaiRealtime(kind);
         config
     }
 

@@ -1,23 +1,13 @@
 //! The admin listener of the program as built.
 
-use std::fs;
+use voxbridge_test_support::certs::connector;
+
+use super::*;
 
 #[cfg(feature = "mcp")]
 use crate::program::server_process::AdminAnswer;
-use crate::program::server_process::{PATIENCE, Server, config, empty_scratch, run, send_request, upstream};
-use futures_util::future::join_all;
-use rustls::pki_types::ServerName;
-use serde_json::json;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    time::timeout,
-};
-use tokio_rustls::TlsConnector;
 #[cfg(feature = "mcp")]
 use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::bench::{ClientFrame, closed_port, events, recording};
-use voxbridge_test_support::cases::assert_has;
-use voxbridge_test_support::certs::{authority, connector, signed};
 #[cfg(feature = "mcp")]
 use voxbridge_test_support::{
     bench::{dial, instant_simulator, start_simulator},
@@ -174,11 +164,7 @@ async fn remote_admin_needs_token() {
     // The server becomes ready when the upstream has answered.
     server.request_until("/readyz", |answer| answer.status == 200).await;
     for open in ["/healthz", "/readyz"] {
-        assert_eq!(
-            server.request_with("GET", open, "Host: 10.1.2.3\r\n", "").await.status,
-            200,
-            "probes need no token"
-        );
+        assert_eq!(server.request_with("GET", open, "Host: 10.1.2.3\r\n", "").await.status, 200, "a probe");
     }
     assert_eq!(server.request("GET", "/config").await.status, 401);
     fs::write(&file, "second-s3cr3t").unwrap();
@@ -198,7 +184,7 @@ async fn reload_cannot_open_remote_admin() {
     fs::write(dir.join("token"), "s3cr3t").unwrap();
     let guarded = "[admin]\nlisten = \"0.0.0.0:0\"\ntoken_file = \"token\"\n";
     let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &url, "--config", &config(&dir, guarded)];
-    let server = Server::spawn(crate::program::server_process::voxbridge(&args)).await;
+    let server = Server::spawn(voxbridge(&args)).await;
     let reload =
         async || server.request_with("POST", "/reload", "Authorization: Bearer s3cr3t\r\n", "").await;
     // This configuration would be valid after a restart, but the socket stays until then.
@@ -232,7 +218,7 @@ async fn client_certificate_authenticates_operator() {
     let tls = "[admin]\nlisten = \"0.0.0.0:0\"\n[admin.tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n\
                client_ca = \"ca.pem\"\nclient_certs = \"optional\"\n";
     let args = ["serve", "--listen", "127.0.0.1:0", "--upstream", &url, "--config", &config(&dir, tls)];
-    let server = Server::spawn(crate::program::server_process::voxbridge(&args)).await;
+    let server = Server::spawn(voxbridge(&args)).await;
     let (known, unknown) = (connector(&issuer, Some(&own)), connector(&issuer, None));
     let ask = async |connector: &TlsConnector, path: &str| {
         let stream = TcpStream::connect(("127.0.0.1", server.admin.port())).await.unwrap();
@@ -337,11 +323,7 @@ async fn reload_reports_changes_and_rejects_bad_files() {
     let changed = json!({"changed": ["`language`"], "after_restart": ["`sessions_max`"]});
     assert_eq!(server.request("POST", "/reload").await.json(), changed);
     let shown = server.request("GET", "/config").await.json()["config"].clone();
-    assert_eq!(
-        (&shown["language"], &shown["sessions_max"]),
-        (&json!("zh"), &json!(1000)),
-        "in force: {shown}"
-    );
+    assert_eq!((&shown["language"], &shown["sessions_max"]), (&json!("zh"), &json!(1000)), "{shown}");
     // The change still waits for a restart.
     let pending = json!({"changed": [], "after_restart": ["`sessions_max`"]});
     assert_eq!(server.request("POST", "/reload").await.json(), pending);

@@ -1,9 +1,6 @@
 //! Sources that comments cite: sections of the notes and recorded exchanges, by their paths.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use super::*;
 
 /// Begins a citation of a section, which goes on with a file, `#` and an anchor. In two pieces, because this file is read too.
 const NOTES: &str = concat!("mappings/", "notes/");

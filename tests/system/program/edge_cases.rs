@@ -1,20 +1,8 @@
 //! Edge cases: unusual requests, oversized files, orders at the wrong moment, and exhausted descriptors.
 
-use std::{fmt::Write as _, fs, process::Stdio};
+use std::fmt::Write as _;
 
-use futures_util::future::join_all;
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::TcpStream,
-    process::Command,
-    time::timeout,
-};
-
-use crate::program::server_process::{PATIENCE, Server, config, run, upstream, voxbridge};
-use voxbridge_test_support::{
-    bench::{Client, ClientFrame, dial, open_websocket, recording, scratch},
-    programs::installed,
-};
+use super::*;
 
 /// The head of a handshake's answer.
 async fn send_http_head(server: &Server, headers: &str) -> String {
@@ -75,10 +63,7 @@ async fn shared_client_and_admin_address_is_rejected() {
         let args = ["--upstream", "ws://127.0.0.1:9", "--listen", listen, "--admin", admin];
         for command in ["serve", "check"] {
             let (code, _, words) = run(&[&[command][..], &args].concat()).await;
-            assert!(
-                code == 2 && words.contains("conflicts with the clients' address"),
-                "{command} {code}: {words}"
-            );
+            assert!(code == 2 && words.contains("conflicts with the clients'"), "{command} {code}: {words}");
         }
     }
 }
@@ -153,7 +138,7 @@ async fn orders_during_shutdown_do_not_change_it() {
     let server = Server::start(&url, &["--config", &path]).await;
     let mut speaker = server.client().await;
     let spoken = recording("goforward");
-    speaker.send_audio(&voxbridge_test_support::bench::bytes(&spoken[..16_000]), 640).await;
+    speaker.send_audio(&bytes(&spoken[..16_000]), 640).await;
     speaker.wait_for_event("vad.speech_start").await;
     // Upgraded but unidentified: several protocols share the path, and the client has sent nothing.
     let mut opening = Vec::new();
@@ -174,12 +159,7 @@ async fn orders_during_shutdown_do_not_change_it() {
         let rest = client.read_to_end().await;
         assert!(rest.iter().any(|frame| matches!(frame, ClientFrame::Close(1012, _))), "{rest:?}");
     }
-    assert_eq!(
-        voxbridge_test_support::bench::events(&speaker.received, "transcript.final").len(),
-        1,
-        "{}",
-        speaker.describe_received()
-    );
+    assert_eq!(events(&speaker.received, "transcript.final").len(), 1, "{}", speaker.describe_received());
     assert_eq!(server.wait_for_end().await, 0);
 }
 

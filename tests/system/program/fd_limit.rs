@@ -1,15 +1,6 @@
 //! The limit on open files: raised at the start, and reported if it is too low.
 
-use std::{path::Path, process::Stdio, time::Duration};
-
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
-    process::{Child, Command},
-    time::timeout,
-};
-
-use voxbridge_test_support::bench::scratch;
-use voxbridge_test_support::programs::send_signal;
+use super::*;
 
 /// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -21,7 +12,7 @@ async fn start_server(dir: &Path, first: &str, sessions: usize, connections: usi
          [[upstream]]\nurl = \"ws://127.0.0.1:9/v1/realtime\"\n"
     );
     let config = dir.join(format!("{sessions}.toml"));
-    std::fs::write(&config, toml).unwrap();
+    fs::write(&config, toml).unwrap();
     let line = format!("{first}; exec \"$0\" serve --config \"$1\"");
     let mut process = Command::new("sh")
         .args(["-c", &line, env!("CARGO_BIN_EXE_voxbridge")])
@@ -39,8 +30,7 @@ async fn start_server(dir: &Path, first: &str, sessions: usize, connections: usi
 
 /// Soft and hard limit of the process's open files.
 fn descriptor_limits(process: &Child) -> (u64, u64) {
-    let descriptor_limits =
-        std::fs::read_to_string(format!("/proc/{}/limits", process.id().unwrap())).unwrap();
+    let descriptor_limits = fs::read_to_string(format!("/proc/{}/limits", process.id().unwrap())).unwrap();
     let line = descriptor_limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
     let mut numbers = line.split_whitespace().map(|number| number.parse().unwrap_or(u64::MAX));
     (numbers.next().unwrap(), numbers.next().unwrap())

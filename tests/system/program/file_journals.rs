@@ -1,37 +1,17 @@
 //! `transcribe` and `speak` keep a journal beside a file that is not complete; a later run reads it.
 
-use std::{
-    fs::{self, File},
-    path::Path,
-    process::Stdio,
-    time::{Duration, SystemTime},
-};
+use std::time::SystemTime;
 
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::TcpListener,
-    process::Child,
-    time::{sleep, timeout},
+use super::{
+    commands::{PATIENCE, Server, run, voxbridge},
+    interrupted_files::{sentences, simulator},
+    *,
 };
-use voxbridge_test_support::programs::send_signal;
-
-use crate::program::commands::{CommandOutput, PATIENCE, Server, run, voxbridge};
-use crate::program::files::{directory, names};
-use crate::program::interrupted_files::{sentences, simulator};
 
 /// Transcribes a folder as subtitles.
 async fn transcribe_folder(target: [&str; 2], folder: &Path) -> CommandOutput {
     let folder = folder.display().to_string();
     run(&["transcribe", target[0], target[1], "-r", "--format", "srt", &folder]).await
-}
-
-async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let wait = async {
-        while !is_so() {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
 async fn end(process: Child, signal: &str) -> (Option<i32>, String, String) {
@@ -104,7 +84,7 @@ async fn recording_that_another_run_works_on_is_left_out() {
         .spawn()
         .unwrap();
     let journal = out.join("talk.srt.resume");
-    wait_until("there is no journal", || journal.metadata().is_ok_and(|file| file.len() > 0)).await;
+    wait_until("there is a journal", || journal.metadata().is_ok_and(|file| file.len() > 0)).await;
     let second = transcribe_folder(["--upstream", &upstream], &out).await;
     assert!(second.code == 75 && second.stderr.contains("another voxbridge works on"), "{}", second.stderr);
     assert!(journal.exists());
@@ -134,10 +114,7 @@ async fn broken_off_answer_of_a_server_is_a_gap_and_not_done() {
         let anew = "talk.srt: begins anew, because what a server at --url has begun";
         assert_eq!(output.stderr.contains(anew), begins_anew, "{}", output.stderr);
         let srt = fs::read_to_string(out.join("talk.srt")).unwrap();
-        assert!(
-            srt.contains("\n2\n00:00:02,000 --> ") && srt.contains("[not transcribed: 0:02 to 0:0"),
-            "{srt}"
-        );
+        assert!(srt.contains("\n2\n00:00:02,000 --> ") && srt.contains("[not transcribed: 0:02 to 0:0"));
     }
     assert_eq!(names(&out), ["talk.srt", "talk.srt.resume", "talk.wav"]);
     server.abort();
@@ -152,7 +129,7 @@ async fn recording_that_was_killed_in_real_time_is_not_done() {
     sentences(&out.join("talk.wav"), 3);
     let (url, folder) = (bridge.url(), out.display().to_string());
     let process = voxbridge(&["transcribe", "--url", &url, &folder]).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("nothing is transcribed", || out.join("talk.txt").exists()).await;
+    wait_until("something is transcribed", || out.join("talk.txt").exists()).await;
     end(process, "-KILL").await;
     assert_eq!(names(&out), ["talk.txt", "talk.txt.resume", "talk.wav"]);
     let again = run(&["transcribe", "--upstream", &upstream, &folder]).await;
@@ -210,7 +187,7 @@ async fn interrupted_book_goes_on_after_the_parts_that_were_spoken() {
     let process = voxbridge(&arguments).stderr(Stdio::piped()).spawn().unwrap();
     let kept = out.join("book.wav.resume");
     // Three short parts, of a second of speech or less, and the begin of a long one.
-    wait_until("no speech is kept", || kept.metadata().is_ok_and(|file| file.len() > 400_000)).await;
+    wait_until("speech is kept", || kept.metadata().is_ok_and(|file| file.len() > 400_000)).await;
     let (code, _, stderr) = end(process, "-INT").await;
     assert!(code == Some(130) && stderr.contains("book.wav.resume: 3 of 4 parts are kept"), "{stderr}");
     let resumed = run(&arguments).await;

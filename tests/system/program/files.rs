@@ -1,24 +1,7 @@
 //! `transcribe` and `speak` for files: through a bridge in the same process, and through the HTTP API of a server.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
-};
-
-use serde_json::Value;
-use tokio::{
-    net::TcpListener,
-    time::{sleep, timeout},
-};
-use voxbridge_test_support::bench::{profile_with_numbers, scratch, speech_dir};
-use voxbridge_test_support::programs::send_signal;
-
-use crate::program::{
-    commands::queue_exits::{BusyGateway, WAITS},
-    commands::{CommandOutput, PATIENCE, Server, assert_wav, run, simulator_and_bridge, voxbridge},
-};
+use super::commands::{PATIENCE, Server, queue_exits::BusyGateway, run, simulator_and_bridge, voxbridge};
+use super::*;
 
 async fn simulator() -> Server {
     Server::start(&["simulate", "--listen", "127.0.0.1:0"]).await
@@ -140,12 +123,7 @@ async fn texts_become_audio_files_without_a_server() {
     let out_text = out.display().to_string();
     let speak = ["speak", "--upstream", &upstream, "-o", &out_text, "--file", &one, &blank, &two];
     let output = run(&speak).await;
-    assert_eq!(
-        (output.code, last_line(&output)),
-        (65, "voxbridge: 1 of 3 files failed"),
-        "{}",
-        output.stderr
-    );
+    assert_eq!((output.code, last_line(&output)), (65, "voxbridge: 1 of 3 files failed"));
     assert!(output.stderr.contains("blank.txt: there is no text to speak"), "{}", output.stderr);
     assert_eq!(names(&out), ["blank.txt", "one.txt", "one.wav", "two.txt", "two.wav"]);
     assert_wav(&out.join("one.wav"));
@@ -195,12 +173,7 @@ async fn interrupted_speech_leaves_no_file() {
         .unwrap();
     // The part grows while the model speaks.
     let has_audio = || fs::read_dir(&out).unwrap().any(|entry| entry.unwrap().metadata().unwrap().len() > 44);
-    let begun = async {
-        while !has_audio() {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, begun).await.expect("no audio is written");
+    wait_until("audio is written", has_audio).await;
     send_signal(process.id().unwrap(), "-INT");
     let ended =
         timeout(PATIENCE, process.wait_with_output()).await.expect("the command does not end").unwrap();
@@ -344,11 +317,7 @@ async fn empty_answers_of_the_model_are_not_silence() {
     fs::write(&silence, wav_of_silence(2)).unwrap();
     let spoken = run(&["transcribe", "--upstream", &upstream, &recording("goforward_16k.wav")]).await;
     assert_eq!((spoken.code, spoken.stdout.as_str()), (1, ""), "{}", spoken.stderr);
-    assert!(
-        spoken.stderr.contains("speech was found at 0:00, but the model returned no words"),
-        "{}",
-        spoken.stderr
-    );
+    assert!(spoken.stderr.contains("found at 0:00, but the model returned no words"), "{}", spoken.stderr);
     let silent = run(&["transcribe", "--upstream", &upstream, &silence.display().to_string()]).await;
     assert_eq!((silent.code, silent.stdout.as_str()), (0, ""), "{}", silent.stderr);
     assert!(silent.stderr.contains("no speech was found in the recording"), "{}", silent.stderr);

@@ -3,17 +3,9 @@
 //!
 //! `VOXBRIDGE_ROUNDS=10` sets the number of rounds; the default is smaller. The test prints its figures.
 
-use futures_util::future::join_all;
-use serde_json::json;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time::{Duration, Instant, timeout},
-};
-use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::bench::{Client, instant_simulator, scratch, start_simulator};
+use tokio::time::Duration;
 
-use crate::program::server_process::{Server, busy_machine, config, resident_kib};
+use super::*;
 
 /// Clients of each kind in a round.
 const CLIENTS: usize = 50;
@@ -133,7 +125,7 @@ fn rounds() -> usize {
 /// The status of the answer to an offer of a call from this address.
 #[cfg(feature = "webrtc")]
 async fn offer_status(server: &Server, from: [u8; 4], offer: &str) -> u16 {
-    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
     socket.bind((from, 0).into()).unwrap();
     let mut stream = socket.connect(server.address).await.unwrap();
     let head = "POST /v1/realtime/calls?model=m HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/sdp";
@@ -247,10 +239,10 @@ async fn neighbours_do_not_wait_for_messages_that_cost_much() {
         let length = (payload.len() as u64).to_be_bytes();
         [&[0x80 | opcode, 0xff][..], &length, &[0; 4], payload].concat()
     };
-    let update = |session: serde_json::Value| {
+    let update = |session: Value| {
         masked(1, json!({"type": "session.update", "session": session}).to_string().as_bytes())
     };
-    let item = |part: serde_json::Value| {
+    let item = |part: Value| {
         let item = json!({"type": "message", "role": "user", "content": [part]});
         masked(1, json!({"type": "conversation.item.create", "item": item}).to_string().as_bytes())
     };
@@ -260,11 +252,7 @@ async fn neighbours_do_not_wait_for_messages_that_cost_much() {
     };
     let openai = "/openai/v1/realtime";
     let attacks = [
-        (
-            "session.update of 60 kB",
-            openai,
-            update(json!({"type": "realtime", "instructions": "x ".repeat(30_000)})),
-        ),
+        ("update of 60 kB", openai, update(json!({"type": "realtime", "instructions": "x ".repeat(30_000)}))),
         (
             "100 tools",
             openai,

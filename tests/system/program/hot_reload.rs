@@ -2,35 +2,9 @@
 //! and by order. No session is dropped and no sample lost. New sessions see the new state. Invalid files
 //! change nothing and are reported.
 
-use std::{
-    fs,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
-    },
-    time::Duration,
-};
+use tokio_rustls::client::TlsStream;
 
-use futures_util::{SinkExt as _, StreamExt as _};
-use rustls::pki_types::{CertificateDer, pem::PemObject as _};
-use serde_json::{Value, json};
-use tokio::{
-    net::TcpStream,
-    task::JoinHandle,
-    time::{interval, timeout},
-};
-use tokio_rustls::{TlsConnector, client::TlsStream};
-use tokio_tungstenite::{
-    WebSocketStream, client_async,
-    tungstenite::{Error, Message, client::IntoClientRequest as _},
-};
-use voxbridge::simulator::SimulatorConfig;
-
-use crate::program::server_process::{PATIENCE, Server, busy_machine, config, macaw_with_error_text};
-use crate::program::tls::Authority;
-use voxbridge_test_support::bench::{bytes, instant_simulator, recording, scratch, start_simulator};
-use voxbridge_test_support::wait::wait_until;
+use super::{tls::Authority, *};
 
 /// Sessions that live through all reloads: this many speak, and as many have texts spoken.
 const LIVE_SESSIONS: usize = 3;

@@ -1,23 +1,7 @@
 //! `transcribe` and `speak` for many files, and for files that are interrupted: nothing that was transcribed is lost or asked twice.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
-};
-
-use serde_json::Value;
-use tokio::{
-    process::Child,
-    time::{sleep, timeout},
-};
-use voxbridge::audio::wav;
-use voxbridge_test_support::bench::recording;
-use voxbridge_test_support::programs::send_signal;
-
-use crate::program::commands::{PATIENCE, Server, run, voxbridge};
-use crate::program::files::{directory, names};
+use super::commands::{PATIENCE, Server, run, voxbridge};
+use super::*;
 
 pub(crate) async fn simulator(fault: &[&str]) -> Server {
     Server::start(&[&["simulate", "--listen", "127.0.0.1:0"], fault].concat()).await
@@ -44,12 +28,7 @@ fn starts_ms(srt: &str) -> Vec<u64> {
 async fn transcribe_until(cues: usize, arguments: &[&str], output: &Path) -> Child {
     let process = voxbridge(arguments).stderr(Stdio::piped()).spawn().unwrap();
     let has_cues = || fs::read_to_string(output).is_ok_and(|srt| srt.matches(" --> ").count() >= cues);
-    let wait = async {
-        while !has_cues() {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(PATIENCE, wait).await.expect("no cues are written");
+    wait_until("cues are written", has_cues).await;
     process
 }
 
@@ -147,13 +126,8 @@ async fn folder_is_transcribed_beside_its_recordings_and_what_is_done_is_left_ou
     let text = fs::read_to_string(out.join("deep/b.json")).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
     let words = json["segments"][0]["words"].as_array().unwrap();
-    assert!(
-        words.len() == 6 && words[0]["word"] == " simulated" && words[0]["probability"].is_null(),
-        "{json}"
-    );
-    assert!(
-        words.iter().all(|word| word["estimated"] == true && word["start"].as_f64() <= word["end"].as_f64())
-    );
+    assert!(words.len() == 6 && words[0]["word"] == " simulated" && words[0]["probability"].is_null());
+    assert!(words.iter().all(|it| it["estimated"] == true && it["start"].as_f64() <= it["end"].as_f64()));
     fs::write(out.join("a.json"), "mine").unwrap();
     let second = run(&command).await;
     assert!(second.stderr.contains("2 of 2 recordings are transcribed already"), "{}", second.stderr);

@@ -20,16 +20,7 @@ mod statistics;
 #[path = "../../../examples/load/test_audio.rs"]
 mod test_audio;
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
-
-use futures_util::future::join_all;
-use serde_json::Value;
-use tokio::{process::Command, time::timeout};
-
-use crate::program::server_process::calm_machine;
+use super::*;
 
 /// Longer than a run of a few seconds takes on a busy machine.
 const RUN_TIMEOUT: Duration = Duration::from_secs(120);
@@ -58,7 +49,7 @@ async fn run_beside_others(name: &str, options: &[&str]) -> (Value, bool) {
     let output = timeout(RUN_TIMEOUT, command.output()).await.expect("the generator does not end").unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{:?}: {stderr}", output.status);
-    let results: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let results: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let run = results["runs"][0].clone();
     let clean = run["clean"].as_bool().unwrap();
     assert!(clean || output.status.code() != Some(0), "{run:#}");

@@ -1,16 +1,8 @@
 //! Unread and unwritable logs: sessions and the shutdown go on. And what is never in a log.
 
-use std::{
-    fs::{File, OpenOptions},
-    process::Stdio,
-};
+use std::fs::OpenOptions;
 
-use serde_json::json;
-use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge_test_support::bench::{dial, events, recording, scratch};
-
-use crate::program::server_process::{PATIENCE, Server, config, upstream, voxbridge};
+use super::*;
 
 /// Sessions whose access log lines fill a pipe.
 const SESSIONS: usize = 150;
@@ -128,7 +120,7 @@ async fn info_log_has_no_words_of_clients() {
     realtime.wait_for_event("response.done").await;
     drop(realtime);
     assert_stops(server).await;
-    let log = std::fs::read_to_string(log).unwrap();
+    let log = fs::read_to_string(log).unwrap();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains(WORDS)).collect();
     assert!(lines.is_empty() && log.contains("client error"), "{lines:#?}\n{log}");
 }

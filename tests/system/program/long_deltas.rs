@@ -1,17 +1,6 @@
 //! Upstreams that send far longer deltas than any model: the server's memory stays bounded, whatever its clients do.
 
-use std::time::Duration;
-
-use futures_util::{SinkExt as _, StreamExt as _, future::join_all};
-use serde_json::json;
-use tokio::{
-    io::AsyncReadExt as _,
-    net::{TcpListener, TcpStream},
-};
-use tokio_tungstenite::{accept_async, tungstenite::Message};
-use voxbridge_test_support::bench::{Client, dial};
-
-use crate::program::server_process::{Server, busy_machine, resident_kib};
+use super::*;
 
 /// Clients at once.
 const CLIENTS: usize = 4;
@@ -69,7 +58,7 @@ async fn serve(stream: TcpStream, delta: Message) {
 
 /// CPU time that the server has taken, clock ticks.
 fn cpu_ticks(server: &Server) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.process.id().unwrap())).unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", server.process.id().unwrap())).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     // User and system time are the fields 14 and 15 (proc(5)); the first one here is the third.
     fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
@@ -80,7 +69,7 @@ async fn await_rest(server: &Server) {
     let mut seconds_at_rest = 0;
     for _ in 0..REST_WITHIN {
         let before = cpu_ticks(server);
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        sleep(Duration::from_secs(1)).await;
         seconds_at_rest = if cpu_ticks(server) < before + REST_TICKS { seconds_at_rest + 1 } else { 0 };
         if seconds_at_rest == 3 {
             return;

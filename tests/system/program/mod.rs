@@ -29,3 +29,21 @@ mod stalls;
 mod tls;
 mod traces_and_reload;
 mod webhooks;
+
+use std::{fs::File, process::Output, sync::atomic::Ordering::SeqCst};
+
+use commands::{CommandOutput, assert_wav, queue_exits::WAITS};
+use files::{directory, names};
+use server_process::{
+    PATIENCE, Server, busy_machine, calm_machine, config, empty_scratch, macaw_with_error_text, resident_kib,
+    run, send_request, upstream, voxbridge,
+};
+use tls::certificate;
+use tokio::{
+    io::Lines,
+    process::{Child, ChildStderr},
+};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use voxbridge_test_support::programs::{ensure, installed};
+
+use super::*;

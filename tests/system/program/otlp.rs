@@ -1,9 +1,6 @@
 //! The program beside a collector of OpenTelemetry: its log, its variables and its mistakes.
 
-use serde_json::Value;
-use voxbridge_test_support::{servers::PackageServer, wait::wait_until};
-
-use crate::program::server_process::{Server, run, upstream, voxbridge};
+use super::*;
 
 /// Arguments of a server for this upstream.
 fn serve(upstream: &str) -> [&str; 7] {

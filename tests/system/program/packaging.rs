@@ -8,20 +8,11 @@ mod compare;
 mod licences;
 mod monitoring;
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::{Mutex, PoisonError},
-};
+use std::{process::Command, sync::PoisonError};
 
-use serde_json::Value;
-use voxbridge::config::Config;
-use voxbridge_test_support::{
-    bench::scratch,
-    programs::{clear_settings, ensure, installed, set_up},
-};
+use voxbridge_test_support::programs::set_up;
+
+use super::*;
 
 /// Serialises the tests, because package installations conflict.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -184,10 +175,7 @@ fn kill_timeouts_exceed_drain_time() {
         let drain = &read(inner).parse::<toml::Table>().unwrap()["drain"];
         let ms = |key: &str| drain.get(key).map_or(0, |ms| ms.as_integer().unwrap());
         let (kill_s, drain_ms) = (number_after(&read(outer), key), ms("grace_ms") + ms("timeout_ms"));
-        assert!(
-            kill_s * 1000 >= drain_ms + 10_000,
-            "{outer}: {kill_s} s for a drain of {drain_ms} ms and goodbyes"
-        );
+        assert!(kill_s * 1000 >= drain_ms + 10_000, "{outer}: {kill_s} s for a drain of {drain_ms} ms");
     }
 }
 

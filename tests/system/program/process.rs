@@ -1,20 +1,6 @@
 //! The process as a whole: it closes every session at shutdown, and its memory stays bounded.
 
-use std::{process::Stdio, time::Duration};
-
-use futures_util::future::join_all;
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
-    process::{Child, Command},
-    time::timeout,
-};
-use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::bench::{
-    Client, ClientFrame, dial, instant_simulator, recording, start_simulator,
-};
-use voxbridge_test_support::programs::{clear_settings, send_signal};
-
-use crate::program::server_process::busy_machine;
+use super::*;
 
 /// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -47,7 +33,7 @@ async fn client(address: &str) -> Client {
 
 /// A figure of the process's `/proc` status, KiB.
 fn status_kib(process: &Child, name: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id().unwrap())).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id().unwrap())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }

@@ -2,22 +2,20 @@
 //! first pages stay short. Tables that come from the mapping files are compared; `UPDATE_README=1 cargo test --test system
 //! readme` writes them.
 
-use std::{fs, path::Path};
-
 use voxbridge::{
-    config::{Config, FILE, KEYS},
+    config::{FILE, KEYS},
     error::ErrorKind,
     spelling::{
-        Library, MappingKind,
+        MappingKind,
         check::parse_toml,
         client::RealtimeEvent,
         explain::{explain_markdown, page},
     },
     vocabulary::{EventName, FieldRole},
 };
-use voxbridge_test_support::bench::scratch;
 
 use super::citations::{anchor, files_below};
+use super::*;
 
 const MAPPINGS_REFERENCE: &str = "mappings/reference.md";
 const CLIENTS_GUIDE: &str = "mappings/clients.md";

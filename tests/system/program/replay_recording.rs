@@ -1,17 +1,7 @@
 //! `voxbridge replay --recording`: the user of a recorded session is heard again.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-
-use serde_json::{Value, json};
-use voxbridge_test_support::bench::recording;
-
-use crate::program::{
-    recordings::{CONFIG, configured, connect, loud_ms, read},
-    server_process::{Server, empty_scratch, run, upstream},
-};
+use super::recordings::{CONFIG, configured, connect, loud_ms, read};
+use super::*;
 
 /// Records a question and its answer, and stops the server by this signal. Returns the audio file and the configuration.
 async fn record(name: &str, url: &str, config: &str, signal: &str) -> (PathBuf, String) {
@@ -25,7 +15,7 @@ async fn record(name: &str, url: &str, config: &str, signal: &str) -> (PathBuf, 
         server.signal(signal).await;
         assert_eq!(server.wait_for_end().await, 0);
     } else {
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        sleep(Duration::from_secs(1)).await;
         server.signal(signal).await;
         client.read_to_end().await;
     }

@@ -1,32 +1,9 @@
 //! Rolling restart under a hundred sessions: a new process takes over while the old one drains. A balancer
 //! stands between them and the clients and routes to the ready process, as in a cluster.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-    time::Duration,
-};
+use tokio::{io::copy_bidirectional, runtime};
 
-use futures_util::future::join_all;
-use serde_json::{Value, json};
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, TcpStream},
-    runtime::{self, Runtime},
-    sync::watch,
-    time::Instant,
-};
-use voxbridge::simulator::{SimTiming, SimulatorConfig};
-
-use crate::program::server_process::{PATIENCE, Server, calm_machine, config};
-use voxbridge_test_support::bench::{
-    Client, ClientFrame, RunningServer, assert_pairs_closed, audio, bytes, events, instant_simulator,
-    open_websocket, recording, scratch, start_simulator,
-};
-use voxbridge_test_support::wait::wait_until;
+use super::*;
 
 /// A balancer: routes connections to the server that was ready at the last check.
 struct Balancer {
@@ -62,7 +39,7 @@ impl Balancer {
             }
             let head = head.to_lowercase();
             assert!(head.starts_with("http/1.1 503 ") && head.contains("\r\nretry-after: "), "{head}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            sleep(Duration::from_millis(10)).await;
         }
         panic!("no server accepts the session");
     }
@@ -350,7 +327,7 @@ async fn rolling_restart_interrupts_none_of_a_hundred_sessions() {
     balancer.target.send_replace(new.address);
     acts.send_replace(3);
     let newcomers = join_all((0..10).map(|_| balancer.client()));
-    let newcomers = tokio::time::timeout(PATIENCE, newcomers).await.expect("new clients are not accepted");
+    let newcomers = timeout(PATIENCE, newcomers).await.expect("new clients are not accepted");
 
     for (activity, played) in cast {
         let outcome_of = played.await.unwrap_or_else(|problem| panic!("{activity:?}: {problem}"));

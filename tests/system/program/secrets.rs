@@ -2,29 +2,10 @@
 //! access log, traces with audio, metrics, admin answers, client answers, and the output of `check`, `doctor`
 //! and `--help`.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-};
-
-use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
-use futures_util::{SinkExt as _, StreamExt as _};
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use ring::digest::{SHA256, digest};
-use serde_json::json;
-use tokio::{io::AsyncReadExt as _, net::TcpStream, process::Command, time::timeout};
-use tokio_rustls::TlsConnector;
-use tokio_tungstenite::{
-    client_async,
-    tungstenite::{Error, Message, client::IntoClientRequest as _},
-};
 
-use crate::program::server_process::{PATIENCE, Server, voxbridge};
-use crate::program::tls::certificate;
-use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::bench::{
-    bytes, instant_simulator, profile_with_numbers, recording, scratch, start_simulator,
-};
+use super::*;
 
 /// Secrets: client keys in a file, in the environment and as a hash; upstream tokens in a file, in the
 /// environment and in a URL; the admin token; and a wrong guess.
@@ -132,7 +113,7 @@ fn keys_file(of_ann: &str) -> String {
 }
 
 /// Writes all files into a directory; returns a client configuration that trusts its certificate.
-fn write_files(name: &str, upstream: std::net::SocketAddr) -> (PathBuf, String, TlsConnector) {
+fn write_files(name: &str, upstream: SocketAddr) -> (PathBuf, String, TlsConnector) {
     fs::remove_dir_all(scratch(name)).unwrap();
     let dir = scratch(name);
     let (cert, key, tls) = certificate();
@@ -242,7 +223,7 @@ async fn full_run(format: &str) -> (Vec<(String, String)>, Secrets) {
     let args = ["serve", "--listen", "127.0.0.1:0", "--log", "trace,[session]=trace", "--log-format", format];
     let mut serve = command(&dir, &args);
     let log = dir.join("log");
-    serve.stderr(fs::File::create(&log).unwrap());
+    serve.stderr(File::create(&log).unwrap());
     let server = Server::spawn(serve).await;
     for (query, headers, status) in [
         ("model=m", vec![("authorization", format!("Bearer {KEY}"))], 101),

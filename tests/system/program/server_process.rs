@@ -1,29 +1,14 @@
 //! `voxbridge serve` as a process, and HTTP requests to its admin listener.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::Stdio,
-    sync::{Arc, LazyLock, Weak},
-    time::Duration,
-};
+use std::sync::Weak;
 
-use serde_json::Value;
 use tokio::{
-    io::{
-        AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader, Lines,
-    },
-    net::TcpStream,
-    process::{Child, ChildStderr, ChildStdout, Command},
+    io::{AsyncRead, AsyncWrite},
+    process::ChildStdout,
     sync::{Mutex, OwnedMutexGuard},
-    time::timeout,
 };
 
-use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::bench::{
-    Client, RunningServer, instant_simulator, open_websocket, scratch, start_simulator,
-};
-use voxbridge_test_support::programs::{clear_settings, send_signal};
+use super::*;
 
 /// Longer than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -102,13 +87,13 @@ pub(crate) async fn upstream() -> (String, RunningServer) {
 
 /// An empty directory for one test.
 pub(crate) fn empty_scratch(name: &str) -> PathBuf {
-    std::fs::remove_dir_all(scratch(name)).unwrap();
+    fs::remove_dir_all(scratch(name)).unwrap();
     scratch(name)
 }
 
 /// Memory of the server by this field of its status, KiB.
 pub(crate) fn resident_kib(server: &Server, field: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.process.id().unwrap())).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", server.process.id().unwrap())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
 }
@@ -218,7 +203,7 @@ impl Server {
                 if matches(&answer) {
                     return answer;
                 }
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                sleep(Duration::from_millis(20)).await;
             }
         };
         timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("{path}: the condition never holds"))
@@ -271,6 +256,6 @@ pub(crate) async fn run(args: &[&str]) -> (i32, String, String) {
 /// Writes a test's own configuration file.
 pub(crate) fn config(dir: &Path, toml: &str) -> String {
     let path = dir.join("voxbridge.toml");
-    std::fs::write(&path, toml).unwrap();
+    fs::write(&path, toml).unwrap();
     path.display().to_string()
 }

@@ -1,26 +1,12 @@
 //! Shutdown: sessions finish their current work, new clients are rejected, the process ends in time, and the
 //! service manager is notified.
 
-use std::{
-    fs,
-    os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr},
-    path::Path,
-};
+use std::os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr};
 
-use crate::program::server_process::{PATIENCE, Server, config, empty_scratch, voxbridge};
-use serde_json::{Value, json};
-use tokio::{
-    net::{TcpStream, UnixDatagram},
-    time::timeout,
-};
-use voxbridge::simulator::{Fault, SimulatorConfig};
-use voxbridge_test_support::{
-    bench::{
-        Client, ClientFrame, RunningServer, assert_pairs_closed, bytes, dial, events, instant_simulator,
-        recording, start_simulator,
-    },
-    servers::unresponsive_upstream,
-};
+use tokio::net::UnixDatagram;
+use voxbridge_test_support::servers::unresponsive_upstream;
+
+use super::*;
 
 async fn upstream_with(simulator: SimulatorConfig) -> (String, RunningServer) {
     let simulator = SimulatorConfig { record: false, workers: 4, ..simulator };
@@ -69,11 +55,7 @@ async fn speaking_and_listening_clients_finish_before_shutdown() {
     idle.read_to_end().await;
     assert_goodbye(&idle);
     let ready = server.request("GET", "/readyz").await;
-    assert_eq!(
-        (ready.status, ready.code().as_str()),
-        (503, "draining"),
-        "the admin listener answers during the drain"
-    );
+    assert_eq!((ready.status, ready.code().as_str()), (503, "draining"), "in the drain");
     assert_eq!(server.request("GET", "/healthz").await.json()["state"], "draining");
     assert_eq!(server.request("POST", "/drain").await.json()["already"], true);
     assert!(TcpStream::connect(server.address).await.is_err(), "the listener is closed for a successor");
@@ -222,10 +204,7 @@ async fn second_signal_stops_immediately() {
         server.signal(second).await;
         assert_eq!(server.wait_for_end().await, code);
         client.read_to_end().await;
-        assert!(
-            events(&client.received, "session.closed").is_empty(),
-            "the session ends without session.closed"
-        );
+        assert!(events(&client.received, "session.closed").is_empty(), "no session.closed");
         let lines = read_log_lines(&dir);
         assert!(lines.len() == 1 && lines[0]["reason"] == "cut_off", "{lines:?}");
         assert!(lines[0]["audio_in_s"].as_f64() >= Some(1.0), "{lines:?}");

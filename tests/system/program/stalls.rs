@@ -3,28 +3,7 @@
 //! `VOXBRIDGE_STALLS=1000` sets the number per stage; the default is smaller. The test prints its figures.
 //! Every bound is per connection and thus holds for any number.
 
-use std::{
-    path::Path,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::Duration,
-};
-
-use futures_util::future::join_all;
-use serde_json::json;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpSocket, TcpStream},
-    process::Command,
-    time::{Instant, timeout},
-};
-use voxbridge::simulator::SimulatorConfig;
-
-use crate::program::server_process::{PATIENCE, Server, busy_machine, config};
-use crate::program::tls::certificate;
-use voxbridge_test_support::bench::{
-    Client, bytes, instant_simulator, open_websocket, recording, scratch, start_simulator,
-};
-use voxbridge_test_support::wait::wait_until;
+use super::*;
 
 /// Default number of stalled connections per stage.
 const STALLED: usize = 120;
@@ -78,12 +57,7 @@ impl Stage {
     }
 
     /// Connects up to this stage.
-    async fn connect(
-        self,
-        number: usize,
-        server: &Server,
-        tls: &tokio_rustls::TlsConnector,
-    ) -> StalledConnection {
+    async fn connect(self, number: usize, server: &Server, tls: &TlsConnector) -> StalledConnection {
         match self {
             Self::Tcp => StalledConnection::Tcp(connect_tcp(server).await),
             Self::PartialTlsHandshake => {
@@ -176,10 +150,10 @@ async fn connect_macaw(server: &Server) -> Client {
 /// The process's resident memory in KiB and its number of open descriptors.
 fn memory_and_descriptors(server: &Server) -> (u64, usize) {
     let proc = format!("/proc/{}", server.process.id().unwrap());
-    let status = std::fs::read_to_string(format!("{proc}/status")).unwrap();
+    let status = fs::read_to_string(format!("{proc}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     let kib = line.trim().trim_end_matches(" kB").parse().unwrap();
-    (kib, std::fs::read_dir(format!("{proc}/fd")).unwrap().count())
+    (kib, fs::read_dir(format!("{proc}/fd")).unwrap().count())
 }
 
 /// Response times of a healthy client: until a transcript and until audio. Each round has its own session,
@@ -239,12 +213,7 @@ impl ServerPair {
     }
 
     /// Stalls this many connections at this stage and checks the bounds.
-    async fn stall_many(
-        &self,
-        stage: Stage,
-        count: usize,
-        tls: &tokio_rustls::TlsConnector,
-    ) -> Vec<StalledConnection> {
+    async fn stall_many(&self, stage: Stage, count: usize, tls: &TlsConnector) -> Vec<StalledConnection> {
         let (kib, raise_descriptor_limit) = memory_and_descriptors(&self.crowded);
         let mut all = Vec::new();
         let from = Instant::now();
@@ -260,7 +229,7 @@ impl ServerPair {
         );
         assert!(
             after < kib + ALLOWANCE_KIB + count as u64 * stage.memory_limit_kib(),
-            "{stage:?}: {kib} -> {after} KiB"
+            "{kib} -> {after} KiB"
         );
         // A session that awaits a transcript has at most two lanes.
         assert!(
@@ -283,11 +252,7 @@ impl ServerPair {
             self.before.0, self.before.1
         );
         // The allocator keeps a few KiB of freed memory per connection.
-        assert!(
-            kib < self.before.0 + 2 * ALLOWANCE_KIB + 96 * count as u64,
-            "{} -> {kib} KiB",
-            self.before.0
-        );
+        assert!(kib < self.before.0 + 2 * ALLOWANCE_KIB + 96 * count as u64, "{kib} KiB");
     }
 }
 
@@ -313,8 +278,8 @@ async fn stalled_handshakes_cost_little_and_time_out() {
     let upstream = format!("ws://{address}/v1/realtime");
     let dir = scratch("stalls-before");
     let (cert, key, tls) = certificate();
-    std::fs::write(dir.join("cert.pem"), cert).unwrap();
-    std::fs::write(dir.join("key.pem"), key).unwrap();
+    fs::write(dir.join("cert.pem"), cert).unwrap();
+    fs::write(dir.join("key.pem"), key).unwrap();
     let room = 3 * count + 100;
     let toml = format!(
         "[tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n\

@@ -1,27 +1,9 @@
 //! Certificates for tests, TLS clients that trust them, and `serve --tls-self-signed`.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
-
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
-};
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    net::TcpStream,
-    process::Child,
-    time::timeout,
-};
-use tokio_rustls::TlsConnector;
-use voxbridge_test_support::{bench::scratch, certs::self_signed};
+use rustls::{ClientConfig, RootCertStore};
 
-use super::server_process::{PATIENCE, config, run, send_request, voxbridge};
+use super::*;
 
 /// A certificate authority.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);

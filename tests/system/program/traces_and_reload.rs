@@ -1,18 +1,7 @@
 //! A running server as a process: session recording and replay, and the reload of configuration and mappings
 //! on SIGHUP.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-};
-
-use serde_json::{Value, json};
-use tokio::net::TcpStream;
-use voxbridge::trace::Trace;
-use voxbridge_test_support::bench::{Client, ClientFrame, open_websocket, recording};
-
-use crate::program::server_process::{Server, empty_scratch, macaw_with_error_text, run, upstream};
+use super::*;
 
 /// The path of a client whose URL has a secret.
 const PATH: &str = "/v1/realtime?model=m&token=s3cr3t-query";
@@ -81,10 +70,7 @@ async fn recorded_session_replays_identically() {
     assert!(code == 0 && told.contains("wrote "), "{told}");
     assert!(drawn.contains("→ tts.speak “Good morning.”") && drawn.contains("#0"), "{drawn}");
     let (code, last_error, _) = run(&["replay", &path, "--profile", "conversation"]).await;
-    assert!(
-        code == 1 && last_error.contains("outputs differ") && last_error.contains("expected"),
-        "{last_error}"
-    );
+    assert!(code == 1 && last_error.contains("outputs differ") && last_error.contains("expected"));
     let changed = dir.join("changed.jsonl");
     fs::write(&changed, text.replacen(r#"\"cancelled\":false"#, r#"\"cancelled\":true"#, 1)).unwrap();
     let (code, last_error, _) = run(&["replay", &changed.display().to_string()]).await;
@@ -229,11 +215,7 @@ async fn last_error(client: &mut Client) -> Value {
 #[tokio::test]
 async fn custom_protocol_needs_one_file() {
     let dir = empty_scratch("running-own");
-    fs::write(
-        dir.join("talkie.toml"),
-        crate::program::readme::shown_file("mappings/README.md", "own protocol"),
-    )
-    .unwrap();
+    fs::write(dir.join("talkie.toml"), readme::shown_file("mappings/README.md", "own protocol")).unwrap();
     let mappings = dir.display().to_string();
     let (code, out, err) = run(&["check", "--mappings", &mappings]).await;
     assert!(code == 0 && out.contains("client talkie"), "{out}{err}");

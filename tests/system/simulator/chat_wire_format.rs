@@ -1,7 +1,6 @@
 //! Every event, field by field, compared with the captures (mappings/notes/minicpm-o.md#events,
 //! mappings/notes/minicpm-o.md#exchanges).
 
-use super::duplex::decode_audio;
 use super::*;
 
 const SENTENCE: &str = "I have a wrap up that I want to offer you now, a conclusion bye.";
@@ -34,10 +33,7 @@ fn asr_exchange_matches_capture() {
     );
     assert_eq!(events[0], json!({"type": "session.queue_done"}));
     let id = events[1]["session_id"].as_str().unwrap();
-    assert!(
-        id.len() == 17 && id.starts_with("sess_") && id[5..].chars().all(|c| c.is_ascii_hexdigit()),
-        "{id}"
-    );
+    assert!(id.len() == 17 && id.starts_with("sess_") && id[5..].chars().all(|c| c.is_ascii_hexdigit()));
     assert_eq!(
         events[1],
         json!({"type": "session.created", "session_id": id, "mode": "turn_based",
@@ -156,11 +152,7 @@ fn ids_are_echoed_by_pytorch_but_not_by_cpp() {
 fn cpp_events_have_cpp_fields() {
     let mut sim = TestGateway::with_backend(Backend::Cpp);
     let conn = sim.open_chat_session();
-    assert_eq!(
-        sim.last_event(conn)["metrics"],
-        json!({"backend": "llama.cpp-omni"}),
-        "zero values are left out"
-    );
+    assert_eq!(sim.last_event(conn)["metrics"], json!({"backend": "llama.cpp-omni"}), "without zeros");
     sim.append_and_wait(conn, asr_request(16_000));
     let done = sim.last_event(conn);
     assert_eq!(done.get("audio"), Some(&Value::Null));
@@ -168,11 +160,7 @@ fn cpp_events_have_cpp_fields() {
     assert_eq!(sim.events_of(conn)[2]["metrics"]["backend"], "llama.cpp-omni", "its deltas carry metrics");
     let first = done["metrics"]["kv_cache_length"].as_u64().unwrap();
     sim.append_and_wait(conn, asr_request(16_000));
-    assert_eq!(
-        sim.last_event(conn)["metrics"]["kv_cache_length"],
-        first * 2,
-        "the cache is kept between appends"
-    );
+    assert_eq!(sim.last_event(conn)["metrics"]["kv_cache_length"], first * 2, "it is kept");
     sim.close_session(conn, "turn_done");
     assert_eq!(sim.last_event(conn)["reason"], "client_closed", "the client's reason is lost");
 }

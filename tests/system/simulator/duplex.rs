@@ -2,8 +2,6 @@
 //! mappings/notes/minicpm-o-duplex.md#units and mappings/notes/llama-cpp-omni.md#events.
 
 use super::*;
-use voxbridge::simulator::{DuplexOpening, watermark_sample};
-use voxbridge_test_support::cases::assert_has;
 
 /// Loud enough to count as speech.
 const SPEECH_LEVEL: f32 = 0.1;
@@ -161,11 +159,7 @@ fn force_listen_ends_turn_with_its_response_id() {
     assert_eq!(sim.send_second_with(conn, SPEECH_LEVEL, force), ["listen"]);
     assert_eq!(sim.last_event(conn).get("response_id"), None, "the turn was over");
     let chosen = json!({"response_id": "mine"});
-    assert_eq!(
-        sim.send_second_with(conn, 0.0, chosen),
-        ["text", "audio"],
-        "speech during the turn is answered"
-    );
+    assert_eq!(sim.send_second_with(conn, 0.0, chosen), ["text", "audio"], "speech in the turn is answered");
     assert_eq!(sim.last_event(conn)["response_id"], "mine");
     assert_eq!(decode_audio(&sim.last_event(conn))[0], watermark_sample(2, 0));
 }
@@ -268,11 +262,7 @@ fn running_step_finishes_before_session_ends() {
     sim.advance(Duration::from_millis(79));
     assert_eq!(sim.last_event(conn)["type"], "session.created");
     sim.advance(Duration::from_millis(1));
-    assert_eq!(
-        event_names(&sim.events_of(conn))[2..],
-        ["listen", "session.closed"],
-        "the waiting unit is not started"
-    );
+    assert_eq!(event_names(&sim.events_of(conn))[2..], ["listen", "session.closed"], "no unit waits");
     let next = sim.open_duplex_session(SimMode::Audio, json!({}));
     assert_eq!(sim.last_event(next)["type"], "session.created");
     sim.send_append(next, json!({"audio": speech_base64(16_000)}));

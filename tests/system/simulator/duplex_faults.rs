@@ -1,9 +1,6 @@
 //! Each full-duplex fault by its command-line name.
 
-use voxbridge::simulator::watermark_sample;
-
 use super::*;
-use crate::simulator::duplex::decode_audio;
 
 /// A session whose next silent second starts a turn.
 fn session_before_turn(faults: &[&str]) -> (TestGateway, ConnId) {
@@ -87,11 +84,7 @@ fn resumes_fault_continues_interrupted_turn() {
     assert_eq!(send_forced_second(&mut sim, conn), ["listen"]);
     assert_eq!(sim.send_second(conn, 0.1), ["text", "audio"]);
     assert_ne!(sim.last_event(conn)["response_id"], turn);
-    assert_eq!(
-        decode_audio(&sim.last_event(conn))[0],
-        watermark_sample(1, 24_000),
-        "the turn resumes where it stopped"
-    );
+    assert_eq!(decode_audio(&sim.last_event(conn))[0], watermark_sample(1, 24_000), "where it stopped");
     assert_eq!(send_forced_second(&mut sim, conn), ["listen"]);
     sim.send_second(conn, 0.0);
     assert_eq!(decode_audio(&sim.last_event(conn))[0], watermark_sample(2, 0));
@@ -247,5 +240,5 @@ fn orphaned_chat_generation_corrupts_turn() {
     for _ in 0..4 {
         sim.send_second(conn, 0.0);
     }
-    assert!(sim.text_of(conn).starts_with(voxbridge::simulator::CORRUPTED_PREFIX));
+    assert!(sim.text_of(conn).starts_with(CORRUPTED_PREFIX));
 }

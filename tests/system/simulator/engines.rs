@@ -1,7 +1,6 @@
 //! Answers from speech engines, and the observations for recording.
 
 use super::*;
-use voxbridge::simulator::{CORRUPTED_PREFIX, EngineRequest};
 
 fn engine_gateway() -> TestGateway {
     TestGateway::new(SimulatorConfig { use_engines: true, record: true, ..SimulatorConfig::default() })
@@ -108,10 +107,7 @@ fn duplex_conversation_uses_engines() {
     assert_eq!(sim.send_second(conn, 0.0), ["audio", "listen"]);
     assert_eq!(sim.audio_of(conn).concat(), speech);
     assert_eq!(sim.send_second(conn, 0.0), ["listen"]);
-    assert!(
-        matches!(&sim.engine_jobs()[2].1, EngineRequest::Recognise(_)),
-        "speech during the turn is answered next"
-    );
+    assert!(matches!(&sim.engine_jobs()[2].1, EngineRequest::Recognise(_)), "speech in the turn");
 }
 
 #[test]

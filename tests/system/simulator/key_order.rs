@@ -2,7 +2,6 @@
 //! mappings/notes/minicpm-o.md#events).
 
 use super::*;
-use voxbridge::simulator::SimDialect;
 
 /// The name of an event, and its members in their order.
 fn members(text: &str) -> (String, Vec<String>) {

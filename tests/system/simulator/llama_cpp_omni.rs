@@ -1,7 +1,5 @@
 //! llama.cpp-omni's `/backend` (tools/server/ws_handler.cpp, protocol.cpp and server-omni.cpp of tc-mb/llama.cpp-omni).
 
-use voxbridge::simulator::SimDialect;
-
 use super::*;
 
 fn server() -> TestGateway {

@@ -19,19 +19,16 @@ mod socket;
 mod validation;
 mod vllm_omni;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use serde_json::{Value, json};
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use duplex::decode_audio;
 use voxbridge::simulator::{
-    Backend, ConnId, EngineAnswer, EngineRequest, Fault, JobId, SimInput, SimMode, SimOutput, SimulatorConfig,
+    CORRUPTED_PREFIX, DuplexOpening, EngineAnswer, EngineRequest, JobId, SimInput, SimMode, SimOutput,
+    watermark_sample,
 };
+use voxbridge_test_support::world::{gateway::VirtualGateway, session::epoch};
 
-use voxbridge_test_support::{
-    PICTURE,
-    world::{gateway::VirtualGateway, session::epoch},
-};
+use super::*;
 
 /// Unix time of the captures.
 const UNIX_START: Duration = Duration::from_millis(1_795_148_864_000);

@@ -2,7 +2,6 @@
 //! mappings/notes/minicpm-o.md#stopping-a-chat).
 
 use super::*;
-use voxbridge::simulator::CORRUPTED_PREFIX;
 
 /// Closes as the closure does, without waiting, and opens the next session.
 fn connect_after(end: impl FnOnce(&mut TestGateway, ConnId), wait: Duration) -> (TestGateway, ConnId) {

@@ -5,20 +5,7 @@
 //! complete. `$silence`, `$loud`, `$jpeg` and `$png` with a number stand for that many samples or bytes, `$ramp START COUNT` for
 //! audio of the model, `$session` for the session's id, `$any` for any value.
 
-use std::{collections::HashSet, net::SocketAddr, path::Path};
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time::timeout,
-};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::simulator::{SimDialect, SimTiming, read_watermark};
-use voxbridge_test_support::{
-    bench::{Client, ClientFrame, RunningServer, open_websocket, samples, start_simulator},
-    servers::PackageServer,
-};
+use std::collections::HashSet;
 
 use super::*;
 
@@ -170,9 +157,9 @@ async fn replay(server: &RealtimeServer, lines: &[String], file: &str) {
 async fn exchanges_are_answered_like_the_package_answered_them() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/sglang-omni");
     let mut count = 0;
-    for file in std::fs::read_dir(dir).unwrap() {
+    for file in fs::read_dir(dir).unwrap() {
         let path = file.unwrap().path();
-        let lines: Vec<String> = std::fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
+        let lines: Vec<String> = fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
         let options = |name: &str| -> Vec<&str> {
             let start = format!("# {name}: ");
             lines

@@ -1,26 +1,9 @@
 //! The driver on real sockets.
 
-use std::{net::SocketAddr, sync::Arc};
-
-use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _, future::BoxFuture};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    sync::oneshot,
-};
-use tokio_tungstenite::{
-    WebSocketStream, client_async,
-    tungstenite::{Error, Message},
-};
+use futures_util::FutureExt as _;
+use voxbridge::simulator::socket::{Simulator, bind};
 
 use super::*;
-use voxbridge::simulator::{
-    FaultKind,
-    engines::SpeechEngines,
-    socket::{InputRecorder, RecordedInput, Simulator, bind},
-};
-use voxbridge_test_support::bench::instant_simulator;
-use voxbridge_test_support::wait::wait_until;
 
 type Client = WebSocketStream<TcpStream>;
 
@@ -169,7 +152,7 @@ async fn dropped_socket_makes_worker_reject_next_session() {
         (vec!["session.queue_done".to_owned(), "error".to_owned()], normal_close())
     );
     // The worker's cleanup began before the disconnect was recorded.
-    tokio::time::sleep(instant_simulator().timing.cleanup).await;
+    sleep(instant_simulator().timing.cleanup).await;
     let (_client, _, end) = run_asr_session(address, 16_000).await;
     assert_eq!(end, None);
 }
@@ -220,7 +203,7 @@ impl SpeechEngines for SilentEngines {
 }
 
 #[derive(Clone, Default)]
-struct LogBuffer(Arc<std::sync::Mutex<Vec<u8>>>);
+struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
 impl std::io::Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

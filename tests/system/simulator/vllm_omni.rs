@@ -1,8 +1,6 @@
 //! vLLM-Omni's endpoint in virtual time: what depends on the clock. Exchanges with both the simulator and the package are in
 //! `tests/system/sockets/vllm_omni/rules.rs`.
 
-use voxbridge::simulator::SimDialect;
-
 use super::*;
 
 fn server(faults: &[&str]) -> TestGateway {

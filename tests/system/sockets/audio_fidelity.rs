@@ -1,27 +1,11 @@
 //! Audio fidelity: the upstream receives every sample of the client, and the client receives every sample of
 //! the upstream.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Instant,
-};
+use std::time::Instant;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use voxbridge::{
-    audio::{
-        pcm,
-        resample::resampled_len,
-        wav::{resample_all, write_s16},
-    },
-    config::Config,
-    server::tap::{Tap, TapFrame, TapPoint},
-    simulator::socket::RecordedInput,
-};
-use voxbridge_test_support::bench::{
-    Bench, ClientFrame, Options, assert_pairs_closed, audio, bytes, events, instant_simulator, recording,
-    scratch,
-};
+use voxbridge::audio::{pcm, resample::resampled_len, wav::write_s16};
+
+use super::*;
 
 /// Frames of 10, 20, 40 and 256 ms at 16 kHz mono, and odd sizes that cut samples in two, down to single
 /// bytes.
@@ -344,8 +328,8 @@ async fn voice_sample_reaches_model_as_float32_at_16_khz() {
 async fn configured_voice_is_selected_by_name() {
     let dir = scratch("voices");
     let (anna, other) = (recording("goforward")[..8_000].to_vec(), recording("cards_005")[..8_000].to_vec());
-    std::fs::write(dir.join("anna.wav"), write_s16(&anna, 16_000)).unwrap();
-    std::fs::write(dir.join("default.wav"), write_s16(&other, 16_000)).unwrap();
+    fs::write(dir.join("anna.wav"), write_s16(&anna, 16_000)).unwrap();
+    fs::write(dir.join("default.wav"), write_s16(&other, 16_000)).unwrap();
     let voice_samples = [("anna", "anna.wav"), ("default", "default.wav")];
     let config = || Config {
         voices: voice_samples.map(|(name, file)| (name.to_owned(), dir.join(file))).into(),

@@ -1,20 +1,6 @@
 //! Batched reads: client audio may stay unread for a moment, without any effect on transcripts and events.
 
-use std::time::Duration;
-
-use futures_util::StreamExt as _;
-use serde_json::{Value, json};
-use tokio::time::{Instant, interval, sleep, timeout};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{
-    config::Config,
-    simulator::{SimulatorConfig, socket::RecordedInput},
-};
-use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, assert_pairs_closed, audio, bytes, events, instant_simulator, mappings_with,
-    recording,
-};
-use voxbridge_test_support::wait::wait_until;
+use super::*;
 
 /// Long for a busy machine, but shorter than voxbridge's own timeouts: a reaction after this is a missed
 /// wake-up.

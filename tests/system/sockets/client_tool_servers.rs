@@ -1,24 +1,9 @@
 //! Tool servers that clients name: which are connected at all, and what is refused.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-};
-
-use serde_json::{Value, json};
-use voxbridge::{
-    config::{AccessConfig, Config},
-    simulator::SimulatorConfig,
-};
-use voxbridge_test_support::{
-    bench::{Bench, Client, events, instant_simulator},
-    servers::PackageServer,
-};
+use voxbridge::config::AccessConfig;
 
 use super::tool_servers::{list, scripted};
+use super::*;
 
 /// A bridge that allows tool servers by these patterns, whose model gives these answers.
 async fn bench(patterns: &[&str], answers: &[&str]) -> Bench {

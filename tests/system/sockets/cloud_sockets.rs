@@ -1,14 +1,14 @@
 //! Clients of speech services in the cloud: paths with a voice in them, keys in the service's own headers and parameters, and a
 //! page that takes the settings and answers a URL.
 
-use serde_json::{Value, json};
-use voxbridge::config::Config;
-use voxbridge_test_support::bench::{Bench, request, scratch};
+use voxbridge_test_support::bench::request;
+
+use super::*;
 
 async fn bench_with_key(name: &str) -> Bench {
     let dir = scratch(name);
     let keys = dir.join("keys.toml");
-    std::fs::write(&keys, "[[key]]\nname = \"app\"\nkey = \"app-s3cret\"\n").unwrap();
+    fs::write(&keys, "[[key]]\nname = \"app\"\nkey = \"app-s3cret\"\n").unwrap();
     let config: Config = toml::from_str(&format!("[access]\nkeys = {keys:?}\n")).unwrap();
     Bench::of(config).await
 }
@@ -70,10 +70,7 @@ async fn page_with_settings_answers_a_url_that_has_them() {
     let url = answer["url"].as_str().unwrap();
     let path = url.strip_prefix("ws://voice.local:8000").unwrap();
     assert!(answer["id"].is_string() && answer["created_at"].as_str().unwrap().ends_with('Z'), "{answer}");
-    assert!(
-        path.starts_with("/v2/live/socket?region=eu-west&") && path.ends_with("&token=app-s3cret"),
-        "{path}"
-    );
+    assert!(path.starts_with("/v2/live/socket?region=eu-west&") && path.ends_with("&token=app-s3cret"));
     let mut client = bench.dial(path).await;
     client.wait_for_event("start_recording").await;
     client.send_audio(&[0; 320], 320).await;

@@ -1,31 +1,9 @@
 //! Conversations over real sockets: clients that do not read, hang up or compete for a worker; lost
 //! upstreams; shutdown; large pictures.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use voxbridge::server::tap::TapPoint as Place;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use tokio::{
-    net::TcpSocket,
-    time::{Instant, advance, pause, resume, sleep, timeout},
-};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{
-    config::Config,
-    server::tap::{Tap, TapFrame, TapPoint as Place},
-    simulator::{SimDialect, SimulatorConfig, read_watermark, socket::RecordedInput},
-};
-use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, conversation_profile_with, events,
-    instant_simulator, is, open_websocket, recording, start_simulator, upstream_at,
-};
-use voxbridge_test_support::tcp_proxy::TcpProxy;
+use super::*;
 
 const RATE_HZ: f64 = 24_000.0;
 /// Largest lead of sent over played audio plus one frame, s. A busy machine's clock is late, never early.
@@ -90,7 +68,7 @@ struct ByteCounter {
 impl Tap for ByteCounter {
     fn on_frame(&self, _: &str, _: std::time::Instant, place: Place, passed: TapFrame<'_>) {
         if let (Place::ToClient, TapFrame::Binary(bytes)) = (place, passed) {
-            self.to_client.fetch_add(bytes.len(), Ordering::Relaxed);
+            self.to_client.fetch_add(bytes.len(), Relaxed);
         }
     }
 }
@@ -115,10 +93,10 @@ async fn slow_reader_is_paced_and_can_interrupt() {
     while start.elapsed() < Duration::from_secs(3) {
         client.send(Message::binary(vec![0; 640])).await;
         sleep(Duration::from_millis(20)).await;
-        let sent_s = byte_counter.to_client.load(Ordering::Relaxed) as f64 / 2.0 / RATE_HZ;
+        let sent_s = byte_counter.to_client.load(Relaxed) as f64 / 2.0 / RATE_HZ;
         assert!(sent_s <= start.elapsed().as_secs_f64() + LEAD_S, "{sent_s} s after {:?}", start.elapsed());
     }
-    assert!(byte_counter.to_client.load(Ordering::Relaxed) > 2 * 48_000, "the turn continues");
+    assert!(byte_counter.to_client.load(Relaxed) > 2 * 48_000, "the turn continues");
     client.stream_until(&recording("cards_005"), is("tts.speaking_end")).await;
     let interrupted = &client.received[before..];
     assert_eq!(events(interrupted, "tts.speaking_end")[0]["cancelled"], true);
@@ -231,7 +209,7 @@ async fn queued_client_is_informed_and_gets_freed_worker() {
 
 /// Base64 of a JPEG file with data behind its end, this many bytes in all.
 fn picture(bytes: usize) -> String {
-    let mut jpeg = STANDARD.decode(voxbridge_test_support::PICTURE).unwrap();
+    let mut jpeg = STANDARD.decode(PICTURE).unwrap();
     jpeg.extend((jpeg.len()..bytes).map(|at| (at * 31 % 251) as u8));
     STANDARD.encode(jpeg)
 }
@@ -247,7 +225,7 @@ async fn large_pictures_do_not_delay_audio() {
         for _ in 0..4 {
             client.send_json(frame.clone()).await;
         }
-        client.send_audio(&voxbridge_test_support::bench::bytes(second), 640).await;
+        client.send_audio(&bytes(second), 640).await;
     }
     client.send_json(json!({"type": "video.frame", "image": picture(1_600_000)})).await;
     assert_eq!(client.wait_for_event("error").await["code"], "validation_error");

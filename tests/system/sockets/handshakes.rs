@@ -1,8 +1,6 @@
 //! Handshakes: how clients spell a path, what the answer names, and the kind of messages that the protocol's own servers send.
 
-use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge_test_support::bench::{Bench, ClientFrame};
+use super::*;
 
 const GEMINI: &str = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent";
 
@@ -62,10 +60,7 @@ async fn deepgrams_request_has_one_uuid_in_handshake_and_messages() {
                 _ => None,
             });
             let ids_sent: Vec<&str> = ids_sent.collect();
-            assert!(
-                !ids_sent.is_empty() && ids_sent.iter().all(|sent| *sent == id),
-                "{path}: {id} {frames:?}"
-            );
+            assert!(!ids_sent.is_empty() && ids_sent.iter().all(|sent| *sent == id), "{path}: {id}");
             ids.push(id);
         }
         assert_ne!(ids[0], ids[1], "{path}");

@@ -1,33 +1,12 @@
 //! Upstreams that are reached by HTTP requests: transcripts, speech and answers in turns, and how they fail.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::sync::atomic::AtomicU64;
 
-use futures_util::future::{BoxFuture, FutureExt as _};
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    sync::mpsc::{UnboundedReceiver, unbounded_channel},
-};
-use voxbridge::{
-    audio::wav,
-    config::{Config, UpstreamConfig},
-    simulator::{
-        HttpApi, SimTiming, SimulatorConfig,
-        engines::SpeechEngines,
-        socket::{InputRecorder, RecordedInput},
-    },
-};
-use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, Options, assert_pairs_closed, audio, events, http_upstream,
-    instant_simulator, is, profile_with_numbers, recording, scratch, start_simulator,
-};
+use futures_util::future::FutureExt as _;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use voxbridge::audio::wav;
+
+use super::*;
 
 const APIS: [HttpApi; 3] = [HttpApi::VllmOmni, HttpApi::SglangOmni, HttpApi::OpenaiAudio];
 
@@ -78,11 +57,7 @@ async fn utterances_and_texts_are_requests_to_each_server() {
             assert_transcribed(&transcribe(&mut client).await);
             let frames = speak(&mut client, "Good morning, and a fine day to you.").await;
             // Fourteen characters a second, and the silence before.
-            assert!(
-                audio(&frames).len().abs_diff(24_000 * 36 / 14 + 2880) < 100,
-                "{api:?}: {}",
-                audio(&frames).len()
-            );
+            assert!(audio(&frames).len().abs_diff(24_000 * 36 / 14 + 2880) < 100, "{api:?}");
         }
         let frames = client.close().await;
         assert_pairs_closed(&frames);
@@ -104,7 +79,7 @@ async fn utterances_and_texts_are_requests_to_each_server() {
 async fn voice_is_sent_with_the_request() {
     let dir = scratch("http_voice");
     let sample: Vec<i16> = (0..16_000).map(|at| ((at as f32 * 0.05).sin() * 8000.0) as i16).collect();
-    std::fs::write(dir.join("calm.wav"), wav::write_s16(&sample, 16_000)).unwrap();
+    fs::write(dir.join("calm.wav"), wav::write_s16(&sample, 16_000)).unwrap();
     for (api, place) in [(HttpApi::VllmOmni, "/ref_audio"), (HttpApi::SglangOmni, "/ref_audio")] {
         let voices = [("calm".to_owned(), dir.join("calm.wav"))].into();
         let bench = Bench::with_config(simulator(api), Config { voices, ..Config::default() }).await;
@@ -151,7 +126,8 @@ struct RecordingEngines;
 impl SpeechEngines for RecordingEngines {
     fn recognise(&self, _: Vec<f32>) -> BoxFuture<'_, Result<String, String>> {
         async {
-            Ok("go forward ten meters\n||{\"wer\": 0.0, \"reference\": \"go forward ten meters\"}".to_owned())
+            Ok("go forward ten meters\n|||{\"wer\": 0.0, \"reference\": \"go forward ten meters\"}"
+                .to_owned())
         }
         .boxed()
     }
@@ -246,16 +222,14 @@ async fn cancelled_text_drops_its_request_and_the_next_one_is_spoken() {
         let bench = Bench::with_config(SimulatorConfig { timing, ..simulator(api) }, Config::default()).await;
         let mut client = bench.client("model=x").await;
         client
-            .send_json(
-                json!({"type": "tts.speak", "text": "Good morning, and a very fine day to all of you."}),
-            )
+            .send_json(json!({"type": "tts.speak", "text": "Good morning, and a fine day to all of you."}))
             .await;
         client.wait_for_event("tts.speaking_start").await;
         client.send_json(json!({"type": "tts.cancel"})).await;
         assert_eq!(client.wait_for_event("tts.speaking_end").await["cancelled"], true);
         let left = |input: &RecordedInput| matches!(input, RecordedInput::Disconnected(_));
         let has_left = || bench.recorder.all().iter().any(left);
-        voxbridge_test_support::wait::wait_until("the server sees the disconnect", has_left).await;
+        wait_until("the server sees the disconnect", has_left).await;
         let short = speak(&mut client, "Yes.").await;
         assert!(!audio(&short).is_empty() && events(&short, "error").is_empty(), "{api:?}");
         assert_pairs_closed(&client.close().await);
@@ -284,21 +258,18 @@ async fn voice_of_the_configuration_speaks() {
 
 /// A server of one answer, written by hand; gives the heads and bodies of its requests.
 pub(crate) async fn scripted_server(answer: &'static str) -> (UpstreamConfig, UnboundedReceiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = http_upstream(HttpApi::VllmOmni, listener.local_addr().unwrap());
     let (sender, received) = unbounded_channel();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                // A connection that only shows that the server is there has no request.
-                let Some((request, stream)) = read_request(stream).await else { return };
-                let _over = sender.send(request);
-                send_by_bytes(stream, answer).await;
-            });
+    let address = serve_each(move |stream| {
+        let sender = sender.clone();
+        async move {
+            // A connection that only shows that the server is there has no request.
+            let Some((request, stream)) = read_request(stream).await else { return };
+            let _over = sender.send(request);
+            send_by_bytes(stream, answer).await;
         }
-    });
-    (upstream, received)
+    })
+    .await;
+    (http_upstream(HttpApi::VllmOmni, address), received)
 }
 
 /// Reads a request: its head and its body.
@@ -356,7 +327,7 @@ async fn answer_that_comes_byte_by_byte_is_whole() {
     let answer = chunked(&events.iter().map(String::as_str).collect::<Vec<_>>());
     let (upstream, mut requests) = scripted_server(leaked(format!("{STREAM_HEAD}{answer}"))).await;
     let dir = scratch("http_token");
-    std::fs::write(dir.join("token"), "secret-word\n").unwrap();
+    fs::write(dir.join("token"), "secret-word\n").unwrap();
     let upstream = UpstreamConfig { token_file: Some(dir.join("token")), ..upstream };
     let config = Config { upstream: vec![upstream], ..Config::default() };
     let bench = Bench::of(config).await;
@@ -472,25 +443,22 @@ async fn request_that_misconfigured_upstreams_refuse_is_served_by_another() {
 
 /// A server that sends `head`, and then `unit` again and again as long as it is read; counts the bytes.
 async fn endless_server(head: &'static str, unit: &'static str) -> (UpstreamConfig, Arc<AtomicU64>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = http_upstream(HttpApi::VllmOmni, listener.local_addr().unwrap());
     let sent = Arc::<AtomicU64>::default();
     let count = sent.clone();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let count = count.clone();
-            tokio::spawn(async move {
-                let Some((_, mut stream)) = read_request(stream).await else { return };
-                let units = unit.repeat(16_384 / unit.len());
-                let mut bytes = head;
-                while stream.write_all(bytes.as_bytes()).await.is_ok() {
-                    count.fetch_add(bytes.len() as u64, Relaxed);
-                    bytes = &units;
-                }
-            });
+    let address = serve_each(move |stream| {
+        let count = count.clone();
+        async move {
+            let Some((_, mut stream)) = read_request(stream).await else { return };
+            let units = unit.repeat(16_384 / unit.len());
+            let mut bytes = head;
+            while stream.write_all(bytes.as_bytes()).await.is_ok() {
+                count.fetch_add(bytes.len() as u64, Relaxed);
+                bytes = &units;
+            }
         }
-    });
-    (upstream, sent)
+    })
+    .await;
+    (http_upstream(HttpApi::VllmOmni, address), sent)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -519,16 +487,16 @@ async fn server_that_streams_nothing_ends_soon_and_delays_no_other_client() {
         let mut longest = Duration::ZERO;
         let waiting = async {
             loop {
-                let asked = tokio::time::Instant::now();
+                let asked = Instant::now();
                 neighbour.send_json(json!({"type": "no.such"})).await;
                 neighbour.wait_for_event("error").await;
                 longest = longest.max(asked.elapsed());
-                tokio::time::sleep(Duration::from_millis(2)).await;
+                sleep(Duration::from_millis(2)).await;
             }
         };
-        let started = tokio::time::Instant::now();
+        let started = Instant::now();
         let error = tokio::select! {
-            error = tokio::time::timeout(Duration::from_secs(20), asking) => error.expect("no error"),
+            error = timeout(Duration::from_secs(20), asking) => error.expect("no error"),
             () = waiting => unreachable!(),
         };
         let (took, sent) = (started.elapsed(), sent.load(Relaxed));

@@ -1,18 +1,6 @@
 //! llama.cpp-omni's `/backend` as an upstream: no gateway, no queue, one session at a time.
 
-use std::time::Duration;
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{
-    config::Config,
-    simulator::{SimDialect, SimTiming, SimulatorConfig, read_watermark, socket::RecordedInput},
-};
-use voxbridge_test_support::bench::{
-    Bench, assert_pairs_closed, audio, dial, events, is, profile_with_numbers, recording, start_simulator,
-    upstream_of,
-};
+use super::*;
 
 const DIALECT: SimDialect = SimDialect::LlamaCppOmni;
 
@@ -47,11 +35,7 @@ fn messages(received: &[RecordedInput]) -> Vec<Value> {
 #[track_caller]
 fn opened_modes(received: &[RecordedInput]) -> Vec<String> {
     let messages = messages(received);
-    assert!(
-        messages
-            .iter()
-            .all(|message| ["session.init", "input.append"].contains(&message["type"].as_str().unwrap()))
-    );
+    assert!(messages.iter().all(|it| it["type"] == "session.init" || it["type"] == "input.append"));
     let opened = messages.iter().filter(|message| message["type"] == "session.init");
     opened.map(|init| init["payload"]["mode"].as_str().unwrap().to_owned()).collect()
 }

@@ -3,21 +3,7 @@
 
 use std::process::Command;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::{SimDialect, SimTiming, SimulatorConfig, read_watermark},
-};
-use voxbridge_test_support::{
-    PICTURE,
-    bench::{
-        Bench, Client, ClientFrame, RunningServer, events, recording, samples, speech_dir, start_simulator,
-        upstream_of,
-    },
-    servers::PackageServer,
-};
+use super::*;
 
 /// Samples of an answer of a scripted model.
 const ANSWER_SAMPLES: usize = 62_400;
@@ -113,11 +99,7 @@ fn assert_whole_answer(audio: &[i16], server: &str) {
         return assert_eq!((seconds.as_slice(), audio.len()), (&levels[..], 72_000));
     }
     let marks: Vec<_> = audio.iter().map(|sample| read_watermark(*sample).expect("no watermark")).collect();
-    assert_eq!(
-        marks.first().map(|mark| mark.1),
-        Some(0),
-        "{server}: the answer begins with its first sample"
-    );
+    assert_eq!(marks.first().map(|mark| mark.1), Some(0), "{server}: the first sample");
     assert!(marks.windows(2).all(|pair| pair[1] == (pair[0].0, (pair[0].1 + 1) % 8190)), "{server}");
     assert!(server == "simulated vLLM-Omni" || audio.len() == ANSWER_SAMPLES, "{server}: {}", audio.len());
 }

@@ -1,28 +1,8 @@
 //! Upstreams of several dialects behind one address, and upstreams that serve only some purposes.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use voxbridge::vocabulary::LanePurpose;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use futures_util::{SinkExt as _, StreamExt as _, future::join_all};
-use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::{
-        ConnId, HttpApi, RealtimeServer, SimDialect, SimTiming, SimulatorConfig,
-        socket::{InputRecorder, RecordedInput},
-    },
-    vocabulary::LanePurpose,
-};
-use voxbridge_test_support::{
-    bench::{
-        Bench, Client, ClientFrame, KEPT_PORT, RunningServer, assert_pairs_closed, audio, closed_port,
-        conversation_profile_with, events, http_upstream, instant_simulator, recording, speech_dir,
-        start_simulator, upstream_of,
-    },
-    servers::PackageServer,
-};
+use super::*;
 
 fn simulator(dialect: SimDialect) -> SimulatorConfig {
     let timing = SimTiming { listen_step: Duration::from_millis(2), ..SimTiming::default() };
@@ -162,37 +142,30 @@ async fn older_gateway_is_found_by_the_session_that_it_begins_and_keeps_its_work
 
 /// A gateway of the current dialect that takes any mode.
 async fn gateway_that_checks_no_mode() -> SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut head = [0; 4096];
-                let length = stream.peek(&mut head).await.unwrap();
-                if !String::from_utf8_lossy(&head[..length]).to_lowercase().contains("upgrade: websocket") {
-                    let page =
-                        r#"{"gateway_healthy":true,"total_workers":8,"idle_workers":8,"queue_length":0}"#;
-                    let answer = format!(
-                        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{page}",
-                        page.len()
-                    );
-                    // Unread bytes would reset the connection.
-                    stream.read_exact(&mut head[..length]).await.unwrap();
-                    return stream.write_all(answer.as_bytes()).await.unwrap();
-                }
-                let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
-                socket.send(Message::text(r#"{"type":"session.queue_done"}"#)).await.unwrap();
-                while let Some(Ok(message)) = socket.next().await {
-                    if message.is_text() {
-                        let closed = r#"{"type":"session.closed","reason":"user_stop"}"#;
-                        socket.send(Message::text(closed)).await.unwrap();
-                        return socket.close(None).await.unwrap();
-                    }
-                }
-            });
+    serve_each(move |mut stream| async move {
+        let mut head = [0; 4096];
+        let length = stream.peek(&mut head).await.unwrap();
+        if !String::from_utf8_lossy(&head[..length]).to_lowercase().contains("upgrade: websocket") {
+            let page = r#"{"gateway_healthy":true,"total_workers":8,"idle_workers":8,"queue_length":0}"#;
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{page}",
+                page.len()
+            );
+            // Unread bytes would reset the connection.
+            stream.read_exact(&mut head[..length]).await.unwrap();
+            return stream.write_all(answer.as_bytes()).await.unwrap();
         }
-    });
-    address
+        let mut socket = accept_async(stream).await.unwrap();
+        socket.send(Message::text(r#"{"type":"session.queue_done"}"#)).await.unwrap();
+        while let Some(Ok(message)) = socket.next().await {
+            if message.is_text() {
+                let closed = r#"{"type":"session.closed","reason":"user_stop"}"#;
+                socket.send(Message::text(closed)).await.unwrap();
+                return socket.close(None).await.unwrap();
+            }
+        }
+    })
+    .await
 }
 
 #[tokio::test]
@@ -234,8 +207,7 @@ async fn relayed_client_passes_to_its_own_dialect_and_is_translated_to_another()
     client.send_json(json!({"type": "session.close"})).await;
     client.read_to_end().await;
     let errors = events(&client.received, "error");
-    let is_about_number =
-        |error: &serde_json::Value| error["error"]["message"].as_str().unwrap().contains("`number`");
+    let is_about_number = |error: &Value| error["error"]["message"].as_str().unwrap().contains("`number`");
     assert!(errors.len() == 1 && is_about_number(errors[0]), "{}", client.describe_received());
 }
 
@@ -390,7 +362,7 @@ async fn thirty_conversations_lose_no_sample_although_each_kind_of_server_is_kil
             // It hears the questions of this round.
             let is_of_round = |sample: f32| ((sample * 32_768.0) as i16 & 0x7f) >> 5 == round as i16;
             let hears = |unit: &[f32]| unit.iter().any(|sample| *sample != 0.0 && is_of_round(*sample));
-            voxbridge_test_support::wait::wait_until("the server hears a question", || {
+            wait_until("the server hears a question", || {
                 life.duplex_units().iter().any(|(_, unit)| hears(&unit.samples))
             })
             .await;
@@ -412,9 +384,7 @@ async fn thirty_conversations_lose_no_sample_although_each_kind_of_server_is_kil
         assert!(dropped.is_empty(), "{dropped:?}; {}", client_errors(&frames));
         let of_user = frames.iter().filter(|frame| is_transcript_of_user(frame)).count();
         assert_eq!(of_user, servers.len(), "{frames:?}");
-        gaps.extend(
-            events(&frames, "session.rollover").iter().map(|event| event["gap_ms"].as_u64().unwrap()),
-        );
+        gaps.extend(events(&frames, "session.rollover").iter().map(|it| it["gap_ms"].as_u64().unwrap()));
     }
     assert_eq!(transcribed.asr_audio().len(), servers.len() * CLIENTS);
     assert!(servers.iter().all(|server| server.heard().len() >= CLIENTS / 3), "each kind is used");
@@ -443,7 +413,7 @@ async fn say_in_json(client: &mut Client, samples: &[i16], until: &str) {
     let fast = samples.chunks_exact(2).flat_map(|pair| [pair[0], pair[0], pair[1]]);
     let fast: Vec<u8> = fast.flat_map(i16::to_le_bytes).collect();
     let mut chunks = fast.chunks_exact(4800);
-    let mut ticks = tokio::time::interval(Duration::from_millis(100));
+    let mut ticks = interval(Duration::from_millis(100));
     loop {
         tokio::select! {
             frame = client.next() => if frame.kind() == until { return },
@@ -487,10 +457,7 @@ async fn client_that_asks_for_the_users_words_gets_them_from_an_http_server_besi
     let completed = events(&frames, "conversation.item.input_audio_transcription.completed");
     assert_eq!(completed.len(), 1, "{frames:?}");
     assert_eq!(completed[0]["item_id"], events(&frames, "input_audio_buffer.committed")[0]["item_id"]);
-    assert!(
-        completed[0]["transcript"].as_str().unwrap().starts_with("simulated transcript"),
-        "{completed:?}"
-    );
+    assert!(completed[0]["transcript"].as_str().unwrap().starts_with("simulated transcript"));
     assert!(events(&frames, "error").is_empty(), "{frames:?}");
     let usage = &events(&frames, "response.done")[0]["response"]["usage"];
     assert!(usage["output_token_details"]["audio_tokens"].as_u64() > Some(10), "{usage}");

@@ -32,7 +32,6 @@ mod rest_queue;
 mod rest_vendors;
 mod server;
 mod sglang_omni;
-mod single_worker;
 #[cfg(feature = "mcp")]
 mod tool_servers;
 mod unneeded_lanes;
@@ -42,3 +41,25 @@ mod upstream_tls;
 mod vllm_omni;
 pub(crate) mod webhooks;
 mod xiaozhi;
+
+use access::access_server::AccessServer;
+use opus_pure::{Application, OpusEncoder};
+use rest::{Answer, BEARER, SPEECH, TRANSCRIPTIONS, form, request, speak, two_utterances, upload, wav};
+use tokio::time::{advance, pause, resume};
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, frame::coding::CloseCode};
+use voxbridge::{
+    audio::{opus::packet_samples, wav::resample_all},
+    config::UpstreamConfig,
+    server::{
+        Server,
+        route::RouteConfig,
+        tap::{Tap, TapFrame, TapPoint},
+    },
+    telemetry::metrics::Metrics,
+};
+use voxbridge_test_support::{
+    bench::{KEPT_PORT, Options, bytes as bytes_of, configuration, is, mappings_with, upstream_at},
+    servers::recorded_samples,
+};
+
+use super::*;

@@ -1,26 +1,10 @@
 //! Opus in both directions: real speech through a protocol whose messages are packets.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Instant,
-};
+use std::time::Instant;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use opus_pure::{Application, OpusEncoder};
-use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{
-    audio::{
-        opus::{PacketDecoder, packet_samples},
-        wav::resample_all,
-    },
-    config::Config,
-    server::tap::{Tap, TapFrame, TapPoint},
-};
-use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, Options, assert_pairs_closed, events, instant_simulator, mappings_with,
-    recording,
-};
+use voxbridge::audio::opus::PacketDecoder;
+
+use super::*;
 
 const PROTOCOL: &str = r#"
 kind = "client"

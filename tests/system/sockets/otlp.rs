@@ -1,15 +1,6 @@
 //! OpenTelemetry: what a receiver made of PyPI's `opentelemetry-proto` gets, and what a collector that is not there costs.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use tokio::{net::TcpListener, time::timeout};
-use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::{
-    bench::{Bench, Client, bytes, closed_port, configuration, events, instant_simulator, recording},
-    servers::PackageServer,
-    wait::wait_until,
-};
+use super::*;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";

@@ -1,17 +1,11 @@
 //! Pipecat's clients over real sockets: the page that tells them where to connect, keys, audio and messages in frames.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use tokio::time::{interval, timeout};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{config::Config, simulator::SimulatorConfig};
 use voxbridge_test_support::{
-    bench::{Bench, Client, ClientFrame, configuration, instant_simulator, recording, request, scratch},
+    bench::request,
     rtvi::{RtviFrame, audio_frame, field, message_frame},
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::*;
 
 /// A Pipecat client, and what it received.
 struct PipecatClient {
@@ -54,24 +48,6 @@ impl PipecatClient {
         }
     }
 
-    /// Sends samples of 16 kHz like a microphone, then silence, until a frame of this kind comes.
-    async fn talk_until(&mut self, samples: &[i16], kind: &str) {
-        let mut frames = samples.chunks_exact(320);
-        let mut ticks = interval(Duration::from_millis(20));
-        let talking = async {
-            loop {
-                tokio::select! {
-                    frame = self.next() => if frame.kind() == kind { return },
-                    _ = ticks.tick() => {
-                        let frame = audio_frame(frames.next().unwrap_or(&[0; 320]), 16_000, 1);
-                        self.client.send(Message::binary(frame)).await;
-                    }
-                }
-            }
-        };
-        timeout(PATIENCE, talking).await.unwrap_or_else(|_| panic!("no {kind}"));
-    }
-
     fn kinds(&self) -> Vec<&str> {
         let mut kinds: Vec<_> = self.frames.iter().map(RtviFrame::kind).collect();
         kinds.dedup();
@@ -103,7 +79,7 @@ async fn start_page_names_the_socket() {
 #[tokio::test]
 async fn key_of_the_start_page_opens_the_socket() {
     let keys = scratch("pipecat-keys").join("keys.toml");
-    std::fs::write(&keys, "[[key]]\nname = \"app\"\nkey = \"app-k3y\"\n").unwrap();
+    fs::write(&keys, "[[key]]\nname = \"app\"\nkey = \"app-k3y\"\n").unwrap();
     let toml = format!("[access]\nkeys = {keys:?}\nquery_parameter = \"token\"\n");
     let bench = Bench::of(configuration(&toml)).await;
     let start = async |headers: &str| -> Value {
@@ -119,26 +95,6 @@ async fn key_of_the_start_page_opens_the_socket() {
     PipecatClient::connect(&bench, "/ws-client?token=app-k3y").await;
     let (head, _) = bench.open_websocket("/ws-client", "Authorization: Bearer app-k3y\r\n").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-}
-
-#[tokio::test]
-async fn speech_over_the_model_interrupts_it() {
-    let bench =
-        Bench::with_config(SimulatorConfig { turn_units: 30, ..instant_simulator() }, Config::default())
-            .await;
-    let mut client = PipecatClient::connect(&bench, "/ws-client").await;
-    client.talk_until(&recording("goforward"), "audio").await;
-    client.talk_until(&recording("cards_005"), "interruption").await;
-    let interrupted = client.audio_frames();
-    // The whole turn would last half a minute.
-    assert!(interrupted < 100, "{interrupted} frames of 100 ms");
-    assert_eq!(client.next().await.kind(), "bot-interrupted");
-    client.wait_for("bot-stopped-speaking").await;
-    client.send("disconnect-bot", "d", json!({})).await;
-    while client.client.received.last().is_some_and(|frame| frame.kind() != "close") {
-        client.client.next().await;
-    }
-    assert!(matches!(client.client.received.last(), Some(ClientFrame::Close(1000, _))));
 }
 
 #[tokio::test]

@@ -1,14 +1,8 @@
 //! A client's bad request among good ones: sent once, refused with the server's words in every upload protocol, and without
 //! effect on the pool.
 
-use serde_json::json;
-use voxbridge::config::Config;
-use voxbridge_test_support::bench::{Bench, assert_pairs_closed, events, recording};
-
-use crate::sockets::{
-    http_upstreams::{scripted_server, transcribe},
-    rest::{BEARER, SPEECH, TRANSCRIPTIONS, form, request, wav},
-};
+use super::http_upstreams::{scripted_server, transcribe};
+use super::*;
 
 const WORDS: &str = "Audio file might be corrupted or unsupported";
 

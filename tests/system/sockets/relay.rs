@@ -1,19 +1,6 @@
 //! Clients of the model's own protocol over real sockets.
 
-use std::time::Duration;
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use futures_util::{SinkExt as _, StreamExt as _};
-use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle, time::timeout};
-use tokio_tungstenite::{accept_async, tungstenite::Message};
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::{SimDialect, SimulatorConfig},
-};
-use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, dial, events, instant_simulator, upstream_at,
-};
+use super::*;
 
 fn append_message(samples: &[i16]) -> Value {
     let bytes: Vec<u8> =
@@ -24,7 +11,7 @@ fn append_message(samples: &[i16]) -> Value {
 /// Three seconds of silence, a question, and time for its answer, in seconds of audio.
 fn question_seconds() -> Vec<Vec<i16>> {
     let mut samples = vec![0; 48_000];
-    samples.extend(voxbridge_test_support::bench::recording("goforward"));
+    samples.extend(recording("goforward"));
     samples.resize(samples.len().next_multiple_of(16_000) + 16_000 * 6, 0);
     samples.chunks(16_000).map(<[i16]>::to_vec).collect()
 }
@@ -70,6 +57,15 @@ async fn chat_and_server_errors_pass_unchanged() {
     assert_eq!(client.wait_for_event("session.closed").await["reason"], "backend_error");
     client.read_to_end().await;
     assert!(client.received.iter().any(|frame| matches!(frame, ClientFrame::Close(1000, _))));
+}
+
+#[tokio::test]
+async fn silent_client_is_told_that_its_time_is_over() {
+    let bench = Bench::of(Config { idle_timeout_ms: Some(300), ..Config::default() }).await;
+    let mut client = bench.dial("/v1/realtime?mode=chat").await;
+    client.send_json(json!({"type": "session.init", "payload": {}})).await;
+    client.read_to_end().await;
+    assert_eq!(events(&client.received, "session.closed")[0]["reason"], "timeout");
 }
 
 #[tokio::test]
@@ -131,11 +127,9 @@ async fn two_bridges_match_direct_legacy_connection() {
         ..Config::default()
     };
     // Each route has its own server: a server numbers its turns, and every turn has its own audio.
-    let (far, _far, _) =
-        voxbridge_test_support::bench::start_simulator("127.0.0.1:0", server.clone(), None).await;
-    let (near, _near, _) =
-        voxbridge_test_support::bench::start_simulator("127.0.0.1:0", server.clone(), None).await;
-    let (own, _own, _) = voxbridge_test_support::bench::start_simulator("127.0.0.1:0", server, None).await;
+    let (far, _far, _) = start_simulator("127.0.0.1:0", server.clone(), None).await;
+    let (near, _near, _) = start_simulator("127.0.0.1:0", server.clone(), None).await;
+    let (own, _own, _) = start_simulator("127.0.0.1:0", server, None).await;
     let older = |address| UpstreamConfig { dialect: "minicpm-o-legacy".into(), ..upstream_at(address) };
     let second = Bench::of(relay(Some(older(far)))).await;
     let first = Bench::of(relay(Some(upstream_at(second.address())))).await;

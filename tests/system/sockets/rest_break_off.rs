@@ -1,17 +1,8 @@
 //! Uploads whose upstream fails in the middle: the words until then are answered, in a form that clients accept.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use futures_util::FutureExt as _;
 
-use futures_util::{FutureExt as _, future::BoxFuture};
-use serde_json::json;
-use voxbridge::{config::Config, simulator::engines::SpeechEngines};
-use voxbridge_test_support::bench::{Bench, Options, instant_simulator, profile_with_numbers};
-use voxbridge_test_support::cases::assert_has;
-
-use crate::sockets::rest::{BEARER, request, two_utterances, upload, wav};
+use super::*;
 
 /// Recognises this number of utterances, and fails for good after them.
 struct FailsAfter(AtomicUsize);
@@ -64,10 +55,12 @@ async fn finished_words_are_answered_when_the_upstream_fails() {
                 let message = body["incomplete"]["message"].as_str().unwrap();
                 assert!(message.starts_with("Nothing after "), "{message}");
             }
-            _ => assert!(
-                answer.text().contains(words) && answer.text().contains("the first words"),
-                "{answer:?}"
-            ),
+            _ => {
+                assert!(
+                    answer.text().contains(words) && answer.text().contains("the first words"),
+                    "{answer:?}"
+                )
+            }
         }
     }
 }

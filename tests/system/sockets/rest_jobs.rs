@@ -1,13 +1,6 @@
 //! Transcriptions as jobs over real sockets: uploads, jobs and transcripts in the forms of AssemblyAI, Gladia, Speechmatics and Soniox.
 
-use std::{net::SocketAddr, time::Duration};
-
-use serde_json::{Value, json};
-use tokio::time::sleep;
-use voxbridge_test_support::bench::Bench;
-
-use crate::sockets::access::access_server::AccessServer;
-use crate::sockets::rest::{Answer, request, two_utterances, wav};
+use super::*;
 
 const KEYS: &str =
     "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\n[[key]]\nname = \"bob\"\nkey = \"bob-s3cret\"\n";

@@ -1,21 +1,8 @@
 //! Uploads that stall, trickle or never end: they hold no session slot, and other clients still come in.
 
-use std::time::Duration;
-
 use futures_util::future::select_all;
-use serde_json::json;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time::{advance, pause, resume, timeout},
-};
-use voxbridge::{
-    config::Config,
-    simulator::{Fault, SimTiming, SimulatorConfig},
-};
-use voxbridge_test_support::bench::{Bench, instant_simulator, recording};
 
-use crate::sockets::rest::{Answer, BEARER, PATIENCE, TRANSCRIPTIONS, form, request, speak, wav};
+use super::{rest::PATIENCE, *};
 
 /// A connection that has announced a form of this length.
 async fn announce(bench: &Bench, length: usize) -> TcpStream {
@@ -128,12 +115,7 @@ async fn client_that_hangs_up_after_more_bytes_ends_its_session() {
     };
     timeout(PATIENCE, waits).await.expect("no session");
     drop(stream);
-    let ends = async {
-        while !bench.sessions.is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(Duration::from_secs(10), ends).await.expect("the session goes on");
+    wait_until("the sessions end", || bench.sessions.is_empty()).await;
 }
 
 /// Requests that follow each other at once are answered in turn.

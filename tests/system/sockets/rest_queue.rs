@@ -1,10 +1,6 @@
 //! REST requests whose upstream never has a worker for them: HTTP 503 in every form, never an empty result.
 
-use serde_json::json;
-use voxbridge::{config::Config, simulator::SimulatorConfig};
-use voxbridge_test_support::bench::{Bench, instant_simulator, profile_with_numbers};
-
-use crate::sockets::rest::{BEARER, SPEECH, request, two_utterances, upload, wav};
+use super::*;
 
 /// A bridge whose upstream's queue does not move.
 async fn stuck() -> Bench {
@@ -43,10 +39,7 @@ async fn speech_in_a_stuck_queue_is_refused_in_every_form() {
     let bench = stuck().await;
     for (path, body) in [
         (SPEECH, json!({"model": "tts-1", "input": "Good morning.", "voice": "default"})),
-        (
-            SPEECH,
-            json!({"model": "tts-1", "input": "Good morning.", "voice": "default", "stream_format": "sse"}),
-        ),
+        (SPEECH, json!({"model": "tts-1", "input": "Good day.", "voice": "default", "stream_format": "sse"})),
         ("/v1/speak", json!({"text": "Good morning."})),
     ] {
         let headers = format!("{BEARER}Content-Type: application/json\r\n");

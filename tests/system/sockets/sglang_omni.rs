@@ -1,23 +1,6 @@
 //! SGLang-Omni as an upstream: its own realtime server with a scripted model, where Python can install it, and the simulator.
 
-use std::{collections::BTreeMap, fs, net::SocketAddr, path::PathBuf, time::Duration};
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use tokio::time::timeout;
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::{ConnId, SimDialect, SimTiming, SimulatorConfig, read_watermark, socket::InputRecorder},
-};
-use voxbridge_test_support::{
-    PICTURE,
-    bench::{
-        Bench, Client, RunningServer, assert_pairs_closed, audio, bytes, dial, events, is, recording,
-        samples, scratch, start_simulator, upstream_of,
-    },
-    servers::PackageServer,
-    wait::wait_until,
-};
+use super::*;
 
 /// An upstream of one of the two kinds, and a bridge in front of it.
 struct Upstream {

@@ -1,25 +1,6 @@
 //! Tool servers: PyPI's server of the Model Context Protocol over both transports, and servers that fail in every way.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    time::Duration,
-};
-
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    time::{sleep, timeout},
-};
-use voxbridge::simulator::{SimulatorConfig, socket::RecordedInput};
-use voxbridge_test_support::{
-    bench::{Bench, Client, configuration, events, instant_simulator, scratch},
-    servers::PackageServer,
-};
+use super::*;
 
 /// Time for a server to be connected on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -33,7 +14,7 @@ fn call(tool: &str, arguments: &Value) -> String {
 async fn bench(name: &str, server: &str, answers: &[&str]) -> Bench {
     let mappings = scratch(name);
     let profile = "kind = \"profile\"\nname = \"butler\"\ntitle = \"-\"\nextends = \"assistant\"\n[answer.tools]\nmcp = [\"house\"]\n";
-    std::fs::write(mappings.join("butler.toml"), profile).unwrap();
+    fs::write(mappings.join("butler.toml"), profile).unwrap();
     let toml = format!(
         "profile = \"butler\"\nmappings = {:?}\n[mcp.house]\n{server}",
         mappings.display().to_string()
@@ -123,7 +104,7 @@ async fn check_tools(name: &str, server: &str, extra: (&str, Value, &str)) {
 fn unknown_server_of_a_profile_is_told_with_a_suggestion() {
     let mappings = scratch("mcp_unknown");
     let profile = "kind = \"profile\"\nname = \"butler\"\ntitle = \"-\"\nextends = \"assistant\"\n[answer.tools]\nmcp = [\"hous\"]\n";
-    std::fs::write(mappings.join("butler.toml"), profile).unwrap();
+    fs::write(mappings.join("butler.toml"), profile).unwrap();
     let head = format!(
         "profile = \"butler\"\nmappings = {:?}\n[[upstream]]\nurl = \"ws://a\"\n",
         mappings.display().to_string()
@@ -151,7 +132,7 @@ async fn http_server_is_called_with_the_operators_headers() {
     for options in [&[][..], &["--json"]] {
         let Some(server) = PackageServer::mcp(options) else { return };
         let token = scratch("mcp_token").join("token");
-        std::fs::write(&token, "secret-token\n").unwrap();
+        fs::write(&token, "secret-token\n").unwrap();
         let section =
             format!("url = \"http://{}/mcp\"\ntoken_file = {token:?}\ntimeout_ms = 1000\n", server.address());
         let extra = ("header", json!({"name": "authorization"}), "Bearer secret-token");
@@ -180,15 +161,8 @@ async fn program_that_dies_in_a_call_is_started_again() {
 pub(super) async fn scripted(
     answer: impl Fn(&Value) -> (u16, String, String) + Send + Sync + 'static,
 ) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
     let answer = Arc::new(answer);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve_scripted(stream, answer.clone()));
-        }
-    });
-    address
+    serve_each(move |stream| serve_scripted(stream, answer.clone())).await
 }
 
 async fn serve_scripted(mut stream: TcpStream, answer: Arc<impl Fn(&Value) -> (u16, String, String)>) {
@@ -329,9 +303,5 @@ async fn server_that_is_down_at_the_start_is_offered_when_it_is_back() {
         }
     });
     wait_until(&bench, "its return", |is_connected, tools| is_connected && tools == 1).await;
-    assert_eq!(
-        ask(&bench, &mut client, "Light, please.").await.0,
-        "It is on.",
-        "the same session has its tools"
-    );
+    assert_eq!(ask(&bench, &mut client, "Light, please.").await.0, "It is on.", "in the same session");
 }

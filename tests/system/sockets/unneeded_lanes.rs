@@ -1,20 +1,8 @@
 //! Clients that leave while their lanes wait in an upstream's queue. Their sessions end at once, and no worker is lost.
 
-use std::{net::SocketAddr, time::Duration};
+use voxbridge_test_support::bench::gateway_status;
 
-use serde_json::{Value, json};
-use tokio::{
-    io::AsyncWriteExt as _,
-    net::TcpStream,
-    time::{sleep, timeout},
-};
-use voxbridge::config::Config;
-use voxbridge_test_support::{
-    bench::{
-        Bench, Client, RunningServer, dial, gateway_status, instant_simulator, start_simulator, upstream_at,
-    },
-    wait::wait_until,
-};
+use super::*;
 
 /// A gateway whose only worker another client holds, and a bridge in front of it.
 struct BusyGateway {
@@ -42,12 +30,8 @@ impl BusyGateway {
     }
 
     async fn wait_for_queue_length(&self, length: usize) {
-        let reached = async {
-            while gateway_status(self.gateway).await["queue_length"] != length {
-                sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(Duration::from_secs(40), reached).await.expect("the queue has another length");
+        let has_length = async || gateway_status(self.gateway).await["queue_length"] == length;
+        wait_until_async("the queue has this length", has_length).await;
     }
 
     /// Lanes that wait in the queue although nothing needs them, according to the metrics.
@@ -120,26 +104,18 @@ async fn client_in_one_queue_gets_the_first_worker_of_any_gateway() {
         let mut client = bench.client("model=x").await;
         client.send_json(json!({"type": "tts.speak", "text": "In time."})).await;
         let waits = async |gateway: SocketAddr| gateway_status(gateway).await["queue_length"] != 0;
-        timeout(Duration::from_secs(20), async {
-            while !(waits(held[0].0).await || waits(held[1].0).await) {
-                sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await
-        .expect("the client waits in a queue");
+        let is_queued = async || waits(held[0].0).await || waits(held[1].0).await;
+        wait_until_async("the client waits in a queue", is_queued).await;
         held[first].1.send_json(json!({"type": "session.close"})).await;
         client.wait_for_event("tts.speaking_end").await;
         client.close().await;
         held[1 - first].1.send_json(json!({"type": "session.close"})).await;
         for (gateway, ..) in &held {
-            timeout(Duration::from_secs(40), async {
-                let is_idle = |status: &Value| status["idle_workers"] == 1 && status["queue_length"] == 0;
-                while !is_idle(&gateway_status(*gateway).await) {
-                    sleep(Duration::from_millis(5)).await;
-                }
+            wait_until_async("no worker is lost", async || {
+                let status = gateway_status(*gateway).await;
+                status["idle_workers"] == 1 && status["queue_length"] == 0
             })
-            .await
-            .unwrap_or_else(|_| panic!("{first}: a worker is lost"));
+            .await;
         }
     }
 }

@@ -1,28 +1,13 @@
 //! Upstream failures as the client sees them: a precise error, closed pairs, and a session that continues.
 
-use std::{path::PathBuf, sync::OnceLock, time::Duration};
+use std::sync::OnceLock;
 
-use futures_util::{SinkExt as _, StreamExt as _};
-use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio_tungstenite::{
-    accept_async,
-    tungstenite::{
-        Message,
-        protocol::frame::{
-            Frame,
-            coding::{Data, OpCode},
-        },
-    },
+use tokio_tungstenite::tungstenite::protocol::frame::{
+    Frame,
+    coding::{Data, OpCode},
 };
-use voxbridge::{
-    config::Config,
-    simulator::{SimTiming, SimulatorConfig},
-};
-use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, assert_pairs_closed, closed_port, events, instant_simulator,
-    profile_with_numbers, recording, start_simulator, upstream_at,
-};
+
+use super::*;
 
 /// The default profile with short timeouts.
 fn short_timeouts() -> PathBuf {
@@ -43,14 +28,6 @@ fn short_timeouts() -> PathBuf {
 
 fn config() -> Config {
     Config { mappings: Some(short_timeouts()), ..Config::default() }
-}
-
-/// A client of a bridge whose upstream has these faults.
-async fn open_client(faults: &[&str]) -> (Bench, Client) {
-    let faults = faults.iter().map(|fault| fault.parse().unwrap()).collect();
-    let bench = Bench::with_config(SimulatorConfig { faults, ..instant_simulator() }, config()).await;
-    let client = bench.client("model=x").await;
-    (bench, client)
 }
 
 /// Sends an utterance and returns the frames received until its end.
@@ -105,7 +82,7 @@ fn assert_spoken(frames: &[ClientFrame]) {
     assert_pairs_closed(frames);
     assert!(events(frames, "error").is_empty(), "{frames:#?}");
     assert_eq!(events(frames, "tts.speaking_end")[0]["cancelled"], false);
-    assert!(voxbridge_test_support::bench::audio(frames).len() > 72_000);
+    assert!(audio(frames).len() > 72_000);
 }
 
 /// Checks that transcription, speech and `session.close` work.
@@ -114,143 +91,6 @@ async fn assert_recovered(mut client: Client) {
     assert_spoken(&speak_and_collect(&mut client).await);
     let frames = client.close().await;
     assert_eq!(events(&frames, "session.closed")[0]["reason"], "client_request");
-}
-
-#[tokio::test]
-async fn transient_faults_are_invisible() {
-    for fault in [
-        "queue-full,times=1",
-        "busy,times=2",
-        "403-after-queue=2",
-        "slow-init=0.2,times=1",
-        "die-before-created,times=1",
-        "die-mid-answer=0,times=1",
-        "die-mid-answer=1,times=1",
-        "drop-mid-answer,times=1",
-        "never-answers,times=1",
-    ] {
-        let (_bench, mut heard) = open_client(&[fault]).await;
-        assert_heard(&send_utterance_and_collect(&mut heard).await);
-        assert_recovered(heard).await;
-    }
-}
-
-#[tokio::test]
-async fn unheard_text_is_retried() {
-    for fault in [
-        "queue-full,times=1",
-        "die-before-created,times=1",
-        "die-mid-answer=1,times=1",
-        "drop-mid-answer=0,times=1",
-    ] {
-        let (_bench, mut speaks) = open_client(&[fault]).await;
-        assert_spoken(&speak_and_collect(&mut speaks).await);
-        assert_recovered(speaks).await;
-    }
-}
-
-#[tokio::test]
-async fn rejecting_upstream_is_utterance_error() {
-    for (fault, code, words) in [
-        ("queue-full", "service_unavailable", "queue_full"),
-        ("busy", "worker_unavailable", "worker_busy"),
-        ("403-after-queue", "worker_unavailable", "HTTP 403"),
-        ("die-before-created", "worker_unavailable", "ended the session"),
-        ("slow-init=60", "worker_unavailable", "did not initialise within 600 ms"),
-    ] {
-        let (_bench, mut client) = open_client(&[fault]).await;
-        let frames = send_utterance_and_collect(&mut client).await;
-        assert_pairs_closed(&frames);
-        assert!(events(&frames, "transcript.final").is_empty());
-        let error = assert_error(&frames, code, &["utterance 0 was not transcribed", words, " attempt"]);
-        assert_eq!(error["resume_segment_id"], 0, "{fault}");
-        // The session continues, and a text gets its own error.
-        let frames = speak_and_collect(&mut client).await;
-        assert_error(&frames, code, &[words]);
-        client.close().await;
-    }
-}
-
-#[tokio::test]
-async fn stuck_queue_is_reported_and_left() {
-    let (_bench, mut client) = open_client(&["stuck-queue,times=1"]).await;
-    let frames = send_utterance_and_collect(&mut client).await;
-    assert_pairs_closed(&frames);
-    let errors = events(&frames, "error");
-    assert_eq!(errors.len(), 2, "{frames:#?}");
-    for error in &errors {
-        assert_eq!((&error["code"], &error["recoverable"]), (&json!("service_unavailable"), &json!(true)));
-        assert!(error["message"].as_str().unwrap().contains("position 1"), "{error}");
-    }
-    assert_recovered(client).await;
-}
-
-#[tokio::test]
-async fn twice_failed_answer_is_utterance_error() {
-    for (fault, words) in [
-        ("die-mid-answer,times=2", "simulated: the generator died"),
-        ("drop-mid-answer,times=2", "before it had answered"),
-        ("never-answers,times=2", "did not answer within 1000 ms"),
-    ] {
-        let (_bench, mut client) = open_client(&[fault]).await;
-        let frames = send_utterance_and_collect(&mut client).await;
-        assert_pairs_closed(&frames);
-        assert_error(&frames, "worker_crash", &["utterance 0 was not transcribed", words]);
-        assert_recovered(client).await;
-    }
-}
-
-/// Asks for speech that this fault interrupts; returns what the client got.
-///
-/// An aborted connection loses its unread data. If that is all audio, the answer is asked for again and comes without an error: the
-/// machine is too busy, and the next answer comes more slowly.
-async fn interrupt_answer(fault: &str) -> (Bench, Client, Vec<ClientFrame>) {
-    for speech_second_ms in [100, 1_000, 10_000] {
-        let speech_second = Duration::from_millis(speech_second_ms);
-        let timing = SimTiming { speech_second, ..SimTiming::instant() };
-        let faults = vec![fault.parse().unwrap()];
-        let simulator = SimulatorConfig { faults, timing, ..instant_simulator() };
-        let bench = Bench::with_config(simulator, config()).await;
-        let mut client = bench.client("model=x").await;
-        let frames = speak_and_collect(&mut client).await;
-        if !events(&frames, "error").is_empty() {
-            return (bench, client, frames);
-        }
-    }
-    panic!("{fault}: no answer is interrupted");
-}
-
-#[tokio::test]
-async fn interrupted_audio_yields_error_before_end() {
-    for fault in ["die-mid-answer=3,times=1", "drop-mid-answer=3,times=1"] {
-        let (_bench, client, frames) = interrupt_answer(fault).await;
-        assert_pairs_closed(&frames);
-        assert_error(&frames, "tts_worker_error", &["TTS worker error: the upstream "]);
-        let kinds: Vec<&str> = frames.iter().map(ClientFrame::kind).filter(|kind| *kind != "audio").collect();
-        assert_eq!(kinds, ["tts.speaking_start", "error", "tts.speaking_end"], "{fault}");
-        assert_eq!(events(&frames, "tts.speaking_end")[0]["cancelled"], false);
-        // The microphone is open again.
-        assert_recovered(client).await;
-    }
-}
-
-#[tokio::test]
-async fn answer_without_audio_yields_error_only() {
-    let (_bench, mut client) = open_client(&["no-audio,times=1"]).await;
-    let frames = speak_and_collect(&mut client).await;
-    assert_error(&frames, "tts_worker_error", &["without audio"]);
-    assert_eq!(frames.len(), 1, "{frames:#?}");
-    assert_recovered(client).await;
-}
-
-#[tokio::test]
-async fn empty_answer_is_empty_transcript() {
-    let (_bench, mut client) = open_client(&["empty-transcript,times=1"]).await;
-    let frames = send_utterance_and_collect(&mut client).await;
-    assert_pairs_closed(&frames);
-    assert!(events(&frames, "error").is_empty(), "{frames:#?}");
-    assert_eq!(events(&frames, "transcript.final")[0]["text"], "");
-    assert_recovered(client).await;
 }
 
 #[tokio::test]
@@ -290,9 +130,7 @@ async fn lane_that_is_no_longer_needed_is_closed_after_its_handshake() {
     let (stream, _) = upstream.accept().await.unwrap();
     // The client leaves during the handshake.
     client.close().await;
-    while !bench.sessions.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    wait_until("the session ends", || bench.sessions.is_empty()).await;
     let mut socket = accept_async(stream).await.unwrap();
     let received = socket.next().await.expect("a frame, not the bare end").unwrap();
     assert!(matches!(received, Message::Close(Some(_))), "{received:?}");

@@ -1,23 +1,10 @@
 //! Several upstreams behind one bridge: load balancing, failover and readmission.
 
-use std::{net::SocketAddr, time::Duration};
+use futures_util::future::join;
+use voxbridge::simulator::DuplexUnit;
+use voxbridge_test_support::bench::macaw_with_ten_minute_lead;
 
-use futures_util::future::{join, join_all};
-use serde_json::json;
-use tokio::time::Instant;
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::{
-        DuplexUnit, SimTiming, SimulatorConfig,
-        socket::{InputRecorder, RecordedInput},
-    },
-};
-use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, KEPT_PORT, RunningServer, assert_pairs_closed, conversation_profile_with,
-    events, instant_simulator, macaw_with_ten_minute_lead, profile_with_numbers, recording, start_simulator,
-    upstream_at,
-};
-use voxbridge_test_support::wait::wait_until;
+use super::*;
 
 const SESSIONS: usize = 50;
 /// Longer than a recovered upstream stays excluded in these tests on a busy machine.
@@ -189,10 +176,7 @@ async fn upstream_killing_its_sessions_is_avoided() {
         // Three failures before exclusion and one at each readmission: at most one in 750 ms.
         let max_questions = 3 + (start.elapsed().as_secs_f64() / 0.75).ceil() as usize;
         let questions = dying.question_count();
-        assert!(
-            (3..=max_questions.min(9)).contains(&questions),
-            "{fault}: {questions} of at most {max_questions}"
-        );
+        assert!((3..=max_questions.min(9)).contains(&questions), "{questions} of {max_questions} at most");
         assert_eq!(working.question_count(), 20, "{fault}");
     }
 }
@@ -274,10 +258,7 @@ async fn conversations_survive_upstream_loss() {
     first.running.wait_for_end().await;
     join_all(clients.iter_mut().map(ask_question)).await;
     // On a slow machine, conversations roll over before the loss, so that any of them may have been there.
-    assert!(
-        clients.iter().any(|client| !events(&client.received, "error").is_empty()),
-        "nobody was notified"
-    );
+    assert!(clients.iter().any(|client| !events(&client.received, "error").is_empty()), "no error");
 
     // The upstream returns: new clients and rollovers use it.
     let first = Upstream::start(&first.address.to_string(), simulator_with_workers()).await;

@@ -1,19 +1,13 @@
 //! A `wss://` upstream: the bridge trusts a self-signed gateway certificate only if the configuration names
 //! it.
 
-use std::path::PathBuf;
+use voxbridge_test_support::certs::acceptor;
 
-use serde_json::json;
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::{HttpApi, SimulatorConfig},
-};
-use voxbridge_test_support::bench::{Bench, instant_simulator, scratch, start_simulator};
-use voxbridge_test_support::certs::{acceptor, self_signed, serve_tls};
+use super::*;
 
 fn write_pem(name: &str, text: &str) -> PathBuf {
     let path = scratch("tls").join(name);
-    std::fs::write(&path, text).unwrap();
+    fs::write(&path, text).unwrap();
     path
 }
 
@@ -23,7 +17,7 @@ async fn start_bridge(port: u16, ca: Option<PathBuf>) -> Bench {
     let speech = include_str!("../../../mappings/profile/speech.toml");
     let mappings = scratch(&format!("tls-{port}"));
     let short_timeouts = speech.replace("retry_total_ms = 10000", "retry_total_ms = 300");
-    std::fs::write(mappings.join("speech.toml"), short_timeouts).unwrap();
+    fs::write(mappings.join("speech.toml"), short_timeouts).unwrap();
     let config = Config { upstream: vec![upstream], mappings: Some(mappings), ..Config::default() };
     Bench::of(config).await
 }

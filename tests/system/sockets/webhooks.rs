@@ -1,13 +1,6 @@
 //! Webhooks of real sessions, at a receiver on a socket.
 
-use std::sync::{Arc, Mutex};
-
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
-};
-use voxbridge_test_support::bench::{Bench, configuration, recording, scratch};
+use super::*;
 
 pub(crate) type Received = Arc<Mutex<Vec<Value>>>;
 
@@ -42,28 +35,21 @@ async fn session_is_told_at_its_begin_after_its_turns_and_at_its_end_with_its_us
     let received = Received::default();
     tokio::spawn(receive(listener, received.clone()));
     let secret = scratch("webhooks").join("secret");
-    std::fs::write(&secret, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
+    fs::write(&secret, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
     let config = format!("profile = \"assistant\"\n[webhooks]\nurls = [{url:?}]\nsecret_file = {secret:?}\n");
     let bench = Bench::of(configuration(&config)).await;
     let mut client = bench.client("model=m").await;
     client.send_utterance(&recording("goforward")).await;
     client.wait_for_event("tts.speaking_end").await;
     client.close().await;
-    let told = loop {
-        let told = received.lock().unwrap().clone();
-        if told.iter().any(|message| message["type"] == "session.ended") {
-            break told;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    };
+    let has_ended = || received.lock().unwrap().iter().any(|message| message["type"] == "session.ended");
+    wait_until("the end is told", has_ended).await;
+    let told = received.lock().unwrap().clone();
     let of = |kind: &str| {
         told.iter().find(|message| message["type"] == kind).unwrap_or_else(|| panic!("{told:#?}"))
     };
     let (started, turn, ended) = (of("session.started"), of("turn.ended"), of("session.ended"));
-    assert_eq!(
-        (&started["data"]["client"], &started["data"]["profile"]),
-        (&json!("macaw"), &json!("assistant"))
-    );
+    assert_has(&started["data"], json!({"/client": "macaw", "/profile": "assistant"}));
     for message in [turn, ended] {
         assert_eq!(message["data"]["session"], started["data"]["session"]);
         assert!(message["data"]["usage"]["output_tokens"].as_u64().unwrap() > 0, "{message}");

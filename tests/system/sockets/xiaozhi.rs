@@ -1,17 +1,9 @@
 //! xiaozhi devices over real sockets: the setup page, keys, headers, the three frame versions and the three modes.
 
-use std::time::Duration;
+use voxbridge_test_support::bench::request;
 
-use opus_pure::{Application, OpusEncoder};
-use serde_json::{Value, json};
-use tokio::time::interval;
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{audio::opus::packet_samples, simulator::SimulatorConfig};
-use voxbridge_test_support::bench::{
-    Bench, Client, ClientFrame, configuration, events, instant_simulator, recording, request, scratch,
-};
+use super::*;
 
-const PACKET: Duration = Duration::from_millis(60);
 const PACKET_SAMPLES: usize = 960;
 const DEVICE_ID: &str = "aa:bb:cc:dd:ee:ff";
 
@@ -84,20 +76,6 @@ impl Device {
         for samples in [recording("goforward"), vec![0; 24_000]].concat().chunks_exact(PACKET_SAMPLES) {
             let packet = self.packet(samples);
             self.client.send(packet).await;
-        }
-    }
-
-    /// Sends samples like a microphone, then silence, until a frame satisfies the condition.
-    async fn stream_until(&mut self, samples: &[i16], until: impl Fn(&ClientFrame) -> bool) {
-        let mut packets: Vec<_> =
-            samples.chunks_exact(PACKET_SAMPLES).map(|samples| self.packet(samples)).rev().collect();
-        let silence = self.packet(&[0; PACKET_SAMPLES]);
-        let mut ticks = interval(PACKET);
-        loop {
-            tokio::select! {
-                frame = self.client.next() => if until(&frame) { return },
-                _ = ticks.tick() => self.client.send(packets.pop().unwrap_or_else(|| silence.clone())).await,
-            }
         }
     }
 
@@ -207,8 +185,8 @@ async fn allowed_pages_may_read_the_setup_page() {
 #[tokio::test]
 async fn known_device_gets_its_key_and_strangers_get_none() {
     let dir = scratch("xiaozhi-keys");
-    std::fs::write(dir.join("keys.toml"), "[[key]]\nname = \"kitchen\"\nkey = \"kitchen-k3y\"\n").unwrap();
-    std::fs::write(dir.join("devices.toml"), "\"AA:BB:CC:DD:EE:FF\" = \"kitchen-k3y\"\n").unwrap();
+    fs::write(dir.join("keys.toml"), "[[key]]\nname = \"kitchen\"\nkey = \"kitchen-k3y\"\n").unwrap();
+    fs::write(dir.join("devices.toml"), "\"AA:BB:CC:DD:EE:FF\" = \"kitchen-k3y\"\n").unwrap();
     let (keys, devices) = (dir.join("keys.toml"), dir.join("devices.toml"));
     let toml = format!(
         "[access]\nkeys = {keys:?}\ndevice_keys = {devices:?}\nquery_parameter = \"authorization\"\n"
@@ -222,11 +200,7 @@ async fn known_device_gets_its_key_and_strangers_get_none() {
     assert_eq!(token("11:22:33:44:55:66").await, "");
     assert_eq!(set_up(&bench, "POST /xiaozhi/ota/", "", "{}").await["websocket"]["token"], "");
     let page = format!("Origin: https://evil.example\r\nDevice-Id: {DEVICE_ID}\r\n");
-    assert_eq!(
-        set_up(&bench, "POST /xiaozhi/ota/", &page, "{}").await["websocket"]["token"],
-        "",
-        "no origin is listed"
-    );
+    assert_eq!(set_up(&bench, "POST /xiaozhi/ota/", &page, "{}").await["websocket"]["token"], "");
     for headers in ["", "Authorization: Bearer \r\n", "Authorization: Bearer wrong\r\n"] {
         let (head, _) = bench.open_websocket("/xiaozhi/v1/", headers).await;
         assert!(head.starts_with("HTTP/1.1 401 "), "{headers}: {head}");
@@ -259,61 +233,6 @@ async fn auto_mode_is_answered_in_every_frame_version() {
         device.client.read_to_end().await;
     };
     tokio::join!(talk(1), talk(2), talk(3));
-}
-
-#[tokio::test]
-async fn manual_mode_is_answered_when_the_button_is_released() {
-    let bench = Bench::start().await;
-    let mut device = Device::connect(&bench, "", 1).await;
-    for turn in 1..=2 {
-        device.listen(json!({"state": "start", "mode": "manual"})).await;
-        device.send_utterance().await;
-        device.greet("opus").await;
-        assert_eq!(device.states().len(), 2 * (turn - 1), "an answer before the button was released");
-        device.listen(json!({"state": "stop"})).await;
-        device.wait_for_state("stop").await;
-        assert_eq!(device.states().len(), 2 * turn);
-    }
-    assert!(device.packets().len() > 6);
-}
-
-#[tokio::test]
-async fn speech_in_realtime_mode_interrupts_the_model() {
-    let simulator = SimulatorConfig { turn_units: 30, ..instant_simulator() };
-    let config =
-        configuration("[[route]]\nclient = \"xiaozhi\"\nmodel = \"realtime\"\nprofile = \"conversation\"\n");
-    let bench = Bench::with_config(simulator, config).await;
-    let mut device = Device::connect(&bench, "?model=realtime", 3).await;
-    device.listen(json!({"state": "start", "mode": "realtime"})).await;
-    device.stream_until(&recording("goforward"), |frame| frame.kind() == "audio").await;
-    let is_stop =
-        |frame: &ClientFrame| matches!(frame, ClientFrame::Event(event) if event["state"] == "stop");
-    device.stream_until(&recording("cards_005"), is_stop).await;
-    // The whole turn would last half a minute.
-    let interrupted = device.packets().len();
-    assert!(interrupted < 250, "{interrupted} packets of 60 ms");
-    // Audio that was queued does not follow: packets() finds it outside of start and stop.
-    device.greet("opus").await;
-    assert!(device.packets().len() >= interrupted);
-}
-
-#[tokio::test]
-async fn abort_silences_the_answer_to_a_typed_text() {
-    let bench = Bench::start().await;
-    let mut device = Device::connect(&bench, "", 1).await;
-    let text = "Tell me a long story about a horse, a river and the sea.";
-    device.listen(json!({"state": "detect", "text": text})).await;
-    device.wait_for_state("start").await;
-    device.client.send_json(json!({"type": "abort", "reason": "wake_word_detected"})).await;
-    device.wait_for_state("stop").await;
-    let before = device.packets().len();
-    // The next text is answered, and nothing of the first answer comes with it.
-    device.listen(json!({"state": "detect", "text": "And now?"})).await;
-    device.wait_for_state("start").await;
-    assert_eq!(device.packets().len(), before);
-    device.wait_for_state("stop").await;
-    assert_eq!(device.states(), ["start", "stop", "start", "stop"]);
-    assert!(device.packets().len() > before);
 }
 
 #[tokio::test]

@@ -1,27 +1,7 @@
 //! `voxbridge demo` on each simulated server, and its page.
 
-use std::{
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::Stdio,
-};
-
-use futures_util::future::join_all;
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::TcpStream,
-    process::{Child, Command},
-    time::timeout,
-};
-use voxbridge_test_support::{
-    bench::{scratch, speech_dir},
-    programs::{ensure, installed, send_signal},
-};
-
-use crate::program::{
-    commands::{PATIENCE, assert_wav, run, voxbridge},
-    files::wav_of_silence,
-};
+use super::{assert_wav, *};
+use crate::program::files::wav_of_silence;
 
 /// Starts `demo --browser`; returns the address of its page.
 async fn start_browser_demo(options: &[&str]) -> (Child, String) {
@@ -128,11 +108,11 @@ async fn demo_without_a_download_shows_the_words_of_its_recording_and_ends_with_
 /// A source directory whose setup script notes that it was called, and fails.
 fn source_dir(name: &str) -> PathBuf {
     let dir = scratch(name);
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(dir.join("examples/engines")).unwrap();
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(dir.join("examples/engines")).unwrap();
     let setup = dir.join("examples/engines/setup");
-    std::fs::write(&setup, "#!/bin/sh\necho \"$@\" >>called\nexit 69\n").unwrap();
-    std::fs::set_permissions(&setup, std::fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(&setup, "#!/bin/sh\necho \"$@\" >>called\nexit 69\n").unwrap();
+    fs::set_permissions(&setup, fs::Permissions::from_mode(0o755)).unwrap();
     dir
 }
 
@@ -143,7 +123,7 @@ async fn demo_with_engines_fetches_them_by_the_setup_script() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("examples/engines/setup ended with exit status: 69"), "{stderr}");
-    assert_eq!(std::fs::read_to_string(dir.join("called")).unwrap(), "target/engines\n");
+    assert_eq!(fs::read_to_string(dir.join("called")).unwrap(), "target/engines\n");
 
     // Elsewhere there is no script.
     let elsewhere = run(&["demo", "--engines"]).await;
@@ -152,7 +132,7 @@ async fn demo_with_engines_fetches_them_by_the_setup_script() {
     // A named directory is used and never filled.
     let named = voxbridge(&["demo", "--engines", "nowhere"]).current_dir(&dir).output().await.unwrap();
     assert_eq!(named.status.code(), Some(2));
-    assert_eq!(std::fs::read_to_string(dir.join("called")).unwrap(), "target/engines\n");
+    assert_eq!(fs::read_to_string(dir.join("called")).unwrap(), "target/engines\n");
 }
 
 /// Runs the demo on a terminal, with this typed into it; returns what it shows.
@@ -181,7 +161,7 @@ async fn demo_asks_once_at_a_terminal_and_fetches_nothing_without_a_yes() {
         return;
     }
     let dir = source_dir("demo-asks");
-    std::fs::write(dir.join("silence.wav"), wav_of_silence(1)).unwrap();
+    fs::write(dir.join("silence.wav"), wav_of_silence(1)).unwrap();
     let first = run_on_terminal(&dir, "n\n").await;
     assert!(first.contains("Fetch them now?") && first.contains("130 MB"), "{first}");
     assert!(first.contains("recognises no words"), "{first}");
@@ -190,10 +170,10 @@ async fn demo_asks_once_at_a_terminal_and_fetches_nothing_without_a_yes() {
     assert!(!dir.join("called").exists());
 
     // A yes runs the script. The demo goes on where it fails.
-    std::fs::remove_file(dir.join("target/engines-declined")).unwrap();
+    fs::remove_file(dir.join("target/engines-declined")).unwrap();
     let third = run_on_terminal(&dir, "\n").await;
     assert!(third.contains("were not fetched") && third.contains("heard   nothing"), "{third}");
-    assert_eq!(std::fs::read_to_string(dir.join("called")).unwrap(), "target/engines\n");
+    assert_eq!(fs::read_to_string(dir.join("called")).unwrap(), "target/engines\n");
 }
 
 #[tokio::test]

@@ -5,15 +5,7 @@ mod doctor;
 pub(super) mod queue_exits;
 mod verify;
 
-use std::{path::Path, process::Output, process::Stdio, time::Duration};
-
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    process::{Child, Command},
-    time::timeout,
-};
-use voxbridge_test_support::bench::{closed_port, scratch, speech_dir};
-use voxbridge_test_support::programs::{clear_settings, send_signal};
+use super::*;
 
 /// Longer than any command takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
@@ -95,7 +87,7 @@ pub(crate) async fn simulator_and_bridge() -> (Server, Server) {
 
 fn write_file(name: &str, text: &str) -> String {
     let path = scratch("program").join(name);
-    std::fs::write(&path, text).unwrap();
+    fs::write(&path, text).unwrap();
     path.display().to_string()
 }
 
@@ -103,11 +95,7 @@ fn write_file(name: &str, text: &str) -> String {
 async fn help_describes_every_command() {
     let version = run(&["--version"]).await;
     // A release build adds the commit.
-    assert!(
-        version.stdout.starts_with(concat!("voxbridge ", env!("CARGO_PKG_VERSION"))),
-        "{}",
-        version.stdout
-    );
+    assert!(version.stdout.starts_with(concat!("voxbridge ", env!("CARGO_PKG_VERSION"))));
     let level = version.stdout.lines().find_map(|line| line.strip_prefix("vector instructions: "));
     assert!(
         level
@@ -163,11 +151,7 @@ async fn configuration_errors_name_line_and_key() {
             let failed = run(&[command, "--config", path]).await;
             assert_eq!(failed.code, 2, "{command} {path}: {}", failed.stderr);
             for words in &words {
-                assert!(
-                    failed.stderr.contains(words),
-                    "{command}: {:?} does not say {words:?}",
-                    failed.stderr
-                );
+                assert!(failed.stderr.contains(words), "{command}: {:?}, not {words:?}", failed.stderr);
             }
         }
     }
@@ -177,7 +161,7 @@ async fn configuration_errors_name_line_and_key() {
 
 #[tokio::test]
 async fn check_prints_configuration_and_errors_as_json() {
-    let json = |output: &CommandOutput| serde_json::from_str::<serde_json::Value>(&output.stdout).unwrap();
+    let json = |output: &CommandOutput| serde_json::from_str::<Value>(&output.stdout).unwrap();
     let good = run(&["check", "--json", "--listen", "8001"]).await;
     assert_eq!(good.code, 0, "{}", good.stderr);
     let report = json(&good);
@@ -196,7 +180,7 @@ async fn check_prints_configuration_and_errors_as_json() {
     let unknown = run(&["check", "--json", "--profile", "spech"]).await;
     let error = &json(&unknown)["errors"][0];
     assert!(error["message"].as_str().unwrap().contains("did you mean `speech`"), "{error}");
-    assert_eq!((&error["option"], &error["file"]), (&"--profile".into(), &serde_json::Value::Null));
+    assert_eq!((&error["option"], &error["file"]), (&"--profile".into(), &Value::Null));
 }
 
 #[tokio::test]
@@ -220,7 +204,7 @@ async fn check_reports_all_mistakes_and_serve_the_same_ones() {
         assert_eq!(failed.stderr.trim_end().lines().count(), 4, "{}", failed.stderr);
     }
     let json = run(&["check", "--json", "--config", &file]).await;
-    let report: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let report: Value = serde_json::from_str(&json.stdout).unwrap();
     let errors = report["errors"].as_array().unwrap();
     let lines: Vec<_> = errors.iter().map(|error| error["line"].as_u64().unwrap()).collect();
     assert_eq!(errors.len(), 4, "{report}");
@@ -238,7 +222,7 @@ async fn check_warns_about_routes_and_protocols_that_are_never_served() {
     let source = run(&["mappings", "new", "mute"]).await.stdout;
     let has_transcript = |line: &&str| !line.starts_with("transcript_final");
     let mute: Vec<&str> = source.lines().filter(has_transcript).collect();
-    std::fs::write(dir.join("mute.toml"), mute.join("\n")).unwrap();
+    fs::write(dir.join("mute.toml"), mute.join("\n")).unwrap();
     let checked = run(&["check", "--config", &file, "--mappings", dir.to_str().unwrap()]).await;
     assert_eq!(checked.code, 0, "{}", checked.stderr);
     for warning in [
@@ -253,10 +237,7 @@ async fn check_warns_about_routes_and_protocols_that_are_never_served() {
 async fn completions_and_manual_pages_name_every_command() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(&["completions", shell]).await;
-        assert!(
-            script.code == 0 && script.stdout.contains("serve") && script.stdout.contains("upstream-ca"),
-            "{shell}"
-        );
+        assert!(script.code == 0 && script.stdout.contains("serve") && script.stdout.contains("upstream-ca"));
     }
     let bash = run(&["completions", "bash"]).await.stdout;
     let offered = |option: &str| {
@@ -308,7 +289,7 @@ async fn check_uses_same_environment_as_serve() {
     }
     toml::from_str::<toml::Table>(&layered.stdout).expect("the output is not TOML");
     let json = run_with(&["check", "--json", "--config", &file], &variables).await;
-    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
     for (key, source) in
         [("upstream.0.url", "VOXBRIDGE_UPSTREAM"), ("language", "file"), ("listen", "default")]
     {
@@ -353,7 +334,7 @@ async fn mappings_commands_list_show_explain_and_check() {
     }
     let dir = scratch("program/bad-mappings");
     let misspelt = shown.replace("command_key = ", "comand_key = ");
-    std::fs::write(dir.join("mine.toml"), &misspelt).unwrap();
+    fs::write(dir.join("mine.toml"), &misspelt).unwrap();
     let line = 1 + misspelt.lines().position(|line| line.starts_with("comand_key")).unwrap();
     let failed = run(&["check", "--mappings", dir.to_str().unwrap()]).await;
     assert_eq!(failed.code, 2);
@@ -366,7 +347,7 @@ async fn check_warns_about_mappings_that_cannot_work() {
     let dir = scratch("program/deaf");
     let deaf = "kind = \"profile\"\nname = \"deaf\"\ntitle = \"hears nothing\"\nextends = \"speech\"\nmode = \"chat\"\n\
                 [listen]\nstart_ms = 25000\nend_ms = 300\n";
-    std::fs::write(dir.join("deaf.toml"), deaf).unwrap();
+    fs::write(dir.join("deaf.toml"), deaf).unwrap();
     let words = "profile \"deaf\" on dialect \"minicpm-o\" does not work: no transcript reaches the client \
                  (the detector finds no speech in the audio)";
     let checked = run(&["check", "--mappings", dir.to_str().unwrap()]).await;
@@ -374,7 +355,7 @@ async fn check_warns_about_mappings_that_cannot_work() {
     let warning = format!("# warning: client \"macaw\" with {words}");
     assert!(checked.stdout.contains(&warning), "{}", checked.stdout);
     let checked = run(&["check", "--json", "--mappings", dir.to_str().unwrap()]).await;
-    let report: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
+    let report: Value = serde_json::from_str(&checked.stdout).unwrap();
     let warnings = report["warnings"].as_array().unwrap();
     assert!(warnings.iter().any(|it| it == &format!("client \"vosk\" with {words}")), "{report}");
 }
@@ -391,10 +372,10 @@ async fn compatible_mappings_are_printed_in_three_formats() {
     let lines = explain(&["macaw", "--format", "markdown"]).await;
     assert!(lines.contains("| `macaw` | `speech` | `minicpm-o` | yes |"), "{lines}");
     let cells = explain(&["macaw", "speech", "--format", "json"]).await;
-    let cells: serde_json::Value = serde_json::from_str(&cells).unwrap();
+    let cells: Value = serde_json::from_str(&cells).unwrap();
     assert!(cells.as_array().unwrap().iter().all(|cell| cell["profile"] == "speech"), "{cells}");
     let details = explain(&["macaw", "speech", "minicpm-o", "--format", "json"]).await;
-    let details: serde_json::Value = serde_json::from_str(&details).unwrap();
+    let details: Value = serde_json::from_str(&details).unwrap();
     let rows = details["sends"].as_array().unwrap();
     assert!(rows.iter().any(|row| row["is"] == "command" && row["name"] == "tts.speak"), "{details}");
     let unknown = run(&["mappings", "explain", "makaw"]).await;
@@ -405,7 +386,7 @@ async fn compatible_mappings_are_printed_in_three_formats() {
 async fn new_mapping_is_created_checked_and_replayed() {
     let dir = scratch("program/begun");
     // `-o` creates the directory.
-    std::fs::remove_dir_all(&dir).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
     let path = dir.join("mine.toml").display().to_string();
     let created = run(&["mappings", "new", "mine", "-o", &path]).await;
     assert_eq!(created.code, 0, "{}", created.stderr);
@@ -418,8 +399,8 @@ async fn new_mapping_is_created_checked_and_replayed() {
         "{}",
         conversation.stdout
     );
-    std::fs::write(dir.join("talk.toml"), conversation.stdout).unwrap();
-    std::fs::write(dir.join("macaw.toml"), include_str!("../../../../mappings/client/macaw.toml")).unwrap();
+    fs::write(dir.join("talk.toml"), conversation.stdout).unwrap();
+    fs::write(dir.join("macaw.toml"), include_str!("../../../../mappings/client/macaw.toml")).unwrap();
     let checked = run(&["check", "--mappings", dir.to_str().unwrap()]).await;
     assert_eq!(checked.code, 0, "{}", checked.stderr);
     for words in
@@ -484,7 +465,7 @@ async fn unreachable_server_has_its_own_exit_code() {
 
 #[tokio::test]
 async fn untrusted_certificate_has_its_own_exit_code_and_ca_trusts_it() {
-    let (cert, key, _) = crate::program::tls::certificate();
+    let (cert, key, _) = certificate();
     let (cert, key) = (write_file("trust-cert.pem", &cert), write_file("trust-key.pem", &key));
     let bridge =
         ["serve", "--listen", "0", "--upstream", "ws://127.0.0.1:9", "--tls-cert", &cert, "--tls-key", &key];
@@ -557,7 +538,7 @@ async fn demo_prints_both_sides_and_saves_answer() {
     assert_wav(Path::new(&out));
     let picture = Path::new(&out).with_extension("svg");
     assert!(shown.stdout.contains(&format!("picture {}", picture.display())), "{}", shown.stdout);
-    let svg = std::fs::read_to_string(picture).unwrap();
+    let svg = fs::read_to_string(picture).unwrap();
     for words in ["→ tts.speak “You said", "s to the transcript", "s to the first audio", "#0"] {
         assert!(svg.contains(words), "nothing about {words}: {svg}");
     }
@@ -589,7 +570,7 @@ async fn openai_demo_asks_interrupts_and_saves_the_last_answer() {
         assert!(!shown.stdout.contains(words), "audio on a line of its own: {}", shown.stdout);
     }
     assert_wav(Path::new(&out));
-    let svg = std::fs::read_to_string(Path::new(&out).with_extension("svg")).unwrap();
+    let svg = fs::read_to_string(Path::new(&out).with_extension("svg")).unwrap();
     for words in ["→ session.update", "s to the transcript", "s to the first audio"] {
         assert!(svg.contains(words), "nothing about {words}: {svg}");
     }

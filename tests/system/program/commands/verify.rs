@@ -1,39 +1,11 @@
 //! `voxbridge verify` against simulated servers of every kind: healthy ones pass, and each fault that voxbridge cannot hide fails
 //! the line that is about it.
 
-use std::{
-    fs,
-    path::Path,
-    path::PathBuf,
-    process::Stdio,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::sync::OnceLock;
 
-use futures_util::future::join_all;
-use serde_json::Value;
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    process::{Child, Command},
-    time::timeout,
-};
-use voxbridge::{
-    audio::wav,
-    simulator::{
-        Backend, HttpApi, RealtimeServer, SimDialect, SimulatorConfig, engines::SpeechEngines,
-        known_speech::KnownSpeech,
-    },
-};
-use voxbridge_test_support::{
-    bench::{
-        RunningServer, conversation_profile_with, dial, http_upstream, scratch, speech_dir, start_simulator,
-        upstream_of,
-    },
-    programs::send_signal,
-    wait::wait_until,
-};
+use voxbridge::simulator::known_speech::KnownSpeech;
 
-use super::{run, voxbridge};
+use super::*;
 
 /// Longer than any run takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(900);

@@ -1,19 +1,8 @@
 //! The comparison with other servers: its scripts are complete, its statistics are right, and it runs.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::process::Command;
 
-use serde_json::{Value, json};
-use voxbridge_test_support::{
-    bench::scratch,
-    cases::assert_has,
-    programs::{ensure, installed},
-};
-
-use super::{ONE_AT_A_TIME, PoisonError, example};
+use super::{PoisonError, *};
 
 /// Installs Python if necessary, as root on Debian. False skips the test.
 fn has_python() -> bool {

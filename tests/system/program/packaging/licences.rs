@@ -1,9 +1,10 @@
 //! `.deny.toml` allows the licence of every dependency.
 
-use std::{collections::BTreeSet, path::Path, process::Command};
+use std::process::Command;
 
-use serde_json::Value;
 use toml::Table;
+
+use super::*;
 
 /// True if an SPDX expression is satisfied by `allowed_licences`. Older crates write `/` for OR.
 fn is_allowed(expression: &str, allowed_licences: &BTreeSet<String>) -> bool {
@@ -55,7 +56,7 @@ fn take_word(rest: &mut &[&str], word: &str) -> bool {
 
 fn allowed_licences() -> BTreeSet<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(".deny.toml");
-    let file: Table = std::fs::read_to_string(file).unwrap().parse().unwrap();
+    let file: Table = fs::read_to_string(file).unwrap().parse().unwrap();
     let list = file["licenses"]["allow"].as_array().unwrap();
     list.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
 }

@@ -3,27 +3,10 @@
 //! Grafana itself is not used: neither Debian nor PyPI nor npm has its server. The test asks Prometheus what the dashboard
 //! would ask, with the variables filled in.
 
-use std::{collections::BTreeSet, path::Path, process::Stdio, sync::PoisonError, time::Duration};
+use tokio::process::Command;
 
-use serde_json::{Value, json};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    process::{Child, Command},
-    time::{Instant, sleep},
-};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::{
-    bench::{Client, ClientFrame, dial, events, instant_simulator, recording, scratch, start_simulator},
-    certs,
-    programs::ensure,
-};
-
-use super::{ONE_AT_A_TIME, example, read};
-use crate::program::{
-    load::generator_path,
-    server_process::{Server, config, send_request, voxbridge},
-};
+use super::*;
+use crate::program::load::generator_path;
 
 const DASHBOARD: &str = "grafana/voxbridge.json";
 const ALERTS: &str = "prometheus/alerts.yaml";
@@ -160,21 +143,21 @@ impl Prometheus {
             "scrape_configs": [{"job_name": "voxbridge", "static_configs": [{"targets": admins}]}],
         });
         let file = dir.join("prometheus.yml");
-        std::fs::write(&file, settings.to_string()).unwrap();
+        fs::write(&file, settings.to_string()).unwrap();
         let address = free_address().await;
         let process = Command::new("prometheus")
             .arg(format!("--config.file={}", file.display()))
             .arg(format!("--storage.tsdb.path={}", dir.join("data").display()))
             .arg(format!("--web.listen-address={address}"))
             .stdout(Stdio::null())
-            .stderr(std::fs::File::create(dir.join("prometheus.log")).unwrap())
+            .stderr(File::create(dir.join("prometheus.log")).unwrap())
             .kill_on_drop(true)
             .spawn()
             .unwrap();
         let mut prometheus = Self { address, process };
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(&prometheus.address).await.is_err() {
-            let log = std::fs::read_to_string(dir.join("prometheus.log")).unwrap();
+            let log = fs::read_to_string(dir.join("prometheus.log")).unwrap();
             assert!(prometheus.process.try_wait().unwrap().is_none() && Instant::now() < deadline, "{log}");
             sleep(Duration::from_millis(100)).await;
         }
@@ -255,9 +238,9 @@ async fn start_server(args: &[&str]) -> Server {
 
 /// A server with a certificate, whose expiry is a metric.
 async fn start_secure_server(dir: &Path) -> Server {
-    let (certificate, key) = certs::self_signed("localhost");
+    let (certificate, key) = self_signed("localhost");
     let [certificate, key] = [("tls.pem", certificate), ("tls.key", key)].map(|(name, pem)| {
-        std::fs::write(dir.join(name), pem).unwrap();
+        fs::write(dir.join(name), pem).unwrap();
         dir.join(name).display().to_string()
     });
     let upstream = ["--upstream", "ws://127.0.0.1:9/v1/realtime"];

@@ -1,19 +1,6 @@
 //! `voxbridge serve` in its own process, so that its memory can be measured.
 
-use std::{
-    fs::{self, File},
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
-};
-
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    process::{Child, Command},
-    time::timeout,
-};
-use voxbridge_test_support::programs::{clear_settings, send_signal};
+use super::*;
 
 const PROCESS_TIMEOUT: Duration = Duration::from_secs(20);
 

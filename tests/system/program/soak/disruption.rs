@@ -1,24 +1,9 @@
 //! Disruptions of a conversation, and the point at which each one is over.
 
-use std::{path::Path, time::Duration};
-
 use futures_util::future::join;
-use tokio::{
-    sync::oneshot,
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
-use voxbridge::simulator::{
-    Backend, SimulatorConfig,
-    socket::{self, FaultInjector},
-};
+use voxbridge::simulator::socket::{self, FaultInjector};
 
-use voxbridge_test_support::tcp_proxy::TcpProxy;
-
-use super::{
-    bridge::MAX_SESSION_DURATION,
-    soak_client::{EVENT_TIMEOUT, SoakClient},
-};
+use super::{bridge::MAX_SESSION_DURATION, *};
 
 /// One disruption.
 #[derive(Debug, Clone, Copy)]

@@ -9,19 +9,15 @@ mod disruption;
 mod observer;
 mod soak_client;
 
-use std::time::Duration;
+use std::collections::VecDeque;
 
 use bridge::Bridge;
 use disruption::{DISRUPTIONS, DisruptedUpstream, Disruption, DisruptionRun, random_recording};
 use observer::Observations;
 use soak_client::{EVENT_TIMEOUT, SoakClient};
-use tokio::{
-    task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval},
-};
-use voxbridge::simulator::Backend;
+use tokio::{task::JoinSet, time::MissedTickBehavior};
 
-use crate::program::server_process::calm_machine;
+use super::*;
 
 /// Number of parallel sessions, each with its own bridge, gateway and disruptions.
 const SESSIONS: usize = 12;

@@ -1,13 +1,9 @@
 //! Checks the client's events as they arrive: pairs alternate; audio lies inside its pair; turns come one at
 //! a time, complete, in order, and no faster than real time.
 
-use std::{collections::BTreeMap, collections::VecDeque};
+use futures_util::Stream;
 
-use futures_util::{Stream, StreamExt as _};
-use serde_json::Value;
-use tokio::{sync::watch, time::Instant};
-use tokio_tungstenite::tungstenite::{Error, Message};
-use voxbridge::simulator::read_watermark;
+use super::*;
 
 /// Sample rate of the played audio.
 const RATE_HZ: f64 = 24_000.0;

@@ -1,16 +1,9 @@
 //! A client in a room: its microphone streams continuously, and its speech consists of recordings.
 
-use std::{collections::VecDeque, time::Duration};
+use futures_util::Sink;
+use tokio::sync::mpsc;
 
-use futures_util::{Sink, SinkExt as _, StreamExt as _};
-use tokio::{
-    net::TcpStream,
-    sync::{mpsc, oneshot, watch},
-    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
-};
-use tokio_tungstenite::{client_async, tungstenite::Message};
-
-use super::observer::{ClientObserver, Observations};
+use super::{observer::ClientObserver, *};
 
 const FRAME: Duration = Duration::from_millis(20);
 const FRAME_SAMPLES: usize = 320;
@@ -46,12 +39,7 @@ impl SoakClient {
     /// The observations so far; panics at a violation.
     pub(crate) fn checked_observations(&self) -> Observations {
         let observations = self.observations.borrow().clone();
-        assert!(
-            observations.first_violation.is_none(),
-            "{}: {}",
-            self.name,
-            observations.first_violation.unwrap()
-        );
+        assert!(observations.first_violation.is_none(), "{}: {:?}", self.name, observations.first_violation);
         observations
     }
 
@@ -74,11 +62,7 @@ impl SoakClient {
         };
         let is_met = timeout(within, self.observations.wait_for(is_done)).await.is_ok();
         let observations = self.checked_observations();
-        assert!(
-            !observations.is_session_over || condition(&observations),
-            "{}: the session is over",
-            self.name
-        );
+        assert!(!observations.is_session_over || condition(&observations), "{}: it is over", self.name);
         is_met
     }
 
@@ -91,11 +75,7 @@ impl SoakClient {
                     observations.turns_started == observations.turns_ended
                 })
                 .await;
-            assert!(
-                is_silent && start.elapsed() < 2 * EVENT_TIMEOUT,
-                "{}: the model does not fall silent",
-                self.name
-            );
+            assert!(is_silent && start.elapsed() < 2 * EVENT_TIMEOUT, "{}: never silent", self.name);
             let turns_before = self.checked_observations().turns_started;
             if !self
                 .wait_until(Duration::from_secs(1), |observations| observations.turns_started > turns_before)

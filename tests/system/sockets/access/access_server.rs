@@ -1,30 +1,10 @@
 //! A bridge with a replaceable configuration, and clients for every kind of handshake.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_tungstenite::tungstenite::protocol::Role;
+use voxbridge::server::ActiveConfig;
 
-use futures_util::{SinkExt as _, StreamExt as _};
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::TcpStream,
-    time::timeout,
-};
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{Message, protocol::Role},
-};
-use voxbridge::{
-    config::Config,
-    server::{ActiveConfig, Server},
-};
-
-use voxbridge_test_support::bench::{
-    RunningServer, instant_simulator, scratch, start_simulator, upstream_at,
-};
+use super::*;
 
 /// Longer than any step takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -45,7 +25,7 @@ impl AccessServer {
     /// Starts a bridge with this configuration. `DIR` in it stands for a directory that holds these files.
     pub(crate) async fn start(name: &str, toml: &str, files: &[(&str, &str)]) -> Self {
         let dir = scratch(&format!("access-{name}"));
-        files.iter().for_each(|(name, text)| std::fs::write(dir.join(name), text).unwrap());
+        files.iter().for_each(|(name, text)| fs::write(dir.join(name), text).unwrap());
         let (upstream, simulator, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
         let service =
             parse_config(&dir, toml, upstream).build_service().unwrap_or_else(|problem| panic!("{problem}"));

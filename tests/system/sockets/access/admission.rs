@@ -1,9 +1,6 @@
 //! Every rejection before the upgrade, every way to send a key, and key reloads during sessions.
 
-use serde_json::json;
-use tokio_tungstenite::tungstenite::Message;
-
-use super::access_server::{AccessServer, HandshakeAnswer, MACAW, send_request};
+use super::*;
 
 const KEYS: &str = "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\n\
     [[key]]\nname = \"old\"\nkey = \"old-s3cret\"\nexpires = 2020-01-01\n\
@@ -16,10 +13,6 @@ const ACCESS_CONFIG: &str = "[access]\nkeys = \"DIR/keys.toml\"\nquery_parameter
 
 async fn server_with_keys(name: &str) -> AccessServer {
     AccessServer::start(name, ACCESS_CONFIG, &[("keys.toml", KEYS)]).await
-}
-
-fn bearer(key: &str) -> String {
-    format!("Authorization: Bearer {key}\r\n")
 }
 
 #[tokio::test]
@@ -156,12 +149,8 @@ async fn key_reload_keeps_live_sessions() {
     let server = server_with_keys("rotation").await;
     let mut live = server.connect(MACAW, &bearer("ann-s3cret")).await;
     let rotated = "[[key]]\nname = \"ann\"\nkey = \"ann-n3w\"\nsessions_max = 2\n";
-    std::fs::write(server.dir.join("keys.toml"), rotated).unwrap();
-    assert_eq!(
-        server.connect(MACAW, &bearer("ann-n3w")).await.status,
-        401,
-        "the new key is valid only after the reload"
-    );
+    fs::write(server.dir.join("keys.toml"), rotated).unwrap();
+    assert_eq!(server.connect(MACAW, &bearer("ann-n3w")).await.status, 401, "before the reload");
     server.reload(ACCESS_CONFIG).unwrap();
     live.assert_alive().await;
     assert_eq!(server.connect(MACAW, &bearer("ann-s3cret")).await.status, 401);
@@ -170,17 +159,13 @@ async fn key_reload_keeps_live_sessions() {
     let third = server.connect(MACAW, &bearer("ann-n3w")).await;
     assert_eq!(third.status, 429, "older sessions count for the key name that opened them");
 
-    std::fs::write(server.dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = \"n3wer").unwrap();
+    fs::write(server.dir.join("keys.toml"), "[[key]]\nname = \"ann\"\nkey = \"n3wer").unwrap();
     let problem = server.reload(ACCESS_CONFIG).unwrap_err();
     assert!(problem.contains("keys.toml:3") && !problem.contains("n3wer"), "{problem}");
     second.assert_alive().await;
     live.send(Message::text(json!({"type": "session.close"}).to_string())).await;
     while live.message().await.is_some() {}
-    assert_eq!(
-        server.connect_until_accepted(MACAW, &bearer("ann-n3w")).await.status,
-        101,
-        "the previous keys stay valid"
-    );
+    assert_eq!(server.connect_until_accepted(MACAW, &bearer("ann-n3w")).await.status, 101, "still valid");
 }
 
 #[tokio::test]
@@ -201,11 +186,7 @@ async fn signed_request_needs_no_key() {
     assert_eq!(server.connect("/twilio", signed).await.status, 101);
     // From the same for ".../twilio/".
     let with_slash = "X-Twilio-Signature: x/ER56YFhXMdwWfLqLMbVO5Y8YI=\r\n";
-    assert_eq!(
-        server.connect("/twilio/", with_slash).await.status,
-        101,
-        "the URL is signed as it is written"
-    );
+    assert_eq!(server.connect("/twilio/", with_slash).await.status, 101, "signed as written");
     assert_eq!(server.connect("/twilio/", signed).await.status, 401);
     assert_eq!(server.connect(MACAW, "").await.status, 101, "other protocols are not signed");
 

@@ -1,23 +1,10 @@
 //! TLS clients with and without a certificate, and replacement of the server's certificate during sessions.
 
-use std::path::Path;
+use tokio_rustls::client::TlsStream;
+use voxbridge::{server::certificate_watch::watch_certificates, telemetry::metrics::scrape::ServerSnapshot};
+use voxbridge_test_support::certs::{Authority, connector};
 
-use rustls::pki_types::ServerName;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time::timeout,
-};
-use tokio_rustls::{TlsConnector, client::TlsStream};
-use voxbridge::{
-    server::certificate_watch::watch_certificates,
-    telemetry::metrics::{Metrics, scrape::ServerSnapshot},
-};
-
-use voxbridge_test_support::certs::{Authority, authority, connector, signed};
-use voxbridge_test_support::wait::wait_until;
-
-use super::access_server::{AccessServer, MACAW, PATIENCE, assert_disconnected, connect, send_request};
+use super::*;
 
 async fn connect_tls(server: &AccessServer, with: &TlsConnector) -> std::io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from("localhost").unwrap();
@@ -25,8 +12,8 @@ async fn connect_tls(server: &AccessServer, with: &TlsConnector) -> std::io::Res
 }
 
 fn write(dir: &Path, pair: &(String, String)) {
-    std::fs::write(dir.join("cert.pem"), &pair.0).unwrap();
-    std::fs::write(dir.join("key.pem"), &pair.1).unwrap();
+    fs::write(dir.join("cert.pem"), &pair.0).unwrap();
+    fs::write(dir.join("key.pem"), &pair.1).unwrap();
 }
 
 const TLS_CONFIG: &str = "[tls]\ncert = \"DIR/cert.pem\"\nkey = \"DIR/key.pem\"\n";
@@ -48,12 +35,7 @@ async fn session_works_over_tls() {
 
     let stream = connect_tls(&server, &connector(&ca, None)).await.unwrap();
     let page = send_request(stream, b"GET /v1/listen HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    assert!(
-        page.status == 426 && page.body.contains("wss://<host>/v1/listen"),
-        "{} {}",
-        page.status,
-        page.body
-    );
+    assert!(page.status == 426 && page.body.contains("wss://<host>/v1/listen"), "{}", page.body);
 
     let plain = send_request(server.tcp().await, b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert_eq!((plain.status, plain.code().as_str()), (400, "tls_required"));
@@ -131,8 +113,7 @@ async fn certificate_is_replaced_during_session() {
     assert!(expires.as_secs() > 1_800_000_000, "{expires:?}");
     write(&server.dir, &signed(&new, "localhost"));
     let metrics = Metrics::new(ServerSnapshot::default);
-    let looks =
-        watch_certificates(server.current(), None, metrics.clone(), std::time::Duration::from_millis(20));
+    let looks = watch_certificates(server.current(), None, metrics.clone(), Duration::from_millis(20));
     let watching = tokio::spawn(looks);
     timeout(PATIENCE, async { while !accepts(&new).await {} })
         .await
@@ -148,11 +129,11 @@ async fn certificate_is_replaced_during_session() {
     watching.abort();
 
     // A mismatched pair changes nothing and is reported once, by polling and by a reload.
-    std::fs::write(server.dir.join("key.pem"), signed(&new, "localhost").1).unwrap();
+    fs::write(server.dir.join("key.pem"), signed(&new, "localhost").1).unwrap();
     assert!(acceptor.refresh().unwrap_err().contains("no pair of certificate and key"));
     assert_eq!(acceptor.refresh(), Ok(false), "reported once");
     assert!(server.reload(TLS_CONFIG).unwrap_err().contains("tls: "));
-    std::fs::remove_file(server.dir.join("key.pem")).unwrap();
+    fs::remove_file(server.dir.join("key.pem")).unwrap();
     assert_eq!(acceptor.refresh(), Ok(false), "the second file may still be missing");
     assert!(accepts(&new).await);
 

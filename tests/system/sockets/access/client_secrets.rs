@@ -1,8 +1,6 @@
 //! Client secrets: who gets one, and what it opens.
 
-use serde_json::{Value, json};
-
-use super::access_server::{AccessServer, HandshakeAnswer, send_request};
+use super::*;
 
 const KEYS: &str = "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\nsessions_max = 1\nmodels = [\"gpt-*\"]\n\
     [[key]]\nname = \"bob\"\nkey = \"bob-s3cret\"\n";
@@ -16,10 +14,6 @@ async fn post(server: &AccessServer, path: &str, headers: &str, body: &str) -> (
     let answer = send_request(server.tcp().await, request.as_bytes()).await;
     let body = serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{}", answer.body));
     (answer.status, body)
-}
-
-fn bearer(key: &str) -> String {
-    format!("Authorization: Bearer {key}\r\n")
 }
 
 /// A secret of the key ann.
@@ -90,12 +84,7 @@ async fn secret_opens_sessions_with_the_rights_of_its_key_and_nothing_else() {
     let secret = secret(&server).await;
     let path = "/v1/realtime?model=gpt-realtime";
     let mut open: HandshakeAnswer<_> = server.connect(path, &as_browser(&secret)).await;
-    assert_eq!(
-        (open.status, open.header("sec-websocket-protocol")),
-        (101, Some("realtime")),
-        "{}",
-        open.body
-    );
+    assert_eq!((open.status, open.header("sec-websocket-protocol")), (101, Some("realtime")));
     assert!(!open.head.contains(&secret));
     assert_eq!(open.wait_for_event().await["type"], "session.created");
 
@@ -152,7 +141,7 @@ async fn secret_ends_with_its_key() {
         let answer = server.connect("/v1/realtime?model=gpt-realtime", &bearer(&secret)).await;
         answer.status
     };
-    let write = |text: &str| std::fs::write(server.dir.join("keys.toml"), text).unwrap();
+    let write = |text: &str| fs::write(server.dir.join("keys.toml"), text).unwrap();
     write(&KEYS.replace("sessions_max = 1", "sessions_max = 9"));
     server.reload(ACCESS_CONFIG).unwrap();
     assert_eq!(status().await, 101, "the key has the same secret");

@@ -1,25 +1,6 @@
 //! Limits per key, per address and in total, and session time limits.
 
-use std::time::Duration;
-
-use futures_util::{SinkExt as _, StreamExt as _};
-use serde_json::json;
-use tokio::{
-    io::AsyncWriteExt as _,
-    net::{TcpSocket, TcpStream},
-    time::timeout,
-};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::simulator::{FaultKind, SimulatorConfig};
-use voxbridge_test_support::bench::{instant_simulator, start_simulator};
-
-use super::access_server::{
-    AccessServer, HandshakeAnswer, MACAW, PATIENCE, assert_disconnected, send_request,
-};
-
-fn bearer(key: &str) -> String {
-    format!("Authorization: Bearer {key}\r\n")
-}
+use super::*;
 
 #[tokio::test]
 async fn key_quota_is_released_when_session_ends() {
@@ -77,11 +58,7 @@ async fn address_quota_applies_behind_proxy() {
         "one /64 network counts as one address"
     );
     let own = server.connect(MACAW, "").await;
-    assert_eq!(
-        (own.status, server.connect(MACAW, "").await.status),
-        (101, 429),
-        "the proxy's own address has a quota"
-    );
+    assert_eq!((own.status, server.connect(MACAW, "").await.status), (101, 429), "the proxy's quota");
     first.close().await;
     drop(server.connect_until_accepted(MACAW, &forwarded_for("192.0.2.1")).await);
 
@@ -167,10 +144,7 @@ async fn limit_of_incoming_messages_does_not_limit_audio() {
                 other => panic!("{limit}: {other:?}"),
             }
         };
-        assert!(
-            audio_bytes > 10_000 && end.contains(r#""cancelled":false"#),
-            "{limit}: {audio_bytes} bytes, {end}"
-        );
+        assert!(audio_bytes > 10_000 && end.contains(r#""cancelled":false"#), "{audio_bytes} bytes, {end}");
         client.assert_alive().await;
     }
 }

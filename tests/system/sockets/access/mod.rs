@@ -9,3 +9,12 @@ mod playground;
 mod rest;
 mod secrets;
 mod upstream_credentials;
+
+use access_server::{HandshakeAnswer, MACAW, PATIENCE, assert_disconnected, connect, send_request};
+
+use super::*;
+
+/// The header with this key.
+fn bearer(key: &str) -> String {
+    format!("Authorization: Bearer {key}\r\n")
+}

@@ -1,9 +1,6 @@
 //! The playground: served only where it is asked for, to its own page, and showing a page only the session that it opened.
 
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::trace::Trace;
-
-use super::access_server::{AccessServer, HandshakeAnswer, MACAW, send_request};
+use super::*;
 
 const KEYS: &str =
     "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\n[[key]]\nname = \"bob\"\nkey = \"bob-s3cret\"\n";
@@ -26,7 +23,7 @@ const FILES: [&str; 14] = [
     "/wires.js",
 ];
 
-async fn get(server: &AccessServer, path: &str, headers: &str) -> HandshakeAnswer<tokio::net::TcpStream> {
+async fn get(server: &AccessServer, path: &str, headers: &str) -> HandshakeAnswer<TcpStream> {
     let request = format!("GET {path} HTTP/1.1\r\n{headers}\r\n");
     send_request(server.tcp().await, request.as_bytes()).await
 }

@@ -1,13 +1,13 @@
 //! REST requests pass the same checks as WebSocket clients: keys, permissions, quotas, limits, origins.
 
-use super::access_server::{AccessServer, HandshakeAnswer, send_request};
+use super::*;
 
 const KEYS: &str = "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\nsessions_max = 1\nmodels = [\"tts-*\"]\n\
     [[key]]\nname = \"bob\"\nkey = \"bob-s3cret\"\nprotocols = [\"macaw\"]\n\
     [[key]]\nname = \"cid\"\nkey = \"cid-s3cret\"\nsessions_per_minute = 2\n";
 const CONFIG: &str = "[access]\nkeys = \"DIR/keys.toml\"\norigins = [\"https://app.example.com\"]\n";
 
-async fn speak(server: &AccessServer, headers: &str, model: &str) -> HandshakeAnswer<tokio::net::TcpStream> {
+async fn speak(server: &AccessServer, headers: &str, model: &str) -> HandshakeAnswer<TcpStream> {
     let body = format!(r#"{{"model":"{model}","input":"Hello.","response_format":"pcm"}}"#);
     let request = format!(
         "POST /v1/audio/speech HTTP/1.0\r\nHost: x\r\nContent-Length: {}\r\n{headers}\r\n{body}",
@@ -77,7 +77,7 @@ async fn pages_of_allowed_origins_may_use_rest() {
 #[tokio::test]
 async fn request_is_a_session_of_the_server() {
     let server = AccessServer::start("rest-slots", "sessions_max = 1\n", &[]).await;
-    let mut first = server.connect_until_accepted(super::access_server::MACAW, "").await;
+    let mut first = server.connect_until_accepted(MACAW, "").await;
     first.assert_alive().await;
     let refused = speak(&server, "", "tts-1").await;
     assert_eq!((refused.status, refused.code().as_str()), (503, "service_unavailable"));
@@ -152,11 +152,7 @@ async fn ambiguous_heads_are_refused_at_every_path() {
             "HTTP/1.1\r\nHost: localhost\n\n",
         ] {
             let answer = send_request(server.tcp().await, format!("GET {path} {lines}").as_bytes()).await;
-            assert_eq!(
-                (answer.status, answer.header("connection")),
-                (400, Some("close")),
-                "{path} {lines:?}"
-            );
+            assert_eq!((answer.status, answer.header("connection")), (400, Some("close")), "{path}");
         }
     }
 }

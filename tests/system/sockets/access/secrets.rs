@@ -1,24 +1,14 @@
 //! Runs the server as a process and searches logs, traces, answers and the output of `check` for every secret
 //! used.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Stdio};
+use tokio::sync::mpsc;
 
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    net::TcpStream,
-    process::Command,
-    sync::mpsc,
-    time::timeout,
-};
-
-use super::access_server::{PATIENCE, connect, send_request};
-use voxbridge_test_support::bench::{instant_simulator, scratch, start_simulator};
-use voxbridge_test_support::programs::{clear_settings, send_signal};
+use super::*;
 
 const SECRETS: [&str; 5] = ["key-s3cret", "new-s3cret", "wrong-s3cret", "env-s3cret", "up-s3cret"];
 
 /// Writes all files into a directory.
-fn write_files(upstream: std::net::SocketAddr) -> PathBuf {
+fn write_files(upstream: SocketAddr) -> PathBuf {
     let dir = scratch("access-secrets");
     let _ = fs::remove_dir_all(dir.join("traces"));
     let config = format!(
@@ -34,7 +24,7 @@ fn write_files(upstream: std::net::SocketAddr) -> PathBuf {
     dir
 }
 
-fn command(dir: &std::path::Path, name: &str) -> Command {
+fn command(dir: &Path, name: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_voxbridge"));
     clear_settings(command.as_std_mut());
     command.arg(name).arg("--config").arg(dir.join("voxbridge.toml")).env("OPS_KEY", "env-s3cret");
@@ -89,7 +79,7 @@ async fn secrets_appear_in_no_output() {
     let request = b"POST /v1/realtime/client_secrets HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\
         Authorization: Bearer key-s3cret\r\n\r\n";
     let answer = send_request(TcpStream::connect(&address).await.unwrap(), request).await;
-    let issued = serde_json::from_str::<serde_json::Value>(&answer.body).unwrap();
+    let issued = serde_json::from_str::<Value>(&answer.body).unwrap();
     let issued = issued["value"].as_str().unwrap();
 
     let dial = async |query: &str, headers: &str| {
@@ -110,7 +100,7 @@ async fn secrets_appear_in_no_output() {
         assert_clean("an answer", &format!("{}{}", answer.head, answer.body));
         if status == 101 {
             let text = r#"{"type": "tts.speak", "text": "Hello."}"#;
-            answer.send(tokio_tungstenite::tungstenite::Message::text(text)).await;
+            answer.send(Message::text(text)).await;
             while answer.message().await.is_some_and(|message| !message.to_string().contains("speaking_end"))
             {
             }
@@ -132,10 +122,7 @@ async fn secrets_appear_in_no_output() {
     assert!(ended.is_ok_and(|status| status.unwrap().success()), "{log_lines}");
     assert!(log_lines.contains("key=\"ann\"") && log_lines.len() > 1000, "{log_lines}");
     assert_clean("the log", &log_lines);
-    assert!(
-        log_lines.contains("client secret issued") && !log_lines.contains(&issued[3..]),
-        "{issued}: {log_lines}"
-    );
+    assert!(log_lines.contains("client secret issued") && !log_lines.contains(&issued[3..]), "{log_lines}");
     let traces: Vec<_> = fs::read_dir(dir.join("traces")).unwrap().map(|file| file.unwrap().path()).collect();
     assert!(traces.len() >= 4, "{traces:?}");
     for trace in &traces {

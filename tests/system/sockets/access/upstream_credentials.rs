@@ -1,26 +1,9 @@
 //! Tokens and certificates for upstreams: sent to their upstream only.
 
-use std::{path::PathBuf, sync::Arc};
-
-use rustls::{
-    RootCertStore, ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    server::WebPkiClientVerifier,
-};
-use serde_json::json;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
-    time::timeout,
-};
+use rustls::{RootCertStore, ServerConfig, pki_types::PrivateKeyDer, server::WebPkiClientVerifier};
 use tokio_rustls::TlsAcceptor;
-use tokio_tungstenite::tungstenite::Message;
 
-use super::access_server::{AccessServer, MACAW, PATIENCE};
-use voxbridge_test_support::{
-    bench::{instant_simulator, profile_with_numbers, start_simulator},
-    certs::{authority, serve_tls, signed},
-};
+use super::*;
 
 /// Starts a server that rejects every connection with this text, and returns the head of the first request
 /// and the client's error.
@@ -90,11 +73,7 @@ async fn client_certificate_is_presented_upstream() {
 }
 
 /// TLS in front of a plain server. It accepts only clients with a certificate of this authority.
-async fn serve_with_client_certificates(
-    plain: std::net::SocketAddr,
-    ca: &str,
-    own: &(String, String),
-) -> u16 {
+async fn serve_with_client_certificates(plain: SocketAddr, ca: &str, own: &(String, String)) -> u16 {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -114,11 +93,11 @@ async fn serve_with_client_certificates(
 
 #[test]
 fn file_paths_are_relative_to_configuration() {
-    let dir = voxbridge_test_support::bench::scratch("access-relative");
+    let dir = scratch("access-relative");
     let toml = "[[upstream]]\nurl = \"wss://x\"\ntoken_file = \"t\"\nclient_cert = \"c\"\nclient_key = \"k\"\n\
                 [access]\nkeys = \"keys.toml\"\n[tls]\ncert = \"a\"\nkey = \"b\"\nclient_ca = \"/abs\"\n";
-    std::fs::write(dir.join("voxbridge.toml"), toml).unwrap();
-    let config = voxbridge::config::Config::read(&dir.join("voxbridge.toml")).unwrap();
+    fs::write(dir.join("voxbridge.toml"), toml).unwrap();
+    let config = Config::read(&dir.join("voxbridge.toml")).unwrap();
     let at = |name: &str| Some(dir.join(name));
     assert_eq!((&config.upstream[0].token_file, &config.upstream[0].client_key), (&at("t"), &at("k")));
     assert_eq!((&config.access.keys, &config.tls.cert), (&at("keys.toml"), &at("a")));

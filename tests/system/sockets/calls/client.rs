@@ -1,11 +1,7 @@
 //! A client of calls, made with the same library as the server.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    time::{Duration, Instant},
-};
+use std::{net::Ipv4Addr, time::Instant};
 
-use serde_json::Value;
 use str0m::{
     Candidate, Event, Input, Output, Rtc,
     change::{SdpAnswer, SdpPendingOffer},
@@ -15,13 +11,10 @@ use str0m::{
     net::{Protocol, Receive},
     rtp::RtpWrite,
 };
-use tokio::{
-    net::UdpSocket,
-    time::{sleep_until, timeout},
-};
+use tokio::{net::UdpSocket, time::sleep_until};
 use voxbridge::audio::g722::{G722Decoder, G722Encoder};
 
-use super::crypto;
+use super::*;
 
 /// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);

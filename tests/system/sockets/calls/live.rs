@@ -1,8 +1,5 @@
 //! Sessions of OpenAI's Live protocol by WebRTC: their requests, a conversation, and a second connection.
 
-use voxbridge::simulator::SimulatorConfig;
-use voxbridge_test_support::cases::assert_has;
-
 use super::*;
 
 const JSON: &str = "Content-Type: application/json\r\n";
@@ -123,12 +120,12 @@ async fn wrong_requests_for_live_sessions_name_their_parameter() {
         ("/v1/live/sessions", json!({ "session": good }), json!("transport")),
         (
             "/v1/live/sessions",
-            json!({ "session": good, "transport": { "type": "sip" } }),
+            json!({"session": good, "transport": {"type": "sip"}}),
             json!("transport.type"),
         ),
         (
             "/v1/live/sessions",
-            json!({ "session": good, "transport": { "type": "webrtc" } }),
+            json!({"session": good, "transport": {"type": "webrtc"}}),
             json!("transport.sdp"),
         ),
         ("/openai/v1/live/sessions", session_request(&sdp, &json!([])), json!("session")),

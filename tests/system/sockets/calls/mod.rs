@@ -6,18 +6,11 @@ mod crypto;
 mod live;
 mod pipecat;
 
-use std::{collections::BTreeSet, time::Duration};
+use client::CallClient;
+use tokio::net::UdpSocket;
+use voxbridge::config::WebRtcConfig;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use tokio::{net::UdpSocket, sync::watch, time::Instant};
-use voxbridge::config::{Config, WebRtcConfig};
-use voxbridge_test_support::{
-    bench::{Bench, ClientFrame, events, recording, scratch},
-    wait::wait_until,
-};
-
-use self::client::CallClient;
+use super::*;
 
 fn config() -> Config {
     let webrtc = WebRtcConfig { listen: Some("127.0.0.1:0".to_owned()), advertise: None };
@@ -187,9 +180,8 @@ async fn large_pictures_and_texts_do_not_silence_a_call() {
     client.events.clear();
     let picture = [&[0xff, 0xd8, 0xff][..], &[0; 120_000]].concat();
     let url = format!("data:image/jpeg;base64,{}", STANDARD.encode(picture));
-    client.send(&add(
-        json!([{ "type": "input_image", "image_url": url }, { "type": "input_text", "text": "Hi" }]),
-    ));
+    client
+        .send(&add(json!([{"type": "input_image", "image_url": url}, {"type": "input_text", "text": "Hi"}])));
     let added = client.wait_for("conversation.item.added").await;
     assert_eq!(added["item"]["content"][0], json!({ "type": "input_image", "image_url": null }));
     client.send(&instructions(10));
@@ -243,7 +235,7 @@ async fn call_that_waits_for_its_client_delays_no_shutdown() {
     let mut bench = bench().await;
     let (_, offer) = CallClient::new().await;
     assert_eq!(request(&bench, "POST /v1/realtime/calls?model=m", SDP, &offer).await.0, 201);
-    tokio::time::pause();
+    pause();
     let start = Instant::now();
     bench.bridge.stop();
     bench.bridge.wait_for_end().await;
@@ -300,7 +292,7 @@ async fn keyed_bench(name: &str) -> (Bench, [String; 2]) {
     let dir = scratch(name);
     let keys =
         "[[key]]\nname = \"ann\"\nkey = \"ann-s3cret\"\n[[key]]\nname = \"bob\"\nkey = \"bob-s3cret\"\n";
-    std::fs::write(dir.join("keys.toml"), keys).unwrap();
+    fs::write(dir.join("keys.toml"), keys).unwrap();
     let mut config = config();
     config.access.keys = Some(dir.join("keys.toml"));
     let owners = ["ann", "bob"].map(|name| format!("Authorization: Bearer {name}-s3cret\r\n"));

@@ -1,33 +1,7 @@
 //! A server that sends invalid output, and a client connected through the bridge.
 
-use std::{net::SocketAddr, path::PathBuf, sync::LazyLock, time::Duration};
-
-use futures_util::{SinkExt as _, StreamExt as _};
-use serde_json::{Value, json};
-use tokio::{
-    io::AsyncWriteExt as _,
-    net::{TcpListener, TcpStream},
-    sync::watch,
-    time::timeout,
-};
-use tokio_tungstenite::{
-    WebSocketStream, accept_async,
-    tungstenite::{
-        Message,
-        protocol::{CloseFrame, frame::coding::CloseCode},
-    },
-};
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    server::Server,
-    spelling::Library,
-};
-
-use super::{
-    bench::{Client, open_websocket, scratch, upstream_at},
-    protocols::send_ignoring_errors,
-    relay_client::{RelayDialect, chat_message},
-};
+use super::relay_client::chat_message;
+use super::*;
 
 /// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -140,7 +114,7 @@ impl FaultCase {
         let mut log = ClientLog { texts: Vec::new(), closed: None };
         send_ignoring_errors(&mut client, self.first_message()).await;
         let input = match self.client {
-            ClientKind::Relayed(dialect) => Some(dialect.append(&[0; 16_000], false, false)),
+            ClientKind::Relayed(dialect) => Some(dialect.append(&[0; 16_000])),
             ClientKind::Chat => Some(chat_message("Hello there")),
             ClientKind::Conversation | ClientKind::Speech => None,
         };
@@ -262,7 +236,7 @@ async fn start_faulty_server(
     point: FaultPoint,
     outputs: Vec<FaultyOutput>,
     done: watch::Sender<bool>,
-) -> (SocketAddr, tokio::task::JoinHandle<()>) {
+) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let listening = tokio::spawn(async move {
@@ -348,12 +322,17 @@ static SHORT_TIMEOUTS: LazyLock<PathBuf> = LazyLock::new(|| {
         ("drain_max_ms =", "300"),
     ];
     for (_, name, _, source) in Library::embedded().unwrap().files() {
-        let changed = times
-            .iter()
-            .fold(source.to_owned(), |source, (key, value)| super::servers::with_value(&source, key, value));
+        let changed =
+            times.iter().fold(source.to_owned(), |source, (key, value)| with_value(&source, key, value));
         if source.contains("\nclose_max_ms") {
-            std::fs::write(dir.join(format!("{name}.toml")), changed).unwrap();
+            fs::write(dir.join(format!("{name}.toml")), changed).unwrap();
         }
     }
     dir
 });
+
+/// Replaces the value in the line that begins with this key.
+fn with_value(source: &str, key: &str, value: &str) -> String {
+    let line = |line: &str| if line.starts_with(key) { format!("{key} {value}") } else { line.to_owned() };
+    source.lines().map(line).collect::<Vec<_>>().join("\n")
+}

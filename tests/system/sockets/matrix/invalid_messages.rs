@@ -1,20 +1,9 @@
 //! Invalid client messages: each one gets its protocol's own answer and affects no other client.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use Expected::{Closed, ModelOutput, NoEffect};
 
-use futures_util::future::join_all;
-use tokio::io::AsyncWriteExt as _;
-use tokio_tungstenite::tungstenite::Message;
-
-use super::{
-    bench::{Bench, Client},
-    protocols::{
-        Outcome, PROTOCOLS, Protocol,
-        Protocol::{Current, Legacy, Listen, Macaw, Speak, Vosk},
-        bench, send_ignoring_errors,
-    },
-    relay_client::describe_received,
-};
+use super::protocols::Protocol::{Current, Legacy, Listen, Macaw, Speak, Vosk};
+use super::*;
 
 const MIB: usize = 1 << 20;
 
@@ -28,8 +17,6 @@ enum Expected {
     /// No effect; the session continues.
     NoEffect,
 }
-
-use Expected::{Closed, ModelOutput, NoEffect};
 
 /// The effect for each protocol, in the order of [`PROTOCOLS`].
 type Row = (&'static str, [Expected; 6]);
@@ -141,7 +128,7 @@ const FRAMES: [(&[u8], u16); 8] = [
 /// Another client on the same bridge, which has texts spoken all the time.
 async fn bystander(bench: &Bench, done: &AtomicBool) {
     let mut client = Macaw.open_session(bench).await;
-    while !done.load(Ordering::Relaxed) {
+    while !done.load(Relaxed) {
         assert_eq!(Macaw.probe_session(&mut client).await, Outcome::Works);
     }
     assert_eq!(Macaw.first_error_code(&client), None);
@@ -153,7 +140,7 @@ async fn run_beside_bystander<F: Future<Output = ()>>(bench: &Bench, attempts: V
     let done = AtomicBool::new(false);
     let all = async {
         join_all(attempts).await;
-        done.store(true, Ordering::Relaxed);
+        done.store(true, Relaxed);
     };
     tokio::join!(bystander(bench, &done), all);
 }
@@ -239,7 +226,7 @@ async fn invalid_frames_close_with_their_codes() {
         let closed = client
             .received
             .iter()
-            .any(|frame| matches!(frame, super::bench::ClientFrame::Close(received_code, _) if *received_code == code));
+            .any(|frame| matches!(frame, ClientFrame::Close(received_code, _) if *received_code == code));
         assert!(closed, "{protocol:?} {:?}: {}", &bytes[..bytes.len().min(20)], describe_received(&client));
     });
     run_beside_bystander(bench, attempts.collect()).await;

@@ -1,14 +1,16 @@
-//! Every client protocol on every server over real sockets; protocol detection; hostile clients and servers.
+//! Protocol detection, and hostile clients and servers, over real sockets.
 
-mod combinations;
 mod faulty_server;
 mod invalid_messages;
-mod macaw_client;
 mod mutated_clients;
 mod mutation;
 mod protocol_detection;
 mod protocols;
 mod relay_client;
 mod server_faults;
-mod servers;
-use voxbridge_test_support::bench;
+
+use mutation::{Mutation, any_mutation};
+use protocols::{Outcome, PROTOCOLS, Protocol, bench, send_ignoring_errors};
+use relay_client::{RelayDialect, assert_close, describe_received};
+
+use super::*;

@@ -1,16 +1,8 @@
 //! Clients with slightly wrong messages: each one is answered or closed with a code.
 
-use futures_util::future::join_all;
 use proptest::prelude::*;
-use tokio::runtime::Runtime;
-use tokio_tungstenite::tungstenite::Message;
 
-use super::{
-    bench::ClientFrame,
-    mutation::{Mutation, any_mutation},
-    protocols::{Outcome, PROTOCOLS, Protocol, bench, send_ignoring_errors},
-    relay_client::describe_received,
-};
+use super::*;
 
 /// The messages of one client: indices of valid messages with their mutations.
 fn any_mutated_session() -> impl Strategy<Value = (Protocol, Vec<(usize, Mutation)>)> {

@@ -1,7 +1,8 @@
 //! Mutations of valid messages.
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
+
+use super::*;
 
 /// A mutation of one message. Positions are taken modulo the length.
 #[derive(Debug, Clone)]

@@ -1,21 +1,6 @@
 //! Protocol detection and routing to an upstream.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::socket::InputRecorder,
-};
-use voxbridge_test_support::wait::wait_until;
-
-use super::{
-    bench::{Bench, Client, ClientFrame, instant_simulator, recording, start_simulator, upstream_at},
-    relay_client::{RelayDialect, assert_close},
-    servers::SERVERS,
-};
-use voxbridge_test_support::bench::configuration;
+use super::*;
 
 /// The protocol the bridge detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +46,12 @@ fn protocol_of_created(event: &Value) -> DetectedProtocol {
 
 fn text(message: Value) -> Option<Message> {
     Some(Message::text(message.to_string()))
+}
+
+/// A gateway of the older protocol, for several clients.
+fn legacy_simulator() -> SimulatorConfig {
+    let dialect = SimDialect::Legacy { follows_document: false };
+    SimulatorConfig { dialect, workers: 4, turn_units: 1, ..instant_simulator() }
 }
 
 #[tokio::test]
@@ -206,7 +197,7 @@ async fn silent_client_without_model_or_mode_gets_no_worker() {
         assert_close(&client, 1008);
     }
     let mut late = bench.dial("/v1/realtime").await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    sleep(Duration::from_secs(1)).await;
     late.send(Message::text(RelayDialect::Current.opening().to_string())).await;
     assert_eq!(detected_protocol(late).await, DetectedProtocol::Relayed(RelayDialect::Current));
 }
@@ -319,7 +310,7 @@ const TWO: &str = r#"
 
 #[tokio::test]
 async fn routes_select_their_upstream() {
-    let (old, _old, to_old) = start_simulator("127.0.0.1:0", SERVERS[0].simulator(1, &[]), None).await;
+    let (old, _old, to_old) = start_simulator("127.0.0.1:0", legacy_simulator(), None).await;
     let named = |name: &str, upstream: UpstreamConfig| UpstreamConfig { name: Some(name.into()), ..upstream };
     let (new, _new, to_new) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
     let older = UpstreamConfig { dialect: "minicpm-o-legacy".into(), ..upstream_at(old) };
@@ -358,7 +349,7 @@ async fn routes_select_their_upstream() {
 
 #[tokio::test]
 async fn client_waiting_for_server_is_detected() {
-    let (old, _old, _) = start_simulator("127.0.0.1:0", SERVERS[0].simulator(1, &[]), None).await;
+    let (old, _old, _) = start_simulator("127.0.0.1:0", legacy_simulator(), None).await;
     let (new, _new, _) = start_simulator("127.0.0.1:0", instant_simulator(), None).await;
     let older = UpstreamConfig { dialect: "minicpm-o-legacy".into(), ..upstream_at(old) };
     let upstream = vec![
@@ -410,4 +401,22 @@ fn routes_that_cannot_work_are_rejected() {
         assert!(words.iter().all(|words| problem.contains(words)), "{rest}: {problem}");
     }
     assert_eq!(config_with(TWO).check(), Ok(()));
+}
+
+#[test]
+fn speech_profile_on_server_without_chat_fails_configuration() {
+    let config = |route: &str| -> Config {
+        let upstream = "[[upstream]]\nurl = \"ws://gpu:8006/v1/realtime\"\ndialect = \"minicpm-o-legacy\"\n";
+        toml::from_str(&format!("{upstream}{route}")).unwrap()
+    };
+    for route in ["", "profile = \"speech\"", "[[route]]\nclient = \"macaw\"\nprofile = \"speech\""] {
+        let config = match route {
+            "profile = \"speech\"" => Config { profile: Some("speech".into()), ..config("") },
+            route => config(route),
+        };
+        for problem in [config.check().unwrap_err(), config.build_service().err().unwrap()] {
+            assert!(problem.contains("profile \"speech\" needs mode chat"), "{route}: {problem}");
+        }
+    }
+    assert_eq!(config("[[route]]\nprofile = \"conversation\"").check(), Ok(()));
 }

@@ -1,15 +1,6 @@
 //! All client protocols: their paths, how a session begins, and a probe that a session still works.
 
-use futures_util::SinkExt as _;
-use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::Message;
-use voxbridge::{config::Config, simulator::SimulatorConfig};
-use voxbridge_test_support::PICTURE;
-
-use super::{
-    bench::{Bench, Client, ClientFrame, instant_simulator},
-    relay_client::RelayDialect,
-};
+use super::*;
 
 /// A client protocol with its way to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +94,7 @@ impl Protocol {
         match self {
             Self::Macaw => vec![json!({"type": "tts.speak", "text": "Hello.", "request_id": "probe"})],
             Self::Current => {
-                let mut append = RelayDialect::Current.append(&[0; 16_000], false, false);
+                let mut append = RelayDialect::Current.append(&[0; 16_000]);
                 append["input"]["input_id"] = json!("probe");
                 vec![append]
             }
@@ -189,6 +180,6 @@ impl Protocol {
 
 /// Sends a message; the connection may already be closed.
 pub(crate) async fn send_ignoring_errors(client: &mut Client, message: Message) {
-    let sent = tokio::time::timeout(std::time::Duration::from_secs(20), client.socket.send(message)).await;
+    let sent = timeout(Duration::from_secs(20), client.socket.send(message)).await;
     drop(sent.expect("sending hangs"));
 }

@@ -1,15 +1,10 @@
 //! Invalid server messages: no client waits forever or receives an event its protocol does not have.
 
-use futures_util::{StreamExt as _, future::join_all, stream};
+use futures_util::stream;
 use proptest::prelude::*;
-use serde_json::{Value, json};
-use tokio::runtime::Runtime;
 
-use super::{
-    faulty_server::{FAULT_CASES, FaultCase, FaultPoint, FaultyOutput},
-    mutation::{Mutation, any_mutation},
-    relay_client::RelayDialect,
-};
+use super::faulty_server::{FAULT_CASES, FaultCase, FaultPoint, FaultyOutput};
+use super::*;
 
 /// Each has a bridge of its own. On a busy machine, hundreds at once would keep no handshake's time limit.
 const CASES_AT_ONCE: usize = 32;

@@ -1,16 +1,6 @@
 //! voxbridge as the upstream of voxbridge: a client gets what it gets from the second one itself.
 
-use serde_json::{Value, json};
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::{SimulatorConfig, socket::RecordedInput},
-};
-use voxbridge_test_support::{
-    bench::{Bench, Client, audio, events, instant_simulator, recording},
-    wait::wait_until,
-};
-
-use super::{Answered, add_item, ask, openai_client, realtime_upstream, respond, say, weather_tools};
+use super::*;
 
 /// Bridges between the clients and the simulator.
 struct Hops {

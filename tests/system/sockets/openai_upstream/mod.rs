@@ -6,12 +6,7 @@ mod pools;
 mod ports;
 mod turns;
 
-use std::net::SocketAddr;
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
-use voxbridge::config::{Config, UpstreamConfig};
-use voxbridge_test_support::bench::{Bench, Client, ClientFrame, bytes, samples};
+use super::*;
 
 /// The server at this address, as an upstream of the dialect.
 pub(crate) fn realtime_upstream(address: SocketAddr) -> UpstreamConfig {

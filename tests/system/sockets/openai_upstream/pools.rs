@@ -1,23 +1,7 @@
 //! Pools of a MiniCPM-o-Demo gateway, which speaks and is prompted for calls, and a turn deployment of vLLM-Omni, which calls tools
 //! itself and speaks no given text.
 
-use futures_util::future::join_all;
-use serde_json::json;
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::{
-        RealtimeServer, SimDialect, SimulatorConfig,
-        socket::{InputRecorder, RecordedInput},
-    },
-};
-use voxbridge_test_support::{
-    bench::{Bench, Client, RunningServer, events, instant_simulator, start_simulator, upstream_of},
-    servers::PackageServer,
-};
-
-use super::{
-    Answered, add_item, ask, openai_client, realtime_upstream, respond, turns::assert_whole, weather_tools,
-};
+use super::{turns::assert_whole, *};
 
 const GATEWAY: SimDialect = SimDialect::Current;
 const TURNS: SimDialect = SimDialect::OpenaiRealtime(RealtimeServer::VllmOmni);

@@ -1,16 +1,6 @@
 //! Every way in to a server of OpenAI's Realtime API, in both versions: REST, and clients that transcribe, speak and converse.
 
-use serde_json::json;
-use voxbridge::{
-    config::Config,
-    server::route::RouteConfig,
-    simulator::{RealtimeServer, SimDialect, SimulatorConfig},
-};
-use voxbridge_test_support::bench::{
-    Bench, assert_pairs_closed, audio, events, instant_simulator, recording,
-};
-
-use crate::sockets::rest::{form, request, speak, upload, wav};
+use super::*;
 
 const BOTH: [RealtimeServer; 2] = [RealtimeServer::Openai, RealtimeServer::VllmOmni];
 const TRANSLATIONS: &str = "/v1/audio/translations";
@@ -89,8 +79,7 @@ async fn socket_clients_are_transcribed_spoken_to_and_answered() {
                 let words = client.wait_for_event("transcript.final").await;
                 assert!(words["text"].as_str().unwrap().contains("simulated"), "{kind:?} {profile}: {words}");
             } else {
-                let is_over =
-                    |frame: &voxbridge_test_support::bench::ClientFrame| frame.kind() == "tts.speaking_end";
+                let is_over = |frame: &ClientFrame| frame.kind() == "tts.speaking_end";
                 client.stream_until(&recording("goforward"), is_over).await;
             }
             let frames = client.close().await;

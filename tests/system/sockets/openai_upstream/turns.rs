@@ -1,18 +1,6 @@
 //! vLLM-Omni's own turn handler, and speech-to-speech's server, as upstreams of the profile `assistant`.
 
-use serde_json::{Value, json};
-use voxbridge::{
-    config::{Config, UpstreamConfig},
-    simulator::read_watermark,
-};
-use voxbridge_test_support::{
-    bench::{Bench, ClientFrame, assert_pairs_closed, events, recording},
-    servers::{PackageServer, recorded_samples},
-};
-
-use super::{
-    Answered, add_item, ask, bench_at, openai_client, realtime_upstream, respond, say, weather_tools,
-};
+use super::*;
 
 /// Every sample of the scripted answer, once and in order.
 #[track_caller]
@@ -20,10 +8,7 @@ pub(super) fn assert_whole(audio: &[i16], samples: usize) {
     let spoken: Vec<usize> =
         audio.iter().filter_map(|sample| read_watermark(*sample)).map(|(_, at)| at).collect();
     assert_eq!(spoken.len(), samples);
-    assert!(
-        spoken.iter().enumerate().all(|(at, index)| at % 8190 == *index),
-        "a sample is lost, repeated or moved"
-    );
+    assert!(spoken.iter().enumerate().all(|(at, index)| at % 8190 == *index), "samples moved");
 }
 
 /// Roles and texts of the messages of a question, and the calls as the model sees them.
@@ -90,11 +75,7 @@ async fn tools_are_offered_and_called_natively_byte_for_byte() {
     let asked = server.record().await;
     assert_eq!(
         conversation(&asked[1]),
-        [
-            "user What is the weather in Zurich?".to_owned(),
-            format!("call {ARGUMENTS}"),
-            format!("tool {result}")
-        ],
+        ["user What is the weather in Zurich?".into(), format!("call {ARGUMENTS}"), format!("tool {result}")],
     );
     for question in &asked {
         assert_eq!(question["tools"][0]["function"]["name"], "get_weather");
@@ -161,11 +142,7 @@ async fn failed_answer_is_told_and_the_next_question_has_the_conversation() {
         server.script(json!({"answers": [fault]})).await;
         let broken = ask(&mut client, "Second?").await;
         let is_told = !events(&client.received, "error").is_empty();
-        assert!(
-            broken.status != "completed" || broken.audio.len() >= 72_000 || is_told,
-            "{fault}: {}",
-            broken.status
-        );
+        assert!(broken.status != "completed" || broken.audio.len() >= 72_000 || is_told, "{fault}");
         let answered = ask(&mut client, "Third?").await;
         assert_eq!(answered.status, "completed", "{fault}: {}", client.describe_received());
         assert_whole(&answered.audio, 72_000);

@@ -1,16 +1,7 @@
 //! Conversations through voxbridge.
 
-use std::net::SocketAddr;
+use super::*;
 
-use serde_json::json;
-use voxbridge::config::{Config, UpstreamConfig};
-use voxbridge_test_support::{
-    bench::{Bench, Client, ClientFrame, assert_pairs_closed, audio, events, recording, speech_dir},
-    servers::{PackageServer, recorded_samples},
-    tcp_proxy::TcpProxy,
-};
-
-use super::{Setup, VllmServer, servers};
 pub(super) use voxbridge_test_support::bench::is;
 
 pub(super) fn upstream_at(address: SocketAddr) -> UpstreamConfig {
@@ -112,10 +103,10 @@ async fn speak_through_a_cut(server: &PackageServer, said: &[i16]) -> Vec<i16> {
 }
 
 async fn stream(client: &mut Client, samples: &[i16]) {
-    let mut ticks = tokio::time::interval(std::time::Duration::from_millis(20));
+    let mut ticks = interval(Duration::from_millis(20));
     for frame in samples.chunks(320) {
         ticks.tick().await;
-        client.send_audio(&voxbridge_test_support::bench::bytes(frame), 640).await;
+        client.send_audio(&bytes(frame), 640).await;
     }
 }
 

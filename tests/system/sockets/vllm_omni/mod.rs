@@ -6,14 +6,13 @@ mod outages;
 mod plugins;
 mod rules;
 
-use std::net::SocketAddr;
-
-use serde_json::json;
+use conversations::{bench_at, finals};
 use voxbridge::simulator::{
-    Fault, FaultKind, SimDialect, SimTiming, SimulatorConfig, VllmVersion,
+    VllmVersion,
     socket::{self, FaultInjector},
 };
-use voxbridge_test_support::{bench::RunningServer, servers::PackageServer};
+
+use super::*;
 
 /// Settings of a server, in the terms of the package's own script.
 #[derive(Clone, Copy)]

@@ -1,25 +1,7 @@
 //! Broken connections, dead servers, and servers that refuse a session or end it.
 
-use std::time::Duration;
-
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use futures_util::future::join_all;
-use serde_json::json;
-use voxbridge::{
-    config::Config,
-    simulator::{Fault, FaultKind, VllmVersion},
-};
-use voxbridge_test_support::{
-    bench::{Bench, assert_pairs_closed, bytes, events, recording},
-    tcp_proxy::TcpProxy,
-    wait::wait_until,
-};
-
-use super::{
-    Setup, VllmServer,
-    conversations::{bench_at, config_for, finals, is, upstream_at},
-    servers, simulated,
-};
+use super::conversations::{config_for, is, upstream_at};
+use super::*;
 
 /// Longer than it takes to notice a dead server, and much shorter than the deadline of the model's answer.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -72,7 +54,7 @@ async fn dead_server_is_replaced_at_once_by_another() {
         drop(inner);
         outer.cut();
         let _kept = Some(outer).filter(|_| is_behind_proxy);
-        let since = tokio::time::Instant::now();
+        let since = Instant::now();
         let error = client.wait_for_event("error").await;
         assert!(since.elapsed() < AT_ONCE, "{:?}", since.elapsed());
         assert!(error["message"].as_str().unwrap().contains("interrupted"), "{error}");
@@ -119,7 +101,7 @@ async fn voice_is_required_only_by_a_server_that_refuses_without_one() {
             continue;
         }
         client.send_audio(&[0; 640], 640).await;
-        let since = tokio::time::Instant::now();
+        let since = Instant::now();
         let frames = client.read_to_end().await;
         assert!(since.elapsed() < 2 * AT_ONCE, "{}: {:?}", server.name(), since.elapsed());
         let errors = events(frames, "error");

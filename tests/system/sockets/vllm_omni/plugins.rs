@@ -1,12 +1,6 @@
 //! Plug-ins of other models than MiniCPM-o on vLLM-Omni's duplex endpoint, without the models.
 
-use serde_json::json;
-use voxbridge_test_support::{
-    bench::{assert_pairs_closed, audio, events, recording},
-    servers::{PackageServer, recorded_samples},
-};
-
-use super::conversations::{bench_at, finals, is};
+use super::{conversations::is, *};
 
 /// Levels of the stretches of the model's audio, in hundredths of full scale; silence is 0.
 fn levels(audio: &[i16]) -> Vec<i32> {
