@@ -16,6 +16,7 @@ pub mod echo;
 pub mod encode;
 pub mod encoding;
 pub mod format;
+pub mod frame_headers;
 pub mod g722;
 pub mod input_converter;
 pub mod log_mel;

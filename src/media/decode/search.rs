@@ -1,7 +1,7 @@
 //! Finds the first byte of audio behind what programs put before it.
 
 use super::demux::frames::{find_frame, skip_tags};
-use super::demux::{adts, mpeg};
+use crate::audio::frame_headers::{adts_header, mpeg_header};
 
 /// How far frames are searched.
 const SEARCH_MAX_BYTES: usize = 64 * 1024;
@@ -37,8 +37,8 @@ pub(super) fn find_ogg(file: &[u8]) -> Option<usize> {
 pub(super) fn find_frames(file: &[u8]) -> Option<Frames> {
     let start = skip_tags(file, 0);
     let end = start.saturating_add(SEARCH_MAX_BYTES);
-    let mpeg = find_frame(file, start, end, mpeg::parse_header);
-    let adts = find_frame(file, start, end, adts::parse_header);
+    let mpeg = find_frame(file, start, end, mpeg_header);
+    let adts = find_frame(file, start, end, adts_header);
     match (mpeg, adts) {
         (None, None) => single_frame(&file[start..]),
         (Some(mpeg), Some(adts)) if adts < mpeg => Some(Frames::Adts),
@@ -49,7 +49,7 @@ pub(super) fn find_frames(file: &[u8]) -> Option<Frames> {
 
 /// A file of one frame, perhaps cut off.
 fn single_frame(file: &[u8]) -> Option<Frames> {
-    match (mpeg::parse_header(file), adts::parse_header(file)) {
+    match (mpeg_header(file), adts_header(file)) {
         (Some(_), _) => Some(Frames::Mpeg),
         (None, Some(_)) => Some(Frames::Adts),
         (None, None) => None,

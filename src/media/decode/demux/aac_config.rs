@@ -4,12 +4,9 @@ use symphonia::core::audio::Channels;
 use symphonia::core::codecs::audio::AudioCodecParameters;
 use symphonia::core::codecs::audio::well_known::CODEC_ID_AAC;
 
+use crate::audio::frame_headers::AAC_RATES_HZ;
 use crate::media::decode::fields::be;
 use crate::media::decode::packet::Stream;
-
-/// Sample rates by their number.
-pub(super) const SAMPLE_RATES_HZ: [u32; 13] =
-    [96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025, 8000, 7350];
 
 /// Object types.
 const LC: u8 = 2;
@@ -72,7 +69,7 @@ impl AacConfig {
 
     /// The shortest form: programs write flags whose fields are missing.
     fn write(&self) -> Vec<u8> {
-        let index = SAMPLE_RATES_HZ.iter().position(|rate_hz| *rate_hz == self.rate_hz);
+        let index = AAC_RATES_HZ.iter().position(|rate_hz| *rate_hz == self.rate_hz);
         let (object_type, channels) =
             (u64::from(self.object_type & 31), u64::from(self.channel_configuration));
         let (bits, len) = match index {
@@ -107,7 +104,7 @@ impl Bits<'_> {
     fn rate(&mut self) -> Option<u32> {
         match self.read(4)? {
             15 => self.read(24),
-            index => SAMPLE_RATES_HZ.get(index as usize).copied(),
+            index => AAC_RATES_HZ.get(index as usize).copied(),
         }
     }
 }

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use symphonia::core::errors::Error;
 
-use super::aac_config::{AacConfig, SAMPLE_RATES_HZ};
-use super::frames::{Frames, Header, Next};
-use crate::media::decode::fields::be;
+use super::aac_config::AacConfig;
+use super::frames::{Frames, Next};
+use crate::audio::frame_headers::{Header, adts_header};
 use crate::media::decode::packet::{Demuxer, Event, Packet, Stream, nanos};
 
 /// The frames of a file.
@@ -18,7 +18,7 @@ pub(in crate::media::decode) struct Adts {
 
 impl Adts {
     pub(in crate::media::decode) const fn new(file: Bytes) -> Self {
-        Self { frames: Frames::new(file, parse_header), key: None, waiting: None }
+        Self { frames: Frames::new(file, adts_header), key: None, waiting: None }
     }
 
     fn take(&mut self, header: &Header, frame: &Bytes) -> Event {
@@ -60,17 +60,4 @@ impl Demuxer for Adts {
             Next::End => None,
         })
     }
-}
-
-/// Version, layer, profile, sample rate and channels.
-const KEY_BITS: u32 = 0xfff6_fdc0;
-
-pub(in crate::media::decode) fn parse_header(bytes: &[u8]) -> Option<Header> {
-    let header = be(bytes, 0, 7).filter(|header| header >> 44 == 0xfff && header >> 41 & 3 == 0)?;
-    let first = (header >> 24) as u32;
-    let rate_hz = *SAMPLE_RATES_HZ.get((first >> 10 & 15) as usize)?;
-    let len = (header >> 13 & 0x1fff) as usize;
-    let blocks = (header & 3) as u32 + 1;
-    let channels = (first >> 6 & 7) as u8;
-    (len > 7).then_some(Header { key: first & KEY_BITS, len, samples: 1024 * blocks, rate_hz, channels })
 }

@@ -5,26 +5,11 @@
 
 use bytes::Bytes;
 
+use crate::audio::frame_headers::{Header, ParseHeader, is_same_stream};
 use crate::media::decode::{
     fields::{be32, le32},
     packet::Event,
 };
-
-/// The fields of a header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::media::decode) struct Header {
-    /// The bits that all frames of a stream share.
-    pub(super) key: u32,
-    /// Length of the frame with its header.
-    pub(super) len: usize,
-    /// Samples of one channel.
-    pub(super) samples: u32,
-    pub(super) rate_hz: u32,
-    pub(super) channels: u8,
-}
-
-/// Reads the header at the start of these bytes.
-pub(in crate::media::decode) type ParseHeader = fn(&[u8]) -> Option<Header>;
 
 /// The next item in a file of frames.
 pub(super) enum Next {
@@ -100,7 +85,7 @@ impl Frames {
 /// True if a header of the same stream follows the frame, or a tag.
 fn is_followed(file: &[u8], at: usize, header: &Header, parse: ParseHeader) -> bool {
     let Some(rest) = file.get(at + header.len..) else { return false };
-    parse(rest).is_some_and(|next| next.key == header.key) || TAGS.iter().any(|tag| rest.starts_with(tag))
+    is_same_stream(rest, header, parse) || TAGS.iter().any(|tag| rest.starts_with(tag))
 }
 
 /// Position of the first frame between these positions that another follows.

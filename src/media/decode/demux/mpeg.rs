@@ -7,7 +7,8 @@ use bytes::Bytes;
 use symphonia::core::codecs::audio::well_known::{CODEC_ID_MP1, CODEC_ID_MP2, CODEC_ID_MP3};
 use symphonia::core::errors::Error;
 
-use super::frames::{Frames, Header, Next};
+use super::frames::{Frames, Next};
+use crate::audio::frame_headers::{Header, mpeg_header, mpeg_layer};
 use crate::media::decode::fields::be32;
 use crate::media::decode::packet::{Demuxer, Event, Nanos, Packet, Stream, nanos};
 
@@ -40,7 +41,7 @@ struct Tag {
 impl MpegAudio {
     pub(in crate::media::decode) fn new(file: Bytes) -> Self {
         Self {
-            frames: Frames::new(file, parse_header),
+            frames: Frames::new(file, mpeg_header),
             tag: Tag::default(),
             count: 0,
             format: None,
@@ -106,7 +107,7 @@ impl MpegAudio {
     }
 
     fn stream(&self, header: &Header) -> Stream {
-        let codec = match layer(header.key) {
+        let codec = match mpeg_layer(header.key) {
             1 => CODEC_ID_MP1,
             2 => CODEC_ID_MP2,
             _ => CODEC_ID_MP3,
@@ -143,47 +144,6 @@ impl Demuxer for MpegAudio {
 
 const fn format(header: &Header) -> (u32, u32, u8) {
     (header.key, header.rate_hz, header.channels)
-}
-
-/// Layer by the bits of a header.
-const fn layer(header: u32) -> u32 {
-    4 - (header >> 17 & 3)
-}
-
-/// Bit rates in kbit/s, by their number in the header: of MPEG-1 layers I to III, of MPEG-2 layer I, and of its others.
-const BIT_RATES: [[u16; 15]; 5] = [
-    [0, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448],
-    [0, 32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384],
-    [0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320],
-    [0, 32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256],
-    [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160],
-];
-const SAMPLE_RATES_HZ: [u32; 3] = [44_100, 48_000, 32_000];
-
-/// Version, layer and sample rate.
-const KEY_BITS: u32 = 0xfffe_0c00;
-
-/// Parses a header; `None` for a free bit rate, which states no length.
-pub(in crate::media::decode) fn parse_header(bytes: &[u8]) -> Option<Header> {
-    let header = be32(bytes, 0).filter(|header| header >> 21 == 0x7ff)?;
-    // 0 is version 2.5, 2 is version 2, 3 is version 1.
-    let (version, layer) = (header >> 19 & 3, layer(header));
-    let rate_divisor = [4, 0, 2, 1][version as usize];
-    if rate_divisor == 0 || layer == 4 || header & 3 == 2 {
-        return None;
-    }
-    let rate_hz = SAMPLE_RATES_HZ.get((header >> 10 & 3) as usize)? / rate_divisor;
-    let is_version_1 = version == 3;
-    let table = if is_version_1 { layer - 1 } else { 2 + layer.min(2) };
-    let bit_rate = 1000 * u32::from(*BIT_RATES[table as usize].get((header >> 12 & 15) as usize)?);
-    let padding = header >> 9 & 1;
-    let (samples, len) = match layer {
-        1 => (384, (12 * bit_rate / rate_hz + padding) * 4),
-        3 if !is_version_1 => (576, 72 * bit_rate / rate_hz + padding),
-        _ => (1152, 144 * bit_rate / rate_hz + padding),
-    };
-    let channels = if header >> 6 & 3 == 3 { 1 } else { 2 };
-    (bit_rate > 0).then_some(Header { key: header & KEY_BITS, len: len as usize, samples, rate_hz, channels })
 }
 
 impl Tag {
