@@ -40,7 +40,12 @@ pub fn redacted_url(url: &str) -> String {
 pub(crate) fn random_hex<const BYTES: usize>() -> Option<String> {
     let mut random = [0; BYTES];
     SystemRandom::new().fill(&mut random).ok()?;
-    Some(random.iter().map(|byte| format!("{byte:02x}")).collect())
+    Some(hex(&random))
+}
+
+/// Bytes in hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A secret text.

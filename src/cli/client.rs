@@ -16,6 +16,7 @@ use super::dial::{self, ClientWebSocket, ServerTarget};
 use super::error::ClientError;
 use super::output::printable;
 use super::server_events::MacawEvent;
+use crate::audio::pcm::s16le_bytes;
 
 /// Intervals and timeouts of a client. The defaults suit real servers; tests use shorter ones.
 #[derive(Debug, Clone, Copy)]
@@ -207,8 +208,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::ConnectionLost`] if the connection is over or the server accepts no data.
     pub async fn send_audio(&mut self, samples: &[i16]) -> Result<(), ClientError> {
-        let bytes: Bytes = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-        self.send(Message::Binary(bytes)).await
+        self.send(Message::Binary(s16le_bytes(samples).into())).await
     }
 
     /// Sends an empty binary message, which keeps the session alive (mappings/notes/macaw.md#ends).

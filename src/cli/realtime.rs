@@ -140,7 +140,7 @@ impl Realtime {
 
     /// Sends 100 ms of audio: these samples, then silence.
     async fn send_audio(&mut self, samples: &[i16]) -> Result<(), ClientError> {
-        let mut bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+        let mut bytes = pcm::s16le_bytes(samples);
         bytes.resize(2 * CHUNK_SAMPLES, 0);
         let audio = STANDARD.encode(bytes);
         self.send(&json!({"type": "input_audio_buffer.append", "audio": audio})).await

@@ -11,6 +11,7 @@ use ring::digest::{SHA256, digest};
 
 use super::error::ClientError;
 use super::output_file::{part_path, unwritable};
+use crate::secret::hex;
 
 /// Longest name of a file, bytes, on all usual file systems.
 const NAME_MAX_BYTES: usize = 255;
@@ -30,7 +31,7 @@ pub(super) fn path_beside(result: &Path) -> PathBuf {
 
 /// SHA-256 in hexadecimal digits.
 pub(super) fn checksum(bytes: &[u8]) -> String {
-    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(digest(&SHA256, bytes).as_ref())
 }
 
 /// Opens a file, or creates it, and locks it.

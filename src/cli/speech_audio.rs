@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::audio::encode::{AudioFormat, Encoder};
-use crate::audio::{MODEL_RATE_HZ, wav};
+use crate::audio::{MODEL_RATE_HZ, pcm::s16le_samples, wav};
 use crate::media::id3::{self, Chapter};
 
 use super::error::ClientError;
@@ -37,7 +37,7 @@ impl SpeechAudio {
     pub(super) fn audible_duration(&self) -> Duration {
         const WINDOW: usize = MODEL_RATE_HZ as usize / 50;
         const AUDIBLE_RMS: f64 = 100.0;
-        let samples = samples_of(&self.bytes);
+        let samples = s16le_samples(&self.bytes);
         let power = |window: &[i16]| window.iter().map(|sample| f64::from(*sample).powi(2)).sum::<f64>();
         let is_audible = |window: &&[i16]| power(window) > AUDIBLE_RMS.powi(2) * window.len() as f64;
         let audible: usize = samples.chunks(WINDOW).filter(is_audible).map(<[i16]>::len).sum();
@@ -47,14 +47,14 @@ impl SpeechAudio {
     /// Encodes the audio.
     pub(super) fn encode(&self, format: AudioFormat) -> Result<Vec<u8>, ClientError> {
         let (mut encoder, mut file) = (encoder(format)?, Vec::new());
-        encoder.push(&samples_of(&self.bytes), &mut file);
+        encoder.push(&s16le_samples(&self.bytes), &mut file);
         encoder.finish(&mut file);
         Ok(file)
     }
 
     /// Converts the audio to a WAV file.
     pub(super) fn to_wav(&self) -> Vec<u8> {
-        wav::write_s16(&samples_of(&self.bytes), MODEL_RATE_HZ)
+        wav::write_s16(&s16le_samples(&self.bytes), MODEL_RATE_HZ)
     }
 }
 
@@ -130,7 +130,7 @@ impl SpeechFile {
     /// Encodes audio and writes what is ready.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         self.split.extend_from_slice(bytes);
-        let samples = samples_of(&self.split);
+        let samples = s16le_samples(&self.split);
         self.split.drain(..samples.len() * 2);
         self.samples += samples.len() as u64;
         self.encoder.push(&samples, &mut self.encoded);
@@ -171,10 +171,6 @@ impl SpeechFile {
 
 fn encoder(format: AudioFormat) -> Result<Encoder, ClientError> {
     Encoder::new(format, MODEL_RATE_HZ).map_err(|error| ClientError::Usage(error.to_string()))
-}
-
-fn samples_of(bytes: &[u8]) -> Vec<i16> {
-    bytes.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])).collect()
 }
 
 fn duration_of(samples: u64) -> Duration {

@@ -38,8 +38,7 @@ pub(crate) fn decode_voice_sample(text: &str) -> Result<Option<VoiceSample>, Err
         return Ok(None);
     }
     if !bytes.starts_with(b"RIFF") {
-        let samples = bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]]));
-        return Ok(Some(VoiceSample::new(samples.collect::<Vec<_>>())));
+        return Ok(Some(VoiceSample::new(pcm::s16le_samples(&bytes))));
     }
     voice_sample_from_wav(&bytes).map(Some).map_err(|problem| bad(format!("'ref_audio': {problem}")))
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::mapped::invalid_error;
 use crate::{
+    audio::pcm::s16le_bytes,
     error::Error,
     spelling::{
         ClientMapping,
@@ -97,8 +98,7 @@ fn speak_values(request: &SpeakRequest) -> Vec<(FieldRole, Node<'_>)> {
 
 /// The samples as raw int16, which [`super::reference`] reads.
 fn raw_base64(voice: &VoiceSample) -> Node<'static> {
-    let bytes: Vec<u8> = voice.samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-    Node::Str(Cow::Owned(STANDARD.encode(bytes)))
+    Node::Str(Cow::Owned(STANDARD.encode(s16le_bytes(&voice.samples))))
 }
 
 const fn text(text: &str) -> Node<'_> {

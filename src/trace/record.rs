@@ -80,88 +80,108 @@ const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// Kind of an input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum InputKind {
-    /// Frame from the client.
-    Client,
-    /// The client disconnected.
-    ClientClosed,
-    /// A lane waits for a place at an upstream without a queue.
-    LaneQueued,
-    /// A lane's dialect.
-    LaneDialect,
-    /// Another upstream may serve a lane's requests.
-    LaneReplaceable,
-    /// A lane connected.
-    LaneOpened,
-    /// Frame from a lane.
-    Lane,
-    /// Beginning of the answer to an HTTP request, with its status; the end has none.
-    Answer,
-    /// A lane disconnected.
-    LaneClosed,
-    /// A timer expired.
-    Timeout,
-    /// voxbridge shuts down.
-    Drain,
-    /// An operator closes the session.
-    Close,
-    /// An operator requests a new upstream session.
-    Rollover,
-    /// The end-of-turn model's verdict; without a number there is none.
-    TurnJudged,
-    /// A worker is free in a pause.
-    WorkerFound,
-    /// The driver's flow control has changed.
-    Flow,
-    /// Part of a speech's messages that waits to be written to the client: its number, the bytes that wait, and all.
-    Unwritten,
-    /// Another upstream has room for a lane that waits in a queue.
-    PlaceFound,
-    /// The tool servers that can be called, as JSON.
-    ToolServers,
-    /// Result of a call on a tool server, with the number of the call. Pictures are not recorded.
-    ToolResult,
-    /// Tools of a client's server as JSON, with the number of their list.
-    ToolList,
+/// Defines the kinds of records, each with its description, in which `{lane}` stands for the lane.
+macro_rules! record_kinds {
+    ($(#[$attribute:meta])* $Kind:ident { $($(#[$doc:meta])* $Variant:ident = $text:literal,)+ }) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $Kind {
+            $($(#[$doc])* $Variant,)+
+        }
+
+        impl $Kind {
+            const fn description(self) -> &'static str {
+                match self {
+                    $(Self::$Variant => $text,)+
+                }
+            }
+        }
+    };
 }
 
-/// Kind of an output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OutputKind {
-    /// Frame to the client.
-    Client,
-    /// Discard audio queued for the client.
-    DropAudio,
-    /// Open a lane.
-    OpenLane,
-    /// Connect a lane again.
-    ReopenLane,
-    /// Frame to a lane.
-    Lane,
-    /// HTTP request to a lane.
-    Request,
-    /// Close a lane.
-    CloseLane,
-    /// Ask the end-of-turn model.
-    JudgeTurn,
-    /// Withdraw the question to the end-of-turn model.
-    WithdrawJudgement,
-    /// Find out whether a worker is free.
-    FindWorker,
-    /// Call a tool: its number, server and name, and the arguments.
-    CallTool,
-    /// Connect to a tool server of the client: the number of its list and its label.
-    ConnectTools,
-    /// Leave a tool server of the client: the number of its list.
-    LeaveTools,
-    /// Observation for the log.
-    Observe,
-    /// End of the session.
-    Finished,
+record_kinds! {
+    /// Kind of an input.
+    InputKind {
+        /// Frame from the client.
+        Client = "from the client",
+        /// The client disconnected.
+        ClientClosed = "client disconnected",
+        /// A lane waits for a place at an upstream without a queue.
+        LaneQueued = "waits for a place:{lane}",
+        /// A lane's dialect.
+        LaneDialect = "dialect:{lane}",
+        /// Another upstream may serve a lane's requests.
+        LaneReplaceable = "another upstream may serve:{lane}",
+        /// A lane connected.
+        LaneOpened = "connected:{lane}",
+        /// Frame from a lane.
+        Lane = "from{lane}",
+        /// Beginning of the answer to an HTTP request, with its status; the end has none.
+        Answer = "answer:{lane}",
+        /// A lane disconnected.
+        LaneClosed = "disconnected:{lane}",
+        /// A timer expired.
+        Timeout = "timeout",
+        /// voxbridge shuts down.
+        Drain = "drain",
+        /// An operator closes the session.
+        Close = "close requested by an operator",
+        /// An operator requests a new upstream session.
+        Rollover = "rollover requested by an operator",
+        /// The end-of-turn model's verdict; without a number there is none.
+        TurnJudged = "the end-of-turn model's verdict",
+        /// A worker is free in a pause.
+        WorkerFound = "a worker is free",
+        /// The driver's flow control has changed.
+        Flow = "flow control",
+        /// Part of a speech's messages that waits to be written to the client: its number, the bytes that wait, and all.
+        Unwritten = "speech, and its bytes that wait for the client, of all",
+        /// Another upstream has room for a lane that waits in a queue.
+        PlaceFound = "another upstream has room:{lane}",
+        /// The tool servers that can be called, as JSON.
+        ToolServers = "tool servers",
+        /// Result of a call on a tool server, with the number of the call. Pictures are not recorded.
+        ToolResult = "result of a tool",
+        /// Tools of a client's server as JSON, with the number of their list.
+        ToolList = "tools of a client's server",
+    }
+}
+
+record_kinds! {
+    /// Kind of an output.
+    OutputKind {
+        /// Frame to the client.
+        Client = "to the client",
+        /// Discard audio queued for the client.
+        DropAudio = "discard audio for the client",
+        /// Open a lane.
+        OpenLane = "open{lane}",
+        /// Connect a lane again.
+        ReopenLane = "reopen{lane}",
+        /// Frame to a lane.
+        Lane = "to{lane}",
+        /// HTTP request to a lane.
+        Request = "to{lane}",
+        /// Close a lane.
+        CloseLane = "close{lane}",
+        /// Ask the end-of-turn model.
+        JudgeTurn = "ask the end-of-turn model",
+        /// Withdraw the question to the end-of-turn model.
+        WithdrawJudgement = "withdraw the question to the end-of-turn model",
+        /// Find out whether a worker is free.
+        FindWorker = "look for a free worker",
+        /// Call a tool: its number, server and name, and the arguments.
+        CallTool = "call a tool",
+        /// Connect to a tool server of the client: the number of its list and its label.
+        ConnectTools = "connect to a client's tool server",
+        /// Leave a tool server of the client: the number of its list.
+        LeaveTools = "leave a client's tool server",
+        /// Observation for the log.
+        Observe = "observation",
+        /// End of the session.
+        Finished = "end of session",
+    }
 }
 
 /// Kind of a [`DisconnectReason`](crate::vocabulary::DisconnectReason).

@@ -10,7 +10,7 @@ use super::{
     RestResult,
     members::{Members, number_of},
     session::Opening,
-    speak::{self, Job, check_length, given, text_of},
+    speak::{self, Job, given, required_text, text_of},
     speech_format::{Delivery, SpeechFormat},
     style::{Failure, Style, set_header},
 };
@@ -55,12 +55,11 @@ fn describe(headers: &mut HeaderMap, format: &SpeechFormat, model: &str, request
 }
 
 fn read_job(bytes: &Bytes) -> Result<Job, Failure> {
-    let mut body = Members::read(bytes, &MEMBERS).map_err(|error| Failure::json(&error))?;
-    let text = text_of(&mut body, "text")?.ok_or_else(|| Failure::missing("text"))?;
-    check_length("text", &text, TEXT_MAX_CHARS)?;
+    let mut body = Members::read(bytes, &MEMBERS)?;
+    let text = required_text(&mut body, "text", TEXT_MAX_CHARS)?;
     let model = text_of(&mut body, "model_id")?.unwrap_or(MODEL.into()).into_owned();
     let request = SpeakRequest {
-        text: text.into_owned(),
+        text,
         voice: given(text_of(&mut body, "voice_id")?),
         language: given(text_of(&mut body, "language")?),
         ..SpeakRequest::default()

@@ -9,7 +9,7 @@ use super::{
     RestResult,
     members::{Members, number_of},
     session::Opening,
-    speak::{self, Job, check_length, given, text_of, voice_of},
+    speak::{self, Job, given, required_text, text_of, voice_of},
     speech_format::{Delivery, SpeechFormat},
     style::{Failure, Style},
 };
@@ -31,20 +31,15 @@ pub(super) async fn answer_speak(
     request: ReceivedRequest,
     opening: Opening,
 ) -> RestResult {
-    let mut memory = opening.memory_share();
-    let read = move |body: Bytes| read_job(&body, delivery);
-    let job = speak::read_speech_body(request, &mut memory, &opening.server, read).await?;
-    let admission = opening.admit()?;
-    speak::speak(opening, admission, job, Style::Cartesia).await
+    speak::answer_job(request, Style::Cartesia, opening, move |body| read_job(&body, delivery)).await
 }
 
 fn read_job(bytes: &Bytes, delivery: Delivery) -> Result<Job, Failure> {
-    let mut body = Members::read(bytes, &MEMBERS).map_err(|error| Failure::json(&error))?;
-    let text = text_of(&mut body, "transcript")?.ok_or_else(|| Failure::missing("transcript"))?;
-    check_length("transcript", &text, TEXT_MAX_CHARS)?;
+    let mut body = Members::read(bytes, &MEMBERS)?;
+    let text = required_text(&mut body, "transcript", TEXT_MAX_CHARS)?;
     let model = text_of(&mut body, "model_id")?.ok_or_else(|| Failure::missing("model_id"))?.into_owned();
     let mut request = SpeakRequest {
-        text: text.into_owned(),
+        text,
         voice: voice_of(&mut body),
         language: given(text_of(&mut body, "language")?),
         ..SpeakRequest::default()
@@ -63,8 +58,7 @@ fn read_job(bytes: &Bytes, delivery: Delivery) -> Result<Job, Failure> {
 
 fn read_format(bytes: &Bytes) -> Result<SpeechFormat, Failure> {
     let outer = &["output_format"];
-    let mut body =
-        Members::read_within(bytes, outer, &FORMAT_MEMBERS).map_err(|error| Failure::json(&error))?;
+    let mut body = Members::read_within(bytes, outer, &FORMAT_MEMBERS)?;
     let container = text_of(&mut body, "container")?.ok_or_else(|| Failure::missing("output_format"))?;
     let file = match container.as_ref() {
         "raw" => AudioFormat::Pcm,

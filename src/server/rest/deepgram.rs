@@ -29,6 +29,7 @@ use super::{
 use crate::{
     audio::{encode::AudioFormat, encoding::Encoding},
     date::rfc3339,
+    secret::hex,
     server::unix_now,
     vocabulary::{Setting, SpeakRequest},
 };
@@ -74,9 +75,7 @@ pub(super) async fn answer_listen(request: ReceivedRequest, opening: Opening) ->
         let metadata = &mut body["metadata"];
         metadata["duration"] = duration.as_secs_f64().into();
         metadata["created"] = rfc3339(unix_now().as_secs_f64()).into();
-        metadata["sha256"] = hash
-            .map(|hash| hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>())
-            .into();
+        metadata["sha256"] = hash.map(|hash| hex(hash.as_ref())).into();
         if let Some(broken_off) = &broken_off {
             metadata["warnings"] = json!([broken_off.json()]);
         }
@@ -150,7 +149,7 @@ pub(super) async fn answer_speak(request: ReceivedRequest, opening: Opening) -> 
 }
 
 fn speech_text(body: &[u8]) -> Result<String, Failure> {
-    let mut body = Members::read(body, &["text"]).map_err(|error| Failure::json(&error))?;
+    let mut body = Members::read(body, &["text"])?;
     let text = text_of(&mut body, "text")?.filter(|text| !text.is_empty());
     let text = text.ok_or_else(|| Failure::invalid("The body must have a \"text\" that is not empty"))?;
     if text.chars().count() > TEXT_MAX_CHARS {

@@ -14,7 +14,7 @@ use super::{
     query::Query,
     request_id,
     session::{Opening, Segment},
-    speak::{self, Job, check_length, given, text_of},
+    speak::{self, Job, given, required_text, text_of},
     speech_format::{Delivery, SpeechFormat},
     style::{Failure, Style, set_header},
     transcribe::{self, Recognized, Transcription},
@@ -61,12 +61,11 @@ pub(super) async fn answer_speak(
 }
 
 fn read_job(body: &[u8], format: SpeechFormat, voice: &str) -> Result<Job, Failure> {
-    let mut body = Members::read(body, &MEMBERS).map_err(|error| Failure::json(&error))?;
-    let text = text_of(&mut body, "text")?.ok_or_else(|| Failure::missing("text"))?;
-    check_length("text", &text, TEXT_MAX_CHARS)?;
+    let mut body = Members::read(body, &MEMBERS)?;
+    let text = required_text(&mut body, "text", TEXT_MAX_CHARS)?;
     let model = text_of(&mut body, "model_id")?.unwrap_or("eleven_multilingual_v2".into()).into_owned();
     let request = SpeakRequest {
-        text: text.into_owned(),
+        text,
         voice: Some(voice.to_owned()),
         language: given(text_of(&mut body, "language_code")?),
         ..SpeakRequest::default()

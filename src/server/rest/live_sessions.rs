@@ -61,8 +61,7 @@ pub(super) async fn begin(request: ReceivedRequest, opening: Opening) -> RestRes
     let client = calls::protocol(&opening.config, &opening.path, |client| client.is_live)?;
     let mut memory = opening.memory_share();
     let body = read_body(body, BODY_MAX_BYTES, &mut memory, &opening.server.bodies).await?;
-    let SessionRequest { session, transport } =
-        serde_json::from_slice(&body).map_err(|error| Failure::json(&error))?;
+    let SessionRequest { session, transport } = serde_json::from_slice(&body)?;
     let session = session.ok_or_else(|| missing("session"))?.get();
     let transport = transport.ok_or_else(|| missing("transport"))?;
     if transport.kind != "webrtc" {
@@ -75,7 +74,7 @@ pub(super) async fn begin(request: ReceivedRequest, opening: Opening) -> RestRes
         return Err(super::body::too_large(OFFER_MAX_BYTES));
     }
     check_live_session(session).map_err(|error| Failure::parameter("session", error.detail))?;
-    let client_field: ClientField = serde_json::from_str(session).map_err(|error| Failure::json(&error))?;
+    let client_field: ClientField = serde_json::from_str(session)?;
     let rules = ChannelRules::read(&client_field.client)
         .map_err(|field| Failure::parameter("session", format!("Invalid value for '{field}'.")))?;
     let channel = CallChannel { protocol: CallProtocol::OpenAi, rules };

@@ -84,7 +84,7 @@ pub(super) async fn answer(protocol: &str, request: ReceivedRequest, opening: Op
 }
 
 fn parse<B: DeserializeOwned>(body: &[u8]) -> Result<B, Failure> {
-    serde_json::from_slice(body).map_err(|error| Failure::json(&error))
+    Ok(serde_json::from_slice(body)?)
 }
 
 fn described(id: &str, sdp: &str) -> Response<Body> {

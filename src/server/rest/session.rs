@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 use super::{PROTOCOL, ServedRequest, models, style::Failure};
 pub(super) use crate::media::transcript::{Segment, Word};
 use crate::{
-    audio::word_times::WordTime,
+    audio::{pcm::s16le_bytes, word_times::WordTime},
     error::ErrorKind,
     server::{
         ServerContext, ServiceConfig, Snapshot,
@@ -148,8 +148,7 @@ impl Requests {
 
     /// Sends audio: int16 mono at 16 kHz. Returns once the session takes it; false if the session has ended.
     pub(crate) async fn send_audio(&self, samples: &[i16]) -> bool {
-        let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-        self.send_input(PortInput::Audio(bytes.into())).await && self.0.reserve().await.is_ok()
+        self.send_input(PortInput::Audio(s16le_bytes(samples).into())).await && self.0.reserve().await.is_ok()
     }
 
     async fn send_input(&self, input: PortInput) -> bool {

@@ -25,7 +25,10 @@ use super::{
     transcribe::{event_stream, event_text},
 };
 use crate::{
-    audio::encode::{AudioFormat, Encoder},
+    audio::{
+        encode::{AudioFormat, Encoder},
+        pcm::s16le_samples,
+    },
     client::decode_voice_sample,
     error::ErrorKind,
     server::{
@@ -58,7 +61,7 @@ const MEMBERS: [&str; 10] = [
 const NOTHING_SAID: Duration = Duration::from_millis(200);
 
 /// Checks a text that must not be empty, nor longer than this many characters.
-pub(super) fn check_length(name: &'static str, text: &str, max_chars: usize) -> Result<(), Failure> {
+fn check_length(name: &'static str, text: &str, max_chars: usize) -> Result<(), Failure> {
     if text.is_empty() {
         return Err(Failure::parameter(name, format!("The '{name}' field cannot be empty.")));
     }
@@ -76,10 +79,30 @@ pub(super) struct Job {
     pub(super) delivery: Delivery,
 }
 
+/// The text of a request, which must not be empty, nor longer than this many characters.
+pub(super) fn required_text(
+    body: &mut Members<'_>,
+    name: &'static str,
+    max_chars: usize,
+) -> Result<String, Failure> {
+    let text = text_of(body, name)?.ok_or_else(|| Failure::missing(name))?;
+    check_length(name, &text, max_chars)?;
+    Ok(text.into_owned())
+}
+
 /// Answers the request.
 pub(super) async fn answer(request: ReceivedRequest, style: Style, opening: Opening) -> RestResult {
+    answer_job(request, style, opening, move |body| read_job(&body, style)).await
+}
+
+/// Answers a request whose body is read like this.
+pub(super) async fn answer_job(
+    request: ReceivedRequest,
+    style: Style,
+    opening: Opening,
+    read: impl FnOnce(Bytes) -> Result<Job, Failure> + Send + 'static,
+) -> RestResult {
     let mut memory = opening.memory_share();
-    let read = move |body: Bytes| read_job(&body, style);
     let job = read_speech_body(request, &mut memory, &opening.server, read).await?;
     let admission = opening.admit()?;
     speak(opening, admission, job, style).await
@@ -98,7 +121,7 @@ pub(super) async fn read_speech_body<T: Send + 'static>(
 }
 
 fn read_job(body: &[u8], style: Style) -> Result<Job, Failure> {
-    let mut body = Members::read(body, &MEMBERS).map_err(|error| Failure::json(&error))?;
+    let mut body = Members::read(body, &MEMBERS)?;
     let text = text_of(&mut body, "input")?.ok_or_else(|| Failure::missing("input"))?;
     let model = text_of(&mut body, "model")?.ok_or_else(|| Failure::missing("model"))?;
     check_text(&text, style)?;
@@ -322,10 +345,7 @@ impl Encoding {
             let mut bytes = Vec::new();
             match audio {
                 Some(audio) => {
-                    let samples: Vec<i16> = audio
-                        .chunks_exact(2)
-                        .map(|sample| i16::from_le_bytes([sample[0], sample[1]]))
-                        .collect();
+                    let samples = s16le_samples(&audio);
                     timed.iter_mut().for_each(|timed| timed.hear(&samples));
                     encoder.push(&samples, &mut bytes);
                 }

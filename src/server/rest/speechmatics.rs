@@ -10,7 +10,7 @@ use super::{
     members::Members,
     query::Query,
     session::Opening,
-    speak::{self, Job, check_length, text_of},
+    speak::{self, Job, required_text},
     speech_format::{Delivery, SpeechFormat},
     style::{Failure, Style},
 };
@@ -28,19 +28,11 @@ pub(super) async fn answer_speak(voice: &str, request: ReceivedRequest, opening:
     let format = SpeechFormat::of_word(word).ok_or_else(|| {
         Failure::invalid(format!("Unsupported output_format {word:?}; there are wav_16000 and pcm_16000"))
     })?;
-    let mut memory = opening.memory_share();
-    let text =
-        speak::read_speech_body(request, &mut memory, &opening.server, |body| read_text(&body)).await?;
-    let admission = opening.admit()?;
-    let request = SpeakRequest { text, voice: Some(voice.to_owned()), ..SpeakRequest::default() };
-    let model = query.get("model").unwrap_or(MODEL).to_owned();
-    let job = Job { model, format, request, delivery: Delivery::Bytes };
-    speak::speak(opening, admission, job, Style::Speechmatics).await
-}
-
-fn read_text(body: &Bytes) -> Result<String, Failure> {
-    let mut body = Members::read(body, &["text"]).map_err(|error| Failure::json(&error))?;
-    let text = text_of(&mut body, "text")?.ok_or_else(|| Failure::missing("text"))?;
-    check_length("text", &text, TEXT_MAX_CHARS)?;
-    Ok(text.into_owned())
+    let (voice, model) = (Some(voice.to_owned()), query.get("model").unwrap_or(MODEL).to_owned());
+    let read = move |body: Bytes| {
+        let text = required_text(&mut Members::read(&body, &["text"])?, "text", TEXT_MAX_CHARS)?;
+        let request = SpeakRequest { text, voice, ..SpeakRequest::default() };
+        Ok(Job { model, format, request, delivery: Delivery::Bytes })
+    };
+    speak::answer_job(request, Style::Speechmatics, opening, read).await
 }

@@ -145,6 +145,21 @@ impl FieldError {
 }
 
 /// A request that may not be served.
+impl From<serde_json::Error> for Failure {
+    /// HTTP 400: the body is not a JSON object.
+    fn from(error: serde_json::Error) -> Self {
+        let failure = Self::invalid(format!("The body is not a JSON object: {error}"));
+        let (kind, message) = match error.is_data() {
+            true => (
+                "model_attributes_type",
+                "Input should be a valid dictionary or object to extract fields from",
+            ),
+            false => ("json_invalid", "JSON decode error"),
+        };
+        failure.with_field_error(kind, message, json!({}), None)
+    }
+}
+
 impl From<Box<HttpError>> for Failure {
     fn from(refusal: Box<HttpError>) -> Self {
         Self { refusal: Some(refusal), ..Self::invalid("") }
@@ -173,19 +188,6 @@ impl Failure {
         let failure = Self::invalid(message).about(name);
         let words = failure.message.clone();
         failure.with_field_error("value_error", words, Value::Null, None)
-    }
-
-    /// HTTP 400: the body is not a JSON object.
-    pub(super) fn json(error: &serde_json::Error) -> Self {
-        let failure = Self::invalid(format!("The body is not a JSON object: {error}"));
-        let (kind, message) = match error.is_data() {
-            true => (
-                "model_attributes_type",
-                "Input should be a valid dictionary or object to extract fields from",
-            ),
-            false => ("json_invalid", "JSON decode error"),
-        };
-        failure.with_field_error(kind, message, json!({}), None)
     }
 
     /// Adds Macaw's type and words of an error in a parameter, with the input and the limit that it exceeds.

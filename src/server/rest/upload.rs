@@ -134,7 +134,7 @@ impl Upload {
     }
 
     fn of_json(body: &[u8]) -> Result<Self, Failure> {
-        let mut members = Members::read(body, &FIELDS).map_err(|error| Failure::json(&error))?;
+        let mut members = Members::read(body, &FIELDS)?;
         let missing = || Failure::parameter("input_audio", "Missing 'input_audio.data'.");
         let file = match members.take("input_audio") {
             Member::Missing => None,

@@ -149,7 +149,7 @@ impl Encoder {
         let mut payload = Vec::with_capacity(samples.len());
         match self {
             Self::Opus(encoder) => {
-                let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+                let bytes = pcm::s16le_bytes(samples);
                 payload.extend(encoder.iter_mut().flat_map(|encoder| encoder.encode(&bytes)));
             }
             Self::G722(encoder) => encoder.encode(samples, &mut payload),

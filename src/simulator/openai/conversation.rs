@@ -196,7 +196,7 @@ pub(super) fn decode_pcm16(base64: &str, server: RealtimeServer) -> Result<Vec<i
             return Err(Rejected::new("invalid_value", words).at("audio"));
         }
     };
-    Ok(bytes.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])).collect())
+    Ok(pcm::s16le_samples(&bytes))
 }
 
 fn to_model_rate(samples: &[i16]) -> Vec<f32> {

@@ -5,10 +5,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    ops::Deref,
     sync::Arc,
 };
 
 use serde::Deserialize;
+use time::{Date, Month};
 use toml::value::Datetime;
 
 use crate::{
@@ -23,19 +25,24 @@ pub const KEYS_MAX: usize = 10_000;
 /// `[[key]]` table of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct KeyEntry {
+pub struct KeyEntry {
     name: String,
     key: Option<Secret>,
     key_sha256: Option<Secret>,
     key_env: Option<String>,
     certificate_name: Option<String>,
     expires: Option<Datetime>,
-    sessions_max: Option<usize>,
-    sessions_per_minute: Option<u32>,
-    session_duration_max_ms: Option<u64>,
-    message_max_bytes: Option<usize>,
+    /// Maximum number of concurrent sessions.
+    pub sessions_max: Option<usize>,
+    /// Maximum number of sessions opened per minute.
+    pub sessions_per_minute: Option<u32>,
+    /// Maximum duration of a session, ms.
+    pub session_duration_max_ms: Option<u64>,
+    /// Maximum size of a message, bytes.
+    pub message_max_bytes: Option<usize>,
+    /// Its sessions are recorded, if the configuration says where.
     #[serde(default)]
-    record: bool,
+    pub record: bool,
     #[serde(default = "any_glob")]
     models: Vec<String>,
     #[serde(default = "any_glob")]
@@ -66,22 +73,17 @@ pub struct ApiKey {
     /// Name of the key in logs.
     pub name: Arc<str>,
     digest: Option<SecretDigest>,
-    certificate: Option<String>,
     expires_unix_s: Option<u64>,
-    /// Maximum number of concurrent sessions.
-    pub sessions_max: Option<usize>,
-    /// Maximum number of sessions opened per minute.
-    pub sessions_per_minute: Option<u32>,
-    /// Maximum duration of a session, ms.
-    pub session_duration_max_ms: Option<u64>,
-    /// Maximum size of a message, bytes.
-    pub message_max_bytes: Option<usize>,
-    /// Its sessions are recorded, if the configuration says where.
-    pub record: bool,
-    models: Vec<String>,
-    protocols: Vec<String>,
-    paths: Vec<String>,
-    profiles: Vec<String>,
+    /// Its entry, without the secret.
+    entry: KeyEntry,
+}
+
+impl Deref for ApiKey {
+    type Target = KeyEntry;
+
+    fn deref(&self) -> &KeyEntry {
+        &self.entry
+    }
 }
 
 /// Resource that a client requests.
@@ -101,7 +103,7 @@ pub struct AccessTarget<'g> {
 impl ApiKey {
     /// True if the key can be authenticated by a certificate.
     pub const fn has_certificate(&self) -> bool {
-        self.certificate.is_some()
+        self.entry.certificate_name.is_some()
     }
 
     /// True if the key permits this target.
@@ -185,7 +187,7 @@ impl ApiKeys {
             matching.fold(None, |_, key| Some(key)).ok_or(KeyRejection::Unknown)
         } else {
             let is_named = |key: &&Arc<ApiKey>| {
-                key.certificate.as_ref().is_some_and(|own| certificate_names.contains(own))
+                key.certificate_name.as_ref().is_some_and(|own| certificate_names.contains(own))
             };
             self.0.iter().find(is_named).ok_or(KeyRejection::Missing)
         };
@@ -201,7 +203,7 @@ impl ApiKeys {
         key: &ApiKey,
         unix_s: u64,
     ) -> Result<Arc<ApiKey>, KeyRejection> {
-        let identity = |key: &ApiKey| (key.name.clone(), key.digest, key.certificate.clone());
+        let identity = |key: &ApiKey| (key.name.clone(), key.digest, key.certificate_name.clone());
         let found = self.0.iter().find(|entry| identity(entry) == identity(key));
         found.ok_or(KeyRejection::Unknown)?.check_expiry(unix_s)
     }
@@ -234,11 +236,11 @@ impl SeenKeys {
         if let Some(other) = key.digest.and_then(|digest| self.digests.get(&digest)) {
             return Err(format!("same secret as key {other:?}"));
         }
-        if let Some(other) = key.certificate.as_ref().and_then(|name| self.certificates.get(name)) {
+        if let Some(other) = key.certificate_name.as_ref().and_then(|name| self.certificates.get(name)) {
             return Err(format!("same certificate_name as key {other:?}"));
         }
         self.names.insert(key.name.clone());
-        self.certificates.extend(key.certificate.clone().map(|name| (name, key.name.clone())));
+        self.certificates.extend(key.certificate_name.clone().map(|name| (name, key.name.clone())));
         self.digests.extend(key.digest.map(|digest| (digest, key.name.clone())));
         Ok(Arc::new(key))
     }
@@ -254,7 +256,7 @@ impl ApiKey {
 }
 
 impl KeyEntry {
-    fn compile(self, env: &impl Fn(&str) -> Option<String>) -> Result<ApiKey, String> {
+    fn compile(mut self, env: &impl Fn(&str) -> Option<String>) -> Result<ApiKey, String> {
         if self.name.trim().is_empty() {
             return Err("the name is empty".to_owned());
         }
@@ -273,20 +275,12 @@ impl KeyEntry {
         if self.session_duration_max_ms.is_some_and(|ms| !(1..=MAX_MS).contains(&ms)) {
             return Err(format!("session_duration_max_ms: must be 1 to {MAX_MS}"));
         }
+        (self.key, self.key_sha256) = (None, None);
         Ok(ApiKey {
-            name: self.name.into(),
+            name: self.name.as_str().into(),
             digest,
-            certificate: self.certificate_name,
             expires_unix_s: self.expires.map(|at| datetime_to_unix_s(&at)).transpose()?,
-            sessions_max: self.sessions_max,
-            sessions_per_minute: self.sessions_per_minute,
-            session_duration_max_ms: self.session_duration_max_ms,
-            message_max_bytes: self.message_max_bytes,
-            record: self.record,
-            models: self.models,
-            protocols: self.protocols,
-            paths: self.paths,
-            profiles: self.profiles,
+            entry: self,
         })
     }
 
@@ -353,15 +347,10 @@ fn datetime_to_unix_s(at: &Datetime) -> Result<u64, String> {
     let second_of_day = at.time.map_or(0, |time| {
         i64::from(time.hour) * 3600 + i64::from(time.minute) * 60 + i64::from(time.second.unwrap_or_default())
     });
-    let days = days_since_epoch(i64::from(date.year), i64::from(date.month), i64::from(date.day));
-    Ok(u64::try_from(days * 86_400 + second_of_day - offset_s).unwrap_or_default())
-}
-
-/// Days from 1 January 1970 in the Gregorian calendar. The year starts in March, so that the leap day is its last day.
-const fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let day_of_year = (153 * month + 2) / 5 + day - 1;
-    365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468
+    let month = Month::try_from(date.month).map_err(|_| format_error())?;
+    let day = Date::from_calendar_date(date.year.into(), month, date.day).map_err(|_| format_error())?;
+    let midnight = day.midnight().assume_utc().unix_timestamp();
+    Ok(u64::try_from(midnight + second_of_day - offset_s).unwrap_or_default())
 }
 
 /// Digest of each key's entry by name, to find out which keys changed.

@@ -1,14 +1,17 @@
 //! Records: a byte with the kind, two bytes with the length, big-endian, and as many bytes of content.
 
-use std::{collections::VecDeque, fmt::Write as _};
+use std::collections::VecDeque;
 
 use bytes::{Buf as _, BytesMut};
 use serde_json::{Map, Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::{FramingProblem, Progress};
-use crate::spelling::client::tcp::{
-    RECORD_COMMAND, RECORD_CONTENT, RECORD_RATE, RECORD_RATE_HZ, Record, RecordContent, Records,
+use crate::{
+    secret::hex,
+    spelling::client::tcp::{
+        RECORD_COMMAND, RECORD_CONTENT, RECORD_RATE, RECORD_RATE_HZ, Record, RecordContent, Records,
+    },
 };
 
 const HEADER_BYTES: usize = 3;
@@ -105,12 +108,4 @@ fn display_content(form: RecordContent, content: &[u8]) -> Option<String> {
             })
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Writing to a string always succeeds.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
