@@ -18,6 +18,8 @@ pub(super) fn answer_request(config: &ResponseConfig, items: &[Item]) -> ChatReq
     let question = &items[start.map_or(0, |at| at + 1)..];
     let texts: Vec<String> = question.iter().filter_map(words).collect();
     let heard = question.last().filter(|item| !item.is_of("function_call_output"));
+    // A question without words for a text and for no call is one for a transcript, which has no instructions of a conversation.
+    let transcribes = texts.is_empty() && !config.speaks() && config.tool_choice == "none";
     let max_new_tokens = config.max_output_tokens.as_u64().map_or(usize::MAX, |limit| limit as usize);
     ChatRequest {
         streaming: true,
@@ -25,7 +27,7 @@ pub(super) fn answer_request(config: &ResponseConfig, items: &[Item]) -> ChatReq
         max_new_tokens,
         user_audio: heard.map(|item| item.audio.clone()).filter(|audio| !audio.is_empty()),
         user_text: texts.join("\n"),
-        system_text: system_text(config),
+        system_text: if transcribes { String::new() } else { system_text(config) },
         calls_natively: true,
         prompt_tokens: items.iter().map(tokens).sum::<usize>()
             + script::estimate_tokens(&config.instructions),

@@ -39,7 +39,7 @@ const fn server(
 }
 
 /// All kinds. The HTTP servers are scripted.
-static SERVERS: [Server; 13] = [
+static SERVERS: [Server; 14] = [
     server("PyTorch", "minicpm-o", SimDialect::Current, Backend::Pytorch),
     server("C++", "minicpm-o", SimDialect::Current, Backend::Cpp),
     Server {
@@ -60,6 +60,12 @@ static SERVERS: [Server; 13] = [
     },
     server("SGLang-Omni", "sglang-omni", SimDialect::SglangOmni, Backend::Pytorch),
     server("OpenAI", "openai-realtime", SimDialect::OpenaiRealtime(RealtimeServer::Openai), Backend::Cpp),
+    server(
+        "vLLM-Omni in turns",
+        "openai-realtime",
+        SimDialect::OpenaiRealtime(RealtimeServer::VllmOmni),
+        Backend::Pytorch,
+    ),
     Server {
         is_bridge: true,
         ..server("voxbridge", "openai-realtime", SimDialect::Current, Backend::Pytorch)
