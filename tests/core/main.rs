@@ -77,7 +77,7 @@ use voxbridge::{
 };
 use voxbridge_test_support::{
     PICTURE,
-    cases::{assert_has, rows, some_of},
+    cases::{assert_has, listed, rows, some_of},
     hot::contains,
     world::{
         config::ScriptedTools,

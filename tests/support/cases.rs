@@ -23,6 +23,11 @@ pub fn rows<'t, const CELLS: usize>(table: &'t str) -> Vec<[&'t str; CELLS]> {
     lines.map(row).collect()
 }
 
+/// The items of a list that a text names, without spaces in them.
+pub fn listed(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
 /// Checks the members of a JSON value: `{"/a/0": expected}` names them by JSON pointers. One that is missing is null.
 pub fn assert_has(value: &Value, expected: Value) {
     for (pointer, expected) in expected.as_object().expect("pointers and their values") {

@@ -62,7 +62,7 @@ use voxbridge_test_support::{
         profile_with_numbers, recording, samples, scratch, serve_each, speech_dir, start_simulator,
         upstream_of,
     },
-    cases::assert_has,
+    cases::{assert_has, listed},
     certs::{authority, self_signed, serve_tls, signed},
     programs::{clear_settings, send_signal},
     servers::PackageServer,

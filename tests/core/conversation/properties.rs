@@ -41,32 +41,11 @@ const COMMANDS: [&str; 16] = [
     r#"{"type":"tts.speak","text":"   "}"#,
 ];
 
-const FAULTS: [&str; 24] = [
-    "queue-full,times=3",
-    "busy,times=1",
-    "403-after-queue=2",
-    "stuck-queue,times=1",
-    "slow-init=7,times=1",
-    "die-before-created,times=1",
-    "never-answers,times=1",
-    "no-audio,times=1",
-    "slow-steps=1.3,times=5",
-    "burst=34,times=1",
-    "never-listens,times=1",
-    "ignores-force,times=2",
-    "yields",
-    "resumes",
-    "late-audio",
-    "die-mid-turn=1,times=1",
-    "drop-mid-turn=2,times=1",
-    "double-terminal",
-    "repeats-text",
-    "think",
-    "timeout=9,times=2",
-    "kv=7990,times=2",
-    "context-full=300,times=1",
-    "drop-mid-answer=0,times=1",
-];
+const FAULTS: &str = "queue-full,times=3 busy,times=1 403-after-queue=2 stuck-queue,times=1 slow-init=7,times=1 \
+    die-before-created,times=1 never-answers,times=1 no-audio,times=1 slow-steps=1.3,times=5 \
+    burst=34,times=1 never-listens,times=1 ignores-force,times=2 yields resumes late-audio \
+    die-mid-turn=1,times=1 drop-mid-turn=2,times=1 double-terminal repeats-text think \
+    timeout=9,times=2 kv=7990,times=2 context-full=300,times=1 drop-mid-answer=0,times=1";
 
 fn any_action() -> impl Strategy<Value = ClientAction> {
     prop_oneof![
@@ -98,7 +77,7 @@ struct Scenario {
 
 fn any_scenario(actions: usize) -> impl Strategy<Value = Scenario> {
     let setup = (
-        prop::sample::subsequence(&FAULTS[..], 0..4),
+        prop::sample::subsequence(listed(FAULTS), 0..4),
         select(vec!["conversation", "video", "everything"]),
         select(ServerKind::ALL.to_vec()),
     );

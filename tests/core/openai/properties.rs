@@ -54,18 +54,9 @@ const MESSAGES: [&str; 27] = [
 /// Messages that begin and end responses; random sessions need many of them.
 const TURNS: [&str; 2] = [r#"{"type":"response.create"}"#, r#"{"type":"response.cancel"}"#];
 
-const FAULTS: [&str; 10] = [
-    "queue-full,times=3",
-    "busy,times=1",
-    "403-after-queue=2",
-    "stuck-queue,times=1",
-    "slow-init=7,times=1",
-    "die-before-created,times=1",
-    "never-answers,times=1",
-    "die-mid-answer=1,times=2",
-    "drop-mid-answer=0,times=1",
-    "no-audio,times=1",
-];
+const FAULTS: &str = "queue-full,times=3 busy,times=1 403-after-queue=2 stuck-queue,times=1 slow-init=7,times=1 \
+    die-before-created,times=1 never-answers,times=1 die-mid-answer=1,times=2 \
+    drop-mid-answer=0,times=1 no-audio,times=1";
 
 fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![
@@ -98,7 +89,7 @@ struct Session {
 fn any_session() -> impl Strategy<Value = Session> {
     (
         vec(any_action(), 1..20),
-        prop::sample::subsequence(&FAULTS[..], 0..3),
+        prop::sample::subsequence(listed(FAULTS), 0..3),
         select(vec!["assistant", "assistant", "conversation"]),
         select(vec![16_000, 24_000]),
         1usize..3,
@@ -351,23 +342,14 @@ fn generated_sessions_cover_all_events() {
         }
     }
     println!("{counts:#?}");
-    for name in [
-        "input_audio_buffer.speech_started",
-        "input_audio_buffer.committed",
-        "input_audio_buffer.cleared",
-        "conversation.item.input_audio_transcription.completed",
-        "conversation.item.truncated",
-        "conversation.item.deleted",
-        "response.output_audio.delta",
-        "response.output_text.delta",
-        "completed",
-        "client_cancelled",
-        "turn_detected",
-        "failed",
-        "conversation_already_has_active_response",
-        "response_cancel_not_active",
-        "item_create_duplicate_item_id",
-    ] {
+    for name in listed(
+        "input_audio_buffer.speech_started input_audio_buffer.committed \
+        input_audio_buffer.cleared conversation.item.input_audio_transcription.completed \
+        conversation.item.truncated conversation.item.deleted response.output_audio.delta \
+        response.output_text.delta completed client_cancelled turn_detected failed \
+        conversation_already_has_active_response response_cancel_not_active \
+        item_create_duplicate_item_id",
+    ) {
         assert!(counts.contains_key(name), "{name}: {counts:#?}");
     }
 }

@@ -15,19 +15,9 @@ enum Part {
     BreakLanes,
 }
 
-const FAULTS: [&str; 11] = [
-    "queue-full,times=5",
-    "busy,times=3",
-    "403-after-queue=2",
-    "stuck-queue,times=1",
-    "slow-init=7,times=2",
-    "slow-init=70,times=1",
-    "die-before-created,times=2",
-    "never-answers,times=1",
-    "die-mid-answer=1,times=3",
-    "drop-mid-answer=0,times=4",
-    "drop-mid-answer=1,times=2",
-];
+const FAULTS: &str = "queue-full,times=5 busy,times=3 403-after-queue=2 stuck-queue,times=1 slow-init=7,times=2 \
+    slow-init=70,times=1 die-before-created,times=2 never-answers,times=1 \
+    die-mid-answer=1,times=3 drop-mid-answer=0,times=4 drop-mid-answer=1,times=2";
 
 fn any_part() -> impl Strategy<Value = Part> {
     prop_oneof![
@@ -52,7 +42,7 @@ struct Request {
 fn any_request() -> impl Strategy<Value = Request> {
     (
         vec(any_part(), 1..16),
-        prop::sample::subsequence(&FAULTS[..], 0..3),
+        prop::sample::subsequence(listed(FAULTS), 0..3),
         select(vec![0, 1, 2, 4, 4, 6]),
         select(vec![0, 1, 1000]),
         0u64..60,

@@ -29,19 +29,9 @@ const COMMANDS: [&str; 12] = [
     r#"{"type":"tts.speak","text":"   "}"#,
 ];
 
-const FAULTS: [&str; 11] = [
-    "queue-full,times=3",
-    "busy,times=1",
-    "403-after-queue=2",
-    "stuck-queue,times=1",
-    "slow-init=7,times=1",
-    "die-before-created,times=1",
-    "never-answers,times=1",
-    "die-mid-answer=1,times=2",
-    "drop-mid-answer=0,times=1",
-    "empty-transcript,times=1",
-    "no-audio,times=1",
-];
+const FAULTS: &str = "queue-full,times=3 busy,times=1 403-after-queue=2 stuck-queue,times=1 slow-init=7,times=1 \
+    die-before-created,times=1 never-answers,times=1 die-mid-answer=1,times=2 \
+    drop-mid-answer=0,times=1 empty-transcript,times=1 no-audio,times=1";
 
 fn any_action() -> impl Strategy<Value = ClientAction> {
     prop_oneof![
@@ -87,7 +77,7 @@ proptest! {
     #[test]
     fn any_session_closes_its_pairs_and_accounts_for_samples(
         actions in vec(any_action(), 1..24),
-        faults in prop::sample::subsequence(&FAULTS[..], 0..3),
+        faults in prop::sample::subsequence(listed(FAULTS), 0..3),
         workers in 1usize..3,
         latency_ms in 0u64..60,
         leaves in any::<bool>(),
@@ -128,7 +118,7 @@ proptest! {
     #[test]
     fn partials_of_an_utterance_never_shrink(
         speech_ms in 1000u64..3500,
-        faults in prop::sample::subsequence(&FAULTS[..], 0..3),
+        faults in prop::sample::subsequence(listed(FAULTS), 0..3),
         latency_ms in 0u64..300,
     ) {
         let latency = ms(latency_ms);
@@ -147,7 +137,7 @@ proptest! {
     #[test]
     fn same_inputs_give_same_outputs(
         actions in vec(any_action(), 1..12),
-        faults in prop::sample::subsequence(&FAULTS[..], 0..3),
+        faults in prop::sample::subsequence(listed(FAULTS), 0..3),
         seed in any::<u64>(),
         is_chained in any::<bool>(),
     ) {

@@ -1,5 +1,7 @@
 //! Files as the world has them: joined, cut off, damaged, with other bytes around them, wrong counts and edits.
 
+use voxbridge_test_support::cases::listed;
+
 use super::*;
 
 /// Files by their names.
@@ -105,23 +107,11 @@ fn number(file: &[u8], at: usize) -> u32 {
 
 /// Files without their end.
 pub(super) fn cut_off(files: &Files) -> Vec<(String, Vec<u8>)> {
-    let names = [
-        "44k1_cbr.mp3",
-        "44k1_vbr.mp3",
-        "48k2_fast.m4a",
-        "48k2_fragments.mp4",
-        "48k2_opus.webm",
-        "16k1_live.webm",
-        "44k1_vorbis.ogg",
-        "16k1_opus.ogg",
-        "16k1_plain.flac",
-        "16k1_s16.wav",
-        "44k1_adts.aac",
-        "48k2_aac.mkv",
-        "16k1_s16.aiff",
-        "16k1_s16le.caf",
-        "44k1_flac.ogg",
-    ];
+    let names = listed(
+        "44k1_cbr.mp3 44k1_vbr.mp3 48k2_fast.m4a 48k2_fragments.mp4 48k2_opus.webm 16k1_live.webm \
+        44k1_vorbis.ogg 16k1_opus.ogg 16k1_plain.flac 16k1_s16.wav 44k1_adts.aac 48k2_aac.mkv \
+        16k1_s16.aiff 16k1_s16le.caf 44k1_flac.ogg",
+    );
     let cut = |name: &&str| (format!("cut_{name}"), files[*name][..files[*name].len() * 6 / 10].to_vec());
     names.iter().map(cut).collect()
 }

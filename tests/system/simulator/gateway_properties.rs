@@ -50,22 +50,10 @@ fn duplex_extras() -> impl Strategy<Value = Value> {
 
 /// Every event type that the gateway knows.
 fn any_type_name() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(vec![
-        "audio",
-        "audio_base64",
-        "video_frames",
-        "frames",
-        "force_listen",
-        "hints",
-        "input_id",
-        "response_id",
-        "messages",
-        "system_prompt",
-        "config",
-        "voice",
-        "ref_audio_base64",
-        "mode",
-    ])
+    prop::sample::select(listed(
+        "audio audio_base64 video_frames frames force_listen hints input_id response_id messages \
+        system_prompt config voice ref_audio_base64 mode",
+    ))
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -102,33 +90,13 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 fn any_config() -> impl Strategy<Value = SimulatorConfig> {
-    let fault = prop::sample::select(vec![
-        "queue-full,times=1",
-        "403-after-queue=1",
-        "stuck-queue,times=1",
-        "notices-leavers",
-        "die-mid-answer=1,times=1",
-        "drop-mid-answer,times=1",
-        "empty-transcript",
-        "never-answers,times=1",
-        "no-audio",
-        "slow-init=1",
-        "slow-steps=1,times=1",
-        "burst=3",
-        "never-listens",
-        "ignores-force",
-        "yields",
-        "resumes",
-        "late-audio",
-        "die-mid-turn=1",
-        "drop-mid-turn=1",
-        "double-terminal",
-        "repeats-text",
-        "think",
-        "timeout=9",
-        "kv=8000",
-        "context-full=200",
-    ]);
+    let fault = prop::sample::select(listed(
+        "queue-full,times=1 403-after-queue=1 stuck-queue,times=1 notices-leavers \
+        die-mid-answer=1,times=1 drop-mid-answer,times=1 empty-transcript never-answers,times=1 \
+        no-audio slow-init=1 slow-steps=1,times=1 burst=3 never-listens ignores-force yields \
+        resumes late-audio die-mid-turn=1 drop-mid-turn=1 double-terminal repeats-text think \
+        timeout=9 kv=8000 context-full=200",
+    ));
     (any::<bool>(), 0..3usize, 0..3usize, any::<bool>(), prop::collection::vec(fault, 0..3)).prop_map(
         |(cpp, workers, queue_limit, use_engines, faults)| SimulatorConfig {
             backend: if cpp { Backend::Cpp } else { Backend::Pytorch },

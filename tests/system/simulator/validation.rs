@@ -80,7 +80,10 @@ fn invalid_content_gets_pytorch_diagnostic() {
         (user(json!([{"type": "smell", "data": "x"}])), "list index out of range"),
         (json!({"messages": [{"role": "tool", "content": "x"}]}), "'tool' is not a valid Role"),
         (json!({"messages": [{"content": "x"}]}), "'role'"),
-        (json!({"messages": [{"role": "assistant", "content": "x"}]}), "The role of first msg should be"),
+        (
+            json!({"messages": [{"role": "assistant", "content": "x"}]}),
+            "The role of first msg should be user",
+        ),
         (
             json!({"messages": [{"role": "user", "content": "x"}], "tts": [1]}),
             "chat.request tts must be an object",

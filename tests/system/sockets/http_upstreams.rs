@@ -126,8 +126,7 @@ struct RecordingEngines;
 impl SpeechEngines for RecordingEngines {
     fn recognise(&self, _: Vec<f32>) -> BoxFuture<'_, Result<String, String>> {
         async {
-            Ok("go forward ten meters\n|||{\"wer\": 0.0, \"reference\": \"go forward ten meters\"}"
-                .to_owned())
+            Ok("go forward ten meters\n||{\"wer\": 0.0, \"reference\": \"go forward ten meters\"}".to_owned())
         }
         .boxed()
     }

@@ -106,20 +106,9 @@ async fn help_describes_every_command() {
     assert_eq!(version.code, 0);
     let help = run(&["--help"]).await;
     assert_eq!(help.code, 0);
-    for command in [
-        "demo",
-        "serve",
-        "simulate",
-        "transcribe",
-        "speak",
-        "check",
-        "doctor",
-        "verify",
-        "mappings",
-        "replay",
-        "completions",
-        "man",
-    ] {
+    for command in
+        listed("demo serve simulate transcribe speak check doctor verify mappings replay completions man")
+    {
         assert!(help.stdout.contains(&format!("\n  {command} ")), "{}", help.stdout);
         assert_eq!(run(&[command, "--help"]).await.code, 0, "{command}");
     }
