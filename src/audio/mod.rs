@@ -15,6 +15,7 @@ pub mod downmix;
 pub mod echo;
 pub mod encode;
 pub mod encoding;
+pub mod file_format;
 pub mod format;
 pub mod frame_headers;
 pub mod g722;

@@ -100,9 +100,45 @@ pub(crate) fn read_list(json: &RawValue, max: usize) -> Option<Vec<&RawValue>> {
     serde_json::Deserializer::from_str(json.get()).deserialize_seq(ListVisitor(max)).ok()
 }
 
-/// Reads a string, borrowed if it has no escapes; `None` for another value.
+/// Reads a string, borrowed if it has no escapes; `None` for another value. Halves of letters become U+FFFD.
 pub(crate) fn read_str(json: &RawValue) -> Option<Cow<'_, str>> {
-    serde_json::from_str::<Key<'_>>(json.get()).ok().map(|text| text.0)
+    if let Ok(Key(text)) = serde_json::from_str(json.get()) {
+        return Some(text);
+    }
+    serde_json::from_str::<String>(&mended(json.get())?).ok().map(Cow::Owned)
+}
+
+/// JSON that other readers take, in a form that serde_json takes, too; `None` for any other text. It has a byte order mark, which
+/// .NET and PowerShell write, or an escaped half of a surrogate pair (`"\ud83d"`), which JavaScript writes when a text was cut
+/// within a letter.
+pub(crate) fn mended(json: &str) -> Option<String> {
+    let text = json.trim_start_matches('\u{feff}');
+    let mut mended = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        mended.push_str(before);
+        let len = match (surrogate(escape), escape.get(6..).and_then(surrogate)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(_), _) => {
+                mended.push_str("\\ufffd");
+                rest = &escape[6..];
+                continue;
+            }
+            // The escaped letter may be a backslash.
+            (None, _) => escape.chars().take(2).map(char::len_utf8).sum(),
+        };
+        mended.push_str(&escape[..len]);
+        rest = &escape[len..];
+    }
+    mended.push_str(rest);
+    (mended != json).then_some(mended)
+}
+
+/// The half of a surrogate pair that is escaped here.
+fn surrogate(escape: &str) -> Option<u16> {
+    let digits = escape.strip_prefix("\\u")?.get(..4)?;
+    u16::from_str_radix(digits, 16).ok().filter(|half| (0xd800..=0xdfff).contains(half))
 }
 
 /// Adds a field to the text of an object, which is empty before the first and lacks its closing brace.
@@ -176,6 +212,21 @@ mod tests {
         assert!(matches!(read_str(raw(r#""plain ü""#)), Some(Cow::Borrowed("plain ü"))));
         assert_eq!(read_str(raw(r#""a\/b""#)).as_deref(), Some("a/b"));
         assert_eq!(read_str(raw("7")), None);
+    }
+
+    #[test]
+    fn marks_and_halves_of_letters_are_mended() {
+        for (json, expected) in [
+            ("\u{feff}{}", Some("{}")),
+            (r#"{"a": "x\ud83d"}"#, Some(r#"{"a": "x\ufffd"}"#)),
+            (r#""\uDE00\ud83d\uDE00\ud83d\n""#, Some(r#""\ufffd\ud83d\uDE00\ufffd\n""#)),
+            (r#""\\ud83d""#, None),
+            (r#""\u00e4ü\"#, None),
+            (r#"{"a": "b"}"#, None),
+        ] {
+            assert_eq!(mended(json).as_deref(), expected, "{json}");
+        }
+        assert_eq!(read_str(raw(r#""a\ud83d""#)).as_deref(), Some("a\u{fffd}"));
     }
 
     #[test]

@@ -65,6 +65,9 @@ fn check_length(base64: &[u8]) -> Result<(), String> {
 /// The mistake in the file.
 pub fn voice_sample_from_wav(bytes: &[u8]) -> Result<VoiceSample, String> {
     let (samples, rate_hz) = wav::read(bytes, MAX_DURATION).map_err(|error| error.to_string())?;
+    if samples.is_empty() {
+        return Err("the recording has no audio".to_owned());
+    }
     let samples = wav::resample_all(&samples, rate_hz, SPEECH_RATE_HZ).map_err(|error| error.to_string())?;
     Ok(VoiceSample::new(samples.into_iter().map(pcm::to_i16).collect::<Vec<_>>()))
 }
@@ -159,6 +162,12 @@ mod tests {
                 .detail
                 .starts_with("'ref_audio': ")
         );
+    }
+
+    #[test]
+    fn recording_without_audio_is_no_voice() {
+        let problem = voice_sample_from_wav(&wav::write_s16(&[], SPEECH_RATE_HZ)).map(drop);
+        assert_eq!(problem, Err("the recording has no audio".to_owned()));
     }
 
     #[test]

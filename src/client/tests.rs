@@ -2,6 +2,7 @@
 
 mod commands;
 mod fields;
+mod live_audio;
 
 use super::*;
 use crate::{

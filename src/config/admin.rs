@@ -4,6 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::ranges::conflict;
 use crate::server::{
     admin::{AdminSecurity, auth::AdminAuth},
     tls::{ReloadableAcceptor, TlsConfig, TlsFiles},
@@ -99,15 +100,9 @@ impl AdminConfig {
 
     /// Checks that the admin listener and the client listener do not share a port.
     pub(super) fn check_address_conflict(&self, clients: &str) -> Result<(), String> {
-        let parsed = |address: &str| address.parse::<SocketAddr>().ok().filter(|address| address.port() != 0);
-        let (Some(admin), Some(clients)) = (self.listen.as_deref().and_then(parsed), parsed(clients)) else {
+        let Some(admin) = self.listen.as_deref().filter(|admin| conflict(admin, clients)) else {
             return Ok(());
         };
-        let overlap =
-            admin.ip() == clients.ip() || admin.ip().is_unspecified() || clients.ip().is_unspecified();
-        if admin.port() != clients.port() || !overlap {
-            return Ok(());
-        }
         Err(format!(
             "admin.listen: {admin} conflicts with the clients' address {clients} (`listen`); use another port"
         ))

@@ -1,9 +1,6 @@
 //! Checks a configuration file as a whole: finds all of its mistakes, with their positions.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use toml::Table;
 
@@ -50,8 +47,7 @@ impl<'p> ConfigFile<'p> {
     /// The system's error.
     pub fn read(path: &'p Path) -> Result<Self, FileError> {
         let name = path.display().to_string();
-        let source =
-            fs::read_to_string(path).map_err(|error| FileError::for_file(&name, error.to_string()))?;
+        let source = FileError::read_text(&name, path)?;
         let (syntax_errors, source) = quote_texts(&name, source);
         Ok(Self { path, name, source, syntax_errors })
     }

@@ -45,6 +45,9 @@ pub(super) fn deserialize_address<'de, D: Deserializer<'de>>(from: D) -> Result<
 /// Reads one address or a list of them.
 pub(super) fn deserialize_addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let addresses = match toml::Value::deserialize(from)? {
+        toml::Value::Array(addresses) if addresses.is_empty() => {
+            return Err(D::Error::custom("the list has no address; leave the key out for the default"));
+        }
         toml::Value::Array(addresses) => addresses,
         one => vec![one],
     };
@@ -100,6 +103,7 @@ mod tests {
         assert_eq!(listen("listen = [8000, \"[::1]:8000\"]"), Ok((several, None)));
         let both = listen("listen = \"localhost:8000\"\n[admin]\nlisten = \"9000\"");
         assert_eq!(both, Ok((vec!["127.0.0.1:8000".into()], Some("127.0.0.1:9000".into()))));
+        assert!(listen("listen = []").unwrap_err().contains("the list has no address"));
         for toml in
             ["listen = \"nonsense\"", "[admin]\nlisten = true", "listen = 8000.5", "listen = [8000, true]"]
         {

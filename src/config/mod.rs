@@ -506,8 +506,7 @@ fn toml_files(directory: &Path) -> Result<Vec<(String, String)>, FileError> {
         if path.is_dir() {
             files.extend(toml_files(&path)?);
         } else if path.extension().is_some_and(|extension| extension == "toml") {
-            let source =
-                fs::read_to_string(&path).map_err(|error| FileError::for_file(&name, error.to_string()))?;
+            let source = FileError::read_text(&name, &path)?;
             files.push((name, source));
         }
     }

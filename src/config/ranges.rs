@@ -1,5 +1,7 @@
 //! Ranges of numbers in the configuration, and addresses that exclude each other.
 
+use std::net::SocketAddr;
+
 use super::{Config, problems::ConfigProblems};
 use crate::spelling::check::MAX_MS;
 
@@ -27,6 +29,7 @@ impl Config {
                 problems.push(&["listen"], format!("listen: {listen} is given twice"));
             }
         }
+        self.check_bare_tcp_addresses(problems);
         if self.trace.file_max_bytes.is_some_and(|max| max < TRACE_MIN_BYTES) {
             let message = format!("trace.file_max_bytes: must be {TRACE_MIN_BYTES} or more");
             problems.push(&["trace", "file_max_bytes"], message);
@@ -38,4 +41,29 @@ impl Config {
             problems.push(&["workers"], format!("workers: must be 1 to {WORKERS_MAX}"));
         }
     }
+
+    /// Checks that no listener on bare TCP has the address of another listener.
+    fn check_bare_tcp_addresses(&self, problems: &mut ConfigProblems) {
+        let clients = self.listen_addresses().into_iter().map(|address| ("listen", address));
+        let admin = self.admin.listen.clone().map(|address| ("admin.listen", address));
+        let mut taken: Vec<(&str, String)> = clients.chain(admin).collect();
+        for (at, listener) in self.tcp.iter().enumerate() {
+            let Some(own) = &listener.listen else { continue };
+            if let Some((key, other)) = taken.iter().find(|(_, other)| conflict(own, other)) {
+                let message = format!(
+                    "tcp.listen: {own} conflicts with the address {other} (`{key}`); use another port"
+                );
+                problems.push(&["tcp", &at.to_string(), "listen"], message);
+            }
+            taken.push(("tcp.listen", own.clone()));
+        }
+    }
+}
+
+/// True if two listeners cannot have these addresses. A name may have any address.
+pub(super) fn conflict(one: &str, other: &str) -> bool {
+    let parsed = |address: &str| address.parse::<SocketAddr>().ok().filter(|address| address.port() != 0);
+    let (Some(one), Some(other)) = (parsed(one), parsed(other)) else { return false };
+    let overlap = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port() && overlap
 }

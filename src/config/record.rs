@@ -60,6 +60,9 @@ impl Config {
             (None, None) if has_recorded_key => {
                 vec!["a key has `record = true`, but [record] has no dir: nothing is recorded".to_owned()]
             }
+            (None, None) if self.record != RecordConfig::default() => {
+                vec!["[record] has no dir: nothing is recorded".to_owned()]
+            }
             (Some(_), None) if !has_recorded_key => {
                 vec!["[record] has a dir, but no profile of a route and no key has `record = true`: nothing is recorded".to_owned()]
             }

@@ -161,6 +161,19 @@ fn check_has_clients(
     profile: &Profile,
     library: &Library,
 ) -> Result<(), (&'static str, String)> {
+    if !file.path.starts_with(['/', '*', '?']) {
+        let path = &file.path;
+        let message = format!(
+            "[[route]] path = {path:?} matches no client: a path begins with `/`, without scheme and host"
+        );
+        return Err(("path", message));
+    }
+    if file.path.split_once('?').is_some_and(|(_, rest)| rest.contains('=')) {
+        let path = &file.path;
+        let message =
+            format!("[[route]] path = {path:?} matches no client: a route matches paths without their query");
+        return Err(("path", message));
+    }
     if profile.is_relay() && !matches_glob(&file.model, "") {
         let model = &file.model;
         let message =

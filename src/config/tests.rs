@@ -1,6 +1,8 @@
 use super::*;
 use crate::spelling::check::parse_toml;
 
+const WYOMING: &str = "[[tcp]]\nprotocol = \"wyoming\"\nlisten = 10300\n";
+
 fn config(toml: &str) -> Config {
     parse_toml("t", toml).unwrap()
 }
@@ -50,6 +52,17 @@ fn invalid_config_is_rejected_with_a_hint() {
         (UPSTREAM.replace("ws://", "ws://me:secret@"), "credentials"),
         (UPSTREAM.replace("realtime", "realtime?mode=Audio"), "unknown mode \"Audio\""),
         (format!("{UPSTREAM}[voices]\na = \"/nowhere.wav\""), "voices.a: /nowhere.wav"),
+        (UPSTREAM.replace("8006", "99999"), "the port must be 1 to 65535"),
+        (UPSTREAM.replace("realtime", "realtime#x"), "behind `#`"),
+        (format!("{UPSTREAM}[[route]]\npath = \"twilio\"\nprofile = \"speech\""), "begins with `/`"),
+        (format!("{UPSTREAM}[[route]]\npath = \"http://x/a\"\nprofile = \"speech\""), "begins with `/`"),
+        (format!("{UPSTREAM}[[route]]\npath = \"/a?b=c\"\nprofile = \"speech\""), "without their query"),
+        (format!("{UPSTREAM}{WYOMING}{WYOMING}"), "tcp.listen: 127.0.0.1:10300 conflicts"),
+        (
+            format!("listen = 10300\n{UPSTREAM}{WYOMING}"),
+            "conflicts with the address 127.0.0.1:10300 (`listen`)",
+        ),
+        (format!("{UPSTREAM}[admin]\nlisten = 10300\n{WYOMING}"), "(`admin.listen`)"),
     ] {
         let problem = config(&toml).build_service().err().unwrap_or_default();
         assert!(problem.contains(words), "{toml}: {problem}");

@@ -162,12 +162,17 @@ impl Endpoint {
         if authority.as_str().contains('@') {
             return Err("credentials in a URL are not accepted, because URLs end up in logs".to_owned());
         }
+        // hyper takes any digits for a port, and none for a port that is no number of 16 bits.
+        let port = authority.port_u16();
+        if port == Some(0) || port.is_none() && authority.as_str().len() > authority.host().len() {
+            return Err("the port must be 1 to 65535".to_owned());
+        }
         let (tls, credentials) = secure.then(|| tls_connector(ca, None)).transpose()?.unzip();
         Ok(Self {
             scheme: if secure { "wss" } else { "ws" },
             authority: authority.to_string(),
             host: authority.host().trim_start_matches('[').trim_end_matches(']').to_owned(),
-            port: authority.port_u16().unwrap_or(if secure { 443 } else { 80 }),
+            port: port.unwrap_or(if secure { 443 } else { 80 }),
             tls,
             credentials: credentials.unwrap_or_default(),
         })

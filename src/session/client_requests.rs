@@ -175,7 +175,8 @@ impl Owners {
         self.end_utterance(now, EndCause::Manual);
         // Counted first, because the final may be sent at once.
         self.tools.floor.out.completions.ask_final();
-        let is_final_to_come = self.transcriber.finalize(now, &mut self.tools);
+        let at_ms = self.intake.speech_input.listened_ms();
+        let is_final_to_come = self.transcriber.finalize(now, at_ms, &mut self.tools);
         self.pass_on_words();
         let is_accepted = self.tools.floor.out.await_reply(AwaitedReply::Final).unwrap_or(is_final_to_come);
         if !is_accepted {

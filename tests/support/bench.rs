@@ -223,6 +223,13 @@ impl Bench {
         open_websocket(stream, path, headers, &[]).await
     }
 
+    /// The head of the answer to a request.
+    pub async fn head_of(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        read_http_head(&mut stream).await.0
+    }
+
     /// The whole answer to a plain HTTP request.
     pub async fn http(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();

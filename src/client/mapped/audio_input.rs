@@ -8,7 +8,7 @@ use super::framing::{
     announced::{AnnouncedAudio, AnnouncedPart},
 };
 use crate::{
-    audio::{input_converter::InputConverter, pcm},
+    audio::{file_format::stream_format, input_converter::InputConverter, pcm},
     error::{Error, ErrorKind},
     spelling::ClientMapping,
     vocabulary::{ClientRequest, Setting},
@@ -24,6 +24,28 @@ pub(super) struct AudioInput {
     format: FrameAudioFormat,
     /// Where in an utterance the audio is, with [`Framing::Announced`](crate::spelling::client::Framing::Announced).
     announced: AnnouncedAudio,
+    start: StreamStart,
+}
+
+/// What the first audio of a connection told.
+#[derive(Debug, Clone, Copy)]
+enum StreamStart {
+    NotYet,
+    Raw,
+    /// A file of this format, whose rest cannot be heard either.
+    File(&'static str),
+}
+
+impl StreamStart {
+    /// Rejects audio of a connection that began with a file: its bytes would be heard as noise.
+    fn check(&mut self, audio: &[u8]) -> Result<(), Error> {
+        if matches!(self, Self::NotYet) && !audio.is_empty() {
+            *self = stream_format(audio).map_or(Self::Raw, Self::File);
+        }
+        let Self::File(format) = self else { return Ok(()) };
+        let detail = format!("audio: it is a file ({format}); send raw audio in the format of the session");
+        Err(Error::new(ErrorKind::Invalid, detail))
+    }
 }
 
 impl AudioInput {
@@ -33,6 +55,7 @@ impl AudioInput {
             decoded: Vec::new(),
             format: FrameAudioFormat::default(),
             announced: AnnouncedAudio::default(),
+            start: StreamStart::NotYet,
         }
     }
 
@@ -59,6 +82,7 @@ impl AudioInput {
         handle: &mut RequestHandler<'_>,
     ) -> Result<(), Error> {
         self.check_size(audio.len())?;
+        self.start.check(audio)?;
         if let Some(format) = format {
             self.note_format(format, handle)?;
         }
@@ -103,6 +127,7 @@ impl AudioInput {
                 .of_field("audio")
         })?;
         self.check_size(self.decoded.len())?;
+        self.start.check(&self.decoded).map_err(|error| error.of_field("audio"))?;
         if !self.decoded.is_empty() {
             handle(ClientRequest::Audio(&self.decoded));
         }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{
+    super::json_text::mended,
     ClientCodec, CommandMessage, IgnoredField, MappedCodec, NO_TEXT, RequestHandler,
     field_values::{
         find_flag, find_rate, find_segments_max, find_text, to_messages, to_request, to_settings,
@@ -39,7 +40,10 @@ impl MappedCodec {
             Frame::Binary(bytes) => self.decode_binary(bytes, protocol, handle),
             Frame::Text(text) => match self.mapping.exact_text(text) {
                 Some(at) => self.decode_exact(at, handle),
-                None => self.decode_text(text, protocol, handle),
+                None => self.decode_text(text, protocol, handle).or_else(|error| {
+                    let mended = mended(text).filter(|_| error.kind == ErrorKind::MalformedJson);
+                    mended.map_or(Err(error), |text| self.decode_text(&text, protocol, handle))
+                }),
             },
         };
         protocol.take_notes(&mut self.notes);

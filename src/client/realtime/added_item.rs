@@ -44,6 +44,14 @@ pub(super) struct AddedItem {
     pub(super) parts: Vec<EntryPart>,
 }
 
+impl AddedItem {
+    /// An item without contents for the model.
+    pub(super) fn empty(number: EntryId) -> Self {
+        let item = Item::added(String::new(), number, String::new());
+        Self { item, json: String::new(), role: Role::User, parts: Vec::new() }
+    }
+}
+
 /// Reads the item at this path of a message. Audio is kept for the model only.
 pub(super) fn read_item(
     fields: &Fields<'_>,

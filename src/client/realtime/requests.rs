@@ -1,13 +1,20 @@
 //! Reads `response.create`: the request for an answer, and the fields that the response repeats. Everything in it has a bound.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{
     Realtime,
-    added_item::{ITEM_MAX_BYTES, read_item},
+    added_item::{AddedItem, ITEM_MAX_BYTES, read_item},
+    commands::read_message,
     events::EventLabels,
-    fields::{TEXT_MAX_BYTES, read_array, read_object, read_small, read_text, wrong_type, wrong_value},
+    fields::{
+        TEXT_MAX_BYTES, missing, read_array, read_object, read_small, read_text, shortened, wrong_type,
+        wrong_value,
+    },
     held_requests::{HeldRequest, ResponseServers},
+    items::Item,
     response::{RequestedResponse, Response},
     session::{check_tool_choice, max_tokens, read_modalities, read_temperature},
     shape::MAX_OUTPUT_TOKENS,
@@ -21,9 +28,11 @@ use crate::{
     },
     error::{Error, ErrorKind},
     spelling::client::RealtimeEvent,
-    vocabulary::{AnswerRequest, ClientRequest, Entry, ToolChoice, ToolOffer},
+    vocabulary::{AnswerRequest, ClientRequest, Entry, EntryId, ToolChoice, ToolOffer},
 };
 
+/// Longest id of a referenced item, bytes.
+const ITEM_ID_MAX_BYTES: usize = 256;
 /// Most requests whose answers have not begun.
 const REQUESTS_MAX: usize = 16;
 /// Memory of all these requests together, bytes.
@@ -57,8 +66,9 @@ impl<L: EventLabels> Realtime<L> {
         let fields = message.given("response").map(|fields| read_object(fields, "response"));
         let fields = fields.transpose()?.unwrap_or_default();
         let is_out_of_band = fields.get("conversation").and_then(read_str).as_deref() == Some("none");
-        let active = self.responses.front().filter(|_| !is_out_of_band);
-        if let Some(active) = active {
+        // One outside of the conversation waits for its turn, if requests have turns.
+        let waits = is_out_of_band && !self.hears_only;
+        if let Some(active) = self.responses.front().filter(|_| !waits) {
             return Err(Error::new(ErrorKind::AnswerInProgress, active.id()));
         }
         let ReadRequest { request, requested, servers } = self.read_request(&fields, is_out_of_band)?;
@@ -210,12 +220,12 @@ impl<L: EventLabels> Realtime<L> {
         for (at, item) in read_array(input, "response.input", INPUT_ITEMS_MAX)?.into_iter().enumerate() {
             let path = format!("response.input[{at}]");
             let fields = read_object(item, &path)?;
-            if fields.get("type").and_then(read_str).as_deref() == Some("item_reference") {
-                self.ignore("response.create", "input", "references to items have no effect");
-                continue;
-            }
             let number = self.items.allocate();
-            let added = read_item(&fields, &path, String::new(), number, self.session.input)?;
+            let is_reference = fields.get("type").and_then(read_str).as_deref() == Some("item_reference");
+            let added = match is_reference {
+                true => self.read_referenced(&fields, &path, number)?,
+                false => read_item(&fields, &path, String::new(), number, self.session.input)?,
+            };
             let entry = Entry { id: number, role: added.role, parts: added.parts };
             text_bytes += added.item.json().len();
             bytes += entry.bytes();
@@ -230,6 +240,31 @@ impl<L: EventLabels> Realtime<L> {
             }
         }
         Ok(entries)
+    }
+}
+
+impl<L: EventLabels> Realtime<L> {
+    /// Reads an item of the conversation that a response's own input refers to: its words, calls and results. Its audio and
+    /// pictures are not kept as JSON.
+    fn read_referenced(
+        &mut self,
+        reference: &Fields<'_>,
+        path: &str,
+        number: EntryId,
+    ) -> Result<AddedItem, Error> {
+        let path = format!("{path}.id");
+        let id = read_text(reference.given("id").ok_or_else(|| missing(&path))?, &path, ITEM_ID_MAX_BYTES)?;
+        let item = self.items.position(&id).and_then(|at| self.items.at(at)).map(Item::json);
+        let Some(json) = item.map(Cow::into_owned) else {
+            let detail = format!("Item with id '{}' not found.", shortened(&id));
+            return Err(Error::new(ErrorKind::UnknownEntry, detail).of_field(path));
+        };
+        let read = read_message(&json)
+            .and_then(|fields| read_item(&fields, &path, String::new(), number, self.session.input));
+        if !read.as_ref().is_ok_and(|added| !added.parts.is_empty()) {
+            self.ignore("response.create", "input", "the referenced item has no words (yet)");
+        }
+        Ok(read.unwrap_or_else(|_| AddedItem::empty(number)))
     }
 }
 

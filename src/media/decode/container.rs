@@ -10,7 +10,7 @@ use super::other_formats;
 use super::packet::Demuxer;
 use super::search::{self, Frames};
 use super::source::CancelFlag;
-use crate::{media::MediaError, named_enum::named_enum};
+use crate::{audio::file_format::container_name, media::MediaError, named_enum::named_enum};
 
 named_enum! {
     /// File format around the encoded audio.
@@ -35,10 +35,6 @@ named_enum! {
         Caf = "caf",
     }
 }
-
-/// Box types that begin an ISO base media file. Files of old QuickTime versions have no `ftyp`.
-const FIRST_MP4_BOXES: [&[u8]; 9] =
-    [b"ftyp", b"moov", b"mdat", b"wide", b"free", b"styp", b"skip", b"uuid", b"pnot"];
 
 impl Container {
     /// The error of a file with damage behind this much audio.
@@ -68,16 +64,11 @@ impl Container {
     }
 
     fn sniff(file: &[u8]) -> Option<Self> {
-        match file {
-            _ if wav::is_wav(file, 0) => Some(Self::Wav),
-            [b'f', b'L', b'a', b'C', ..] => Some(Self::Flac),
-            [b'O', b'g', b'g', b'S', ..] => Some(Self::Ogg),
-            [0x1a, 0x45, 0xdf, 0xa3, ..] => Some(Self::Webm),
-            [b'F', b'O', b'R', b'M', _, _, _, _, b'A', b'I', b'F', b'F' | b'C', ..] => Some(Self::Aiff),
-            [b'c', b'a', b'f', b'f', ..] => Some(Self::Caf),
-            _ if file.get(4..8).is_some_and(|kind| FIRST_MP4_BOXES.contains(&kind)) => Some(Self::Mp4),
-            _ => None,
+        if wav::is_wav(file, 0) {
+            return Some(Self::Wav);
         }
+        let name = container_name(file)?;
+        Self::ALL.into_iter().find(|known| known.name() == name)
     }
 
     /// Opens the demultiplexer. `None` if the file has no audio.

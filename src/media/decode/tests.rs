@@ -325,6 +325,20 @@ fn wav_format_chunks_of_other_lengths_are_accepted() {
 }
 
 #[test]
+fn odd_chunk_of_a_wav_may_lack_its_padding() {
+    let expected = decode(&wav_file(1, 16, 1, 16_000, &[1; 3200]));
+    assert_eq!((expected.0.len(), &expected.1), (1600, &None));
+    for padding in [&[][..], &[0]] {
+        for at in [12, 38] {
+            let mut file = wav_file(1, 16, 1, 16_000, &[1; 3200]);
+            let chunk = [b"LIST\x0b\0\0\0INFOISFT\x05\0\0", padding].concat();
+            file.splice(at..at, chunk);
+            assert_eq!(decode(&file), expected, "{padding:?} at {at}");
+        }
+    }
+}
+
+#[test]
 fn extensible_wav_with_six_channels_is_mixed() {
     let spec = hound::WavSpec {
         channels: 6,

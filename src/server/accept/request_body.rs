@@ -14,7 +14,7 @@ use http_body_util::BodyExt as _;
 use hyper::{
     Request,
     body::{Body, Frame, Incoming, SizeHint},
-    header::EXPECT,
+    header::{CONTENT_ENCODING, EXPECT, HeaderValue},
 };
 use tokio::{runtime::Handle, time::timeout};
 
@@ -30,6 +30,8 @@ pub(crate) struct RequestBody {
     body: Option<Incoming>,
     /// The client sends the body only once it is read (`Expect: 100-continue`).
     waits_for_reader: bool,
+    /// How the client has compressed it (`Content-Encoding`).
+    encoding: Option<HeaderValue>,
 }
 
 /// A request of a client.
@@ -39,7 +41,16 @@ impl RequestBody {
     /// The request with such a body.
     pub(in crate::server) fn of(request: Request<Incoming>) -> Request<Self> {
         let waits_for_reader = request.headers().contains_key(EXPECT);
-        request.map(|body| Self { body: Some(body), waits_for_reader })
+        let encoding = request.headers().get(CONTENT_ENCODING).cloned();
+        request.map(|body| Self { body: Some(body), waits_for_reader, encoding })
+    }
+
+    /// How the client has compressed the body, if it has.
+    pub(in crate::server) fn compression(&self) -> Option<String> {
+        let encoding = String::from_utf8_lossy(self.encoding.as_ref()?.as_bytes());
+        let encoding = encoding.trim();
+        (!["", "identity"].iter().any(|plain| encoding.eq_ignore_ascii_case(plain)))
+            .then(|| encoding.to_owned())
     }
 }
 

@@ -4,9 +4,9 @@ use std::{str::FromStr, sync::Arc};
 
 use http_body_util::Full;
 use hyper::{
-    Method, StatusCode,
+    Method, Request, StatusCode,
     header::{
-        ALLOW, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL,
+        ALLOW, CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL,
         SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING, UPGRADE,
     },
 };
@@ -43,8 +43,7 @@ pub(in crate::server) fn check_upgrade(
         let body = json!({"detail": "Method Not Allowed"}).to_string();
         return Err(HttpError::with_body(reason, status, body).with_header(ALLOW, "GET"));
     }
-    let upgrade = request.headers().get(UPGRADE).and_then(|value| value.to_str().ok());
-    if upgrade.is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
+    if has_item(request.headers(), UPGRADE, "websocket") {
         return Ok(());
     }
     let parameter = candidates.iter().find_map(|client| client.required_model_parameter());
@@ -78,10 +77,29 @@ pub(in crate::server) fn handshake_response(request: &ReceivedRequest) -> HttpRe
         let message = "A WebSocket handshake must not have a body (Content-Length or Transfer-Encoding)";
         return Err(HttpError::bad_request(message));
     }
-    create_response_with_body(request, Full::default).map_err(|error| {
+    create_response_with_body(&with_single_items(request), Full::default).map_err(|error| {
         // RFC 6455 §4.4: name the supported version.
         HttpError::bad_request(&error.to_string()).with_header(SEC_WEBSOCKET_VERSION, "13")
     })
+}
+
+/// True if a header has this item in its list, which may be on several lines (RFC 9110 §5.3).
+fn has_item(headers: &HeaderMap, name: HeaderName, item: &str) -> bool {
+    list_items(headers, name).any(|found| found.eq_ignore_ascii_case(item))
+}
+
+/// The head of a request for tungstenite, which reads one line of a header only, and one item of `Upgrade`.
+fn with_single_items(request: &ReceivedRequest) -> Request<()> {
+    let mut head = Request::new(());
+    *head.method_mut() = request.method().clone();
+    *head.version_mut() = request.version();
+    *head.headers_mut() = request.headers().clone();
+    for (name, item) in [(CONNECTION, "Upgrade"), (UPGRADE, "websocket")] {
+        if has_item(request.headers(), name.clone(), item) {
+            head.headers_mut().insert(name, HeaderValue::from_static(item));
+        }
+    }
+    head
 }
 
 /// Rejects a wrong query of a client whose protocol refuses the handshake then, with the error in a header.

@@ -61,6 +61,9 @@ impl<'m> BodyReader<'m> {
         if body.size_hint().lower() > max_bytes as u64 {
             return Err(too_large(max_bytes));
         }
+        if let Some(compression) = body.compression() {
+            return Err(compressed(&compression));
+        }
         let now = Instant::now();
         let (deadline, window) = (now + BODY_TIMEOUT, (now + PROGRESS_WINDOW, 0));
         Ok(Self { body, bytes: BytesMut::new(), max_bytes, memory, place: bodies.begin(), deadline, window })
@@ -197,6 +200,13 @@ pub(super) fn too_large(max_bytes: usize) -> Failure {
     };
     let message = format!("The upload exceeds the limit of {limit}");
     Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "file_too_large", message)
+}
+
+/// HTTP 415.
+fn compressed(compression: &str) -> Failure {
+    let message =
+        format!("The body is compressed (Content-Encoding: {compression}); send it without compression");
+    Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_content_encoding", message)
 }
 
 /// HTTP 503: the request would need more memory than there is.

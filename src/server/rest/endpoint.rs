@@ -121,7 +121,7 @@ impl Endpoint {
                 let cancelled = other.strip_prefix("audio/transcriptions/");
                 match cancelled.and_then(|rest| rest.strip_suffix("/cancel")) {
                     Some(id) => Self::CancelTranscription(id.to_owned()),
-                    None => Self::Model(other.strip_prefix("models/")?.to_owned()),
+                    None => Self::Model(decode_percent(other.strip_prefix("models/")?)),
                 }
             }
         })
@@ -159,7 +159,7 @@ impl Endpoint {
             | Self::Voices
             | Self::SpeechModels
             | Self::SpeechVoices
-            | Self::Health => "GET",
+            | Self::Health => "GET, HEAD",
             Self::DeleteCall(_) => "DELETE",
             Self::Offer(_) => "POST, PATCH",
             Self::Job(job) => job.methods(),
@@ -203,7 +203,10 @@ mod tests {
         );
         assert_eq!(of(Method::GET, "/openai/v1/audio/voices"), Some(Endpoint::SpeechVoices));
         assert_eq!(of(Method::GET, "/v1/audio/models"), Some(Endpoint::SpeechModels));
-        assert_eq!(of(Method::GET, "/v1/models/a/b"), Some(Endpoint::Model("a/b".into())));
+        for path in ["/v1/models/a/b", "/v1/models/a%2Fb", "/v1/models/%61/b"] {
+            assert_eq!(of(Method::GET, path), Some(Endpoint::Model("a/b".into())), "{path}");
+        }
+        assert!(Endpoint::Health.allows(&Method::HEAD) && !Endpoint::Speak.allows(&Method::HEAD));
         assert_eq!(of(Method::POST, "/v1/listen"), Some(Endpoint::Listen));
         assert_eq!(of(Method::POST, "/v1/realtime"), Some(Endpoint::Call));
         for (end, delivery) in [

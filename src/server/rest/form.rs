@@ -8,6 +8,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use memchr::memmem::{Finder, find};
 
+use crate::spelling::client::decode_percent;
+
 /// Longest text before the first part, and longest head of a part, bytes.
 const HEAD_MAX_BYTES: usize = 16 * 1024;
 /// Longest boundary (RFC 2046 §5.1.1).
@@ -147,7 +149,7 @@ impl FormScan {
         let part = |(head, contents): (Range<usize>, Range<usize>)| {
             let head = &body[head];
             let name = disposition(head, "name").unwrap_or_default();
-            let file_name = ["filename", "filename*"].iter().find_map(|name| disposition(head, name));
+            let file_name = extended_name(head).or_else(|| disposition(head, "filename"));
             Part { name, file_name, contents: body.slice(contents) }
         };
         Ok(self.parts.into_iter().map(part).collect())
@@ -180,6 +182,14 @@ fn disposition(head: &[u8], name: &str) -> Option<String> {
         name.trim().eq_ignore_ascii_case("content-disposition").then_some(value)
     });
     parameter(disposition?.split_once(';')?.1, name)
+}
+
+/// The name of a file with its character set and language, as in `utf-8''caf%C3%A9.wav` (RFC 8187 §3.2).
+fn extended_name(head: &[u8]) -> Option<String> {
+    disposition(head, "filename*").map(|value| match value.splitn(3, '\'').nth(2) {
+        Some(name) => decode_percent(name),
+        None => value,
+    })
 }
 
 /// The value of a parameter, quoted or not (RFC 9110 §5.6.6).
@@ -234,6 +244,21 @@ mod tests {
         let files =
             parts(&Bytes::from_static(body), "b").unwrap().into_iter().map(|part| part.file_name.is_some());
         assert_eq!(files.collect::<Vec<_>>(), [true, true, false, false]);
+    }
+
+    #[test]
+    fn file_names_are_decoded() {
+        for (parameters, name) in [
+            ("filename=\"é.wav\"", "é.wav"),
+            ("filename*=utf-8''caf%C3%A9%20x.wav", "café x.wav"),
+            ("filename=\"cafe.wav\"; filename*=UTF-8'en'caf%C3%A9.wav", "café.wav"),
+            ("filename*=plain.wav", "plain.wav"),
+        ] {
+            let body =
+                format!("--b\r\nContent-Disposition: form-data; name=x; {parameters}\r\n\r\n\r\n--b--");
+            let parts = parts(&Bytes::from(body), "b").unwrap();
+            assert_eq!(parts[0].file_name.as_deref(), Some(name), "{parameters}");
+        }
     }
 
     #[test]

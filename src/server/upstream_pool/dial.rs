@@ -97,6 +97,10 @@ impl Dialer {
                 mapping.path
             )
         };
+        // The parser drops it.
+        if url.contains('#') {
+            return Err(invalid_url("a URL of a server has no part behind `#`".to_owned()));
+        }
         // `Endpoint` has the schemes of WebSockets.
         let websocket_url = match (mapping.is_http(), url.strip_prefix("http")) {
             (true, Some(rest)) => format!("ws{rest}"),

@@ -246,8 +246,8 @@ impl Transcriber {
 
     /// Makes the audio so far final. The client gets one more final transcript, which may be empty. Returns false, and does
     /// nothing, if too many wait.
-    pub(crate) fn finalize(&mut self, now: Instant, tools: &mut Tools) -> bool {
-        let is_accepted = self.queue.finalize(&mut tools.segment_ids);
+    pub(crate) fn finalize(&mut self, now: Instant, at_ms: u64, tools: &mut Tools) -> bool {
+        let is_accepted = self.queue.finalize(at_ms, &mut tools.segment_ids);
         self.advance(now, tools);
         is_accepted
     }

@@ -126,9 +126,11 @@ impl Utterance {
         }
     }
 
-    /// An empty utterance that only reports that all before it is final.
-    pub(crate) fn finality_marker(segment_id: u32) -> Self {
-        Self { finalized: true, state: UtteranceState::Settled(None), ..Self::open(segment_id, None) }
+    /// An empty utterance that only reports that all before it is final: the audio before `at_ms`.
+    pub(crate) fn finality_marker(segment_id: u32, at_ms: u64) -> Self {
+        let open = Self::open(segment_id, None);
+        let state = UtteranceState::Settled(None);
+        Self { finalized: true, state, audio_start_ms: at_ms, speech_ms: (at_ms, at_ms), ..open }
     }
 
     /// The state with these words of the utterance's audio (16 kHz), with estimated times if wanted.

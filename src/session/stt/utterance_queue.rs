@@ -141,13 +141,13 @@ impl UtteranceQueue {
 
     /// Makes the audio so far final. The client gets one more final transcript, which may be empty. Returns false, and does
     /// nothing, if too many wait.
-    pub(super) fn finalize(&mut self, segment_ids: &mut SegmentIds) -> bool {
+    pub(super) fn finalize(&mut self, at_ms: u64, segment_ids: &mut SegmentIds) -> bool {
         let can_be_finalized =
             |last: &&mut Utterance| !last.finalized && !matches!(last.state, UtteranceState::Recording);
         if let Some(last) = self.utterances.back_mut().filter(can_be_finalized) {
             last.finalized = true;
         } else if self.utterances.len() < MAX_FINALITY_MARKERS {
-            self.utterances.push_back(Utterance::finality_marker(segment_ids.next_id()));
+            self.utterances.push_back(Utterance::finality_marker(segment_ids.next_id(), at_ms));
         } else {
             return false;
         }

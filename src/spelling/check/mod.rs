@@ -7,7 +7,7 @@ mod renamed_keys;
 mod unquoted;
 pub(super) mod values;
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::Path, time::Duration};
 
 use serde::{Deserialize as _, Deserializer, de::Error as _};
 
@@ -85,6 +85,19 @@ impl FileError {
     #[must_use]
     pub fn for_file(file: &str, message: impl Into<String>) -> Self {
         Self { file: file.to_owned(), line: 0, column: 0, message: message.into(), others: Vec::new() }
+    }
+
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// The system's error, or the position of the first byte that is no UTF-8.
+    pub fn read_text(file: &str, path: &Path) -> Result<String, Self> {
+        let bytes = std::fs::read(path).map_err(|error| Self::for_file(file, error.to_string()))?;
+        String::from_utf8(bytes).map_err(|error| {
+            let (valid, _) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
+            let valid = String::from_utf8_lossy(valid);
+            Self::at_offset(file, &valid, valid.len(), "this byte is no UTF-8; save the file as UTF-8")
+        })
     }
 
     /// Converts an error of the TOML reader, adding the nearest valid key.
@@ -184,6 +197,18 @@ mod tests {
         assert_eq!((problem.line, problem.column), (3, 3));
         assert!(problem.to_string().starts_with("x.toml:3:3: unknown key `lisen`"), "{problem}");
         assert!(problem.message.ends_with("did you mean `listen`?"), "{problem}");
+    }
+
+    #[test]
+    fn byte_that_is_no_utf8_is_reported_with_its_position() {
+        let path = std::env::temp_dir().join(format!("voxbridge-utf8-{}.toml", std::process::id()));
+        for (bytes, line, column) in [(&b"# a\n# \xc3\xa4\xe4\n"[..], 2, 4), (b"\xff\xfea\0", 1, 1)] {
+            std::fs::write(&path, bytes).unwrap();
+            let problem = FileError::read_text("x.toml", &path).unwrap_err();
+            assert_eq!((problem.line, problem.column), (line, column), "{problem}");
+            assert!(problem.message.contains("save the file as UTF-8"), "{problem}");
+        }
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -34,7 +34,9 @@ impl<'s> UnquotedText<'s> {
         let line = source[start..].lines().next()?;
         let (key, rest) = line.split_once('=')?;
         let value = rest.split(" #").next()?.trim();
-        let is_text = !value.is_empty() && !value.starts_with(['"', '\'', '[', '{']);
+        // A number that is too large is no text.
+        let is_number = value.bytes().all(|byte| byte.is_ascii_digit() || b"+-_".contains(&byte));
+        let is_text = !is_number && !value.starts_with(['"', '\'', '[', '{']);
         let reads = |value: &str| toml::from_str::<toml::Table>(&format!("key = {value}")).is_ok();
         if key.trim_start().starts_with('[') || !is_text || reads(value) || !reads(&format!("\"{value}\"")) {
             return None;
@@ -55,6 +57,8 @@ mod tests {
 
     #[test]
     fn only_texts_without_quotes_are_found() {
+        let number = "a = 18446744073709551615\n";
+        assert!(UnquotedText::at(number, 4).is_none(), "a number that is too large");
         let source = "a = 1\n listen = 0.0.0.0:8000 # all\nb = 2\n";
         let found = UnquotedText::at(source, source.find("0.0").unwrap()).unwrap();
         assert_eq!((found.key, &source[found.range.clone()]), ("listen", "0.0.0.0:8000"));

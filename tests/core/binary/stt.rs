@@ -71,6 +71,8 @@ fn each_finalize_yields_exactly_one_final() {
     let marked: Vec<_> = finals(&harness).iter().map(|event| event["from_finalize"] == true).collect();
     let empty: Vec<_> = finals(&harness).iter().map(|event| transcript(event).is_empty()).collect();
     assert_eq!((marked, empty), (vec![true; 3], vec![true, false, true]));
+    let starts: Vec<f64> = finals(&harness).iter().map(|event| event["start"].as_f64().unwrap()).collect();
+    assert!(starts.is_sorted() && starts[2] > 1.0, "an empty one is where the audio is: {starts:?}");
     // The next utterance is an ordinary one again.
     harness.stream(&[utterance(), zeros(1000)].concat(), 20);
     assert_eq!(finals(&harness).last().unwrap()["from_finalize"], false);

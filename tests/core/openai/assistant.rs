@@ -250,6 +250,41 @@ fn written_answers_metadata_and_out_of_band_responses() {
     assert_eq!(client.harness.answer_requests()[1].as_array().unwrap().len(), 2, "no history of it");
 }
 
+#[test]
+fn own_input_of_a_response_may_refer_to_items_of_the_conversation() {
+    let mut client = Realtime::connect("model=gpt-realtime");
+    client
+        .update(&json!({"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}}));
+    client.say(&speech());
+    client.say_silence(900);
+    client.wait_for("response.done");
+    client.pass(1000 * MS);
+    let ids: Vec<Value> =
+        client.of_type("conversation.item.done").iter().map(|event| event["item"]["id"].clone()).collect();
+    let refer = |id: &Value| json!({"type": "item_reference", "id": id});
+    let input = [
+        refer(&ids[0]),
+        refer(&ids[1]),
+        json!({"type": "message", "role": "user", "content": [
+        {"type": "input_text", "text": "Was that polite?"}]}),
+    ];
+    client.send(&json!({"type": "response.create", "response": {"conversation": "none", "input": input}}));
+    client.wait_for("response.done");
+    let heard =
+        client.of_type("conversation.item.input_audio_transcription.completed")[0]["transcript"].clone();
+    let said = client.of_type("response.output_audio_transcript.done")[0]["transcript"].clone();
+    let request = client.harness.answer_requests()[1].clone();
+    let texts: Vec<_> =
+        request.as_array().unwrap().iter().skip(1).map(|it| &it["content"][0]["text"]).collect();
+    assert_eq!(texts, [&heard, &said, &json!("Was that polite?")]);
+    client.send(&json!({"type": "response.create", "response": {"input": [refer(&json!("item_nowhere"))]}}));
+    let error = client.wait_for("error")["error"].clone();
+    assert_eq!(
+        (&error["code"], &error["param"]),
+        (&json!("invalid_item_id"), &json!("response.input[0].id"))
+    );
+}
+
 /// A response holds a voice's name even if the session holds an object: clients reject the object there.
 #[test]
 fn response_names_a_voice_that_was_given_as_an_object() {
@@ -366,6 +401,22 @@ fn duplex_turns_get_responses_of_their_own() {
         |kind: &str| client.of_type(kind).iter().filter(|event| event["item"]["role"] == "user").count();
     assert!(users("conversation.item.added") > 0, "{:?}", client.types());
     assert_eq!(users("conversation.item.done"), users("conversation.item.added"), "{:?}", client.types());
+}
+
+#[test]
+fn request_during_a_duplex_turn_is_an_error_also_outside_of_the_conversation() {
+    let mut config = config("model=gpt-realtime");
+    config.profile = "conversation";
+    let mut client = Realtime::with_config(config);
+    client.pass(1000 * MS);
+    client.say(&speech());
+    let mut steps = 0..150;
+    while client.of_type("response.created").is_empty() && steps.next().is_some() {
+        client.say_silence(100);
+    }
+    client.send(&json!({"type": "response.create", "response": {"conversation": "none"}}));
+    assert_eq!(client.wait_for("error")["error"]["code"], "conversation_already_has_active_response");
+    client.check();
 }
 
 #[test]

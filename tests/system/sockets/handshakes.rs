@@ -33,6 +33,27 @@ async fn slashes_at_the_end_and_empty_parts_of_a_path_do_not_count() {
     }
 }
 
+/// Proxies add lines and items of their own (RFC 9110 §5.3, RFC 6455 §4.2.1).
+#[tokio::test]
+async fn lists_of_an_upgrade_may_have_other_items_and_several_lines() {
+    let bench = Bench::start().await;
+    for (headers, status) in [
+        ("Connection: keep-alive\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n", 101),
+        ("Connection: Upgrade\r\nConnection: close\r\nUpgrade: WebSocket\r\n", 101),
+        ("Connection: keep-alive,upgrade\r\nUpgrade: h2c, websocket\r\n", 101),
+        ("Connection: Upgrade\r\nUpgrade: h2c\r\nUpgrade: websocket\r\n", 101),
+        ("Connection: keep-alive\r\nUpgrade: websocket\r\n", 400),
+        ("Connection: Upgrade\r\nUpgrade: h2c\r\n", 426),
+    ] {
+        let request = format!(
+            "GET /v1/listen HTTP/1.1\r\nHost: localhost\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{headers}\r\n"
+        );
+        let head = bench.head_of(&request).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{headers}: {head}");
+    }
+}
+
 #[tokio::test]
 async fn deepgrams_request_has_one_uuid_in_handshake_and_messages() {
     let bench = Bench::start().await;

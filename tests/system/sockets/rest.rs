@@ -376,6 +376,31 @@ async fn deepgram_clients_upload_and_speak() {
 }
 
 #[tokio::test]
+async fn compressed_body_is_refused_by_its_name() {
+    let bench = Bench::start().await;
+    for (path, kind) in [(TRANSCRIPTIONS, "multipart/form-data; boundary=b"), (SPEECH, "application/json")] {
+        for (encoding, status) in [("gzip", 415), ("br, gzip", 415), ("identity", 400)] {
+            let headers = format!("{BEARER}Content-Type: {kind}\r\nContent-Encoding: {encoding}\r\n");
+            let answer = request(bench.address(), "POST", path, &headers, b"\x1f\x8b\x08\0").await;
+            assert_eq!(answer.status, status, "{path} {encoding}: {answer:?}");
+            assert_eq!(answer.text().contains(encoding), status == 415, "{answer:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn json_of_windows_and_of_cut_texts_is_read() {
+    let bench = Bench::start().await;
+    for text in [
+        "\u{feff}{\"input\": \"Hello.\", \"model\": \"m\", \"voice\": \"alloy\"}",
+        r#"{"input": "Hello \ud83d", "model": "m", "voice": "alloy"}"#,
+    ] {
+        let answer = request(bench.address(), "POST", SPEECH, BEARER, text.as_bytes()).await;
+        assert_eq!(answer.status, 200, "{text}: {answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn models_voices_and_health_are_listed() {
     let bench = Bench::start().await;
     let get = |path: &'static str| request(bench.address(), "GET", path, BEARER, b"");
@@ -384,6 +409,9 @@ async fn models_voices_and_health_are_listed() {
     assert_eq!(get("/v1/models/whisper-1").await.json()["object"], "model", "the route takes any model");
     assert_eq!(get("/v1/voices").await.json()["object"], "list");
     assert_eq!(get("/health").await.json()["status"], "ok");
+    let head = request(bench.address(), "HEAD", "/health", "", b"").await;
+    assert_eq!((head.status, head.text()), (200, String::new()));
+    assert_eq!(get("/v1/models/openbmb%2FMiniCPM-o").await.json()["id"], "openbmb/MiniCPM-o");
 }
 
 /// The worker of a request whose client has gone is free again.

@@ -94,9 +94,19 @@ impl<'a> Chunks<'a> {
                 b"fmt " => chunks.format = Some(file.get(body_at..end)?),
                 _ => {}
             }
-            at = end.checked_add(len % 2)?;
+            at = behind_padding(file, end, len)?;
         }
     }
+}
+
+fn is_chunk_name(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| (b' '..=b'~').contains(byte))
+}
+
+/// Position behind the byte that pads a chunk of odd length. Some programs leave it out, so that the next name stands there.
+fn behind_padding(file: &[u8], end: usize, len: usize) -> Option<usize> {
+    let is_name = file.get(end..end.checked_add(4)?).is_some_and(is_chunk_name);
+    end.checked_add(if is_name { 0 } else { len % 2 })
 }
 
 /// The length that the data chunk claims, or what the file has if it was written as a stream: a program that writes to a
@@ -116,9 +126,7 @@ const UNKNOWN_FROM_BYTES: u32 = 0x7fff_0000;
 fn data_end(file: &[u8], data_at: usize, claimed: usize) -> usize {
     let end = data_at.saturating_add(claimed);
     if end < file.len() {
-        let is_chunk = |at: usize| {
-            file.get(at..at + 4).is_none_or(|kind| kind.iter().all(|byte| (b' '..=b'~').contains(byte)))
-        };
+        let is_chunk = |at: usize| file.get(at..at + 4).is_none_or(is_chunk_name);
         let is_padding = file[end..].iter().all(|byte| *byte == 0);
         if is_chunk(end) || is_chunk(end + 1) || is_padding {
             return end;
