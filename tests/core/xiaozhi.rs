@@ -183,7 +183,15 @@ fn typed_text_is_answered_and_abort_stops_the_answer() {
     device.listen(&json!({"state": "detect", "text": "And now?"}));
     device.wait_for_state("stop", 2);
     assert_eq!(device.states(), ["start", "stop"].repeat(2));
-    assert_eq!(device.play().0.len(), 2);
+    let mut is_speaking = false;
+    for (_, frame) in &device.harness.log {
+        match frame {
+            ClientFrame::Event(event) if event["state"] == "start" => is_speaking = true,
+            ClientFrame::Event(event) if event["state"] == "stop" => is_speaking = false,
+            ClientFrame::Binary(_) => assert!(is_speaking, "a packet that the device drops"),
+            ClientFrame::Event(_) | ClientFrame::Close(..) => {}
+        }
+    }
 }
 
 #[test]

@@ -59,7 +59,7 @@ async fn finished_words_are_answered_when_the_upstream_fails() {
                 assert!(
                     answer.text().contains(words) && answer.text().contains("the first words"),
                     "{answer:?}"
-                )
+                );
             }
         }
     }
