@@ -134,11 +134,11 @@ impl Response {
         usize::from(self.has_item) + at
     }
 
-    /// Cuts the words where the audio was lost. An interrupted answer keeps its words, because the client reports how much it
-    /// played.
+    /// Cuts the words where the audio was lost, behind those that the client has: the end of an item has the words of its deltas.
+    /// An interrupted answer keeps its words, because the client reports how much it played.
     pub(super) fn cut_lost_words(&mut self) {
         if let Some(words) = self.final_text.take().filter(|words| self.text.starts_with(words.as_str())) {
-            self.text = words;
+            self.text.truncate(words.len().max(self.sent_bytes));
         }
     }
 

@@ -353,3 +353,26 @@ fn generated_sessions_cover_all_events() {
         assert!(counts.contains_key(name), "{name}: {counts:#?}");
     }
 }
+
+/// Random sessions found it: the second bridge breaks an answer off before its words are heard, but the client has some already.
+#[test]
+fn end_of_an_answer_that_was_broken_off_has_the_words_of_its_deltas() {
+    let mut played = RandomClient::play(&Session {
+        actions: vec![
+            Action::SpeechUnread(301),
+            Action::Silence(301),
+            Action::Send(MESSAGES[3], 0),
+            Action::Speech(401),
+        ],
+        faults: Vec::new(),
+        profile: "conversation",
+        rate_hz: 24_000,
+        workers: 1,
+        latency_ms: 0,
+        is_chained: true,
+    });
+    played.settle();
+    let words = played.client.of_type("response.output_audio_transcript.delta").len();
+    assert!(words > 0);
+    played.check();
+}
