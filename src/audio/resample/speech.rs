@@ -9,7 +9,6 @@ use std::{f64::consts::PI, sync::LazyLock};
 use fearless_simd::{Level, Simd, dispatch, i16x16, i32x8, prelude::*};
 
 use super::{OutputSample, engine::bessel_i0, resampled_len};
-use crate::pcm;
 
 /// Rate of the input, Hz.
 const FROM_HZ: u32 = crate::SPEECH_RATE_HZ;
@@ -148,6 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::pcm;
 
     fn sine(hz: f64, rate_hz: u32, samples: usize) -> Vec<f64> {
         (0..samples).map(|at| 16_000.0 * (2.0 * PI * hz * at as f64 / f64::from(rate_hz)).sin()).collect()
