@@ -67,3 +67,21 @@ fn conversation_goes_on_in_another_session_if_its_own_ends_or_is_stuck() {
         client.check();
     }
 }
+
+#[test]
+fn speech_that_interrupts_an_answer_is_one_turn_for_the_server() {
+    for kind in BOTH {
+        for listens_ms in [2600, 2850, 3100, 3350] {
+            let mut config = conversation(kind, &[]);
+            config.simulator.timing.speech_second = 1000 * MS;
+            let mut client = Realtime::with_config(config);
+            say(&mut client, listens_ms);
+            assert_eq!(answers(&client), 0, "{kind:?} {listens_ms}: the model still speaks");
+            say(&mut client, 9000);
+            let is_end = |(_, traffic): &&(_, Traffic)| matches!(traffic, Traffic::Received(_, text) if text.contains("speech_stopped"));
+            let turns = client.harness.traffic.iter().filter(is_end).count();
+            assert_eq!(turns, 2, "{kind:?} {listens_ms}: {:?}", client.types());
+            client.check();
+        }
+    }
+}
