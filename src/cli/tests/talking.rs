@@ -86,10 +86,12 @@ async fn missing_answer_and_server_error_are_reported() {
         peer.close_with_frame().await
     })
     .await;
+    let (mut client, _) = Client::connect(&target(&url), quick_timing()).await.unwrap();
     let started = Instant::now();
-    let error = ask_server(&url, &[0; 640]).await.unwrap_err();
+    let error = ask_question(&mut client, &[0; 640]).await.unwrap_err();
     assert!(matches!(error, ClientError::NotHeard(_)), "{error}");
     assert!(started.elapsed() < quick_timing().answer_timeout, "the client waits for an answer");
+    client.close(|_| {}).await;
     for sign in [json!({"type": "vad.speech_start"}), json!({"type": "session.hold", "queue_position": 2})] {
         let (url, _server) = fake::serve(|mut peer| async move {
             peer.send_created().await;
