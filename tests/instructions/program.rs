@@ -35,6 +35,8 @@ const FRAMES_PER_SECOND: Option<f64> = Some(50.0);
 const APPENDS_PER_SECOND: Option<f64> = Some(10.0);
 const HOPS_PER_SECOND: Option<f64> = Some(62.5);
 const UNITS_PER_SECOND: Option<f64> = Some(1.0);
+/// Of conversations on servers of OpenAI's Realtime.
+const SHORT_UNITS_PER_SECOND: Option<f64> = Some(5.0);
 
 /// A frame of the client; an utterance or a unit for the model; a second of the model's audio, to the client.
 const FRAME: [StepKind; 1] = [StepKind::ClientFrame];
@@ -43,7 +45,7 @@ const DELTA: [StepKind; 2] = [StepKind::ModelDelta, StepKind::PlayoutSent];
 /// A second of the model's answer, with all its messages.
 const ANSWER: [StepKind; 3] = [StepKind::ModelDelta, StepKind::ModelEvent, StepKind::PlayoutSent];
 
-/// All of a second of a conversation, in which the user's second goes up and the model's comes down.
+/// All of a conversation while the user's audio goes up and the model's comes down. A call is a unit of the user's audio.
 const SECOND: [StepKind; 6] = [
     StepKind::UpstreamAudio,
     StepKind::ClientFrame,
@@ -97,8 +99,8 @@ static BENCHMARKS: [Benchmark; 49] = [
     steps!("second-demo", UNITS_PER_SECOND, SECOND, seconds()),
     steps!("second-sglang", UNITS_PER_SECOND, SECOND, seconds().on_sglang()),
     steps!("second-vllm", UNITS_PER_SECOND, SECOND, seconds().on_vllm()),
-    steps!("second-vllm-turns", UNITS_PER_SECOND, SECOND, seconds().on_vllm_turns()),
-    steps!("second-openai", UNITS_PER_SECOND, SECOND, seconds().on_openai()),
+    steps!("second-vllm-turns", SHORT_UNITS_PER_SECOND, SECOND, seconds().on_vllm_turns()),
+    steps!("second-openai", SHORT_UNITS_PER_SECOND, SECOND, seconds().on_openai()),
     frames!("talk-24k-frame-quiet", conversation(quiet_room).at_24k()),
     frames!("talk-24k-frame-spoken", conversation(speech).at_24k()),
     frames!("openai-frame-quiet", assistant(quiet_room).openai(20)),
