@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// What a lane's upstream said.
+/// An event of a lane's upstream, with the message that it came in.
 #[derive(Clone, Copy)]
 pub(super) struct LaneMessage<'m> {
     pub(super) event: &'m LaneEvent<'m>,

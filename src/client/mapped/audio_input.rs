@@ -27,10 +27,10 @@ pub(super) struct AudioInput {
     start: StreamStart,
 }
 
-/// What the first audio of a connection told.
+/// Kind of the audio of a connection, by its first bytes.
 #[derive(Debug, Clone, Copy)]
 enum StreamStart {
-    NotYet,
+    Unknown,
     Raw,
     /// A file of this format, whose rest cannot be heard either.
     File(&'static str),
@@ -39,7 +39,7 @@ enum StreamStart {
 impl StreamStart {
     /// Rejects audio of a connection that began with a file: its bytes would be heard as noise.
     fn check(&mut self, audio: &[u8]) -> Result<(), Error> {
-        if matches!(self, Self::NotYet) && !audio.is_empty() {
+        if matches!(self, Self::Unknown) && !audio.is_empty() {
             *self = stream_format(audio).map_or(Self::Raw, Self::File);
         }
         let Self::File(format) = self else { return Ok(()) };
@@ -55,7 +55,7 @@ impl AudioInput {
             decoded: Vec::new(),
             format: FrameAudioFormat::default(),
             announced: AnnouncedAudio::default(),
-            start: StreamStart::NotYet,
+            start: StreamStart::Unknown,
         }
     }
 

@@ -21,7 +21,7 @@ labels! {
     SessionLabels { protocol: Arc<str>, profile: Arc<str> }
     /// Upstream of a lane, and the name of its [`crate::vocabulary::LanePurpose`].
     LaneLabels { upstream: Arc<str>, purpose: &'static str }
-    /// What became of a packet of a call.
+    /// Fate of a packet of a call: used, or the reason why it was dropped.
     FateLabel { fate: &'static str }
     UpstreamLabels { upstream: Arc<str> }
     /// A call on a tool server.
